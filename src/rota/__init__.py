@@ -1,0 +1,1 @@
+"""Rota: a local-first scheduling control plane."""

@@ -1,0 +1,159 @@
+"""Location, Cell and InstanceType: the cluster's cities, their sites and the sizes they offer. Quota and QuotaClaim: who may use how much."""
+
+from typing import Annotated, Literal
+
+from rota.api.instance import Amounts
+from rota.api.kind import Column, kind
+from rota.api.meta import Object, ObjectStatus, Readiness, by_condition
+from rota.api.model import CityCode, Model, Quantity, Ref, Text, Time, doc, immutable
+
+
+class LocationSpec(Model):
+    """A city."""
+
+    city_code: Annotated[CityCode, doc("The city's short name.")]
+    display_name: Annotated[Text | None, doc("The city's name, for people.")] = None
+    region: Annotated[Text | None, doc("The part of the world it is in.")] = None
+    latitude: Annotated[float | None, doc("Degrees north.", ge=-90, le=90)] = None
+    longitude: Annotated[float | None, doc("Degrees east.", ge=-180, le=180)] = None
+
+
+@kind(
+    "locations",
+    namespaced=False,
+    short=("loc",),
+    columns=(Column("City", ".spec.cityCode"), Column("Name", ".spec.displayName"), Column("Region", ".spec.region")),
+)
+class Location(Object):
+    """A city."""
+
+    spec: Annotated[LocationSpec, doc("Which city, and where.")]
+    status: Annotated[ObjectStatus | None, doc("What was observed of it.")] = None
+
+
+class Capacity(Amounts):
+    """How much there is, or is used."""
+
+    instances: Annotated[int | None, doc("Instances.", ge=0)] = None
+
+
+class CellSpec(Model):
+    """One site's control plane."""
+
+    city_code: Annotated[CityCode, doc("The city it is in.")]
+    weight: Annotated[int, doc("Its share among the cells of its city.", ge=0, le=1000)] = 100
+    cordoned: Annotated[bool, doc("Place nothing new here.")] = False
+    capacity: Annotated[Capacity | None, doc("How much it holds. Omitted: no bound.")] = None
+
+
+class CellStatus(ObjectStatus):
+    """What the cell last said of itself."""
+
+    last_heartbeat_time: Annotated[Time | None, doc("When it was last heard of.")] = None
+    version: Annotated[Text | None, doc("The Rota it runs.")] = None
+    allocated: Annotated[Capacity | None, doc("How much is in use.")] = None
+    instances: Annotated[int, doc("Instances it runs.", ge=0)] = 0
+
+
+@kind(
+    "cells",
+    namespaced=False,
+    columns=(
+        Column("City", ".spec.cityCode"),
+        Column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
+        Column("Instances", ".status.instances", "integer"),
+        Column("Heartbeat", ".status.lastHeartbeatTime", "date"),
+        Column("Version", ".status.version", wide=True),
+    ),
+)
+class Cell(Object):
+    """One site's control plane, with its city, capacity and heartbeat."""
+
+    spec: Annotated[CellSpec, doc("Where it is, and how much it holds.")]
+    status: Annotated[CellStatus | None, doc("What it last said of itself.")] = None
+
+    def readiness(self) -> Readiness:
+        return by_condition(self.metadata, self.status)
+
+
+class InstanceTypeSpec(Model):
+    """A named size."""
+
+    cpu: Annotated[Quantity, doc("Virtual CPUs.")]
+    memory: Annotated[Quantity, doc("Memory.")]
+    state: Annotated[Literal["Active", "Deprecated", "Disabled"], doc("Whether it may be used.")] = "Active"
+
+
+@kind(
+    "instancetypes",
+    namespaced=False,
+    short=("it",),
+    columns=(Column("CPU", ".spec.cpu"), Column("Memory", ".spec.memory"), Column("State", ".spec.state")),
+)
+class InstanceType(Object):
+    """A named size: vCPU and memory."""
+
+    spec: Annotated[InstanceTypeSpec, doc("How large it is.")]
+    status: Annotated[ObjectStatus | None, doc("What was observed of it.")] = None
+
+    def readiness(self) -> Readiness:
+        if self.spec.state == "Disabled":
+            return Readiness("Failed", "Disabled", f'instance type "{self.metadata.name}" is disabled')
+        return Readiness("Ready")
+
+
+class QuotaSpec(Model):
+    """A namespace's budget."""
+
+    hard: Annotated[Capacity, doc("How much may be used at most.")]
+
+
+class QuotaStatus(ObjectStatus):
+    """How much of the budget is used."""
+
+    used: Annotated[Capacity | None, doc("How much is granted.")] = None
+    sequence: Annotated[int, doc("Counts grants; compared before each.", ge=0)] = 0
+
+
+@kind(
+    "quotas",
+    columns=(
+        Column("Instances", ".status.used.instances", "integer"),
+        Column("Of", ".spec.hard.instances", "integer"),
+        Column("CPU", ".spec.hard.cpu", wide=True),
+        Column("Memory", ".spec.hard.memory", wide=True),
+    ),
+)
+class Quota(Object):
+    """A namespace's budget: instances, vCPU, memory. Without one, nothing is limited."""
+
+    spec: Annotated[QuotaSpec, doc("The budget.")]
+    status: Annotated[QuotaStatus | None, doc("How much of it is used.")] = None
+
+
+class QuotaClaimSpec(Model):
+    """One instance's request against the budget."""
+
+    rules = immutable("instanceRef")
+    instance_ref: Annotated[Ref, doc("The instance; immutable.", refers="Instance")]
+    requests: Annotated[Capacity, doc("How much it asks for.")]
+
+
+@kind(
+    "quotaclaims",
+    short=("qc",),
+    made=True,
+    columns=(
+        Column("Instance", ".spec.instanceRef.name"),
+        Column("Granted", '.status.conditions[?(@.type=="Granted")].status'),
+        Column("Reason", '.status.conditions[?(@.type=="Granted")].reason'),
+    ),
+)
+class QuotaClaim(Object):
+    """One instance's request against the quota, granted or not. Made by Rota."""
+
+    spec: Annotated[QuotaClaimSpec, doc("What is asked for.")]
+    status: Annotated[ObjectStatus | None, doc("Whether it was granted.")] = None
+
+    def readiness(self) -> Readiness:
+        return by_condition(self.metadata, self.status, "Granted")

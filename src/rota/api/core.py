@@ -1,0 +1,157 @@
+"""The kinds of Kubernetes' own groups that Rota serves too."""
+
+from typing import Annotated, Literal
+
+from rota.api.kind import Column, kind
+from rota.api.meta import Condition, Object, Readiness
+from rota.api.model import Model, Name, Text, Time, Value, doc
+
+DATA_LENGTH_MAX = 1_400_000
+"""Bytes of one base64 value: 1 MiB of data."""
+
+
+class NamespaceSpec(Model):
+    """What a namespace waits for before it may be gone."""
+
+    finalizers: Annotated[list[Name], doc("Who has to act before the namespace may be gone.", max_length=16)] = []
+
+
+class NamespaceStatus(Model):
+    """Where a namespace is in its life."""
+
+    phase: Annotated[Literal["Active", "Terminating"] | None, doc("Active, or Terminating while it is emptied.")] = None
+    conditions: Annotated[list[Condition], doc("What holds up its end.", max_length=16, keys=("type",))] = []
+
+
+@kind("namespaces", group="", version="v1", namespaced=False, short=("ns",), columns=(Column("Status", ".status.phase"),))
+class Namespace(Object):
+    """A project: the space in which names are unique, and that goes as a whole."""
+
+    spec: Annotated[NamespaceSpec | None, doc("What it waits for before it may be gone.")] = None
+    status: Annotated[NamespaceStatus | None, doc("Where it is in its life.")] = None
+
+    def readiness(self) -> Readiness:
+        terminating = self.status is not None and self.status.phase == "Terminating"
+        return Readiness("Pending", "Terminating", "the namespace is being deleted") if terminating else Readiness("Ready")
+
+
+@kind("secrets", group="", version="v1", has_status=False, columns=(Column("Type", ".type"), Column("Data", ".data", "count")))
+class Secret(Object):
+    """Values that must not be shown."""
+
+    type: Annotated[str, doc("What the values are for, as in Kubernetes.", max_length=253)] = "Opaque"
+    data: Annotated[
+        dict[str, Annotated[str, doc("", max_length=DATA_LENGTH_MAX)]], doc("The values, base64.", max_length=1024)
+    ] = {}
+    string_data: Annotated[
+        dict[str, Value], doc("Values in plain text, for writing only: the server moves them to data.", max_length=1024)
+    ] = {}
+    immutable: Annotated[bool | None, doc("Whether the values can never change again.")] = None
+
+
+@kind("configmaps", group="", version="v1", short=("cm",), has_status=False, columns=(Column("Data", ".data", "count"),))
+class ConfigMap(Object):
+    """Values that may be shown."""
+
+    data: Annotated[
+        dict[str, Annotated[str, doc("", max_length=DATA_LENGTH_MAX)]], doc("The values, text.", max_length=1024)
+    ] = {}
+    binary_data: Annotated[
+        dict[str, Annotated[str, doc("", max_length=DATA_LENGTH_MAX)]], doc("The values, base64.", max_length=1024)
+    ] = {}
+    immutable: Annotated[bool | None, doc("Whether the values can never change again.")] = None
+
+
+class ObjectReference(Model):
+    """Which object an Event is about."""
+
+    api_version: Annotated[Text | None, doc("The object's API version.")] = None
+    kind: Annotated[Text | None, doc("The object's kind.")] = None
+    namespace: Annotated[Text | None, doc("The object's namespace.")] = None
+    name: Annotated[Text | None, doc("The object's name.")] = None
+    uid: Annotated[Text | None, doc("The object's uid.")] = None
+    resource_version: Annotated[Text | None, doc("The object's version then.")] = None
+    field_path: Annotated[Text | None, doc("The part of the object.")] = None
+
+
+class EventSource(Model):
+    """Who reported an Event."""
+
+    component: Annotated[Text | None, doc("The component.")] = None
+    host: Annotated[Text | None, doc("The host it ran on.")] = None
+
+
+class EventSeries(Model):
+    """How often an Event was seen."""
+
+    count: Annotated[int | None, doc("How many times.")] = None
+    last_observed_time: Annotated[Time | None, doc("When last.")] = None
+
+
+@kind(
+    "events",
+    group="",
+    version="v1",
+    short=("ev",),
+    has_status=False,
+    columns=(
+        Column("Last Seen", ".lastTimestamp", "date"),
+        Column("Type", ".type"),
+        Column("Reason", ".reason"),
+        Column("Object", ".involvedObject.name"),
+        Column("Message", ".message"),
+    ),
+    selectable=(
+        ".involvedObject.kind",
+        ".involvedObject.namespace",
+        ".involvedObject.name",
+        ".involvedObject.uid",
+        ".reason",
+        ".type",
+        ".reportingComponent",
+    ),
+)
+class Event(Object):
+    """Something a person should notice."""
+
+    involved_object: Annotated[ObjectReference, doc("What it is about.")]
+    reason: Annotated[Text | None, doc("What happened, as one word.")] = None
+    message: Annotated[Value | None, doc("What happened, as a sentence.")] = None
+    source: Annotated[EventSource | None, doc("Who reported it.")] = None
+    first_timestamp: Annotated[Time | None, doc("When first.")] = None
+    last_timestamp: Annotated[Time | None, doc("When last.")] = None
+    count: Annotated[int | None, doc("How many times.")] = None
+    type: Annotated[Text | None, doc("Normal or Warning.")] = None
+    event_time: Annotated[Time | None, doc("When, to the microsecond.")] = None
+    series: Annotated[EventSeries | None, doc("How often, when it repeats.")] = None
+    action: Annotated[Text | None, doc("What was done about it.")] = None
+    related: Annotated[ObjectReference | None, doc("A second object it is about.")] = None
+    reporting_component: Annotated[Text | None, doc("The controller that reported it.")] = None
+    reporting_instance: Annotated[Text | None, doc("The process that reported it.")] = None
+
+
+class LeaseSpec(Model):
+    """Who holds a lease, and until when."""
+
+    holder_identity: Annotated[Text | None, doc("Who holds it.")] = None
+    lease_duration_seconds: Annotated[int | None, doc("How long others wait after the last renewal.", ge=1)] = None
+    acquire_time: Annotated[Time | None, doc("When it was taken.")] = None
+    renew_time: Annotated[Time | None, doc("When it was last renewed.")] = None
+    lease_transitions: Annotated[int | None, doc("How many times it changed hands.", ge=0)] = None
+    strategy: Annotated[Text | None, doc("How the holder is chosen, where several ask.")] = None
+    preferred_holder: Annotated[Text | None, doc("Who should take it next.")] = None
+
+
+@kind(
+    "leases",
+    group="coordination.k8s.io",
+    version="v1",
+    has_status=False,
+    columns=(Column("Holder", ".spec.holderIdentity"),),
+)
+class Lease(Object):
+    """A lock that expires: how one of several processes is chosen."""
+
+    spec: Annotated[LeaseSpec | None, doc("Who holds it, and until when.")] = None
+
+

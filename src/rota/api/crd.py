@@ -1,0 +1,77 @@
+"""CustomResourceDefinitions: the same kinds, for a real Kubernetes API server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rota.api.kind import KINDS, Column, Kind
+from rota.api.schema import REFERS, Schema, object_schema
+
+
+def crd(kind: Kind) -> dict[str, Any]:
+    """The CustomResourceDefinition of a kind, with the same fields, bounds, defaults and rules."""
+    version: dict[str, Any] = {
+        "name": kind.version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": exported(object_schema(kind))},
+        "additionalPrinterColumns": [_column(column) for column in kind.columns],
+        "subresources": _subresources(kind),
+    }
+    if kind.selectable:
+        version["selectableFields"] = [{"jsonPath": path} for path in kind.selectable]
+    names: dict[str, Any] = {
+        "kind": kind.name,
+        "listKind": f"{kind.name}List",
+        "plural": kind.plural,
+        "singular": kind.singular,
+        "categories": list(kind.categories),
+    }
+    if kind.short_names:
+        names["shortNames"] = list(kind.short_names)
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": kind.bucket},
+        "spec": {
+            "group": kind.group,
+            "names": names,
+            "scope": "Namespaced" if kind.namespaced else "Cluster",
+            "versions": [version],
+        },
+    }
+
+
+def crds() -> list[dict[str, Any]]:
+    """The CustomResourceDefinitions of all of Rota's own kinds, by name."""
+    return [crd(kind) for kind in sorted(KINDS.values(), key=lambda k: k.name) if kind.custom]
+
+
+def exported(schema: Schema) -> Schema:
+    """The schema without Rota's own marks."""
+    out: Schema = {}
+    for key, value in schema.items():
+        if key == REFERS:
+            continue
+        if key == "properties":
+            value = {name: exported(prop) for name, prop in value.items()}
+        elif key in ("items", "additionalProperties"):
+            value = exported(value)
+        out[key] = value
+    return out
+
+
+def _column(column: Column) -> dict[str, Any]:
+    exported: dict[str, Any] = {"name": column.name, "type": column.type, "jsonPath": column.path}
+    if column.wide:
+        exported["priority"] = 1
+    return exported
+
+
+def _subresources(kind: Kind) -> dict[str, Any]:
+    out: dict[str, Any] = {"status": {}} if kind.has_status else {}
+    if kind.scale:
+        out["scale"] = {"specReplicasPath": kind.scale.spec_replicas, "statusReplicasPath": kind.scale.status_replicas}
+        if kind.scale.selector:
+            out["scale"]["labelSelectorPath"] = kind.scale.selector
+    return out

@@ -1,0 +1,255 @@
+"""Instance: the one unit that runs, and the parts of its template that pools and workloads share."""
+
+from typing import Annotated, Literal
+
+from msgspec import field
+
+from rota.api.kind import Column, kind
+from rota.api.meta import Object, ObjectStatus, Readiness, by_condition
+from rota.api.model import (
+    LIST_ITEMS_MAX,
+    JSONObject,
+    KeyRef,
+    Model,
+    Name,
+    Quantity,
+    Ref,
+    Text,
+    Time,
+    Value,
+    doc,
+    exactly_one,
+    immutable,
+)
+
+CONTAINERS_MAX = 16
+RUNTIMES = Literal["process", "container", "pod"]
+Isolation = Literal["none", "sandbox"]
+Network = Literal["none", "host"]
+
+
+class ValueFrom(Model):
+    """Where an environment value is read from."""
+
+    rules = (exactly_one("secretKeyRef", "configMapKeyRef"),)
+    secret_key_ref: Annotated[KeyRef | None, doc("A key of a Secret.", refers="Secret")] = None
+    config_map_key_ref: Annotated[KeyRef | None, doc("A key of a ConfigMap.", refers="ConfigMap")] = None
+
+
+class EnvVar(Model):
+    """One environment variable."""
+
+    rules = (exactly_one("value", "valueFrom"),)
+    name: Annotated[str, doc("The variable's name.", min_length=1, max_length=253, pattern=r"^[-._a-zA-Z][-._a-zA-Z0-9]*$")]
+    value: Annotated[Value | None, doc("Its value.")] = None
+    value_from: Annotated[ValueFrom | None, doc("Where its value is read from.")] = None
+
+
+Env = Annotated[list[EnvVar], doc("Environment variables.", max_length=LIST_ITEMS_MAX, keys=("name",))]
+Argv = list[Value]
+
+
+class Amounts(Model):
+    """An amount of each resource."""
+
+    cpu: Annotated[Quantity | None, doc("Virtual CPUs: 2, 500m.")] = None
+    memory: Annotated[Quantity | None, doc("Memory: 512Mi, 2Gi.")] = None
+
+
+class Resources(Model):
+    """What a container is promised, and what it may use at most."""
+
+    requests: Annotated[Amounts | None, doc("What it is promised.")] = None
+    limits: Annotated[Amounts | None, doc("What it may use at most.")] = None
+
+
+class Port(Model):
+    """A port that a container listens on."""
+
+    name: Annotated[str, doc("The port's name.", min_length=1, max_length=63)]
+    port: Annotated[
+        int | None, doc("The number. Omitted: the runtime picks one and puts it into the environment.", ge=1, le=65535)
+    ] = None
+    protocol: Annotated[Literal["TCP", "UDP"], doc("The protocol.")] = "TCP"
+
+
+class ExecAction(Model):
+    """A command run inside the instance."""
+
+    command: Annotated[Argv, doc("The command and its arguments.", min_length=1, max_length=LIST_ITEMS_MAX)]
+
+
+class HTTPGetAction(Model):
+    """An HTTP request to the instance itself."""
+
+    path: Annotated[str, doc("The path.", max_length=1024, pattern="^/")] = "/"
+    port: Annotated[int, doc("The port.", ge=1, le=65535)]
+
+
+class TCPSocketAction(Model):
+    """A connection to the instance itself."""
+
+    port: Annotated[int, doc("The port.", ge=1, le=65535)]
+
+
+class Probe(Model):
+    """How a runtime finds out that a container is ready, or alive."""
+
+    rules = (exactly_one("exec", "httpGet", "tcpSocket"),)
+    exec: Annotated[ExecAction | None, doc("Passes when the command exits with 0.")] = None
+    http_get: Annotated[HTTPGetAction | None, doc("Passes on a status from 200 to 399.")] = None
+    tcp_socket: Annotated[TCPSocketAction | None, doc("Passes when the connection opens.")] = None
+    period_seconds: Annotated[int, doc("Seconds between two probes.", ge=1, le=3600)] = 10
+    timeout_seconds: Annotated[int, doc("Seconds a probe may take.", ge=1, le=3600)] = 1
+    failure_threshold: Annotated[int, doc("Failures in a row that count.", ge=1, le=100)] = 3
+    initial_delay_seconds: Annotated[int, doc("Seconds before the first probe.", ge=0, le=3600)] = 0
+
+
+class Container(Model):
+    """One process, or one container, of an instance."""
+
+    name: Annotated[str, doc("The container's name.", min_length=1, max_length=63)]
+    image: Annotated[Text | None, doc("The image. The process runtime needs none.")] = None
+    command: Annotated[Argv, doc("The program and its first arguments.", max_length=LIST_ITEMS_MAX)] = []
+    args: Annotated[Argv, doc("Further arguments.", max_length=LIST_ITEMS_MAX)] = []
+    working_dir: Annotated[Text | None, doc("The directory it starts in.")] = None
+    env: Env = []
+    ports: Annotated[list[Port], doc("The ports it listens on.", max_length=64, keys=("name",))] = []
+    resources: Annotated[Resources | None, doc("What it is promised and may use.")] = None
+    readiness_probe: Annotated[Probe | None, doc("Tells when it can be used.")] = None
+    liveness_probe: Annotated[Probe | None, doc("Tells when it must be restarted.")] = None
+
+
+class Volume(Model):
+    """Files made from a Secret or a ConfigMap, updated when it changes."""
+
+    rules = (exactly_one("configMap", "secret"),)
+    name: Annotated[str, doc("The volume's name.", min_length=1, max_length=63)]
+    config_map: Annotated[Ref | None, doc("The ConfigMap whose keys become files.", refers="ConfigMap")] = None
+    secret: Annotated[Ref | None, doc("The Secret whose keys become files.", refers="Secret")] = None
+    mount_path: Annotated[str, doc("The directory they appear in.", min_length=2, max_length=1024, pattern="^/")]
+
+
+class Storage(Model):
+    """A directory that survives restarts, and recreation under the same ordinal."""
+
+    size: Annotated[Quantity, doc("How much it may hold.")]
+    path: Annotated[str, doc("Where the instance sees it.", min_length=2, max_length=1024, pattern="^/")] = "/workspace"
+
+
+class InstanceTemplate(Model):
+    """What an instance runs: the part of its spec that people write."""
+
+    runtime: Annotated[RUNTIMES | None, doc("How it is made real. Omitted: the server's default.")] = None
+    containers: Annotated[list[Container], doc("What runs.", min_length=1, max_length=CONTAINERS_MAX, keys=("name",))]
+    volumes: Annotated[list[Volume], doc("Files from Secrets and ConfigMaps.", max_length=64, keys=("name",))] = []
+    instance_type: Annotated[Name | None, doc("A named size.", refers="InstanceType")] = None
+    requests: Annotated[Amounts | None, doc("Its size, where no instance type or container limits say it.")] = None
+    storage: Annotated[Storage | None, doc("A directory that survives recreation.")] = None
+    workspace_ref: Annotated[Ref | None, doc("The workspace it is prepared with.", refers="Workspace")] = None
+    restart_policy: Annotated[Literal["Always", "OnFailure", "Never"], doc("When to start it again.")] = "Always"
+    termination_grace_period_seconds: Annotated[int, doc("Seconds between the request to stop and the kill.", ge=0, le=86400)] = 30
+    isolation: Annotated[Isolation | None, doc("Sandboxed or not. Omitted: as the host can; an explicit sandbox fails closed.")] = None
+    network: Annotated[Network | None, doc("Whether it has a network. Omitted: the host's.")] = None
+
+
+class SchedulingGate(Model):
+    """Something that must happen before the runtime does anything. Its owner alone removes it."""
+
+    name: Annotated[str, doc("The gate's name.", min_length=1, max_length=63)]
+
+
+class Assignment(Model):
+    """Who holds an instance, and for what."""
+
+    id: Annotated[str, doc("This hold's identity.", min_length=1, max_length=128)]
+    kind: Annotated[Literal["Task", "Claim", "Function"], doc("What holds it.")]
+    name: Annotated[Name, doc("The holder's name.")]
+    uid: Annotated[str, doc("The holder's uid.", min_length=1, max_length=64)]
+    since: Annotated[Time, doc("Since when.")]
+    options: Annotated[JSONObject | None, doc("What this hold alone changes; gone with it.", atomic=True)] = None
+
+
+class InstanceSpec(InstanceTemplate):
+    """One running thing with an ordinal."""
+
+    rules = immutable("cellName", "templateHash", "ordinal")
+    cell_name: Annotated[Name | None, doc("The cell that runs it; immutable.", refers="Cell")] = None
+    scheduling_gates: Annotated[list[SchedulingGate], doc("What must happen first.", max_length=16, keys=("name",))] = []
+    template_hash: Annotated[str, doc("The template it was made from; immutable.", min_length=1, max_length=64)]
+    ordinal: Annotated[int, doc("Its number among its siblings; immutable.", ge=0, le=1_000_000)]
+    assignment: Annotated[Assignment | None, doc("Who holds it. Written by the pool's leader only.")] = None
+
+
+class LastExit(Model):
+    """How the last run ended."""
+
+    code: Annotated[int | None, doc("The exit code.")] = None
+    signal: Annotated[int | None, doc("The signal that ended it.")] = None
+    reason: Annotated[Text | None, doc("Why, as one word.")] = None
+    time: Annotated[Time | None, doc("When.")] = None
+
+
+class Address(Model):
+    """Where one of its ports can be reached, as the runtime recorded it."""
+
+    name: Annotated[Name, doc("The port's name.")]
+    host: Annotated[Text, doc("The host.")]
+    port: Annotated[int, doc("The port's number.", ge=1, le=65535)]
+
+
+class AssignmentStatus(Model):
+    """How far the runner is with the assignment."""
+
+    id: Annotated[str, doc("Which hold this speaks of.", min_length=1, max_length=128)]
+    phase: Annotated[Literal["Accepted", "Running", "Done"], doc("How far it is.")]
+
+
+class InstanceStatus(ObjectStatus):
+    """What is really there."""
+
+    phase: Annotated[
+        Literal["Pending", "Starting", "Idle", "Running", "Stopping", "Failed", "Succeeded"] | None,
+        doc("Where it is in its life. Idle and Running: free or held, for pooled ones."),
+    ] = None
+    observed_template_hash: Annotated[str | None, doc("The template that really runs.", max_length=64)] = None
+    granted_requests_hash: Annotated[str | None, doc("The size that its quota grant is for.", max_length=64)] = None
+    runtime_id: Annotated[str | None, doc("The runtime's own name for it.", max_length=253)] = field(
+        default=None, name="runtimeID"
+    )
+    start_time: Annotated[Time | None, doc("When it was started.")] = None
+    restarts: Annotated[int, doc("How often it was started again.", ge=0)] = 0
+    last_exit: Annotated[LastExit | None, doc("How the last run ended.")] = None
+    addresses: Annotated[list[Address], doc("Where its ports can be reached.", max_length=1024, keys=("name",))] = []
+    assignment: Annotated[AssignmentStatus | None, doc("How far the runner is with the assignment.")] = None
+
+
+@kind(
+    "instances",
+    short=("inst",),
+    made=True,
+    columns=(
+        Column("Phase", ".status.phase"),
+        Column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
+        Column("Reason", '.status.conditions[?(@.type=="Ready")].reason'),
+        Column("Restarts", ".status.restarts", "integer"),
+        Column("Holder", ".spec.assignment.name"),
+        Column("Cell", ".spec.cellName", wide=True),
+        Column("Ordinal", ".spec.ordinal", "integer", wide=True),
+        Column("Template", ".status.observedTemplateHash", wide=True),
+    ),
+    selectable=(".spec.cellName", ".status.phase"),
+)
+class Instance(Object):
+    """One running thing with an ordinal, made by Rota."""
+
+    spec: Annotated[InstanceSpec, doc("What should run.")]
+    status: Annotated[InstanceStatus | None, doc("What is really there.")] = None
+
+    def readiness(self) -> Readiness:
+        if self.status is not None and self.status.phase == "Failed":
+            ready = self.status.condition("Ready")
+            return Readiness("Failed", ready.reason if ready else "Failed", ready.message if ready else "")
+        return by_condition(self.metadata, self.status)
+
+

@@ -1,0 +1,131 @@
+"""What the API needs to know of a kind beside its fields, and the table of all kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from rota.api.meta import Object
+
+GROUP = "rota.dev"
+VERSION = "v1alpha1"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a kind's table: its heading, and where its value is."""
+
+    name: str
+    path: str
+    type: str = "string"
+    wide: bool = False
+    """Shown only when the wide form is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Where the scale subresource finds its numbers."""
+
+    spec_replicas: str
+    status_replicas: str
+    selector: str = ""
+
+
+AGE = Column("Age", ".metadata.creationTimestamp", "date")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind's place in the API. The object's Go-style names are Kubernetes' words for the same things."""
+
+    name: str
+    plural: str
+    type: type[Object]
+    group: str = GROUP
+    version: str = VERSION
+    namespaced: bool = True
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    columns: tuple[Column, ...] = (AGE,)
+    scale: Scale | None = None
+    has_status: bool = True
+    """Status is a subresource: the main verbs ignore it, `/status` changes nothing else."""
+    made: bool = False
+    """Made by Rota, not written by people."""
+    selectable: tuple[str, ...] = ()
+    """Fields that field selectors may use, beside name and namespace."""
+    custom: bool = True
+    """A custom resource on a cluster; otherwise one that every Kubernetes API server has."""
+
+    @cached_property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @cached_property
+    def bucket(self) -> str:
+        """The kind's place in the store, and its name in errors: `workerpools.rota.dev`."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def singular(self) -> str:
+        return self.name.lower()
+
+    def key(self, namespace: str, name: str) -> str:
+        """The store's key of an object."""
+        return f"{self.bucket}/{namespace}/{name}"
+
+    def __repr__(self) -> str:
+        return f"<Kind {self.name}.{self.group or 'core'}>"
+
+
+KINDS: dict[str, Kind] = {}
+"""Every kind by its name; names are unique across groups here."""
+
+BY_BUCKET: dict[str, Kind] = {}
+"""Every kind by its bucket."""
+
+O = TypeVar("O", bound="type[Object]")  # noqa: E741
+
+
+def kind(
+    plural: str,
+    *,
+    group: str = GROUP,
+    version: str = VERSION,
+    namespaced: bool = True,
+    short: tuple[str, ...] = (),
+    columns: tuple[Column, ...] = (),
+    scale: Scale | None = None,
+    has_status: bool = True,
+    made: bool = False,
+    selectable: tuple[str, ...] = (),
+) -> Callable[[O], O]:
+    """Enter a type into the table of kinds."""
+
+    def enter(type_: O) -> O:
+        custom = group == GROUP
+        entry = Kind(
+            name=type_.__name__,
+            plural=plural,
+            type=type_,
+            group=group,
+            version=version,
+            namespaced=namespaced,
+            short_names=short,
+            categories=("rota",) if custom else (),
+            columns=(*columns, AGE),
+            scale=scale,
+            has_status=has_status,
+            made=made,
+            selectable=selectable,
+            custom=custom,
+        )
+        assert entry.name not in KINDS, f"two kinds named {entry.name}"
+        KINDS[entry.name] = BY_BUCKET[entry.bucket] = entry
+        type_.api = entry
+        return type_
+
+    return enter

@@ -1,0 +1,162 @@
+"""How kinds are written down: a base for their types, one annotation per field, rules beside the type.
+
+A field is `name: Annotated[type, doc("What it means.", …bounds…)]`. Optional fields are `T | None = None`; a static default (one that the
+server stores) is a plain default. The wire name is the camelCase of the Python name. Everything else, schemas, pruning, defaulting,
+field ownership, is derived from these annotations.
+"""
+
+from datetime import datetime
+from types import NoneType, UnionType
+from typing import Annotated, Any, ClassVar, NamedTuple, Union, dataclass_transform, get_args, get_origin
+
+import msgspec
+from msgspec import Meta
+
+NAME_LENGTH_MAX = 253
+TEXT_LENGTH_MAX = 1024
+MESSAGE_LENGTH_MAX = 32768
+VALUE_LENGTH_MAX = 65536
+LIST_ITEMS_MAX = 256
+
+
+class Rule(NamedTuple):
+    """A CEL rule on the value of the type that declares it. A rule that names `oldSelf` holds only for updates."""
+
+    cel: str
+    message: str
+    field: str = ""
+    """The offending field below this value, if there is one: the error's path then ends there."""
+
+
+BOUNDS = ("ge", "le", "min_length", "max_length", "pattern")
+
+
+def _bounds_inward(annotation: Any) -> Any:
+    """`Annotated[T | None, bounds]` as `Annotated[Annotated[T, bounds] | None, the rest]`, which is what msgspec takes."""
+    if get_origin(annotation) is not Annotated:
+        return annotation
+    inner, (meta, *others) = annotation.__origin__, annotation.__metadata__
+    members = [t for t in get_args(inner) if t is not NoneType]
+    bounds = {b: getattr(meta, b) for b in BOUNDS if getattr(meta, b, None) is not None}
+    if len(members) != 1 or len(get_args(inner)) != 2 or get_origin(inner) not in (Union, UnionType) or not bounds:
+        return annotation
+    plain = Meta(description=meta.description, extra_json_schema=meta.extra_json_schema, extra=meta.extra)
+    # Subscripting with a computed type is beyond the type checker, not beyond Python.
+    return Annotated.__class_getitem__((Annotated.__class_getitem__((members[0], Meta(**bounds))) | None, plain, *others))  # type: ignore[attr-defined]
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(msgspec.field,))
+class ModelMeta(type(msgspec.Struct)):  # type: ignore[misc]
+    """What msgspec leaves to each class: fields are keywords, and the bounds of an optional field are those of its value.
+
+    The annotations must be real types, so modules of kinds do without `from __future__ import annotations`.
+    """
+
+    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **config: Any) -> "ModelMeta":
+        config.setdefault("kw_only", True)
+        annotations = namespace.get("__annotations__", {})
+        for field, annotation in annotations.items():
+            annotations[field] = _bounds_inward(annotation)
+        made: ModelMeta = super().__new__(cls, name, bases, namespace, **config)
+        return made
+
+
+class Model(msgspec.Struct, metaclass=ModelMeta, omit_defaults=True, rename="camel"):
+    """Base of every type on the wire."""
+
+    rules: ClassVar[tuple[Rule, ...]] = ()
+
+
+def doc(
+    text: str,
+    *,
+    ge: int | None = None,
+    le: int | None = None,
+    min_length: int | None = None,
+    max_length: int | None = None,
+    pattern: str | None = None,
+    keys: tuple[str, ...] = (),
+    unique: bool = False,
+    atomic: bool = False,
+    refers: str = "",
+) -> Meta:
+    """One field's documentation, bounds and structure.
+
+    `keys` makes a list a map keyed by these fields, `unique` makes it a set, `atomic` makes a map owned as one value. `refers` names the
+    kind that this field's value (a reference, a name, or a list of names) points to.
+    """
+    extension: dict[str, Any] = {}
+    if keys:
+        extension = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
+    elif unique:
+        extension = {"x-kubernetes-list-type": "set"}
+    elif atomic:
+        extension = {"x-kubernetes-map-type": "atomic"}
+    return Meta(
+        description=text,
+        ge=ge,
+        le=le,
+        min_length=min_length,
+        max_length=max_length,
+        pattern=pattern,
+        extra_json_schema=extension or None,
+        extra={"refers": refers} if refers else None,
+    )
+
+
+CEL_RESERVED = frozenset(
+    "true false null in as break const continue else for function if import let loop package namespace return var void while".split()
+)
+
+
+def _in_cel(field: str) -> str:
+    """A field's name as rules must spell it."""
+    return f"__{field}__" if field in CEL_RESERVED else field
+
+
+def immutable(*fields: str) -> tuple[Rule, ...]:
+    """Rules that forbid setting, changing and removing these fields of the declaring type once an object exists."""
+    return tuple(
+        Rule(
+            f"has(self.{f}) == has(oldSelf.{f}) && (!has(self.{f}) || self.{f} == oldSelf.{f})",
+            f"{name} is immutable",
+        )
+        for name, f in ((name, _in_cel(name)) for name in fields)
+    )
+
+
+def exactly_one(*fields: str) -> Rule:
+    """A rule that exactly one of these fields is set."""
+    terms = ", ".join(f"has(self.{_in_cel(name)})" for name in fields)
+    return Rule(f"[{terms}].exists_one(set, set)", f"exactly one of {', '.join(fields)} must be set")
+
+
+QUANTITY_PATTERN = r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]+)?$"
+
+Name = Annotated[str, Meta(min_length=1, max_length=NAME_LENGTH_MAX)]
+"""The name of an object or of a part of one."""
+Text = Annotated[str, Meta(max_length=TEXT_LENGTH_MAX)]
+"""A short text: a path, an argument, a label's value."""
+Value = Annotated[str, Meta(max_length=VALUE_LENGTH_MAX)]
+"""A long text: a prompt, a file's content, an environment value."""
+Quantity = int | Annotated[str, Meta(max_length=64, pattern=QUANTITY_PATTERN)]
+"""A Kubernetes quantity that is not negative: 2, 500m, 1Gi."""
+CityCode = Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+"""A city's short name."""
+Time = datetime
+"""An RFC 3339 time."""
+JSONObject = dict[str, Any]
+"""Free-form JSON, an object at its top."""
+
+
+class Ref(Model):
+    """A reference to another object of the same namespace, or of the cluster, by name."""
+
+    name: Annotated[Name, doc("The name of the object referred to.")]
+
+
+class KeyRef(Model):
+    """A reference to one key of a Secret or ConfigMap."""
+
+    name: Annotated[Name, doc("The name of the object that holds the key.")]
+    key: Annotated[Name, doc("The key whose value is taken.")]

@@ -1,0 +1,219 @@
+"""From a kind's type to its structural schema, and from that to nodes and references.
+
+The schema is the one intermediate form: OpenAPI v3 as Kubernetes wants it (no `$ref`, every level typed), with rules as
+`x-kubernetes-validations`, static defaults, bounds and list types. `x-rota-refers` marks references and never leaves this package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import inspect
+
+from rota.api.kind import KINDS, Kind
+from rota.api.model import Model, Rule
+from rota.api.structure import ANY, ATOMIC_ANY, SCALAR, Node
+
+Schema = dict[str, Any]
+REFERS = "x-rota-refers"
+PRESERVE = "x-kubernetes-preserve-unknown-fields"
+
+
+@cache
+def schema_of(type_: type[Model]) -> Schema:
+    """The structural schema of a model. Shared: do not change it."""
+    info = inspect.type_info(type_)
+    assert isinstance(info, inspect.StructType)
+    return _struct(info)
+
+
+@cache
+def object_schema(kind: Kind) -> Schema:
+    """The structural schema of a whole object, with `apiVersion`, `kind` and an open `metadata`."""
+    own = schema_of(kind.type)
+    properties = {
+        "apiVersion": {"type": "string", "description": "The group and version of this form of the object."},
+        "kind": {"type": "string", "description": "What kind of object this is."},
+        "metadata": {"type": "object"},
+        **{name: prop for name, prop in own["properties"].items() if name != "metadata"},
+    }
+    schema = {**own, "properties": properties}
+    required = [name for name in own.get("required", []) if name != "metadata"]
+    schema.pop("required", None)
+    if required:
+        schema["required"] = required
+    return schema
+
+
+def _struct(info: inspect.StructType) -> Schema:
+    model = info.cls
+    properties: dict[str, Schema] = {}
+    required: list[str] = []
+    for f in info.fields:
+        properties[f.encode_name] = prop = _of(f.type)
+        if f.required:
+            required.append(f.encode_name)
+        else:
+            default = _default(f, prop)
+            if default is not None:
+                prop["default"] = default
+    schema: Schema = {"type": "object", "description": (model.__doc__ or "").strip(), "properties": properties}
+    if required:
+        schema["required"] = required
+    if model.rules:
+        schema["x-kubernetes-validations"] = [_rule(rule) for rule in model.rules]
+    return schema
+
+
+def _rule(rule: Rule) -> dict[str, str]:
+    exported = {"rule": rule.cel, "message": rule.message}
+    if rule.field:
+        exported["fieldPath"] = "." + rule.field
+    return exported
+
+
+def _default(f: inspect.Field, prop: Schema) -> Any:
+    """The static default that the server stores, or None. An empty list or map in a type means "absent"."""
+    if f.default is not inspect.NODEFAULT:
+        return f.default
+    if f.default_factory is inspect.NODEFAULT or f.default_factory in (list, dict):
+        return None
+    made = f.default_factory()
+    if isinstance(made, Model):
+        # Written out in full: an API server checks a default against the rules before it fills in what is nested.
+        return {name: inner["default"] for name, inner in prop["properties"].items() if "default" in inner}
+    return msgspec.to_builtins(made)
+
+
+def _of(info: inspect.Type) -> Schema:
+    if isinstance(info, inspect.Metadata):
+        schema = _of(info.type)
+        schema.update(info.extra_json_schema or {})
+        if info.extra and "refers" in info.extra:
+            schema[REFERS] = info.extra["refers"]
+        if "x-kubernetes-map-type" in schema and schema.get("type") != "object":
+            raise TypeError(f"only maps can be atomic: {schema}")
+        return schema
+    if isinstance(info, inspect.UnionType):
+        members = [t for t in info.types if not isinstance(t, inspect.NoneType)]
+        if len(members) == 1:
+            return _of(members[0])
+        text = next(m for m in (_of(t) for t in members) if m["type"] == "string")
+        assert {_of(t)["type"] for t in members} == {"integer", "string"}, info
+        open_type = [{"type": "integer"}, {"type": "string"}]
+        return {"anyOf": open_type, "x-kubernetes-int-or-string": True, **{k: v for k, v in text.items() if k != "type"}}
+    if isinstance(info, inspect.StructType):
+        return dict(_struct(info))
+    if isinstance(info, inspect.DictType):
+        return _map(info)
+    if isinstance(info, inspect.ListType):
+        return _bounded({"type": "array", "items": _of(info.item_type)}, info.min_length, info.max_length, "Items")
+    return _leaf(info)
+
+
+def _map(info: inspect.DictType) -> Schema:
+    if isinstance(info.value_type, inspect.AnyType):
+        return {"type": "object", PRESERVE: True}
+    return _bounded({"type": "object", "additionalProperties": _of(info.value_type)}, None, info.max_length, "Properties")
+
+
+def _leaf(info: inspect.Type) -> Schema:
+    if isinstance(info, inspect.AnyType):
+        return {PRESERVE: True}
+    if isinstance(info, inspect.StrType):
+        schema = _bounded({"type": "string"}, info.min_length, info.max_length, "Length")
+        return {**schema, "pattern": info.pattern} if info.pattern else schema
+    if isinstance(info, inspect.LiteralType):
+        return {"type": "string", "enum": list(info.values)}
+    if isinstance(info, inspect.BoolType):
+        return {"type": "boolean"}
+    if isinstance(info, inspect.DateTimeType):
+        return {"type": "string", "format": "date-time"}
+    if isinstance(info, inspect.IntType | inspect.FloatType):
+        whole = isinstance(info, inspect.IntType)
+        schema = {"type": "integer", "format": "int64"} if whole else {"type": "number"}
+        return schema | {k: v for k, v in (("minimum", info.ge), ("maximum", info.le)) if v is not None}
+    raise TypeError(f"no schema for {info}")
+
+
+def _bounded(schema: Schema, least: int | None, most: int | None, suffix: str) -> Schema:
+    if least:
+        schema["min" + suffix] = least
+    if most is not None:
+        schema["max" + suffix] = most
+    return schema
+
+
+def node_of(schema: Schema) -> Node:
+    """The structure that field management walks."""
+    atomic = schema.get("x-kubernetes-map-type") == "atomic"
+    if schema.get("type") == "array":
+        item = schema["items"]
+        keys = tuple(schema.get("x-kubernetes-list-map-keys", ()))
+        defaults = {k: item["properties"][k]["default"] for k in keys if "default" in item["properties"][k]}
+        list_type = schema.get("x-kubernetes-list-type", "atomic")
+        return Node("list", item=node_of(item), list_type=list_type, keys=keys, key_defaults=defaults)
+    if "properties" in schema:
+        return Node("struct", fields={k: node_of(v) for k, v in schema["properties"].items()}, atomic=atomic)
+    if "additionalProperties" in schema:
+        return Node("map", item=node_of(schema["additionalProperties"]), atomic=atomic)
+    if schema.get(PRESERVE):
+        return ATOMIC_ANY if atomic else ANY
+    return SCALAR
+
+
+METADATA_NODE = Node(
+    "struct",
+    fields={
+        **{k: SCALAR for k in ("name", "generateName", "namespace", "uid", "resourceVersion", "selfLink", "generation")},
+        **{k: SCALAR for k in ("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")},
+        "labels": Node("map", item=SCALAR),
+        "annotations": Node("map", item=SCALAR),
+        "finalizers": Node("list", item=SCALAR, list_type="set"),
+        # Kubernetes owns each owner reference as a whole: its items are maps told apart by uid, and atomic.
+        "ownerReferences": Node(
+            "list",
+            item=Node("struct", fields={k: SCALAR for k in ("uid", "name", "kind", "apiVersion")}, atomic=True),
+            list_type="map",
+            keys=("uid",),
+        ),
+    },
+)
+
+
+@cache
+def object_node(kind: Kind) -> Node:
+    """The structure of a whole object of a kind."""
+    node = node_of(object_schema(kind))
+    return Node("struct", fields={**node.fields, "metadata": METADATA_NODE})
+
+
+class Reference(NamedTuple):
+    """One place in an object that names another object."""
+
+    path: str
+    kind: Kind
+    name: str
+
+
+def references(kind: Kind, obj: dict[str, Any]) -> list[Reference]:
+    """Every object that this object's spec refers to, in the order of its fields."""
+    return list(_references(object_schema(kind)["properties"].get("spec", {}), obj.get("spec"), "spec"))
+
+
+def _references(schema: Schema, value: Any, path: str) -> Iterator[Reference]:
+    if value is None:
+        return
+    if target := schema.get(REFERS):
+        for i, name in enumerate(value) if isinstance(value, list) else ((None, value),):
+            where = path if i is None else f"{path}[{i}]"
+            yield Reference(where, KINDS[target], name["name"] if isinstance(name, dict) else name)
+    if isinstance(value, dict) and "properties" in schema:
+        for name, prop in schema["properties"].items():
+            yield from _references(prop, value.get(name), f"{path}.{name}")
+    elif isinstance(value, list) and "items" in schema and schema["items"].get("type") == "object":
+        for i, item in enumerate(value):
+            yield from _references(schema["items"], item, f"{path}[{i}]")

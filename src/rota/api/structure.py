@@ -1,0 +1,38 @@
+"""The structural type of JSON values, as every walker of objects sees it.
+
+A `Node` says what field management, pruning, defaulting and validation must know of one value: whether it is a struct with named
+fields, a map with free keys, a list and how its items are told apart, or a leaf. Kinds derive their nodes once, from their types.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+NodeKind = Literal["struct", "map", "list", "scalar", "any"]
+ListType = Literal["atomic", "set", "map"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """One JSON value's structure. `kind` says which of the other fields mean anything."""
+
+    kind: NodeKind
+    """`struct`: named fields; `map`: free keys, one value type; `list`; `scalar`: string, number, boolean; `any`: free-form JSON."""
+    fields: dict[str, Node] = field(default_factory=dict)
+    """Of a struct: the node of each field, by its name on the wire."""
+    item: Node | None = None
+    """Of a map: the node of its values. Of a list: the node of its items."""
+    list_type: ListType = "atomic"
+    """Of a list: replaced whole (`atomic`), a set of scalars (`set`), or structs told apart by `keys` (`map`)."""
+    keys: tuple[str, ...] = ()
+    """Of a list of type `map`: the fields that identify an item, in order."""
+    key_defaults: dict[str, Any] = field(default_factory=dict)
+    """Of a list of type `map`: the static default of a key field that an item may omit."""
+    atomic: bool = False
+    """Of a struct, a map or an `any`: owned and replaced as one value (`x-kubernetes-map-type: atomic`)."""
+
+
+SCALAR = Node("scalar")
+ANY = Node("any")
+ATOMIC_ANY = Node("any", atomic=True)

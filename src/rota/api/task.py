@@ -1,0 +1,216 @@
+"""Task: one execution, and the configuration of the worker that executes it."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import field
+
+from rota.api.instance import Argv, Env, Isolation, Network, Resources
+from rota.api.kind import Column, kind
+from rota.api.meta import Object, ObjectStatus, Readiness
+from rota.api.model import (
+    LIST_ITEMS_MAX,
+    JSONObject,
+    Model,
+    Name,
+    Ref,
+    Rule,
+    Text,
+    Time,
+    Value,
+    doc,
+    exactly_one,
+    immutable,
+)
+
+ATTEMPTS_MAX = 32
+DEPENDENCIES_MAX = 100
+OUTPUTS_MAX = 64
+
+Priority = Annotated[int, doc("Higher goes first.", ge=-1000, le=1000)]
+
+
+class Credentials(Model):
+    """What an agent signs in with; read anew for each task."""
+
+    rules = (
+        Rule("self.type == 'none' || has(self.secretRef)", "secretRef is required unless type is none"),
+        Rule("self.type != 'none' || !has(self.secretRef)", "secretRef must not be set when type is none"),
+    )
+    type: Annotated[Literal["api-key", "oauth", "none"], doc("How it signs in.")]
+    secret_ref: Annotated[Ref | None, doc("The Secret that holds them.", refers="Secret")] = None
+
+
+class WorkerConfig(Model):
+    """What a worker is and runs tasks with."""
+
+    rules = (Rule("(self.type == 'custom') == has(self.entrypoint)", "entrypoint is for type custom, and required there"),)
+    type: Annotated[Literal["shell", "python", "claude-code", "codex", "custom"], doc("What executes a task.")] = "shell"
+    image: Annotated[Text | None, doc("The image, where the runtime needs one.")] = None
+    entrypoint: Annotated[Argv, doc("The program of a custom worker.", min_length=1, max_length=LIST_ITEMS_MAX)] = []
+    credentials: Annotated[Credentials | None, doc("What an agent signs in with.")] = None
+    model: Annotated[Text | None, doc("The model that an agent uses.")] = None
+    effort: Annotated[Text | None, doc("How hard an agent tries.")] = None
+    workspace_ref: Annotated[Ref | None, doc("The workspace it is prepared with.", refers="Workspace")] = None
+    agent_config_refs: Annotated[list[Ref], doc("What its agent gets; the last of a name wins.", max_length=16, refers="AgentConfig")] = []
+    env: Env = []
+    resources: Annotated[Resources | None, doc("What it is promised and may use.")] = None
+    isolation: Annotated[Isolation | None, doc("Sandboxed or not. Omitted: as the host can; an explicit sandbox fails closed.")] = None
+    network: Annotated[Network | None, doc("Whether it has a network. Omitted: the host's.")] = None
+    pod_overrides: Annotated[JSONObject | None, doc("Merged into the Pod, where there is one.", atomic=True)] = None
+
+
+class FunctionCall(Model):
+    """A call of a function."""
+
+    name: Annotated[Name, doc("The function.", refers="Function")]
+    payload: Annotated[JSONObject | None, doc("What it is given.", atomic=True)] = None
+
+
+class Affinity(Model):
+    """Which worker a task prefers."""
+
+    key: Annotated[str, doc("Tasks of the same key prefer the worker that had it last.", min_length=1, max_length=253)]
+
+
+class Retry(Model):
+    """When a task is tried again."""
+
+    limit: Annotated[int, doc("Further tries at most. Losing the worker is not counted.", ge=0, le=100)] = 0
+    backoff_seconds: Annotated[int, doc("Seconds before the first further try; doubled each time.", ge=0, le=3600)] = 5
+    reasons: Annotated[
+        list[Literal["Failed", "Timeout", "WorkerLost"]], doc("After which outcomes.", max_length=3, unique=True)
+    ] = field(default_factory=lambda: ["WorkerLost"])
+
+
+class TaskTemplate(Model):
+    """What is executed, where and under which conditions."""
+
+    rules = (
+        exactly_one("function", "command", "prompt"),
+        Rule(
+            "has(self.__function__) ? !has(self.workerPoolRef) && !has(self.worker) : has(self.workerPoolRef) != has(self.worker)",
+            "a command or prompt needs exactly one of workerPoolRef and worker; a function runs on its own workers",
+        ),
+        Rule("!has(self.stdin) || has(self.command)", "stdin goes with command"),
+    )
+    function: Annotated[FunctionCall | None, doc("Call a function.")] = None
+    command: Annotated[Argv, doc("Run a command.", min_length=1, max_length=LIST_ITEMS_MAX)] = []
+    stdin: Annotated[Value | None, doc("What the command reads.")] = None
+    prompt: Annotated[Value | None, doc("Give an agent a prompt.")] = None
+    worker_pool_ref: Annotated[Ref | None, doc("The pool whose worker runs it.", refers="WorkerPool")] = None
+    worker: Annotated[WorkerConfig | None, doc("A worker of its own, gone at the end.")] = None
+    depends_on: Annotated[
+        list[Name], doc("Tasks that must have succeeded first.", max_length=DEPENDENCIES_MAX, unique=True, refers="Task")
+    ] = []
+    branch: Annotated[str | None, doc("Held alone, per workspace, while running.", min_length=1, max_length=253, pattern="^[^-]")] = None
+    priority: Priority = 0
+    holder: Annotated[str | None, doc("On whose account, for fair shares.", min_length=1, max_length=253)] = None
+    affinity: Annotated[Affinity | None, doc("Which worker it prefers.")] = None
+    timeout_seconds: Annotated[int | None, doc("Seconds it may run.", ge=1, le=604_800)] = None
+    ttl_seconds_after_finished: Annotated[int | None, doc("Seconds it is kept when it is over.", ge=0, le=31_536_000)] = None
+    retry: Annotated[Retry | None, doc("When it is tried again.")] = None
+
+
+class TaskSpec(TaskTemplate):
+    """A task. Nothing of it changes but `cancel`, from false to true."""
+
+    rules = (
+        *TaskTemplate.rules,
+        Rule("self.cancel || !oldSelf.cancel", "a cancelled task cannot be revived", "cancel"),
+        *immutable(
+            "function",
+            "command",
+            "stdin",
+            "prompt",
+            "workerPoolRef",
+            "worker",
+            "dependsOn",
+            "branch",
+            "priority",
+            "holder",
+            "affinity",
+            "timeoutSeconds",
+            "ttlSecondsAfterFinished",
+            "retry",
+        ),
+    )
+    cancel: Annotated[bool, doc("Ask it to end.")] = False
+
+
+class Attempt(Model):
+    """One try of a task."""
+
+    instance: Annotated[Text, doc("The worker that ran it.")]
+    start: Annotated[Time | None, doc("When it started.")] = None
+    end: Annotated[Time | None, doc("When it ended.")] = None
+    exit_code: Annotated[int | None, doc("The exit code.")] = None
+    reason: Annotated[Text | None, doc("How it ended, as one word.")] = None
+
+
+Outputs = Annotated[dict[str, Value], doc("Values that the task reported, by key.", max_length=OUTPUTS_MAX)]
+
+
+class Dependency(Model):
+    """The outcome of a dependency, copied when it ended."""
+
+    name: Annotated[Name, doc("The dependency.")]
+    uid: Annotated[str, doc("Its uid.", max_length=64)]
+    phase: Annotated[Text, doc("How it ended.")]
+    outputs: Outputs = {}
+
+
+class TaskStatus(ObjectStatus):
+    """How far a task is, and what came of it."""
+
+    phase: Annotated[
+        Literal["Waiting", "Queued", "Running", "Succeeded", "Failed", "Cancelled"] | None, doc("How far it is.")
+    ] = None
+    reason: Annotated[Text | None, doc("Why, as one word.")] = None
+    message: Annotated[Value | None, doc("Why, as a sentence.")] = None
+    arrival: Annotated[Time | None, doc("Its place in the queue: when it got there.")] = None
+    instance_name: Annotated[Text | None, doc("The worker that has it.")] = None
+    attempts: Annotated[list[Attempt], doc("Its tries, the newest last.", max_length=ATTEMPTS_MAX)] = []
+    dependencies: Annotated[list[Dependency], doc("What came of its dependencies.", max_length=DEPENDENCIES_MAX, keys=("name",))] = []
+    start_time: Annotated[Time | None, doc("When it first started.")] = None
+    completion_time: Annotated[Time | None, doc("When it was over.")] = None
+    exit_code: Annotated[int | None, doc("The exit code.")] = None
+    result: Annotated[Any, doc("What it returned; a large one is a blob's digest.")] = None
+    outputs: Outputs = {}
+    usage: Annotated[JSONObject | None, doc("What it used: tokens, cost, time.", atomic=True)] = None
+
+
+@kind(
+    "tasks",
+    columns=(
+        Column("Phase", ".status.phase"),
+        Column("Reason", ".status.reason"),
+        Column("Worker", ".status.instanceName"),
+        Column("Started", ".status.startTime", "date"),
+        Column("Completed", ".status.completionTime", "date"),
+        Column("Pool", ".spec.workerPoolRef.name", wide=True),
+        Column("Function", ".spec.function.name", wide=True),
+        Column("Message", ".status.message", wide=True),
+    ),
+    selectable=(".status.phase", ".spec.workerPoolRef.name"),
+)
+class Task(Object):
+    """One execution: a function call, a command or an agent's prompt."""
+
+    rules = (
+        Rule(
+            "!has(self.spec.dependsOn) || !(self.metadata.name in self.spec.dependsOn)",
+            "a task cannot depend on itself",
+            "spec.dependsOn",
+        ),
+    )
+    spec: Annotated[TaskSpec, doc("What is executed, where and under which conditions.")]
+    status: Annotated[TaskStatus | None, doc("How far it is, and what came of it.")] = None
+
+    def readiness(self) -> Readiness:
+        phase = self.status.phase if self.status else None
+        reason, message = (self.status.reason or "", self.status.message or "") if self.status else ("", "")
+        if phase == "Succeeded":
+            return Readiness("Ready", reason, message)
+        if phase in ("Failed", "Cancelled"):
+            return Readiness("Failed", reason or phase, message)
+        return Readiness("Pending", reason or phase or "NotObserved", message)

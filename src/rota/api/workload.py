@@ -1,0 +1,173 @@
+"""Workload and WorkloadDeployment: a template, and the cities it runs in."""
+
+from typing import Annotated, Literal
+
+from msgspec import field
+
+from rota.api.instance import InstanceTemplate
+from rota.api.kind import Column, Scale, kind
+from rota.api.meta import Object, ObjectStatus, Readiness, by_condition
+from rota.api.model import CityCode, Model, Name, Ref, Rule, Text, Time, doc, immutable
+
+REPLICAS_MAX = 1000
+PLACEMENTS_MAX = 32
+CITIES_MAX = 64
+
+
+class TemplateMeta(Model):
+    """Labels and annotations of the instances."""
+
+    labels: Annotated[dict[str, Text], doc("Their labels.", max_length=64)] = {}
+    annotations: Annotated[dict[str, Text], doc("Their annotations.", max_length=64)] = {}
+
+
+class WorkloadTemplate(Model):
+    """What each instance is."""
+
+    metadata: Annotated[TemplateMeta | None, doc("Labels and annotations of the instances.")] = None
+    spec: Annotated[InstanceTemplate, doc("What each instance runs.")]
+
+
+class ScaleMetric(Model):
+    """What a placement scales by."""
+
+    cpu_percent: Annotated[int | None, doc("Average use of the CPU to keep.", ge=1, le=100)] = None
+
+
+class PlacementScale(Model):
+    """How many instances in each city."""
+
+    rules = (
+        Rule("!has(self.max) || self.max >= self.min", "max must not be less than min", "max"),
+        Rule("!has(self.metric) || has(self.max)", "metric needs max"),
+    )
+    min: Annotated[int, doc("Instances at least.", ge=1, le=REPLICAS_MAX)] = 1
+    max: Annotated[int | None, doc("Instances at most.", ge=1, le=REPLICAS_MAX)] = None
+    metric: Annotated[ScaleMetric | None, doc("What to scale by.")] = None
+
+
+class Placement(Model):
+    """Some cities, and how many instances in each."""
+
+    name: Annotated[str, doc("The placement's name.", min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+    city_codes: Annotated[
+        list[CityCode], doc("The cities.", min_length=1, max_length=CITIES_MAX, unique=True, refers="Location")
+    ]
+    scale: Annotated[PlacementScale, doc("How many in each city.")] = field(default_factory=PlacementScale)
+    on_cell_lost: Annotated[Literal["Keep", "Move"], doc("What happens when a cell is out of reach.")] = "Keep"
+    lease_seconds: Annotated[int, doc("Seconds without contact after which Move moves.", ge=5, le=86400)] = 60
+    restarted_at: Annotated[dict[str, Time], doc("When each city was last asked to restart.", max_length=CITIES_MAX)] = {}
+
+
+class WorkloadSpec(Model):
+    """A template and its placements."""
+
+    template: Annotated[WorkloadTemplate, doc("What each instance is.")]
+    placements: Annotated[list[Placement], doc("Where, and how many.", min_length=1, max_length=PLACEMENTS_MAX, keys=("name",))]
+    revision_history_limit: Annotated[int, doc("Old templates kept to go back to.", ge=0, le=100)] = 10
+
+
+There = Annotated[int, doc("Instances there are.", ge=0)]
+Current = Annotated[int, doc("Of the newest template, and programmed.", ge=0)]
+Updated = Annotated[int, doc("Of the newest template.", ge=0)]
+Desired = Annotated[int, doc("Instances there should be.", ge=0)]
+Usable = Annotated[int, doc("Instances that are ready.", ge=0)]
+
+
+class PlacementStatus(Model):
+    """How one placement is."""
+
+    name: Annotated[Name, doc("The placement.")]
+    replicas: There = 0
+    current_replicas: Current = 0
+    updated_replicas: Updated = 0
+    desired_replicas: Desired = 0
+    ready_replicas: Usable = 0
+    available: Annotated[Literal["True", "False", "Unknown"] | None, doc("Whether it serves.")] = None
+    reason: Annotated[Text | None, doc("Why not, as one word.")] = None
+
+
+class CountedStatus(ObjectStatus):
+    """How many instances there are."""
+
+    replicas: There = 0
+    current_replicas: Current = 0
+    updated_replicas: Updated = 0
+    desired_replicas: Desired = 0
+    ready_replicas: Usable = 0
+
+
+class WorkloadStatus(CountedStatus):
+    """How the workload is, everywhere."""
+
+    deployments: Annotated[int, doc("Placements times cells.", ge=0)] = 0
+    cities: Annotated[Text | None, doc("The cities it runs in, for people.")] = None
+    ready: Annotated[Text | None, doc("Ready of desired, for people.")] = None
+    placements: Annotated[list[PlacementStatus], doc("How each placement is.", max_length=PLACEMENTS_MAX, keys=("name",))] = []
+
+
+AVAILABLE = '.status.conditions[?(@.type=="Available")].status'
+
+
+@kind(
+    "workloads",
+    short=("wl",),
+    columns=(
+        Column("Ready", ".status.ready"),
+        Column("Up-to-date", ".status.updatedReplicas", "integer"),
+        Column("Available", AVAILABLE),
+        Column("Cities", ".status.cities"),
+        Column("Reason", '.status.conditions[?(@.type=="Available")].reason', wide=True),
+    ),
+)
+class Workload(Object):
+    """A template and its placements: which cities, how many."""
+
+    spec: Annotated[WorkloadSpec, doc("What runs where.")]
+    status: Annotated[WorkloadStatus | None, doc("How it is, everywhere.")] = None
+
+    def readiness(self) -> Readiness:
+        return by_condition(self.metadata, self.status, "Available")
+
+
+class WorkloadDeploymentSpec(Model):
+    """One placement in one cell."""
+
+    rules = immutable("workloadRef", "placementName", "cityCode", "cellName")
+    workload_ref: Annotated[Ref, doc("The workload; immutable.", refers="Workload")]
+    placement_name: Annotated[Name, doc("Its placement; immutable.")]
+    city_code: Annotated[CityCode, doc("The city; immutable.")]
+    cell_name: Annotated[Name | None, doc("The cell; immutable.", refers="Cell")] = None
+    replicas: Annotated[int, doc("How many instances.", ge=0, le=REPLICAS_MAX)]
+    template: Annotated[WorkloadTemplate, doc("What each instance is.")]
+
+
+class WorkloadDeploymentStatus(CountedStatus):
+    """How one placement in one cell is."""
+
+    selector: Annotated[Text | None, doc("Selects its instances, by label.")] = None
+
+
+@kind(
+    "workloaddeployments",
+    short=("wd",),
+    made=True,
+    scale=Scale(".spec.replicas", ".status.replicas", ".status.selector"),
+    columns=(
+        Column("City", ".spec.cityCode"),
+        Column("Cell", ".spec.cellName"),
+        Column("Desired", ".spec.replicas", "integer"),
+        Column("Ready", ".status.readyReplicas", "integer"),
+        Column("Up-to-date", ".status.updatedReplicas", "integer"),
+        Column("Available", AVAILABLE),
+    ),
+    selectable=(".spec.cellName",),
+)
+class WorkloadDeployment(Object):
+    """One placement in one cell, made by Rota."""
+
+    spec: Annotated[WorkloadDeploymentSpec, doc("What runs in the cell.")]
+    status: Annotated[WorkloadDeploymentStatus | None, doc("How it is there.")] = None
+
+    def readiness(self) -> Readiness:
+        return by_condition(self.metadata, self.status, "Available")
