@@ -23,7 +23,9 @@ class NamespaceStatus(Model):
     conditions: Annotated[list[Condition], doc("What holds up its end.", max_length=16, keys=("type",))] = []
 
 
-@kind("namespaces", group="", version="v1", namespaced=False, short=("ns",), columns=(Column("Status", ".status.phase"),))
+@kind(
+    "namespaces", group="", version="v1", namespaced=False, short=("ns",), columns=(Column("Status", ".status.phase"),)
+)
 class Namespace(Object):
     """A project: the space in which names are unique, and that goes as a whole."""
 
@@ -32,10 +34,18 @@ class Namespace(Object):
 
     def readiness(self) -> Readiness:
         terminating = self.status is not None and self.status.phase == "Terminating"
-        return Readiness("Pending", "Terminating", "the namespace is being deleted") if terminating else Readiness("Ready")
+        return (
+            Readiness("Pending", "Terminating", "the namespace is being deleted") if terminating else Readiness("Ready")
+        )
 
 
-@kind("secrets", group="", version="v1", has_status=False, columns=(Column("Type", ".type"), Column("Data", ".data", "count")))
+@kind(
+    "secrets",
+    group="",
+    version="v1",
+    has_status=False,
+    columns=(Column("Type", ".type"), Column("Data", ".data", "count")),
+)
 class Secret(Object):
     """Values that must not be shown."""
 
@@ -49,7 +59,9 @@ class Secret(Object):
     immutable: Annotated[bool | None, doc("Whether the values can never change again.")] = None
 
 
-@kind("configmaps", group="", version="v1", short=("cm",), has_status=False, columns=(Column("Data", ".data", "count"),))
+@kind(
+    "configmaps", group="", version="v1", short=("cm",), has_status=False, columns=(Column("Data", ".data", "count"),)
+)
 class ConfigMap(Object):
     """Values that may be shown."""
 
@@ -153,5 +165,3 @@ class Lease(Object):
     """A lock that expires: how one of several processes is chosen."""
 
     spec: Annotated[LeaseSpec | None, doc("Who holds it, and until when.")] = None
-
-

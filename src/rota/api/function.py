@@ -25,14 +25,18 @@ from rota.api.task import TaskTemplate
 CITIES_MAX = 64
 INLINE_LENGTH_MAX = 262_144
 
-Regions = Annotated[list[CityCode], doc("Cities that serve it. Omitted: the server's choice.", max_length=CITIES_MAX, unique=True)]
+Regions = Annotated[
+    list[CityCode], doc("Cities that serve it. Omitted: the server's choice.", max_length=CITIES_MAX, unique=True)
+]
 
 
 class Source(Model):
     """Where a function's code is."""
 
     rules = (exactly_one("digest", "inline", "workspaceRef"),)
-    digest: Annotated[str | None, doc("A blob of the gateway, by its digest.", max_length=71, pattern="^sha256:[0-9a-f]{64}$")] = None
+    digest: Annotated[
+        str | None, doc("A blob of the gateway, by its digest.", max_length=71, pattern="^sha256:[0-9a-f]{64}$")
+    ] = None
     inline: Annotated[str | None, doc("The code itself, as one file.", max_length=INLINE_LENGTH_MAX)] = None
     workspace_ref: Annotated[Ref | None, doc("A workspace that holds it.", refers="Workspace")] = None
 
@@ -50,7 +54,9 @@ class FunctionSpec(Model):
     """Code with a handler, its environment, visibility, timeout and scale."""
 
     rules = (
-        Rule("self.runtime != 'python' || has(self.entrypoint)", "a python function needs an entrypoint: module:callable"),
+        Rule(
+            "self.runtime != 'python' || has(self.entrypoint)", "a python function needs an entrypoint: module:callable"
+        ),
         Rule("self.runtime != 'command' || has(self.command)", "a command function needs a command"),
         Rule("!(has(self.entrypoint) && has(self.command))", "entrypoint and command exclude each other"),
     )
@@ -59,10 +65,17 @@ class FunctionSpec(Model):
         str | None, doc("The handler, as module:callable.", max_length=253, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
     ] = None
     command: Annotated[
-        Argv, doc("A command that reads the event on stdin and writes its result on stdout.", min_length=1, max_length=LIST_ITEMS_MAX)
+        Argv,
+        doc(
+            "A command that reads the event on stdin and writes its result on stdout.",
+            min_length=1,
+            max_length=LIST_ITEMS_MAX,
+        ),
     ] = []
     source: Annotated[Source, doc("Where the code is.")]
-    requirements: Annotated[list[Text], doc("Packages installed once into a cached environment.", max_length=LIST_ITEMS_MAX)] = []
+    requirements: Annotated[
+        list[Text], doc("Packages installed once into a cached environment.", max_length=LIST_ITEMS_MAX)
+    ] = []
     public: Annotated[bool, doc("Whether anyone may call it without a key.")] = False
     timeout_seconds: Annotated[int, doc("Seconds a call may take.", ge=1, le=3600)] = 30
     concurrency: Annotated[int, doc("Calls that one worker takes at once.", ge=1, le=100)] = 1
@@ -139,7 +152,9 @@ class ScheduleSpec(Model):
             pattern=r"^(@(hourly|daily|midnight|weekly|monthly|yearly|annually)|\s*[^\s@]+(\s+[^\s]+){4}\s*)$",
         ),
     ]
-    time_zone: Annotated[str, doc("The time zone that cron speaks in.", min_length=1, max_length=64, pattern=r"^[A-Za-z][-+/\w]*$")] = "UTC"
+    time_zone: Annotated[
+        str, doc("The time zone that cron speaks in.", min_length=1, max_length=64, pattern=r"^[A-Za-z][-+/\w]*$")
+    ] = "UTC"
     enabled: Annotated[bool, doc("Whether it ticks.")] = True
     target: Annotated[Target, doc("What it starts.")]
     payload: Annotated[JSONObject | None, doc("What the function is given.", atomic=True)] = None

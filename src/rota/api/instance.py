@@ -40,7 +40,9 @@ class EnvVar(Model):
     """One environment variable."""
 
     rules = (exactly_one("value", "valueFrom"),)
-    name: Annotated[str, doc("The variable's name.", min_length=1, max_length=253, pattern=r"^[-._a-zA-Z][-._a-zA-Z0-9]*$")]
+    name: Annotated[
+        str, doc("The variable's name.", min_length=1, max_length=253, pattern=r"^[-._a-zA-Z][-._a-zA-Z0-9]*$")
+    ]
     value: Annotated[Value | None, doc("Its value.")] = None
     value_from: Annotated[ValueFrom | None, doc("Where its value is read from.")] = None
 
@@ -148,8 +150,12 @@ class InstanceTemplate(Model):
     storage: Annotated[Storage | None, doc("A directory that survives recreation.")] = None
     workspace_ref: Annotated[Ref | None, doc("The workspace it is prepared with.", refers="Workspace")] = None
     restart_policy: Annotated[Literal["Always", "OnFailure", "Never"], doc("When to start it again.")] = "Always"
-    termination_grace_period_seconds: Annotated[int, doc("Seconds between the request to stop and the kill.", ge=0, le=86400)] = 30
-    isolation: Annotated[Isolation | None, doc("Sandboxed or not. Omitted: as the host can; an explicit sandbox fails closed.")] = None
+    termination_grace_period_seconds: Annotated[
+        int, doc("Seconds between the request to stop and the kill.", ge=0, le=86400)
+    ] = 30
+    isolation: Annotated[
+        Isolation | None, doc("Sandboxed or not. Omitted: as the host can; an explicit sandbox fails closed.")
+    ] = None
     network: Annotated[Network | None, doc("Whether it has a network. Omitted: the host's.")] = None
 
 
@@ -175,7 +181,9 @@ class InstanceSpec(InstanceTemplate):
 
     rules = immutable("cellName", "templateHash", "ordinal")
     cell_name: Annotated[Name | None, doc("The cell that runs it; immutable.", refers="Cell")] = None
-    scheduling_gates: Annotated[list[SchedulingGate], doc("What must happen first.", max_length=16, keys=("name",))] = []
+    scheduling_gates: Annotated[
+        list[SchedulingGate], doc("What must happen first.", max_length=16, keys=("name",))
+    ] = []
     template_hash: Annotated[str, doc("The template it was made from; immutable.", min_length=1, max_length=64)]
     ordinal: Annotated[int, doc("Its number among its siblings; immutable.", ge=0, le=1_000_000)]
     assignment: Annotated[Assignment | None, doc("Who holds it. Written by the pool's leader only.")] = None
@@ -251,5 +259,3 @@ class Instance(Object):
             ready = self.status.condition("Ready")
             return Readiness("Failed", ready.reason if ready else "Failed", ready.message if ready else "")
         return by_condition(self.metadata, self.status)
-
-

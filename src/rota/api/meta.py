@@ -35,7 +35,9 @@ class ObjectMeta(Model):
     """Name, identity, version and lifecycle of an object."""
 
     name: Annotated[str, doc("The name, unique for its kind in its namespace.", max_length=253)] = ""
-    generate_name: Annotated[str | None, doc("A prefix that the server completes to a unique name.", max_length=253)] = None
+    generate_name: Annotated[
+        str | None, doc("A prefix that the server completes to a unique name.", max_length=253)
+    ] = None
     namespace: Annotated[str, doc("The namespace; empty for cluster kinds.", max_length=63)] = ""
     self_link: Annotated[str | None, doc("Not used any more.", max_length=1024)] = None
     uid: Annotated[str, doc("The object's identity in time, set by the server.", max_length=64)] = ""
@@ -45,8 +47,12 @@ class ObjectMeta(Model):
     deletion_timestamp: Annotated[Time | None, doc("When the object was asked to go, set by the server.")] = None
     deletion_grace_period_seconds: Annotated[int | None, doc("Seconds granted to go in, set by the server.")] = None
     labels: Annotated[dict[Name, Text], doc("Short facts to select objects by.", max_length=256)] = {}
-    annotations: Annotated[dict[Name, Value], doc("Facts for people and tools, not for selection.", max_length=256)] = {}
-    owner_references: Annotated[list[OwnerReference], doc("What this object belongs to.", max_length=64, keys=("uid",))] = []
+    annotations: Annotated[
+        dict[Name, Value], doc("Facts for people and tools, not for selection.", max_length=256)
+    ] = {}
+    owner_references: Annotated[
+        list[OwnerReference], doc("What this object belongs to.", max_length=64, keys=("uid",))
+    ] = []
     finalizers: Annotated[
         list[Name], doc("Who has to act before a deleted object may be gone.", max_length=64, unique=True)
     ] = []

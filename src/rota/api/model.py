@@ -42,7 +42,9 @@ def _bounds_inward(annotation: Any) -> Any:
         return annotation
     plain = Meta(description=meta.description, extra_json_schema=meta.extra_json_schema, extra=meta.extra)
     # Subscripting with a computed type is beyond the type checker, not beyond Python.
-    return Annotated.__class_getitem__((Annotated.__class_getitem__((members[0], Meta(**bounds))) | None, plain, *others))  # type: ignore[attr-defined]
+    return Annotated.__class_getitem__(
+        (Annotated.__class_getitem__((members[0], Meta(**bounds))) | None, plain, *others)
+    )  # type: ignore[attr-defined]
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(msgspec.field,))
@@ -105,7 +107,7 @@ def doc(
 
 
 CEL_RESERVED = frozenset(
-    "true false null in as break const continue else for function if import let loop package namespace return var void while".split()
+    ["true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "package", "namespace", "return", "var", "void", "while"]
 )
 
 

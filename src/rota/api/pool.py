@@ -10,7 +10,6 @@ from rota.api.meta import Object, ObjectStatus, Readiness, by_condition
 from rota.api.model import (
     LIST_ITEMS_MAX,
     Model,
-    Name,
     Quantity,
     Ref,
     Rule,
@@ -78,7 +77,9 @@ class WorkerPoolSpec(Model):
 class WorkerPoolStatus(ObjectStatus):
     """How many workers there are, and what they do."""
 
-    phase: Annotated[Literal["Pending", "Scaling", "Ready", "Degraded"] | None, doc("How the pool is as a whole.")] = None
+    phase: Annotated[Literal["Pending", "Scaling", "Ready", "Degraded"] | None, doc("How the pool is as a whole.")] = (
+        None
+    )
     replicas: Annotated[int, doc("Instances there are.", ge=0)] = 0
     ready_replicas: Annotated[int, doc("Instances that are ready.", ge=0)] = 0
     idle: Annotated[int, doc("Ready and free.", ge=0)] = 0
@@ -122,7 +123,9 @@ class ClaimSpec(Model):
         Rule("self.release || !oldSelf.release", "a released claim cannot be held again", "release"),
     )
     pool_ref: Annotated[Ref, doc("The pool; immutable.", refers="WorkerPool")]
-    holder: Annotated[str | None, doc("On whose account, for fair shares; immutable.", min_length=1, max_length=253)] = None
+    holder: Annotated[
+        str | None, doc("On whose account, for fair shares; immutable.", min_length=1, max_length=253)
+    ] = None
     priority: Priority = 0
     wait_seconds: Annotated[int | None, doc("Seconds it waits. Omitted: the pool's default.", ge=0, le=86400)] = None
     lease_seconds: Annotated[int, doc("Seconds the hold lasts after its last renewal.", ge=1, le=604_800)] = 3600
@@ -176,7 +179,9 @@ class Claim(Object):
 class Remote(Model):
     """A further remote of a repository."""
 
-    name: Annotated[str, doc("The remote's name.", min_length=1, max_length=63, pattern=r"^[A-Za-z0-9_][-A-Za-z0-9_.]*$")]
+    name: Annotated[
+        str, doc("The remote's name.", min_length=1, max_length=63, pattern=r"^[A-Za-z0-9_][-A-Za-z0-9_.]*$")
+    ]
     url: Annotated[str, doc("Its address.", min_length=1, max_length=1024, pattern=r"^(https|ssh|file)://")]
 
 
@@ -195,7 +200,9 @@ class WorkspaceFile(Model):
 class WorkspaceSpec(Model):
     """A git repository at a ref, with files and a set-up command."""
 
-    repo: Annotated[str, doc("The repository: https, ssh or file.", min_length=1, max_length=1024, pattern=r"^(https|ssh|file)://")]
+    repo: Annotated[
+        str, doc("The repository: https, ssh or file.", min_length=1, max_length=1024, pattern=r"^(https|ssh|file)://")
+    ]
     ref: Annotated[str | None, doc("A branch, tag or commit.", min_length=1, max_length=253, pattern="^[^-]")] = None
     depth: Annotated[int | None, doc("How much history. Omitted: all.", ge=1, le=1_000_000)] = None
     secret_ref: Annotated[Ref | None, doc("The Secret to sign in with.", refers="Secret")] = None
@@ -230,7 +237,9 @@ class MCPServer(Model):
 class Skill(Model):
     """A text that an agent may read."""
 
-    name: Annotated[str, doc("The skill's name.", min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+    name: Annotated[
+        str, doc("The skill's name.", min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+    ]
     content: Annotated[Value, doc("The text.")]
 
 

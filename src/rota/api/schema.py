@@ -104,7 +104,11 @@ def _of(info: inspect.Type) -> Schema:
         text = next(m for m in (_of(t) for t in members) if m["type"] == "string")
         assert {_of(t)["type"] for t in members} == {"integer", "string"}, info
         open_type = [{"type": "integer"}, {"type": "string"}]
-        return {"anyOf": open_type, "x-kubernetes-int-or-string": True, **{k: v for k, v in text.items() if k != "type"}}
+        return {
+            "anyOf": open_type,
+            "x-kubernetes-int-or-string": True,
+            **{k: v for k, v in text.items() if k != "type"},
+        }
     if isinstance(info, inspect.StructType):
         return dict(_struct(info))
     if isinstance(info, inspect.DictType):
@@ -117,7 +121,9 @@ def _of(info: inspect.Type) -> Schema:
 def _map(info: inspect.DictType) -> Schema:
     if isinstance(info.value_type, inspect.AnyType):
         return {"type": "object", PRESERVE: True}
-    return _bounded({"type": "object", "additionalProperties": _of(info.value_type)}, None, info.max_length, "Properties")
+    return _bounded(
+        {"type": "object", "additionalProperties": _of(info.value_type)}, None, info.max_length, "Properties"
+    )
 
 
 def _leaf(info: inspect.Type) -> Schema:
@@ -168,15 +174,15 @@ def node_of(schema: Schema) -> Node:
 METADATA_NODE = Node(
     "struct",
     fields={
-        **{k: SCALAR for k in ("name", "generateName", "namespace", "uid", "resourceVersion", "selfLink", "generation")},
-        **{k: SCALAR for k in ("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")},
+        **dict.fromkeys(("name", "generateName", "namespace", "uid", "resourceVersion", "selfLink", "generation"), SCALAR),
+        **dict.fromkeys(("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"), SCALAR),
         "labels": Node("map", item=SCALAR),
         "annotations": Node("map", item=SCALAR),
         "finalizers": Node("list", item=SCALAR, list_type="set"),
         # Kubernetes owns each owner reference as a whole: its items are maps told apart by uid, and atomic.
         "ownerReferences": Node(
             "list",
-            item=Node("struct", fields={k: SCALAR for k in ("uid", "name", "kind", "apiVersion")}, atomic=True),
+            item=Node("struct", fields=dict.fromkeys(("uid", "name", "kind", "apiVersion"), SCALAR), atomic=True),
             list_type="map",
             keys=("uid",),
         ),

@@ -43,18 +43,26 @@ class Credentials(Model):
 class WorkerConfig(Model):
     """What a worker is and runs tasks with."""
 
-    rules = (Rule("(self.type == 'custom') == has(self.entrypoint)", "entrypoint is for type custom, and required there"),)
-    type: Annotated[Literal["shell", "python", "claude-code", "codex", "custom"], doc("What executes a task.")] = "shell"
+    rules = (
+        Rule("(self.type == 'custom') == has(self.entrypoint)", "entrypoint is for type custom, and required there"),
+    )
+    type: Annotated[Literal["shell", "python", "claude-code", "codex", "custom"], doc("What executes a task.")] = (
+        "shell"
+    )
     image: Annotated[Text | None, doc("The image, where the runtime needs one.")] = None
     entrypoint: Annotated[Argv, doc("The program of a custom worker.", min_length=1, max_length=LIST_ITEMS_MAX)] = []
     credentials: Annotated[Credentials | None, doc("What an agent signs in with.")] = None
     model: Annotated[Text | None, doc("The model that an agent uses.")] = None
     effort: Annotated[Text | None, doc("How hard an agent tries.")] = None
     workspace_ref: Annotated[Ref | None, doc("The workspace it is prepared with.", refers="Workspace")] = None
-    agent_config_refs: Annotated[list[Ref], doc("What its agent gets; the last of a name wins.", max_length=16, refers="AgentConfig")] = []
+    agent_config_refs: Annotated[
+        list[Ref], doc("What its agent gets; the last of a name wins.", max_length=16, refers="AgentConfig")
+    ] = []
     env: Env = []
     resources: Annotated[Resources | None, doc("What it is promised and may use.")] = None
-    isolation: Annotated[Isolation | None, doc("Sandboxed or not. Omitted: as the host can; an explicit sandbox fails closed.")] = None
+    isolation: Annotated[
+        Isolation | None, doc("Sandboxed or not. Omitted: as the host can; an explicit sandbox fails closed.")
+    ] = None
     network: Annotated[Network | None, doc("Whether it has a network. Omitted: the host's.")] = None
     pod_overrides: Annotated[JSONObject | None, doc("Merged into the Pod, where there is one.", atomic=True)] = None
 
@@ -100,14 +108,19 @@ class TaskTemplate(Model):
     worker_pool_ref: Annotated[Ref | None, doc("The pool whose worker runs it.", refers="WorkerPool")] = None
     worker: Annotated[WorkerConfig | None, doc("A worker of its own, gone at the end.")] = None
     depends_on: Annotated[
-        list[Name], doc("Tasks that must have succeeded first.", max_length=DEPENDENCIES_MAX, unique=True, refers="Task")
+        list[Name],
+        doc("Tasks that must have succeeded first.", max_length=DEPENDENCIES_MAX, unique=True, refers="Task"),
     ] = []
-    branch: Annotated[str | None, doc("Held alone, per workspace, while running.", min_length=1, max_length=253, pattern="^[^-]")] = None
+    branch: Annotated[
+        str | None, doc("Held alone, per workspace, while running.", min_length=1, max_length=253, pattern="^[^-]")
+    ] = None
     priority: Priority = 0
     holder: Annotated[str | None, doc("On whose account, for fair shares.", min_length=1, max_length=253)] = None
     affinity: Annotated[Affinity | None, doc("Which worker it prefers.")] = None
     timeout_seconds: Annotated[int | None, doc("Seconds it may run.", ge=1, le=604_800)] = None
-    ttl_seconds_after_finished: Annotated[int | None, doc("Seconds it is kept when it is over.", ge=0, le=31_536_000)] = None
+    ttl_seconds_after_finished: Annotated[
+        int | None, doc("Seconds it is kept when it is over.", ge=0, le=31_536_000)
+    ] = None
     retry: Annotated[Retry | None, doc("When it is tried again.")] = None
 
 
@@ -170,7 +183,9 @@ class TaskStatus(ObjectStatus):
     arrival: Annotated[Time | None, doc("Its place in the queue: when it got there.")] = None
     instance_name: Annotated[Text | None, doc("The worker that has it.")] = None
     attempts: Annotated[list[Attempt], doc("Its tries, the newest last.", max_length=ATTEMPTS_MAX)] = []
-    dependencies: Annotated[list[Dependency], doc("What came of its dependencies.", max_length=DEPENDENCIES_MAX, keys=("name",))] = []
+    dependencies: Annotated[
+        list[Dependency], doc("What came of its dependencies.", max_length=DEPENDENCIES_MAX, keys=("name",))
+    ] = []
     start_time: Annotated[Time | None, doc("When it first started.")] = None
     completion_time: Annotated[Time | None, doc("When it was over.")] = None
     exit_code: Annotated[int | None, doc("The exit code.")] = None

@@ -49,21 +49,27 @@ class PlacementScale(Model):
 class Placement(Model):
     """Some cities, and how many instances in each."""
 
-    name: Annotated[str, doc("The placement's name.", min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+    name: Annotated[
+        str, doc("The placement's name.", min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+    ]
     city_codes: Annotated[
         list[CityCode], doc("The cities.", min_length=1, max_length=CITIES_MAX, unique=True, refers="Location")
     ]
     scale: Annotated[PlacementScale, doc("How many in each city.")] = field(default_factory=PlacementScale)
     on_cell_lost: Annotated[Literal["Keep", "Move"], doc("What happens when a cell is out of reach.")] = "Keep"
     lease_seconds: Annotated[int, doc("Seconds without contact after which Move moves.", ge=5, le=86400)] = 60
-    restarted_at: Annotated[dict[str, Time], doc("When each city was last asked to restart.", max_length=CITIES_MAX)] = {}
+    restarted_at: Annotated[
+        dict[str, Time], doc("When each city was last asked to restart.", max_length=CITIES_MAX)
+    ] = {}
 
 
 class WorkloadSpec(Model):
     """A template and its placements."""
 
     template: Annotated[WorkloadTemplate, doc("What each instance is.")]
-    placements: Annotated[list[Placement], doc("Where, and how many.", min_length=1, max_length=PLACEMENTS_MAX, keys=("name",))]
+    placements: Annotated[
+        list[Placement], doc("Where, and how many.", min_length=1, max_length=PLACEMENTS_MAX, keys=("name",))
+    ]
     revision_history_limit: Annotated[int, doc("Old templates kept to go back to.", ge=0, le=100)] = 10
 
 
@@ -103,7 +109,9 @@ class WorkloadStatus(CountedStatus):
     deployments: Annotated[int, doc("Placements times cells.", ge=0)] = 0
     cities: Annotated[Text | None, doc("The cities it runs in, for people.")] = None
     ready: Annotated[Text | None, doc("Ready of desired, for people.")] = None
-    placements: Annotated[list[PlacementStatus], doc("How each placement is.", max_length=PLACEMENTS_MAX, keys=("name",))] = []
+    placements: Annotated[
+        list[PlacementStatus], doc("How each placement is.", max_length=PLACEMENTS_MAX, keys=("name",))
+    ] = []
 
 
 AVAILABLE = '.status.conditions[?(@.type=="Available")].status'

@@ -1,0 +1,394 @@
+"""The tree of a rule as the source of one Python function of `self` and `old`.
+
+CEL's errors become exceptions, so the path without errors costs nothing. Every operation emits its statements where it
+stands and yields an expression that is used once, in the same block; whoever needs a value twice names it first. Since
+rules have no side effects, only the block matters, not the order.
+
+`&&` and `||` absorb an error of one operand when the other decides. So an operand that may fail stands in a `try` that
+keeps the error for later, except the last, whose error is the result anyway. `all` and `exists` do so for every item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from rota.api.cel import conversions, equality, functions, operators
+from rota.api.cel.bounds import BLOCK_DEPTH_MAX, ITERATIONS_MAX
+from rota.api.cel.errors import BeyondSubsetError, CelEvalError, CelSyntaxError
+from rota.api.cel.escaping import unescape
+from rota.api.cel.regex import Regex
+from rota.api.cel.syntax import (
+    Binary,
+    Call,
+    Conditional,
+    Expr,
+    Has,
+    Index,
+    ListOf,
+    Logic,
+    Macro,
+    MapOf,
+    Name,
+    Select,
+    Unary,
+)
+from rota.api.cel.syntax import Literal as LiteralExpr
+
+FALLIBLE: Final = (CelEvalError, AttributeError)
+"""What `&&` and `||` absorb. A field of anything but a map is an `AttributeError`: it has no `get`."""
+
+Kind = Literal["bool", "int", "string", "any"]
+_PARSERS: Final = ("duration", "timestamp", "quantity")
+_COMPARISONS: Final = ("<", "<=", ">", ">=")
+_INDENTS: Final = [" " * depth for depth in range(100)]
+
+
+def exceeded() -> BeyondSubsetError:
+    """What ends an evaluation that visits too much."""
+    return BeyondSubsetError(f"the rule visits more than {ITERATIONS_MAX} items")
+
+
+_GLOBALS: Final[dict[str, Any]] = {
+    "FALLIBLE": FALLIBLE,
+    "exceeded": exceeded,
+    "no_key": operators.no_key,
+    "boolean": operators.boolean,
+    "members": operators.members,
+    "at": operators.at,
+    "negate": operators.negate,
+    "equals_by": equality.equals_by,
+    "contains_by": equality.contains_by,
+    **{function.__name__: function for function in operators.BINARY.values()},
+    **{f"type_{name}": value for name, value in conversions.TYPES.items()},
+    **{f"f_{name}_{n}": f for name, arities in functions.FUNCTIONS.items() for n, f in arities.items()},
+    **{f"m_{name}_{n}": f for name, arities in functions.METHODS.items() for n, f in arities.items()},
+}
+
+
+@dataclass(slots=True)
+class _Value:
+    """A Python expression, what is known of its type, and whether it (or what was emitted for it) may fail."""
+
+    code: str
+    kind: Kind = "any"
+    fails: bool = True
+    constant: object = ...
+
+
+def generate(source: str, tree: Expr) -> Any:
+    """The function of the rule."""
+    emitter = _Emitter(source)
+    text = emitter.function(tree)
+    namespace = _GLOBALS | emitter.held
+    exec(compile(text, "<rule>", "exec"), namespace)
+    return namespace["rule"]
+
+
+class _Emitter:
+    """Statements of one rule's function, in the making."""
+
+    def __init__(self, source: str) -> None:
+        self.held: dict[str, Any] = {}
+        self._source = source
+        self._lines: list[str] = []
+        self._indent = 1
+        self._blocks = 0
+        self._loops = 0
+        self._names = 0
+        self._scope: dict[str, str] = {"self": "self", "oldSelf": "old"}
+        self._counts = False
+
+    def function(self, tree: Expr) -> str:
+        result = self._expr(tree).code
+        start = "def rule(self, old):\n visits = 0" if self._counts else "def rule(self, old):"
+        return "\n".join((start, *self._lines, f" return {result}"))
+
+    # How statements are written.
+
+    def _line(self, text: str) -> None:
+        self._lines.append(_INDENTS[self._indent] + text)
+
+    @contextmanager
+    def _block(self, header: str, tree: Expr) -> Iterator[None]:
+        self._line(header)
+        self._indent += 1
+        nests = 0 if header.startswith(("if", "else")) else 1
+        self._blocks += nests
+        if self._blocks > BLOCK_DEPTH_MAX or self._indent >= len(_INDENTS) - 2:
+            raise CelSyntaxError("a rule with macros or conditions nested too deep", self._source, tree.position)
+        yield
+        self._blocks -= nests
+        self._indent -= 1
+
+    def _new_name(self) -> str:
+        self._names += 1
+        return f"v{self._names}"
+
+    def _named(self, value: _Value) -> str:
+        if value.code.isidentifier() or value.constant is not ...:
+            return value.code
+        name = self._new_name()
+        self._line(f"{name} = {value.code}")
+        return name
+
+    def _held(self, value: object) -> str:
+        """The name under which the function finds a value that has no literal."""
+        name = f"h{len(self.held)}"
+        self.held[name] = value
+        return name
+
+    def _boolean(self, tree: Expr) -> _Value:
+        value = self._expr(tree)
+        return value if value.kind == "bool" else _Value(f"boolean({value.code})", "bool")
+
+    def _count(self, amount: str) -> None:
+        self._counts = True
+        self._line(f"visits += {amount}")
+        self._line(f"if visits > {ITERATIONS_MAX}: raise exceeded()")
+
+    # What each node of the tree means.
+
+    def _expr(self, tree: Expr) -> _Value:
+        match tree:
+            case LiteralExpr():
+                return self._literal(tree)
+            case Name():
+                return self._name(tree)
+            case Select():
+                return self._select(tree)
+            case Has():
+                return self._has(tree)
+            case Index():
+                operand, index = self._expr(tree.operand), self._expr(tree.index)
+                return _Value(f"at({operand.code}, {index.code})")
+            case Unary("!", operand_tree):
+                operand = self._boolean(operand_tree)
+                return _Value(f"(not {operand.code})", "bool", operand.fails)
+            case Unary():
+                return _Value(f"negate({self._expr(tree.operand).code})")
+            case Binary():
+                return self._binary(tree)
+            case Logic():
+                return self._logic(tree)
+            case Conditional():
+                return self._conditional(tree)
+            case Call():
+                return self._call(tree)
+            case Macro():
+                return self._macro(tree)
+            case ListOf():
+                items = [self._expr(item) for item in tree.items]
+                return _Value(f"[{', '.join(item.code for item in items)}]", fails=any(item.fails for item in items))
+            case MapOf():
+                entries = [(self._expr(key).code, self._expr(value).code) for key, value in tree.entries]
+                return _Value("{" + ", ".join(f"{key}: {value}" for key, value in entries) + "}")
+
+    def _literal(self, tree: LiteralExpr) -> _Value:
+        value = tree.value
+        kind: Kind = "any"
+        if isinstance(value, str):
+            kind = "string"
+        elif isinstance(value, bool):
+            kind = "bool"
+        elif isinstance(value, int):
+            kind = "int"
+        return _Value(f"({value!r})" if isinstance(value, int | float) else repr(value), kind, False, value)
+
+    def _name(self, tree: Name) -> _Value:
+        name = self._scope.get(tree.name)
+        return _Value(f"type_{tree.name}" if name is None else name, fails=False)
+
+    def _has(self, tree: Has) -> _Value:
+        operand = self._expr(tree.operand)
+        if tree.is_key:
+            return _Value(f"contains({tree.field!r}, {operand.code})", "bool")
+        fails = operand.fails or not isinstance(tree.operand, Name)
+        return _Value(f"({operand.code}.get({unescape(tree.field)!r}) is not None)", "bool", fails)
+
+    def _select(self, tree: Select) -> _Value:
+        operand = self._expr(tree.operand)
+        if tree.is_key:
+            return _Value(f"at({operand.code}, {tree.field!r})")
+        field = unescape(tree.field)
+        name = self._new_name()
+        self._line(f"{name} = {operand.code}.get({field!r})")
+        # A null field is an absent one to a kube-apiserver.
+        self._line(f"if {name} is None: raise no_key({field!r})")
+        return _Value(name)
+
+    def _binary(self, tree: Binary) -> _Value:
+        if tree.operator in ("==", "!="):
+            return self._equality(tree)
+        if tree.operator == "in":
+            return self._in(tree)
+        left, right = self._expr(tree.left), self._expr(tree.right)
+        function = operators.BINARY[tree.operator].__name__
+        if tree.operator not in _COMPARISONS:
+            return _Value(f"{function}({left.code}, {right.code})")
+        if left.kind == right.kind and left.kind != "any":
+            return _Value(f"({left.code} {tree.operator} {right.code})", "bool", left.fails or right.fails)
+        if right.kind == "int":
+            name, other = self._named(left), self._named(right)
+            quick = f"{name} {tree.operator} {other} if type({name}) is int"
+            return _Value(f"({quick} else {function}({name}, {other}))", "bool")
+        return _Value(f"{function}({left.code}, {right.code})", "bool")
+
+    def _equality(self, tree: Binary) -> _Value:
+        left, right = self._expr(tree.left), self._expr(tree.right)
+        fails = left.fails or right.fails
+        negation = "not " if tree.operator == "!=" else ""
+        if tree.structure is not None:
+            return _Value(f"({negation}equals_by({self._held(tree.structure)}, {left.code}, {right.code}))", "bool")
+        if left.constant is not ... and right.constant is ...:
+            left, right = right, left
+        if left.kind == right.kind != "any" or (right.kind == "string" and right.constant is not ...):
+            return _Value(f"({left.code} {tree.operator} {right.code})", "bool", fails)
+        if left.constant is ... and (right.constant is None or isinstance(right.constant, bool)):
+            identity = "is not" if negation else "is"
+            return _Value(f"({left.code} {identity} {right.code})", "bool", fails)
+        if right.kind == "int" and right.constant is not ...:
+            name = self._named(left)
+            quick = f"{name} == {right.code} if type({name}) is int"
+            return _Value(f"({negation}({quick} else equals({name}, {right.code})))", "bool", fails)
+        return _Value(f"({negation}equals({left.code}, {right.code}))", "bool", fails)
+
+    def _in(self, tree: Binary) -> _Value:
+        item = self._expr(tree.left)
+        if isinstance(tree.right, ListOf) and tree.right.items:
+            literals = [member for member in tree.right.items if isinstance(member, LiteralExpr)]
+            if len(literals) == len(tree.right.items) and all(isinstance(member.value, str) for member in literals):
+                texts = ", ".join(repr(member.value) for member in literals)
+                return _Value(f"({item.code} in ({texts},))", "bool", item.fails)
+        container = self._expr(tree.right)
+        if tree.structure is not None:
+            return _Value(f"contains_by({self._held(tree.structure)}, {item.code}, {container.code})", "bool")
+        if self._loops:
+            container = _Value(self._named(container))
+            self._count(f"len({container.code}) if type({container.code}) is list else 1")
+        return _Value(f"contains({item.code}, {container.code})", "bool")
+
+    def _logic(self, tree: Logic) -> _Value:
+        """Operand after operand, until one decides; an error decides nothing until all others have had their say."""
+        goes_on = tree.operator == "&&"
+        check = "" if goes_on else "not "
+        result, error = self._new_name(), self._new_name()
+        keeps_errors = fails = False
+        last = len(tree.operands) - 1
+        opening = len(self._lines)
+        for number, operand in enumerate(tree.operands):
+            if number:
+                with self._block(f"if {check}{result}:", tree):
+                    failed = self._operand(operand, result, error, number < last, goes_on)
+            else:
+                failed = self._operand(operand, result, error, number < last, goes_on)
+            fails = fails or failed
+            keeps_errors = keeps_errors or (failed and number < last)
+        if keeps_errors:
+            self._lines.insert(opening, f"{_INDENTS[self._indent]}{error} = None")
+            self._line(f"if {error} is not None and {check}{result}: raise {error}")
+        return _Value(result, "bool", fails)
+
+    def _operand(self, tree: Expr, result: str, error: str, keeps_error: bool, neutral: bool) -> bool:
+        """Sets `result`, to `neutral` on an error that is kept. Returns whether the operand may fail."""
+        opening = len(self._lines)
+        if not keeps_error:
+            value = self._boolean(tree)
+            self._line(f"{result} = {value.code}")
+            return value.fails
+        with self._block("try:", tree):
+            value = self._boolean(tree)
+            self._line(f"{result} = {value.code}")
+        if value.fails:
+            with self._block("except FALLIBLE as caught:", tree):
+                self._line(f"{result} = {neutral}")
+                self._line(f"{error} = caught")
+        else:
+            del self._lines[opening]
+            self._lines[opening:] = [line[1:] for line in self._lines[opening:]]
+        return value.fails
+
+    def _conditional(self, tree: Conditional) -> _Value:
+        condition = self._boolean(tree.condition)
+        result = self._new_name()
+        with self._block(f"if {condition.code}:", tree):
+            then = self._expr(tree.then)
+            self._line(f"{result} = {then.code}")
+        with self._block("else:", tree):
+            otherwise = self._expr(tree.otherwise)
+            self._line(f"{result} = {otherwise.code}")
+        kind = then.kind if then.kind == otherwise.kind else "any"
+        return _Value(result, kind, condition.fails or then.fails or otherwise.fails)
+
+    def _call(self, tree: Call) -> _Value:
+        if tree.name == "matches":
+            pattern = tree.arguments[1]
+            assert isinstance(pattern, LiteralExpr)
+            assert isinstance(pattern.value, str)
+            codes = [self._expr(tree.arguments[0]).code, self._held(Regex(pattern.value))]
+        else:
+            codes = [self._expr(argument).code for argument in tree.arguments]
+        if tree.name in _PARSERS and isinstance(tree.arguments[0], LiteralExpr):
+            with suppress(CelEvalError):
+                return _Value(self._held(functions.FUNCTIONS[tree.name][1](tree.arguments[0].value)), fails=False)
+        if self._loops and tree.is_method:
+            codes[0] = self._named(_Value(codes[0]))
+            self._count(f"len({codes[0]}) if type({codes[0]}) is list else 1")
+        code = f"{'m' if tree.is_method else 'f'}_{tree.name}_{len(codes)}({', '.join(codes)})"
+        if tree.name in functions.RETURN_BOOL:
+            return _Value(code, "bool")
+        return _Value(code, "int" if tree.name in functions.RETURN_INT else "any")
+
+    def _macro(self, tree: Macro) -> _Value:
+        target = self._named(_Value(f"members({self._expr(tree.target).code})"))
+        self._count(f"len({target})")
+        item = self._new_name()
+        outer = self._scope
+        self._scope = outer | {tree.variable: item}
+        self._loops += 1
+        loop = f"for {item} in {target}:"
+        if tree.name in ("all", "exists"):
+            value = self._quantifier(tree, loop)
+        elif tree.name == "exists_one":
+            value = self._exists_one(tree, loop)
+        else:
+            value = self._comprehension(tree, loop, item)
+        self._loops -= 1
+        self._scope = outer
+        return value
+
+    def _quantifier(self, tree: Macro, loop: str) -> _Value:
+        goes_on = tree.name == "all"
+        check = "" if goes_on else "not "
+        result, error = self._new_name(), self._new_name()
+        self._line(f"{result} = {goes_on}")
+        opening = len(self._lines)
+        with self._block(loop, tree):
+            fails = self._operand(tree.body, result, error, True, goes_on)
+            self._line(f"if {'not ' if goes_on else ''}{result}: break")
+        if fails:
+            self._lines.insert(opening, f"{_INDENTS[self._indent]}{error} = None")
+            self._line(f"if {error} is not None and {check}{result}: raise {error}")
+        return _Value(result, "bool")
+
+    def _exists_one(self, tree: Macro, loop: str) -> _Value:
+        found = self._new_name()
+        self._line(f"{found} = 0")
+        with self._block(loop, tree):
+            self._line(f"if {self._boolean(tree.body).code}: {found} += 1")
+        return _Value(f"({found} == 1)", "bool")
+
+    def _comprehension(self, tree: Macro, loop: str, item: str) -> _Value:
+        result = self._new_name()
+        self._line(f"{result} = []")
+        with self._block(loop, tree):
+            if tree.name == "filter":
+                self._line(f"if {self._boolean(tree.body).code}: {result}.append({item})")
+            elif tree.condition is not None:
+                with self._block(f"if {self._boolean(tree.condition).code}:", tree):
+                    self._line(f"{result}.append({self._expr(tree.body).code})")
+            else:
+                self._line(f"{result}.append({self._expr(tree.body).code})")
+        return _Value(result)

@@ -1,0 +1,134 @@
+"""What the schema tells of a rule: which fields there are, which maps, and which lists compare in any order.
+
+The structure of `self` is followed through the rule; what has none, such as a literal, is plain JSON.
+"""
+
+from __future__ import annotations
+
+from rota.api.cel.equality import ignores_order
+from rota.api.cel.errors import CelSyntaxError
+from rota.api.cel.escaping import unescape
+from rota.api.cel.syntax import (
+    Binary,
+    Call,
+    Conditional,
+    Expr,
+    Has,
+    Index,
+    ListOf,
+    Literal,
+    Logic,
+    Macro,
+    MapOf,
+    Name,
+    Select,
+    Unary,
+)
+from rota.api.structure import Node
+
+Scope = dict[str, Node | None]
+
+
+def resolve(source: str, tree: Expr, node: Node) -> None:
+    """Marks the tree's nodes with what this structure of `self` says of them, or raises `CelSyntaxError`."""
+    _Resolver(source).structure(tree, {"self": node, "oldSelf": node})
+
+
+class _Resolver:
+    """Visits every expression once; `structure` returns what is known of its value."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+
+    def structure(self, tree: Expr, scope: Scope) -> Node | None:
+        match tree:
+            case Name():
+                return scope.get(tree.name)
+            case Select() | Has():
+                return self._field(tree, scope)
+            case Index():
+                operand = self.structure(tree.operand, scope)
+                self.structure(tree.index, scope)
+                return None if operand is None else operand.item
+            case Binary():
+                return self._binary(tree, scope)
+            case Conditional():
+                self.structure(tree.condition, scope)
+                return self._common(tree, [self.structure(branch, scope) for branch in (tree.then, tree.otherwise)])
+            case Macro():
+                return self._macro(tree, scope)
+            case Call():
+                return self._call(tree, scope)
+            case ListOf():
+                item = self._common(tree, [self.structure(item, scope) for item in tree.items])
+                return None if item is None else Node("list", item=item)
+            case MapOf():
+                for _, value in tree.entries:
+                    self.structure(value, scope)
+            case Unary():
+                self.structure(tree.operand, scope)
+            case Logic():
+                for operand_tree in tree.operands:
+                    self.structure(operand_tree, scope)
+            case Literal():
+                pass
+        return None
+
+    def _field(self, tree: Select | Has, scope: Scope) -> Node | None:
+        operand = self.structure(tree.operand, scope)
+        field: Node | None = None
+        if operand is not None and operand.kind == "map":
+            tree.is_key = True
+            field = operand.item
+        elif operand is not None and operand.kind == "struct":
+            field = operand.fields.get(unescape(tree.field) or "")
+            if field is None:
+                raise CelSyntaxError(f"no such field: {tree.field}", self._source, tree.position)
+        return field if isinstance(tree, Select) else None
+
+    def _common(self, tree: Expr, nodes: list[Node | None]) -> Node | None:
+        """The structure that all have, which must be known where order depends on it."""
+        if all(node is not None and _alike(node, nodes[0]) for node in nodes):
+            return nodes[0] if nodes else None
+        if any(node is not None and ignores_order(node) for node in nodes):
+            raise CelSyntaxError("values that compare in different ways", self._source, tree.position)
+        return None
+
+    def _binary(self, tree: Binary, scope: Scope) -> Node | None:
+        left, right = self.structure(tree.left, scope), self.structure(tree.right, scope)
+        if tree.operator in ("==", "!=") and left is not None and ignores_order(left):
+            tree.structure = left
+        elif tree.operator == "in" and right is not None and right.kind == "list":
+            if right.item is not None and ignores_order(right.item):
+                tree.structure = right.item
+        elif tree.operator == "+" and left is not None and left.kind == "list" and left.list_type != "atomic":
+            message = f"the subset has no '+' on a list of type {left.list_type}"
+            raise CelSyntaxError(message, self._source, tree.position)
+        return None
+
+    def _macro(self, tree: Macro, scope: Scope) -> Node | None:
+        target = self.structure(tree.target, scope)
+        items = target.item if target is not None and target.kind == "list" else None
+        inner = scope | {tree.variable: items}
+        if tree.condition is not None:
+            self.structure(tree.condition, inner)
+        body = self.structure(tree.body, inner)
+        kept = {"filter": items, "map": body}.get(tree.name)
+        return None if kept is None else Node("list", item=kept)
+
+    def _call(self, tree: Call, scope: Scope) -> Node | None:
+        arguments = [self.structure(argument, scope) for argument in tree.arguments]
+        target = arguments[0]
+        items = None if target is None else target.item
+        if tree.name in ("indexOf", "lastIndexOf") and items is not None and ignores_order(items):
+            raise CelSyntaxError(f"the subset has no {tree.name!r} of such items", self._source, tree.position)
+        return target if tree.name == "dyn" else None
+
+
+def _alike(node: Node, other: Node | None) -> bool:
+    """Whether both compare in the same way: the same structure, or two lists of scalars of the same type."""
+    if node is other:
+        return True
+    if other is None or node.kind != "list" or other.kind != "list" or node.list_type != other.list_type:
+        return False
+    return all(inner.item is not None and inner.item.kind == "scalar" for inner in (node, other))

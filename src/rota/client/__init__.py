@@ -1,0 +1,26 @@
+"""One async client for every place where Rota's objects are.
+
+Promises: the same verbs, types and refusals on every backend, so that what runs on a laptop's store runs on a cluster's API server; a cache
+that misses no change and repeats none.
+
+Never: holds semantics of its own (those are the registry's, or the API server's), retries what may have happened already.
+"""
+
+from rota.client.backend import Backend, Operation
+from rota.client.cache import Cache, Key, Update
+from rota.client.client import ALL_NAMESPACES, Change, Client, ObjectList, to_dict
+from rota.client.local import LocalBackend
+
+__all__ = [
+    "ALL_NAMESPACES",
+    "Backend",
+    "Cache",
+    "Change",
+    "Client",
+    "Key",
+    "LocalBackend",
+    "ObjectList",
+    "Operation",
+    "Update",
+    "to_dict",
+]

@@ -1,0 +1,238 @@
+"""A copy of some objects, kept up to date: list once, then watch, for as long as the cache is open.
+
+- Every change is told once and in order: what was and what is. None is missed, none repeated.
+- When the server no longer keeps the history that the cache needs (410), it lists again and tells the differences only.
+- A lost connection is taken up again where it was. `error` says what is wrong meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Hashable, Iterable
+from types import TracebackType
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from rota.api import Kind, Object
+from rota.client.client import ALL_NAMESPACES, Client, ObjectList
+from rota.registry import ApiError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T", bound=Object)
+
+LIST_PAGE_ITEMS = 500
+RETRY_SECONDS_FIRST = 0.05
+RETRY_SECONDS_MAX = 30.0
+
+
+class Key(NamedTuple):
+    """Which object of a kind."""
+
+    namespace: str
+    name: str
+
+
+class Update(NamedTuple, Generic[T]):
+    """One change: `old` is None for what is new, `new` is None for what is gone."""
+
+    key: Key
+    old: T | None
+    new: T | None
+
+
+Indexer = Callable[[T], Iterable[Hashable]]
+Listener = Callable[[Update[T]], None]
+
+
+class Cache(Generic[T]):
+    """The objects of one kind, in one namespace or all, by label. Use it in an `async with`."""
+
+    def __init__(
+        self,
+        client: Client,
+        kind: type[T],
+        *,
+        namespace: str = ALL_NAMESPACES,
+        labels: str = "",
+        fields: str = "",
+        indexes: dict[str, Indexer[T]] | None = None,
+    ) -> None:
+        self._client = client
+        self._type = kind
+        self._namespace = namespace
+        self._labels = labels
+        self._fields = fields
+        self._indexers = indexes or {}
+        self._indexes: dict[str, dict[Hashable, dict[Key, None]]] = {name: {} for name in self._indexers}
+        self._objects: dict[Key, T] = {}
+        self._listeners: list[Listener[T]] = []
+        self._synced = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.resource_version = ""
+        """The version up to which this copy is complete."""
+        self.relists = 0
+        """How often the history was lost and all was listed again."""
+        self.error: Exception | None = None
+        """What is wrong with the connection, if anything is."""
+
+    @property
+    def kind(self) -> Kind:
+        return self._type.api
+
+    async def __aenter__(self) -> Cache[T]:
+        self._task = asyncio.create_task(self._run(), name=f"cache of {self.kind.plural}")
+        waiting = asyncio.create_task(self._synced.wait())
+        # The copy is complete, or the attempt has ended with an error that no retry mends.
+        done, _ = await asyncio.wait((self._task, waiting), return_when=asyncio.FIRST_COMPLETED)
+        if waiting not in done:
+            waiting.cancel()
+            self._task.result()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    # Reading.
+
+    def get(self, name: str, namespace: str = "") -> T | None:
+        """One object. It is shared: do not change it."""
+        return self._objects.get(Key(namespace, name))
+
+    def list(self, namespace: str = ALL_NAMESPACES) -> list[T]:
+        """All objects, or those of a namespace."""
+        if not namespace:
+            return [*self._objects.values()]
+        return [obj for key, obj in self._objects.items() if key.namespace == namespace]
+
+    def by_index(self, index: str, value: Hashable) -> list[T]:
+        """The objects that an index has under a value."""
+        return [self._objects[key] for key in self._indexes[index].get(value, ())]
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def subscribe(self, listener: Listener[T]) -> Callable[[], None]:
+        """Be told of every change from here on, beginning with everything that is there. Returns how to unsubscribe.
+
+        Listeners are called in order, before the copy is looked at by anyone else; they must not block.
+        """
+        for key, obj in self._objects.items():
+            listener(Update(key, None, obj))
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    # Keeping up.
+
+    async def _run(self) -> None:
+        delay = RETRY_SECONDS_FIRST
+        while True:
+            try:
+                if not self.resource_version:
+                    await self._relist()
+                    self.error = None
+                    delay = RETRY_SECONDS_FIRST
+                    self._synced.set()
+                if await self._follow():
+                    delay = RETRY_SECONDS_FIRST
+            except ApiError as error:
+                if error.code == 410:
+                    self.resource_version = ""
+                    self.relists += 1
+                    continue
+                if error.code in (400, 401, 403, 404, 422) and not self._synced.is_set():
+                    raise
+                self.error = error
+            except OSError as error:
+                self.error = error
+            log.debug("the watch of %s ended: %s; again in %.2f s", self.kind.plural, self.error, delay)
+            await asyncio.sleep(delay * random.uniform(0.5, 1.0))
+            delay = min(delay * 2, RETRY_SECONDS_MAX)
+
+    async def _relist(self) -> None:
+        seen: dict[Key, T] = {}
+        continue_ = ""
+        while True:
+            page: ObjectList[T] = await self._client.list(
+                self._type,
+                namespace=self._namespace,
+                labels=self._labels,
+                fields=self._fields,
+                limit=LIST_PAGE_ITEMS,
+                continue_=continue_,
+            )
+            for obj in page.items:
+                seen[_key(obj)] = obj
+            continue_ = page.continue_
+            if not continue_:
+                break
+        for key in [key for key in self._objects if key not in seen]:
+            self._tell(key, None)
+        for key, obj in seen.items():
+            known = self._objects.get(key)
+            if known is not None and known.metadata.uid != obj.metadata.uid:
+                # A namesake: what was known is gone, and something else is there.
+                self._tell(key, None)
+                known = None
+            if known is None or known.metadata.resource_version != obj.metadata.resource_version:
+                self._tell(key, obj)
+        self.resource_version = page.resource_version
+
+    async def _follow(self) -> bool:
+        """Watch until the watch ends. Returns whether it brought anything."""
+        heard = False
+        changes = self._client.watch(
+            self._type,
+            namespace=self._namespace,
+            labels=self._labels,
+            fields=self._fields,
+            resource_version=self.resource_version,
+            bookmarks=True,
+        )
+        try:
+            async for change in changes:
+                heard, self.error = True, None
+                if change.object is not None:
+                    self._tell(_key(change.object), None if change.type == "DELETED" else change.object)
+                self.resource_version = change.resource_version
+        finally:
+            await changes.aclose()  # type: ignore[attr-defined]
+        return heard
+
+    def _tell(self, key: Key, new: T | None) -> None:
+        old = self._objects.get(key)
+        if old is None and new is None:
+            return
+        self._index(key, old, new)
+        if new is None:
+            del self._objects[key]
+        else:
+            self._objects[key] = new
+        update = Update(key, old, new)
+        for listener in tuple(self._listeners):
+            try:
+                listener(update)
+            except Exception:
+                log.exception("a listener of the cache of %s failed on %s", self.kind.plural, key)
+
+    def _index(self, key: Key, old: T | None, new: T | None) -> None:
+        for name, indexer in self._indexers.items():
+            index = self._indexes[name]
+            before = set(indexer(old)) if old is not None else set()
+            after = set(indexer(new)) if new is not None else set()
+            for value in before - after:
+                del index[value][key]
+                if not index[value]:
+                    del index[value]
+            for value in after - before:
+                index.setdefault(value, {})[key] = None
+
+
+def _key(obj: Any) -> Key:
+    return Key(obj.metadata.namespace, obj.metadata.name)

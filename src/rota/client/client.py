@@ -1,0 +1,483 @@
+"""The typed client: one surface on every backend.
+
+A kind is named by its class (`WorkerPool`), and then objects are instances of it; or by its descriptor (`WorkerPool.api`), and then they
+are plain JSON dicts. Objects that go in are never changed; what comes out is the caller's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from functools import cache
+from typing import Any, Generic, Literal, TypeVar, overload
+
+import msgspec
+
+from rota.api import KINDS, Kind
+from rota.api import Object as TypedObject
+from rota.client.backend import Backend, Object, Operation, PatchType
+from rota.client.local import LocalBackend
+from rota.registry import Answer, DeleteOptions, Listing, ListOptions, Registry, WatchEvent, WatchOptions, WriteOptions
+from rota.registry.errors import bad_request
+from rota.registry.options import FieldValidation, Propagation
+
+T = TypeVar("T", bound=TypedObject)
+R = TypeVar("R")
+
+ALL_NAMESPACES = ""
+DEFAULT_NAMESPACE = "default"
+
+KindLike = type[TypedObject] | Kind
+
+
+class ObjectList(msgspec.Struct, Generic[R], frozen=True):
+    """A page of a list."""
+
+    items: list[R]
+    resource_version: str
+    """The version of the snapshot: watch from here."""
+    continue_: str = ""
+    """Where the next page begins; empty on the last one."""
+    remaining: int | None = None
+    """How many follow this page, where that is known."""
+
+
+class Change(msgspec.Struct, Generic[R], frozen=True):
+    """One event of a watch."""
+
+    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+    object: R | None
+    """The object; none in a bookmark."""
+    resource_version: str
+
+
+class Client:
+    """All verbs on all kinds. `manager` is the name under which this client owns fields."""
+
+    def __init__(self, backend: Backend, *, manager: str = "rota-client", namespace: str = DEFAULT_NAMESPACE) -> None:
+        self.backend = backend
+        self.manager = manager
+        self.namespace = namespace
+
+    @classmethod
+    def local(cls, registry: Registry, *, manager: str = "rota-client", namespace: str = DEFAULT_NAMESPACE) -> Client:
+        """A client straight on a registry in this process."""
+        return cls(LocalBackend(registry), manager=manager, namespace=namespace)
+
+    @property
+    def atomic(self) -> bool:
+        """Whether `batch` works on this backend."""
+        return self.backend.atomic
+
+    async def close(self) -> None:
+        await self.backend.close()
+
+    # Reading.
+
+    @overload
+    async def get(self, kind: type[T], name: str, *, namespace: str | None = None) -> T: ...
+    @overload
+    async def get(self, kind: Kind, name: str, *, namespace: str | None = None) -> Object: ...
+    async def get(self, kind: KindLike, name: str, *, namespace: str | None = None) -> Any:
+        """One object."""
+        answer = await self.backend.get(_kind(kind), self._in(kind, namespace), name)
+        return _decoded(kind, answer.value)
+
+    @overload
+    async def list(
+        self,
+        kind: type[T],
+        *,
+        namespace: str | None = None,
+        labels: str = "",
+        fields: str = "",
+        limit: int = 0,
+        continue_: str = "",
+        resource_version: str = "",
+        match: Literal["", "Exact", "NotOlderThan"] = "",
+    ) -> ObjectList[T]: ...
+    @overload
+    async def list(
+        self,
+        kind: Kind,
+        *,
+        namespace: str | None = None,
+        labels: str = "",
+        fields: str = "",
+        limit: int = 0,
+        continue_: str = "",
+        resource_version: str = "",
+        match: Literal["", "Exact", "NotOlderThan"] = "",
+    ) -> ObjectList[Object]: ...
+    async def list(
+        self,
+        kind: KindLike,
+        *,
+        namespace: str | None = None,
+        labels: str = "",
+        fields: str = "",
+        limit: int = 0,
+        continue_: str = "",
+        resource_version: str = "",
+        match: Literal["", "Exact", "NotOlderThan"] = "",
+    ) -> Any:
+        """A page of objects; `namespace=ALL_NAMESPACES` for those of all."""
+        options = ListOptions(labels, fields, limit, continue_, resource_version, match)
+        return _listed(kind, await self.backend.list(_kind(kind), self._in(kind, namespace), options))
+
+    @overload
+    def watch(
+        self,
+        kind: type[T],
+        *,
+        namespace: str | None = None,
+        labels: str = "",
+        fields: str = "",
+        resource_version: str = "",
+        bookmarks: bool = False,
+        send_initial_events: bool | None = None,
+    ) -> AsyncIterator[Change[T]]: ...
+    @overload
+    def watch(
+        self,
+        kind: Kind,
+        *,
+        namespace: str | None = None,
+        labels: str = "",
+        fields: str = "",
+        resource_version: str = "",
+        bookmarks: bool = False,
+        send_initial_events: bool | None = None,
+    ) -> AsyncIterator[Change[Object]]: ...
+    async def watch(
+        self,
+        kind: KindLike,
+        *,
+        namespace: str | None = None,
+        labels: str = "",
+        fields: str = "",
+        resource_version: str = "",
+        bookmarks: bool = False,
+        send_initial_events: bool | None = None,
+    ) -> AsyncIterator[Any]:
+        """Changes from a version on, or from what there is. Refused with 410 when that version is no longer kept."""
+        options = WatchOptions(labels, fields, resource_version, bookmarks, send_initial_events)
+        batches = self.backend.watch(_kind(kind), self._in(kind, namespace), options)
+        try:
+            async for batch in batches:
+                for event in batch:
+                    yield _changed(kind, event)
+        finally:
+            await _close(batches)
+
+    # Writing.
+
+    @overload
+    async def create(
+        self,
+        obj: T,
+        *,
+        namespace: str | None = None,
+        dry_run: bool = False,
+        field_validation: FieldValidation = "Strict",
+    ) -> T: ...
+    @overload
+    async def create(
+        self,
+        obj: Object,
+        *,
+        namespace: str | None = None,
+        dry_run: bool = False,
+        field_validation: FieldValidation = "Strict",
+    ) -> Object: ...
+    async def create(
+        self,
+        obj: TypedObject | Object,
+        *,
+        namespace: str | None = None,
+        dry_run: bool = False,
+        field_validation: FieldValidation = "Strict",
+    ) -> Any:
+        """Make an object."""
+        kind, body = _body(obj)
+        options = WriteOptions(self.manager, dry_run, field_validation)
+        answer = await self.backend.create(kind, self._of(kind, body, namespace), body, options)
+        return _like(obj, answer)
+
+    @overload
+    async def update(
+        self,
+        obj: T,
+        *,
+        subresource: str = "",
+        dry_run: bool = False,
+        field_validation: FieldValidation = "Strict",
+    ) -> T: ...
+    @overload
+    async def update(
+        self,
+        obj: Object,
+        *,
+        subresource: str = "",
+        dry_run: bool = False,
+        field_validation: FieldValidation = "Strict",
+    ) -> Object: ...
+    async def update(
+        self,
+        obj: TypedObject | Object,
+        *,
+        subresource: str = "",
+        dry_run: bool = False,
+        field_validation: FieldValidation = "Strict",
+    ) -> Any:
+        """Replace an object; refused with 409 when it has changed since it was read."""
+        kind, body = _body(obj)
+        options = WriteOptions(self.manager, dry_run, field_validation)
+        namespace, name = self._of(kind, body, None), _name(body)
+        return _like(obj, await self.backend.update(kind, namespace, name, body, options, subresource=subresource))
+
+    @overload
+    async def update_status(self, obj: T) -> T: ...
+    @overload
+    async def update_status(self, obj: Object) -> Object: ...
+    async def update_status(self, obj: Any) -> Any:
+        """Replace the status of an object, and nothing else."""
+        return await self.update(obj, subresource="status")
+
+    @overload
+    async def patch(
+        self,
+        kind: type[T],
+        name: str,
+        patch: Any,
+        *,
+        namespace: str | None = None,
+        type: PatchType = "merge",
+        subresource: str = "",
+        dry_run: bool = False,
+        field_validation: FieldValidation = "Strict",
+    ) -> T: ...
+    @overload
+    async def patch(
+        self,
+        kind: Kind,
+        name: str,
+        patch: Any,
+        *,
+        namespace: str | None = None,
+        type: PatchType = "merge",
+        subresource: str = "",
+        dry_run: bool = False,
+        field_validation: FieldValidation = "Strict",
+    ) -> Object: ...
+    async def patch(
+        self,
+        kind: KindLike,
+        name: str,
+        patch: Any,
+        *,
+        namespace: str | None = None,
+        type: PatchType = "merge",  # noqa: A002
+        subresource: str = "",
+        dry_run: bool = False,
+        field_validation: FieldValidation = "Strict",
+    ) -> Any:
+        """Change an object by a merge patch, a JSON patch, or (core kinds) a strategic merge patch."""
+        options = WriteOptions(self.manager, dry_run, field_validation)
+        where = (_kind(kind), self._in(kind, namespace), name)
+        answer = await self.backend.patch(*where, patch, options, type_=type, subresource=subresource)
+        return _decoded(kind, answer.value)
+
+    @overload
+    async def apply(
+        self,
+        obj: T,
+        *,
+        namespace: str | None = None,
+        force: bool = False,
+        subresource: str = "",
+        dry_run: bool = False,
+        field_validation: FieldValidation = "Strict",
+        manager: str = "",
+    ) -> T: ...
+    @overload
+    async def apply(
+        self,
+        obj: Object,
+        *,
+        namespace: str | None = None,
+        force: bool = False,
+        subresource: str = "",
+        dry_run: bool = False,
+        field_validation: FieldValidation = "Strict",
+        manager: str = "",
+    ) -> Object: ...
+    async def apply(
+        self,
+        obj: TypedObject | Object,
+        *,
+        namespace: str | None = None,
+        force: bool = False,
+        subresource: str = "",
+        dry_run: bool = False,
+        field_validation: FieldValidation = "Strict",
+        manager: str = "",
+    ) -> Any:
+        """Declare the fields that this client wants the object to have; it is made if it is not there."""
+        kind, body = _body(obj)
+        options = WriteOptions(manager or self.manager, dry_run, field_validation, force)
+        where = (kind, self._of(kind, body, namespace), _name(body))
+        return _like(obj, await self.backend.apply(*where, body, options, subresource=subresource))
+
+    @overload
+    async def delete(
+        self,
+        kind: type[T],
+        name: str,
+        *,
+        namespace: str | None = None,
+        propagation: Propagation = "",
+        uid: str = "",
+        resource_version: str = "",
+        dry_run: bool = False,
+    ) -> T | None: ...
+    @overload
+    async def delete(
+        self,
+        kind: Kind,
+        name: str,
+        *,
+        namespace: str | None = None,
+        propagation: Propagation = "",
+        uid: str = "",
+        resource_version: str = "",
+        dry_run: bool = False,
+    ) -> Object | None: ...
+    async def delete(
+        self,
+        kind: KindLike,
+        name: str,
+        *,
+        namespace: str | None = None,
+        propagation: Propagation = "",
+        uid: str = "",
+        resource_version: str = "",
+        dry_run: bool = False,
+    ) -> Any:
+        """Delete an object. Returns it when finalizers still hold it, else None."""
+        options = DeleteOptions(propagation, uid, resource_version, dry_run)
+        answer = await self.backend.delete(_kind(kind), self._in(kind, namespace), name, options)
+        return None if answer.gone else _decoded(kind, answer.value)
+
+    async def delete_collection(
+        self,
+        kind: KindLike,
+        *,
+        namespace: str | None = None,
+        labels: str = "",
+        fields: str = "",
+        propagation: Propagation = "",
+    ) -> None:
+        """Delete every object that is selected."""
+        options, select = DeleteOptions(propagation), ListOptions(labels, fields)
+        await self.backend.delete_collection(_kind(kind), self._in(kind, namespace), options, select)
+
+    # Scale.
+
+    async def get_scale(self, kind: KindLike, name: str, *, namespace: str | None = None) -> int:
+        """How many replicas an object asks for."""
+        answer = await self.backend.get(_kind(kind), self._in(kind, namespace), name, subresource="scale")
+        replicas: int = msgspec.json.decode(answer.value)["spec"].get("replicas", 0)
+        return replicas
+
+    async def set_scale(self, kind: KindLike, name: str, replicas: int, *, namespace: str | None = None) -> None:
+        """Change how many replicas an object asks for."""
+        patch = {"spec": {"replicas": replicas}}
+        options = WriteOptions(self.manager)
+        where = (_kind(kind), self._in(kind, namespace), name)
+        await self.backend.patch(*where, patch, options, subresource="scale")
+
+    # Several at once.
+
+    async def batch(self, operations: Sequence[Operation]) -> list[Object]:
+        """Several writes in one atomic commit: all of them, or none. Each object at most once."""
+        if not self.atomic:
+            raise bad_request("this server has no atomic batch: write one object at a time")
+        named = [
+            msgspec.structs.replace(o, options=msgspec.structs.replace(o.options, manager=self.manager))
+            if o.options.manager == "unknown"
+            else o
+            for o in operations
+        ]
+        return [msgspec.json.decode(answer.value) for answer in await self.backend.batch(named)]
+
+    # Where an object is.
+
+    def _in(self, kind: KindLike, namespace: str | None) -> str:
+        if not _kind(kind).namespaced:
+            return ""
+        return self.namespace if namespace is None else namespace
+
+    def _of(self, kind: Kind, body: Object, namespace: str | None) -> str:
+        if not kind.namespaced:
+            return ""
+        meta = body.get("metadata")
+        own = meta.get("namespace") if isinstance(meta, dict) else None
+        return namespace or (own if isinstance(own, str) else None) or self.namespace
+
+
+def to_dict(obj: TypedObject) -> Object:
+    """A typed object as JSON, with its apiVersion and kind."""
+    body: Object = msgspec.to_builtins(obj)
+    return {"apiVersion": obj.api.api_version, "kind": obj.api.name, **body}
+
+
+def _kind(kind: KindLike) -> Kind:
+    return kind if isinstance(kind, Kind) else kind.api
+
+
+def _body(obj: TypedObject | Object) -> tuple[Kind, Object]:
+    if isinstance(obj, TypedObject):
+        return obj.api, to_dict(obj)
+    name = obj.get("kind")
+    kind = KINDS.get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise bad_request(f"no kind {name!r}; known are {', '.join(sorted(KINDS))}")
+    return kind, obj
+
+
+def _name(body: Object) -> str:
+    meta = body.get("metadata")
+    name = meta.get("name") if isinstance(meta, dict) else None
+    if not name or not isinstance(name, str):
+        raise bad_request(f"{body.get('kind')}: metadata.name is required")
+    return name
+
+
+@cache
+def _decoder(type_: type[TypedObject]) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(type_)
+
+
+def _decoded(kind: KindLike, value: bytes) -> Any:
+    return msgspec.json.decode(value) if isinstance(kind, Kind) else _decoder(kind).decode(value)
+
+
+def _like(obj: TypedObject | Object, answer: Answer) -> Any:
+    return _decoded(type(obj), answer.value) if isinstance(obj, TypedObject) else msgspec.json.decode(answer.value)
+
+
+def _listed(kind: KindLike, listing: Listing) -> ObjectList[Any]:
+    items = [_decoded(kind, value) for value in listing.items]
+    return ObjectList(items, str(listing.revision), listing.continue_, listing.remaining)
+
+
+def _changed(kind: KindLike, event: WatchEvent) -> Change[Any]:
+    obj = None if event.type == "BOOKMARK" else _decoded(kind, event.object)
+    return Change(event.type, obj, str(event.revision))  # type: ignore[arg-type]
+
+
+async def _close(iterator: AsyncIterator[Any]) -> None:
+    """End an async generator now, not when it is collected."""
+    closing = getattr(iterator, "aclose", None)
+    if closing is not None:
+        await closing()

@@ -1,0 +1,106 @@
+"""The backend in the same process: straight on the registry, no sockets."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from rota.api import Kind
+from rota.client.backend import Object, Operation, PatchType
+from rota.registry import (
+    Answer,
+    DeleteOptions,
+    Listing,
+    ListOptions,
+    Registry,
+    WatchEvent,
+    WatchOptions,
+    WriteOptions,
+)
+
+_decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+
+
+def _own(value: Any) -> Any:
+    """A copy that the registry may keep. Through JSON, so that what goes in is what would have come over the wire."""
+    return _decode(_encode(value))
+
+
+class LocalBackend:
+    """A registry as a backend. The registry is the caller's to start and stop."""
+
+    atomic = True
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    async def get(self, kind: Kind, namespace: str, name: str, *, subresource: str = "") -> Answer:
+        if subresource == "scale":
+            return self._registry.get_scale(kind, namespace, name)
+        return self._registry.get(kind, namespace, name)
+
+    async def list(self, kind: Kind, namespace: str, options: ListOptions) -> Listing:
+        return await self._registry.list(kind, namespace, options)
+
+    def watch(self, kind: Kind, namespace: str, options: WatchOptions) -> AsyncIterator[list[WatchEvent]]:
+        return self._registry.watch(kind, namespace, options)
+
+    async def create(self, kind: Kind, namespace: str, obj: Object, options: WriteOptions) -> Answer:
+        return await self._registry.create(kind, namespace, _own(obj), options)
+
+    async def update(
+        self, kind: Kind, namespace: str, name: str, obj: Object, options: WriteOptions, *, subresource: str = ""
+    ) -> Answer:
+        return await self._registry.update(kind, namespace, name, _own(obj), options, subresource=subresource)
+
+    async def patch(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        patch: Any,
+        options: WriteOptions,
+        *,
+        type_: PatchType = "merge",
+        subresource: str = "",
+    ) -> Answer:
+        return await self._registry.patch(
+            kind, namespace, name, _own(patch), options, type_=type_, subresource=subresource
+        )
+
+    async def apply(
+        self, kind: Kind, namespace: str, name: str, config: Object, options: WriteOptions, *, subresource: str = ""
+    ) -> Answer:
+        return await self._registry.apply(kind, namespace, name, _own(config), options, subresource=subresource)
+
+    async def delete(self, kind: Kind, namespace: str, name: str, options: DeleteOptions) -> Answer:
+        return await self._registry.delete(kind, namespace, name, options)
+
+    async def delete_collection(
+        self, kind: Kind, namespace: str, options: DeleteOptions, select: ListOptions
+    ) -> Listing:
+        return await self._registry.delete_collection(kind, namespace, options, select)
+
+    async def batch(self, operations: Sequence[Operation]) -> Sequence[Answer]:
+        return await self._registry.batch([self._decision(operation) for operation in operations])
+
+    def _decision(self, o: Operation) -> Callable[[], Any]:
+        registry, body = self._registry, _own(o.body)
+        where = (o.kind, o.namespace)
+        if o.verb == "create":
+            return lambda: registry.decide_create(*where, body, o.options)
+        if o.verb == "update":
+            return lambda: registry.decide_update(*where, o.name, body, o.options, subresource=o.subresource)
+        if o.verb == "apply":
+            return lambda: registry.decide_apply(*where, o.name, body, o.options, subresource=o.subresource)
+        if o.verb == "delete":
+            return lambda: registry.decide_delete(*where, o.name, o.delete)
+        return lambda: registry.decide_patch(
+            *where, o.name, body, o.options, type_=o.patch_type, subresource=o.subresource
+        )
+
+    async def close(self) -> None:
+        """Nothing of its own to close."""

@@ -1,0 +1,242 @@
+"""From what a client sent to what is stored: the pure part of every write.
+
+Nothing here reads the store or the clock. An object that is passed in belongs to the callee and may be changed in place; `old` never is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from rota.api import Kind, ObjectMeta
+from rota.api.form import Form, form
+from rota.api.problems import Problem
+from rota.registry import core_kinds, errors, metadata
+from rota.registry.managed import after_update, requested
+from rota.registry.options import WriteOptions
+
+Object = dict[str, Any]
+
+WARNINGS_MAX = 20
+"""Warnings of one answer at most."""
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """What the outside contributes to a write: the time, and an identity for what is made by it."""
+
+    now: str
+    uid: str = ""
+
+
+def check_frame(kind: Kind, obj: Any) -> Object:
+    """The outermost form: an object of this kind, with metadata."""
+    if not isinstance(obj, dict):
+        raise errors.bad_request(f"an object of kind {kind.name} was expected, not {type(obj).__name__}")
+    for name, want in (("apiVersion", kind.api_version), ("kind", kind.name)):
+        got = obj.get(name)
+        if not got:
+            raise errors.bad_request(f"Object '{name[:1].upper() + name[1:]}' is missing")
+        if got != want:
+            what = "API version" if name == "apiVersion" else "kind"
+            raise errors.bad_request(f"the {what} in the data ({got}) does not match the expected {what} ({want})")
+    meta = obj.setdefault("metadata", {})
+    if not isinstance(meta, dict):
+        raise errors.bad_request("metadata must be an object")
+    return meta
+
+
+def _check_metadata_types(meta: Object) -> None:
+    try:
+        msgspec.convert(meta, ObjectMeta)
+    except msgspec.ValidationError as error:
+        raise errors.bad_request(f"metadata: {error}".replace("`$.", "`metadata.")) from None
+
+
+def admit_new(kind: Kind, namespace: str, obj: Object, options: WriteOptions, at: Moment) -> tuple[Object, list[str]]:
+    """A new object as it will be stored, without its revision, and warnings."""
+    meta = check_frame(kind, obj)
+    unknown: list[str] = []
+    metadata.tidy(meta, unknown)
+    _check_metadata_types(meta)
+    _place(kind, namespace, meta)
+    if meta.get("resourceVersion"):
+        raise errors.bad_request("resourceVersion should not be set on objects to be created")
+    sent_managed = meta.pop("managedFields", None)
+    for name in (*metadata.SERVER_FIELDS, "selfLink", "resourceVersion"):
+        meta.pop(name, None)
+    if not meta.get("name") and meta.get("generateName"):
+        meta["name"] = metadata.generated_name(meta["generateName"])
+    if kind.has_status and kind.custom:
+        obj.pop("status", None)
+    core_kinds.prepare_new(kind, obj)
+
+    shape = form(kind)
+    more_unknown, found = shape.conform(obj)
+    problems: list[Problem] = []
+    metadata.check_new(kind, meta, problems)
+    core_kinds.check(kind, obj, None, problems)
+    _refuse_unknown(kind, [*unknown, *more_unknown], options)
+    problems = shape.break_rules(obj, None, [*problems, *found])
+    if problems:
+        raise errors.invalid(kind, meta.get("name", ""), problems)
+
+    meta["uid"] = at.uid
+    meta["creationTimestamp"] = at.now
+    if kind.custom:
+        meta["generation"] = 1
+    warnings = _warnings([*unknown, *more_unknown], options) + metadata.finalizer_warnings(meta, {})
+    managed = requested(sent_managed, [], subresource="")
+    managed = after_update(
+        managed,
+        None,
+        obj,
+        shape.node,
+        manager=options.manager,
+        api_version=kind.api_version,
+        subresource="",
+        now=at.now,
+    )
+    return framed(kind, obj, managed), warnings
+
+
+def _place(kind: Kind, namespace: str, meta: Object) -> None:
+    """Put the object into the namespace of the request."""
+    if not kind.namespaced:
+        if meta.pop("namespace", "") and namespace:
+            raise errors.bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request"
+            )
+        return
+    sent = meta.get("namespace")
+    if sent and sent != namespace:
+        raise errors.bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    meta["namespace"] = namespace
+
+
+def framed(kind: Kind, obj: Object, managed: list[Object]) -> Object:
+    """The object with its outermost fields in the order in which people read them, and its managed fields last in metadata."""
+    meta = obj["metadata"]
+    meta.pop("managedFields", None)
+    if managed:
+        meta["managedFields"] = managed
+    out: Object = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": meta}
+    for name, value in obj.items():
+        if name not in out:
+            out[name] = value
+    return out
+
+
+def admit_change(
+    kind: Kind,
+    old: Object,
+    new: Object,
+    options: WriteOptions,
+    at: Moment,
+    *,
+    subresource: str = "",
+    managed: list[Object] | None = None,
+) -> tuple[Object, list[str]]:
+    """A changed object as it will be stored, without its revision, and warnings.
+
+    `managed` are the managed fields after a server-side apply; without them, the writer owns what it changed.
+    """
+    meta = check_frame(kind, new)
+    unknown: list[str] = []
+    metadata.tidy(meta, unknown)
+    _check_metadata_types(meta)
+    old_meta = old["metadata"]
+    _check_identity(kind, meta, old_meta)
+    sent_managed = meta.pop("managedFields", None)
+    shape = form(kind)
+    if subresource == "status":
+        new = {**old, "metadata": dict(old_meta), "status": new.get("status")}
+        more_unknown, found = shape.conform_status(new)
+        meta = new["metadata"]
+    else:
+        if kind.has_status and kind.custom:
+            _keep_status(old, new)
+        core_kinds.prepare_change(kind, old, new)
+        more_unknown, found = shape.conform(new)
+        for name in (*metadata.SERVER_FIELDS, "resourceVersion"):
+            meta.pop(name, None)
+            if name in old_meta:
+                meta[name] = old_meta[name]
+        meta.pop("selfLink", None)
+    problems: list[Problem] = []
+    metadata.check_change(meta, old_meta, problems)
+    core_kinds.check(kind, new, old, problems)
+    _refuse_unknown(kind, [*unknown, *more_unknown], options)
+    problems = shape.break_rules(new, old, [*problems, *found])
+    if problems:
+        raise errors.invalid(kind, old_meta["name"], problems)
+    warnings = _warnings([*unknown, *more_unknown], options) + metadata.finalizer_warnings(meta, old_meta)
+
+    if kind.custom and subresource != "status" and _desired_changed(old, new):
+        meta["generation"] = old_meta.get("generation", 0) + 1
+    if managed is None:
+        live = old_meta.get("managedFields", [])
+        managed = after_update(
+            requested(sent_managed, live, subresource=subresource),
+            old,
+            new,
+            shape.node,
+            manager=options.manager,
+            api_version=kind.api_version,
+            subresource=subresource,
+            now=at.now,
+        )
+    return framed(kind, new, managed), warnings
+
+
+def _keep_status(old: Object, new: Object) -> None:
+    if "status" in old:
+        new["status"] = old["status"]
+    else:
+        new.pop("status", None)
+
+
+def _desired_changed(old: Object, new: Object) -> bool:
+    """Whether anything but metadata and status differs."""
+    names = (old.keys() | new.keys()) - {"metadata", "status"}
+    return any(old.get(name) != new.get(name) for name in names)
+
+
+def _check_identity(kind: Kind, meta: Object, old_meta: Object) -> None:
+    name = old_meta["name"]
+    if not meta.get("name"):
+        meta["name"] = name
+    if kind.namespaced and not meta.get("namespace"):
+        meta["namespace"] = old_meta["namespace"]
+    if meta["name"] != name:
+        raise errors.bad_request(f"the name of the object ({meta['name']}) does not match the name on the URL ({name})")
+    if kind.namespaced and meta["namespace"] != old_meta["namespace"]:
+        raise errors.bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    uid = meta.get("uid")
+    if uid and uid != old_meta["uid"]:
+        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {old_meta['uid']}"
+        raise errors.conflict(kind, name, why)
+    version = meta.get("resourceVersion")
+    if version and version != old_meta["resourceVersion"]:
+        raise errors.conflict(kind, name)
+
+
+def _refuse_unknown(kind: Kind, unknown: list[str], options: WriteOptions) -> None:
+    if unknown and options.field_validation == "Strict":
+        what = ", ".join(f'unknown field "{path}"' for path in unknown)
+        raise errors.bad_request(
+            f'{kind.name} in version "{kind.version}" cannot be handled as a {kind.name}: strict decoding error: {what}'
+        )
+
+
+def _warnings(unknown: list[str], options: WriteOptions) -> list[str]:
+    if options.field_validation != "Warn":
+        return []
+    return [f'unknown field "{path}"' for path in unknown[:WARNINGS_MAX]]
+
+
+__all__ = ["Form", "Moment", "admit_change", "admit_new", "framed"]

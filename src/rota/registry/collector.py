@@ -1,0 +1,287 @@
+"""Garbage collection: objects go with their owners, and a deleted namespace with everything in it.
+
+The registry tells the collector of every committed write; it keeps who belongs to whom and a queue of what to look at. Each look is
+taken at the current state, so one too many does no harm, and all of it is found again from the store after a restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from rota.api import BY_BUCKET, KINDS, Kind, Namespace
+from rota.registry.deletion import FOREGROUND, ORPHAN
+from rota.registry.errors import ApiError
+from rota.registry.options import DeleteOptions, Propagation, WriteOptions
+
+if TYPE_CHECKING:
+    from rota.registry.registry import Registry
+
+log = logging.getLogger(__name__)
+
+Object = dict[str, Any]
+LOOKS_AT_ONCE = 64
+"""Objects looked at at the same time."""
+RETRY_SECONDS = 1.0
+AS_COLLECTOR = WriteOptions(manager="rota-garbage-collector")
+
+_decode = msgspec.json.Decoder().decode
+
+
+class Owners(NamedTuple):
+    """What has become of the owners that an object names."""
+
+    solid: list[Object]
+    gone: list[Object]
+    waiting: list[Object]
+    """Owners that are being deleted, and wait for what they own to go first."""
+
+
+class Collector:
+    """Deletes what has lost its owners. Owned by its registry, which starts and stops it."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._store = registry.store
+        self._dependents: dict[str, set[str]] = {}
+        self._queue: dict[str, None] = {}
+        self._terminating: set[str] = set()
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Find what was left unfinished, and go to work."""
+        for kind in KINDS.values():
+            for entry in self._store.list(f"{kind.bucket}/").entries:
+                if b'"ownerReferences"' in entry.value or b'"deletionTimestamp"' in entry.value:
+                    self.note(kind, entry.key, None, _decode(entry.value))
+        self._task = asyncio.create_task(self._run(), name="garbage collector")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    # What the registry tells.
+
+    def note(self, kind: Kind, key: str, old: Object | None, new: Object | None) -> None:
+        """An object was made, changed or is gone (`new` is None)."""
+        before = old["metadata"] if old else {}
+        after = new["metadata"] if new else {}
+        was, now = before.get("ownerReferences"), after.get("ownerReferences")
+        if was or now:
+            self._note_owners(key, was or [], now or [])
+        if new is None:
+            self._note_gone(kind, key, before)
+        elif "deletionTimestamp" in after:
+            self._note_deleting(kind, key, after)
+
+    def _note_owners(self, key: str, was: list[Object], now: list[Object]) -> None:
+        for ref in was:
+            mates = self._dependents.get(ref["uid"])
+            if mates is not None:
+                mates.discard(key)
+                if not mates:
+                    del self._dependents[ref["uid"]]
+        for ref in now:
+            self._dependents.setdefault(ref["uid"], set()).add(key)
+        if now and was != now:
+            self._look_at(key)
+
+    def _note_gone(self, kind: Kind, key: str, meta: Object) -> None:
+        for dependent in self._dependents.get(meta["uid"], ()):
+            self._look_at(dependent)
+        for ref in meta.get("ownerReferences", ()):
+            owner = self._owner_key(ref, meta.get("namespace", ""))
+            if owner is not None:
+                self._look_at(owner)
+        namespace = meta.get("namespace", "")
+        if namespace in self._terminating:
+            self._look_at(Namespace.api.key("", namespace))
+        elif kind is Namespace.api:
+            self._terminating.discard(meta["name"])
+
+    def _note_deleting(self, kind: Kind, key: str, meta: Object) -> None:
+        if kind is Namespace.api:
+            self._terminating.add(meta["name"])
+            self._look_at(key)
+        if not {FOREGROUND, ORPHAN}.isdisjoint(meta.get("finalizers", ())):
+            self._look_at(key)
+
+    def _look_at(self, key: str) -> None:
+        self._queue[key] = None
+        self._wake.set()
+
+    # The work.
+
+    async def _run(self) -> None:
+        while True:
+            if not self._queue:
+                self._wake.clear()
+                await self._wake.wait()
+            batch = list(self._queue)[:LOOKS_AT_ONCE]
+            for key in batch:
+                del self._queue[key]
+            failed = await asyncio.gather(*(self._attempt(key) for key in batch))
+            if any(failed):
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _attempt(self, key: str) -> bool:
+        """Look at one object; True when it failed and has been queued again."""
+        try:
+            await self._examine(key)
+        except ApiError as error:
+            if error.code == 404:
+                return False
+            if error.code != 409:
+                log.warning("garbage collection of %s: %s", key, error)
+        except Exception:
+            log.exception("garbage collection of %s", key)
+        else:
+            return False
+        self._look_at(key)
+        return True
+
+    async def _examine(self, key: str) -> None:
+        entry = self._store.get(key)
+        if entry is None:
+            return
+        kind = BY_BUCKET[key.partition("/")[0]]
+        obj = _decode(entry.value)
+        meta = obj["metadata"]
+        deleting = "deletionTimestamp" in meta
+        finalizers = meta.get("finalizers", ())
+        if deleting and ORPHAN in finalizers:
+            await self._orphan(kind, meta)
+        elif deleting and FOREGROUND in finalizers:
+            await self._wait_for_dependents(kind, meta)
+        if deleting and kind is Namespace.api:
+            await self._empty(meta["name"])
+        if not deleting and meta.get("ownerReferences"):
+            await self._follow_owners(kind, key, meta)
+
+    async def _orphan(self, kind: Kind, meta: Object) -> None:
+        """Let every dependent go its own way, then the owner."""
+        for key in list(self._dependents.get(meta["uid"], ())):
+            await self._remove_owners(key, {meta["uid"]})
+        await self._remove_finalizer(kind, meta, ORPHAN)
+
+    async def _wait_for_dependents(self, kind: Kind, meta: Object) -> None:
+        """Send every dependent off; the owner goes when none that blocks it is left."""
+        blocked = False
+        for key in self._dependents.get(meta["uid"], ()):
+            entry = self._store.get(key)
+            if entry is None:
+                continue
+            dependent = _decode(entry.value)["metadata"]
+            blocked |= any(
+                ref["uid"] == meta["uid"] and ref.get("blockOwnerDeletion") is True
+                for ref in dependent["ownerReferences"]
+            )
+            if "deletionTimestamp" not in dependent:
+                self._look_at(key)
+        if not blocked:
+            await self._remove_finalizer(kind, meta, FOREGROUND)
+
+    async def _follow_owners(self, kind: Kind, key: str, meta: Object) -> None:
+        owners = self._owners(meta)
+        if owners.solid:
+            lost = {ref["uid"] for ref in (*owners.gone, *owners.waiting)}
+            if lost:
+                await self._remove_owners(key, lost)
+            return
+        options = DeleteOptions(propagation=self._policy(meta, owners), uid=meta["uid"])
+        await self._registry.delete(kind, meta.get("namespace", ""), meta["name"], options)
+
+    def _owners(self, meta: Object) -> Owners:
+        owners = Owners([], [], [])
+        for ref in meta["ownerReferences"]:
+            key = self._owner_key(ref, meta.get("namespace", ""))
+            if key is None:
+                # Of a kind that is not served here, or out of reach of a cluster-wide object: nobody can tell that it is gone.
+                owners.solid.append(ref)
+                continue
+            entry = self._store.get(key)
+            owner = _decode(entry.value)["metadata"] if entry else {}
+            if owner.get("uid") != ref["uid"]:
+                owners.gone.append(ref)
+            elif "deletionTimestamp" in owner and FOREGROUND in owner.get("finalizers", ()):
+                owners.waiting.append(ref)
+            else:
+                owners.solid.append(ref)
+        return owners
+
+    def _policy(self, meta: Object, owners: Owners) -> Propagation:
+        finalizers = meta.get("finalizers", ())
+        if ORPHAN in finalizers:
+            return "Orphan"
+        if FOREGROUND in finalizers:
+            return "Foreground"
+        own = self._dependents.get(meta["uid"], ())
+        # Foreground all the way down, unless something below is on its way out already: that may be a ring of owners, which would
+        # otherwise wait for itself.
+        if owners.waiting and own and not any(self._is_deleting(key) for key in own):
+            return "Foreground"
+        return "Background"
+
+    def _is_deleting(self, key: str) -> bool:
+        entry = self._store.get(key)
+        return entry is not None and "deletionTimestamp" in _decode(entry.value)["metadata"]
+
+    @staticmethod
+    def _owner_key(ref: Object, namespace: str) -> str | None:
+        kind = KINDS.get(ref["kind"])
+        if kind is None or kind.group != (ref["apiVersion"].partition("/")[0] if "/" in ref["apiVersion"] else ""):
+            return None
+        if kind.namespaced and not namespace:
+            return None
+        return kind.key(namespace if kind.namespaced else "", ref["name"])
+
+    async def _remove_owners(self, key: str, uids: set[str]) -> None:
+        entry = self._store.head(key)
+        if entry is None:
+            return
+        meta = _decode(entry.value)["metadata"]
+        kept = [ref for ref in meta.get("ownerReferences", ()) if ref["uid"] not in uids]
+        await self._patch(BY_BUCKET[key.partition("/")[0]], meta, {"ownerReferences": kept or None})
+
+    async def _remove_finalizer(self, kind: Kind, meta: Object, finalizer: str) -> None:
+        entry = self._store.head(kind.key(meta.get("namespace", ""), meta["name"]))
+        if entry is None:
+            return
+        newest = _decode(entry.value)["metadata"]
+        if newest["uid"] == meta["uid"]:
+            kept = [f for f in newest.get("finalizers", ()) if f != finalizer]
+            await self._patch(kind, newest, {"finalizers": kept or None})
+
+    async def _patch(self, kind: Kind, meta: Object, change: Object) -> None:
+        patch = {"metadata": {"uid": meta["uid"], **change}}
+        await self._registry.patch(kind, meta.get("namespace", ""), meta["name"], patch, AS_COLLECTOR)
+
+    async def _empty(self, namespace: str) -> None:
+        """Delete what a namespace holds; let the namespace go when nothing is left. Looked at again whenever something in it is gone."""
+        left = 0
+        for kind in KINDS.values():
+            if not kind.namespaced:
+                continue
+            entries = self._store.list(f"{kind.bucket}/{namespace}/").entries
+            left += len(entries)
+            doomed = [e.key for e in entries if b'"deletionTimestamp"' not in e.value or not self._is_deleting(e.key)]
+            for start in range(0, len(doomed), LOOKS_AT_ONCE):
+                part = doomed[start : start + LOOKS_AT_ONCE]
+                await asyncio.gather(*(self._delete_quietly(kind, namespace, key.rpartition("/")[2]) for key in part))
+        if left:
+            # What went at once has queued this namespace again; what has finalizers will when it goes.
+            return
+        await self._registry.batch([lambda: self._registry.decide_finalized(namespace)])
+
+    async def _delete_quietly(self, kind: Kind, namespace: str, name: str) -> None:
+        try:
+            await self._registry.delete(kind, namespace, name, DeleteOptions(propagation="Background"))
+        except ApiError as error:
+            if error.code != 404:
+                raise

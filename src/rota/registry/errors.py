@@ -1,0 +1,134 @@
+"""Errors as the API answers them: `Status` objects with a code, a reason and causes per field, in Kubernetes' words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rota.api import Kind
+from rota.api.problems import Problem
+
+CAUSES_MAX = 100
+"""Causes in one answer at most: a hopeless object does not make a hopeless answer."""
+
+
+class ApiError(Exception):
+    """What the API answers when it does not do what was asked."""
+
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        *,
+        details: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details = details
+
+    def status(self) -> dict[str, Any]:
+        """The `Status` object."""
+        out: dict[str, Any] = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+        }
+        if self.details:
+            out["details"] = self.details
+        out["code"] = self.code
+        return out
+
+    @property
+    def causes(self) -> list[dict[str, str]]:
+        """The causes per field."""
+        causes: list[dict[str, str]] = (self.details or {}).get("causes", [])
+        return causes
+
+
+def _details(kind: Kind, name: str, **more: Any) -> dict[str, Any]:
+    out: dict[str, Any] = {"name": name} if name else {}
+    if kind.group:
+        out["group"] = kind.group
+    return {**out, "kind": kind.plural, **more}
+
+
+def bad_request(message: str) -> ApiError:
+    return ApiError(400, "BadRequest", message)
+
+
+def forbidden(kind: Kind, name: str, why: str, *, causes: list[dict[str, str]] | None = None) -> ApiError:
+    more = {"causes": causes} if causes else {}
+    return ApiError(
+        403, "Forbidden", f'{kind.bucket} "{name}" is forbidden: {why}', details=_details(kind, name, **more)
+    )
+
+
+def not_found(kind: Kind, name: str) -> ApiError:
+    return ApiError(404, "NotFound", f'{kind.bucket} "{name}" not found', details=_details(kind, name))
+
+
+def method_not_supported(kind: Kind, verb: str) -> ApiError:
+    message = f"{verb} is not supported on resources of kind {kind.bucket!r}".replace("'", '"')
+    return ApiError(405, "MethodNotAllowed", message, details=_details(kind, ""))
+
+
+def already_exists(kind: Kind, name: str) -> ApiError:
+    return ApiError(409, "AlreadyExists", f'{kind.bucket} "{name}" already exists', details=_details(kind, name))
+
+
+def generated_name_exists(kind: Kind, name: str) -> ApiError:
+    message = f'{kind.bucket} "{name}" already exists, the server was not able to generate a unique name for the object'
+    return ApiError(409, "AlreadyExists", message, details=_details(kind, name, retryAfterSeconds=1))
+
+
+MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+
+
+def conflict(kind: Kind, name: str, why: str = MODIFIED) -> ApiError:
+    message = f'Operation cannot be fulfilled on {kind.bucket} "{name}": {why}'
+    return ApiError(409, "Conflict", message, details=_details(kind, name))
+
+
+def apply_conflict(message: str, causes: list[dict[str, str]]) -> ApiError:
+    return ApiError(409, "Conflict", message, details={"causes": causes})
+
+
+def expired(message: str) -> ApiError:
+    return ApiError(410, "Expired", message)
+
+
+def invalid(kind: Kind, name: str, found: Sequence[Problem]) -> ApiError:
+    kept = list(found[:CAUSES_MAX])
+    texts = [str(problem) for problem in kept]
+    text = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
+    kind_name = f"{kind.name}.{kind.group}" if kind.group else kind.name
+    causes = [{"reason": p.reason, "message": p.message, "field": p.field} for p in kept]
+    details: dict[str, Any] = {"name": name} if name else {}
+    if kind.group:
+        details["group"] = kind.group
+    details |= {"kind": kind.name, "causes": causes}
+    return ApiError(422, "Invalid", f'{kind_name} "{name}" is invalid: {text}', details=details)
+
+
+def unprocessable(message: str) -> ApiError:
+    return ApiError(422, "Invalid", message)
+
+
+def too_large_version(wanted: int, current: int) -> ApiError:
+    message = f"Too large resource version: {wanted}, current: {current}"
+    cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+    return ApiError(504, "Timeout", message, details={"causes": [cause], "retryAfterSeconds": 1})
+
+
+def too_busy(message: str) -> ApiError:
+    return ApiError(429, "TooManyRequests", message, details={"retryAfterSeconds": 1})
+
+
+def unavailable(message: str) -> ApiError:
+    return ApiError(503, "ServiceUnavailable", message)

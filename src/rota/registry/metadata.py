@@ -1,0 +1,161 @@
+"""Checks and bookkeeping of `metadata`: names, labels, finalizers, owners, and what only the server sets."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from typing import Any
+
+import msgspec
+
+from rota.api import Kind, ObjectMeta
+from rota.api import problems as p
+from rota.api.problems import Problem
+from rota.registry.selectors import LABEL_KEY, LABEL_VALUE
+
+ANNOTATIONS_BYTES_MAX = 262_144
+GENERATED_SUFFIX_LENGTH = 5
+GENERATED_BASE_LENGTH_MAX = 63 - GENERATED_SUFFIX_LENGTH
+SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+
+SERVER_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
+"""What a client cannot change: on update these are what they were."""
+
+SUBDOMAIN = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
+LABEL = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+SUBDOMAIN_HELP = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end "
+    "with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+LABEL_HELP = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an "
+    "alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+)
+QUALIFIED_HELP = (
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+    "character, with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+)
+VALUE_HELP = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end "
+    "with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345')"
+)
+
+KNOWN = frozenset(f.encode_name for f in msgspec.structs.fields(ObjectMeta))
+
+
+def tidy(meta: dict[str, Any], unknown: list[str]) -> None:
+    """Remove unknown and null fields, in place."""
+    if None in meta.values() or not KNOWN.issuperset(meta):
+        for name in [n for n, v in meta.items() if v is None or n not in KNOWN]:
+            if name not in KNOWN:
+                unknown.append(f"metadata.{name}")
+            del meta[name]
+    for name in ("labels", "annotations", "finalizers", "ownerReferences"):
+        if name in meta and not meta[name]:
+            del meta[name]
+
+
+def generated_name(base: str) -> str:
+    """A name made of the prefix that a client gave."""
+    suffix = "".join(secrets.choice(SUFFIX_ALPHABET) for _ in range(GENERATED_SUFFIX_LENGTH))
+    return base[:GENERATED_BASE_LENGTH_MAX] + suffix
+
+
+def new_uid() -> str:
+    """A random UUID, without the detour through the uuid module's class."""
+    b = bytearray(os.urandom(16))
+    b[6] = (b[6] & 0x0F) | 0x40
+    b[8] = (b[8] & 0x3F) | 0x80
+    h = b.hex()
+    return f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"
+
+
+def check_new(kind: Kind, meta: dict[str, Any], found: list[Problem]) -> None:
+    """Problems of a new object's metadata."""
+    name = meta.get("name", "")
+    if not name:
+        found.append(p.required("metadata.name", "name or generateName is required"))
+    else:
+        _check_name(kind, name, found)
+    check(meta, found)
+
+
+def _check_name(kind: Kind, name: str, found: list[Problem]) -> None:
+    if kind.name == "Namespace":
+        if not LABEL.match(name):
+            found.append(p.invalid("metadata.name", name, LABEL_HELP))
+        if len(name) > 63:
+            found.append(p.invalid("metadata.name", name, "must be no more than 63 bytes"))
+        return
+    if not SUBDOMAIN.match(name):
+        found.append(p.invalid("metadata.name", name, SUBDOMAIN_HELP))
+    if len(name) > 253:
+        found.append(p.invalid("metadata.name", name, "must be no more than 253 bytes"))
+
+
+def check(meta: dict[str, Any], found: list[Problem]) -> None:
+    """Problems of labels, annotations, finalizers and owner references."""
+    for key, value in meta.get("labels", {}).items():
+        if not _is_qualified(key):
+            found.append(p.invalid("metadata.labels", key, QUALIFIED_HELP))
+        if not LABEL_VALUE.match(value):
+            found.append(p.invalid("metadata.labels", value, VALUE_HELP))
+    annotations = meta.get("annotations")
+    if annotations:
+        found.extend(
+            p.invalid("metadata.annotations", key, QUALIFIED_HELP)
+            for key in annotations
+            if not _is_qualified(key.lower())
+        )
+        if sum(len(k) + len(v) for k, v in annotations.items()) > ANNOTATIONS_BYTES_MAX:
+            found.append(p.too_long("metadata.annotations", ANNOTATIONS_BYTES_MAX))
+    for finalizer in meta.get("finalizers", ()):
+        if not _is_qualified(finalizer):
+            found.append(p.invalid("metadata.finalizers", finalizer, QUALIFIED_HELP))
+    if owners := meta.get("ownerReferences"):
+        _check_owners(owners, found)
+
+
+def _is_qualified(key: str) -> bool:
+    prefix, slash, _ = key.rpartition("/")
+    return bool(LABEL_KEY.match(key)) and (not slash or bool(SUBDOMAIN.match(prefix)))
+
+
+def _check_owners(owners: list[dict[str, Any]], found: list[Problem]) -> None:
+    controllers = 0
+    for owner in owners:
+        for name in ("apiVersion", "kind", "name", "uid"):
+            if not owner.get(name):
+                found.append(p.invalid(f"metadata.ownerReferences.{name}", owner.get(name, ""), "must not be empty"))
+        controllers += owner.get("controller") is True
+    if controllers > 1:
+        found.append(
+            p.invalid("metadata.ownerReferences", owners, "Only one reference can have Controller set to true.")
+        )
+
+
+def check_change(meta: dict[str, Any], old: dict[str, Any], found: list[Problem]) -> None:
+    """Problems of a change of metadata. Only what changed is checked again."""
+    if any(meta.get(part) != old.get(part) for part in ("labels", "annotations", "finalizers", "ownerReferences")):
+        check(meta, found)
+    for name in ("name", "namespace"):
+        if meta.get(name, "") != old.get(name, ""):
+            found.append(p.invalid(f"metadata.{name}", meta.get(name, ""), "field is immutable"))
+    if "deletionTimestamp" in old:
+        added = [f for f in meta.get("finalizers", ()) if f not in old.get("finalizers", ())]
+        if added:
+            what = "no new finalizers can be added if the object is being deleted, found new finalizers"
+            found.append(p.forbidden("metadata.finalizers", f"{what} {added}"))
+
+
+def finalizer_warnings(meta: dict[str, Any], old: dict[str, Any]) -> list[str]:
+    """Advice on new finalizers that are likely to clash."""
+    standard = ("orphan", "foregroundDeletion", "kubernetes")
+    return [
+        f'metadata.finalizers: "{f}": prefer a domain-qualified finalizer name '
+        f"{'including a path (/) ' if '.' in f else ''}to avoid accidental conflicts with other finalizer writers"
+        for f in sorted(set(meta.get("finalizers", ())) - set(old.get("finalizers", ())))
+        if "/" not in f and f not in standard
+    ]

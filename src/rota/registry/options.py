@@ -1,0 +1,90 @@
+"""What a caller may ask for beside the object itself."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+FieldValidation = Literal["Strict", "Warn", "Ignore"]
+Propagation = Literal["", "Background", "Foreground", "Orphan"]
+
+
+class WriteOptions(msgspec.Struct, frozen=True):
+    """Options of create, update, patch and apply."""
+
+    manager: str = "unknown"
+    """On whose behalf fields are owned."""
+    dry_run: bool = False
+    """Do everything but store it."""
+    field_validation: FieldValidation = "Warn"
+    """What to do about unknown fields: refuse, warn, or drop them silently."""
+    force: bool = False
+    """Of apply: take fields over from their owners."""
+
+
+class DeleteOptions(msgspec.Struct, frozen=True):
+    """Options of delete."""
+
+    propagation: Propagation = ""
+    """What happens to the objects that this one owns. Empty: as its finalizers say, else in the background."""
+    uid: str = ""
+    """Delete only if it has this uid."""
+    resource_version: str = ""
+    """Delete only if it is at this version."""
+    dry_run: bool = False
+
+
+class ListOptions(msgspec.Struct, frozen=True):
+    """Options of list."""
+
+    label_selector: str = ""
+    field_selector: str = ""
+    limit: int = 0
+    """Items at most; 0: all."""
+    continue_: str = ""
+    """Where the previous page ended."""
+    resource_version: str = ""
+    resource_version_match: Literal["", "Exact", "NotOlderThan"] = ""
+
+
+class WatchOptions(msgspec.Struct, frozen=True):
+    """Options of watch."""
+
+    label_selector: str = ""
+    field_selector: str = ""
+    resource_version: str = ""
+    """Watch from here. Empty or 0: begin with what there is."""
+    bookmarks: bool = False
+    """Say from time to time how far the watch is."""
+    send_initial_events: bool | None = None
+    """Begin with what there is, then mark the end of that by a bookmark."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a write came to: the object as it is stored, as JSON."""
+
+    value: bytes
+    revision: int = 0
+    warnings: tuple[str, ...] = ()
+    created: bool = False
+    """Whether an apply made the object."""
+    gone: bool = False
+    """Whether the object no longer exists after this."""
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """A page of a list: the objects as they are stored, as JSON."""
+
+    items: list[bytes]
+    revision: int
+    continue_: str = ""
+    remaining: int | None = None
+
+
+class WatchEvent(msgspec.Struct, frozen=True):
+    """One event of a watch: ADDED, MODIFIED, DELETED or BOOKMARK."""
+
+    type: str
+    object: bytes
+    revision: int

@@ -1,0 +1,209 @@
+"""Walks a value by its structure into the set of field paths that are there.
+
+There are two such sets. `present` holds what an author specifies: the claim of an apply. `added` holds all there is,
+containers included: what comes and goes with the value. The latter is needed on every write, so it is compiled for
+each node.
+
+Values are walked as they are: invalid ones (unknown fields, list items without their keys) give a set all the same,
+since refusing them is the business of validation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from rota.api.structure import ANY, Node
+from rota.registry.elements import NODES_MAX, keyer
+
+Fields = dict[str, Any]
+Adder = Callable[[Any], Fields]
+Shape = tuple[Fields, list[tuple[str, str, Adder]]]
+"""The set of a map with certain keys, as far as the keys alone tell, and how to fill it in: key, element, adder."""
+
+SELF = "."
+LEAF: Fields = {}
+"""A path with nothing below it. One dict stands for all of them: never changed."""
+SHAPES_MAX = 256
+"""How many combinations of keys are kept of one node."""
+SHAPE_FIELDS_MAX = 64
+"""The size up to which a combination of keys is kept."""
+
+UNTRACKED_ROOT = frozenset({"apiVersion", "kind"})
+UNTRACKED_METADATA = frozenset(
+    {
+        "name",
+        "namespace",
+        "creationTimestamp",
+        "selfLink",
+        "uid",
+        "clusterName",
+        "generation",
+        "managedFields",
+        "resourceVersion",
+    }
+)
+"""What identifies an object or is kept by the server: nobody owns it."""
+
+
+def present(value: Any, node: Node) -> Fields:
+    """See `fieldset.of`."""
+    return _present(value, node) or {}
+
+
+def _present(value: Any, node: Node) -> Fields | None:
+    """The set below one path; LEAF if the path itself is a member and nothing else; None if there is nothing."""
+    kind = node.kind
+    if value.__class__ is dict:
+        if kind == "scalar" or kind == "list" or node.atomic or not value:
+            return LEAF
+        named = node.fields
+        out: Fields = {}
+        for name, child in value.items():
+            field = named.get(name)
+            below = _present(child, field or node.item or ANY)
+            if field is None and kind != "struct":
+                below = _with_self(below)
+            if below is not None:
+                out["f:" + name] = below
+        return out or None
+    if value.__class__ is list and kind == "list" and node.list_type != "atomic":
+        item_node = node.item or ANY
+        element_of = keyer(node)
+        out = {}
+        for item in value:
+            element = element_of(item)
+            # Items that share an element cannot be told apart: they are owned as one.
+            out[element] = LEAF if element in out else _with_self(_present(item, item_node))
+        return out or None
+    return LEAF
+
+
+def _with_self(below: Fields | None) -> Fields:
+    return below if below and SELF in below else {SELF: LEAF, **below} if below else LEAF
+
+
+def added(value: Any, node: Node) -> Fields:
+    """Every path in `value`, itself and all containers included, as the set below the path of `value`."""
+    return adder(node)(value)
+
+
+@lru_cache(maxsize=NODES_MAX)
+def adder(node: Node) -> Adder:
+    """`added` for values of one node, compiled."""
+    if node.atomic:
+        return _leaf
+    match node.kind:
+        case "struct":
+            return _struct_adder(node)
+        case "map":
+            return _map_adder(node.item or ANY)
+        case "any":
+            return _add_any
+        case "list" if node.list_type != "atomic":
+            return _items_adder(node)
+    return _leaf
+
+
+def _leaf(_value: Any) -> Fields:
+    return LEAF
+
+
+def _struct_adder(node: Node) -> Adder:
+    return _by_shape(lambda name: adder(node.fields.get(name, ANY)), {SELF: LEAF})
+
+
+def _map_adder(item_node: Node) -> Adder:
+    add = adder(item_node)
+    if add is _leaf:
+        return _by_shape(lambda _name: _leaf, {SELF: LEAF})
+
+    def add_map(value: Any) -> Fields:
+        if value.__class__ is not dict or not value:
+            return LEAF
+        out = {"f:" + name: add(child) for name, child in value.items()}
+        out[SELF] = LEAF
+        return out
+
+    return add_map
+
+
+def _by_shape(adder_of: Callable[[str], Adder | None], itself: Fields) -> Adder:
+    """The adder of maps that have few combinations of keys: the set of each is kept, as far as keys alone tell.
+
+    `adder_of` tells a field's adder, or None for one to leave out; `itself` is what the set holds of the map itself.
+    """
+    shapes: dict[tuple[str, ...], Shape] = {}
+
+    def shape_of(names: tuple[str, ...]) -> Shape:
+        walks = [(name, "f:" + name, add) for name in names if (add := adder_of(name)) is not None]
+        shape = (itself | {element: LEAF for _, element, _ in walks}, [walk for walk in walks if walk[2] is not _leaf])
+        if len(names) <= SHAPE_FIELDS_MAX:
+            if len(shapes) >= SHAPES_MAX:
+                shapes.clear()
+            shapes[names] = shape
+        return shape
+
+    def add_by_shape(value: Any) -> Fields:
+        if value.__class__ is not dict or not value:
+            return LEAF
+        names = tuple(value)
+        template, containers = shapes.get(names) or shape_of(names)
+        if not containers:
+            return template
+        out = template.copy()
+        for name, element, add in containers:
+            out[element] = add(value[name])
+        return out
+
+    return add_by_shape
+
+
+def claims(value: dict[str, Any], node: Node) -> Fields:
+    """Every path in a whole object, the containers on the way included, but for what nobody owns."""
+    out = _claimer(node)(value)
+    if not out.get("f:metadata", True):
+        del out["f:metadata"]
+    return out
+
+
+@lru_cache(maxsize=NODES_MAX)
+def _claimer(node: Node) -> Adder:
+    meta_node = node.fields.get("metadata", ANY)
+
+    def meta_adder(name: str) -> Adder | None:
+        return None if name in UNTRACKED_METADATA else adder(meta_node.fields.get(name, ANY))
+
+    add_meta = _by_shape(meta_adder, {})
+
+    def root_adder(name: str) -> Adder | None:
+        if name in UNTRACKED_ROOT:
+            return None
+        return add_meta if name == "metadata" else adder(node.fields.get(name, ANY))
+
+    return _by_shape(root_adder, {})
+
+
+def _add_any(value: Any) -> Fields:
+    if value.__class__ is not dict or not value:
+        return LEAF
+    out = {"f:" + name: _add_any(child) if child.__class__ is dict else LEAF for name, child in value.items()}
+    out[SELF] = LEAF
+    return out
+
+
+def _items_adder(node: Node) -> Adder:
+    element_of = keyer(node)
+    add = adder(node.item or ANY)
+
+    def add_items(value: Any) -> Fields:
+        if value.__class__ is not list or not value:
+            return LEAF
+        out = {SELF: LEAF}
+        for item in value:
+            element = element_of(item)
+            out[element] = LEAF if element in out else add(item)
+        return out
+
+    return add_items

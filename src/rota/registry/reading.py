@@ -1,0 +1,225 @@
+"""Lists and watches: selection, pages, resource versions and bookmarks, over the store's snapshots and events."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+
+from rota.api import Kind
+from rota.registry import errors
+from rota.registry.options import Listing, ListOptions, WatchEvent, WatchOptions
+from rota.registry.selectors import Selection
+from rota.store import Event, FutureRevision, Gone, Page, Store, StoreStopped, WatchClosed
+
+BOOKMARK_SECONDS = 60.0
+FUTURE_REVISION_WAIT_SECONDS = 3.0
+"""How long a list waits for a version that is not reached yet."""
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+SCAN_PAGE_ENTRIES = 500
+"""Entries looked at per step of a selective list with a limit."""
+
+_decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+
+
+class Token(msgspec.Struct, rename={"revision": "rv", "after": "start", "version": "v"}):
+    """Where a paged list goes on."""
+
+    revision: int
+    after: str
+    version: str = "meta.k8s.io/v1"
+
+
+def _prefix(kind: Kind, namespace: str) -> str:
+    return f"{kind.bucket}/{namespace}/" if namespace else f"{kind.bucket}/"
+
+
+def revision_of(text: str, what: str = "resourceVersion") -> int:
+    """A resource version as a number. They are opaque to clients, so all that a client can send is what it was given."""
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdigit() and len(text) <= 19):
+        raise errors.bad_request(
+            f'invalid {what}: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+        )
+    return int(text)
+
+
+async def listing(store: Store, kind: Kind, namespace: str, options: ListOptions) -> Listing:
+    """A page of a list."""
+    if options.limit < 0:
+        raise errors.bad_request("limit must not be negative")
+    selection = Selection(kind, options.label_selector, options.field_selector)
+    prefix = _prefix(kind, namespace)
+    wanted = revision_of(options.resource_version)
+    after, revision = "", 0
+    if options.continue_:
+        if wanted:
+            raise errors.bad_request("specifying resource version is not allowed when using continue")
+        token = _token(options.continue_, prefix)
+        after, revision = token.after, token.revision
+    elif options.resource_version_match and not options.resource_version:
+        raise errors.bad_request("resourceVersionMatch is forbidden unless resourceVersion is provided")
+    elif options.resource_version_match == "Exact":
+        if not wanted:
+            raise errors.bad_request('resourceVersionMatch "Exact" is forbidden for resourceVersion "0"')
+        revision = wanted
+    if wanted > store.revision:
+        await _reach(store, wanted)
+    try:
+        entries, page = _page(store, prefix, after, options.limit, revision, selection)
+    except Gone:
+        raise _too_old(bool(options.continue_)) from None
+    except FutureRevision as future:
+        raise errors.too_large_version(future.revision, future.current) from None
+    if not page.more:
+        return Listing(entries, page.revision)
+    token_text = base64.urlsafe_b64encode(_encode(Token(page.revision, page.entries[-1].key))).decode().rstrip("=")
+    return Listing(entries, page.revision, token_text, None if selection else page.remaining)
+
+
+def _page(
+    store: Store, prefix: str, after: str, limit: int, revision: int, selection: Selection
+) -> tuple[list[bytes], Page]:
+    """The values that match, and the store's page in which the last one was found."""
+    if not selection:
+        page = store.list(prefix, after=after, limit=limit, revision=revision)
+        return [entry.value for entry in page.entries], page
+    found: list[bytes] = []
+    while True:
+        page = store.list(prefix, after=after, limit=SCAN_PAGE_ENTRIES if limit else 0, revision=revision)
+        for i, entry in enumerate(page.entries):
+            if selection.matches(entry.key, entry.value):
+                found.append(entry.value)
+                if len(found) == limit:
+                    more = page.more or i + 1 < len(page.entries)
+                    return found, Page(page.entries[: i + 1], page.revision, more, 0)
+        if not page.more:
+            return found, page
+        after, revision = page.entries[-1].key, page.revision
+
+
+async def _reach(store: Store, wanted: int) -> None:
+    """Wait a little for a version that a client has heard of elsewhere."""
+    try:
+        async with asyncio.timeout(FUTURE_REVISION_WAIT_SECONDS):
+            await store.durable(wanted)
+    except (TimeoutError, FutureRevision):
+        raise errors.too_large_version(wanted, store.revision) from None
+    except StoreStopped as stopped:
+        raise errors.unavailable(str(stopped)) from None
+
+
+def _token(text: str, prefix: str) -> Token:
+    try:
+        token = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=Token)
+    except (binascii.Error, ValueError, msgspec.DecodeError):
+        raise errors.bad_request("continue key is not valid: it is not what a list answered") from None
+    if not token.after.startswith(prefix) or token.revision < 1:
+        raise errors.bad_request("continue key is not valid: it belongs to another list")
+    return token
+
+
+def _too_old(continued: bool) -> errors.ApiError:
+    if continued:
+        return errors.expired(
+            "The provided continue parameter is too old to display a consistent list result. You must start a new list "
+            "without the continue parameter."
+        )
+    return errors.expired("The resourceVersion for the provided list is too old.")
+
+
+async def watching(store: Store, kind: Kind, namespace: str, options: WatchOptions) -> AsyncIterator[list[WatchEvent]]:
+    """Batches of events. Ends when the store is closed in good order."""
+    selection = Selection(kind, options.label_selector, options.field_selector)
+    prefix = _prefix(kind, namespace)
+    since = revision_of(options.resource_version)
+    initial = options.send_initial_events if options.send_initial_events is not None else since == 0
+    if initial:
+        # The snapshot and the place to go on from are taken in one turn: nothing falls between them.
+        if since > store.revision:
+            await _reach(store, since)
+        page = store.list(prefix)
+        since = page.revision
+    try:
+        watch = store.watch(prefix, since or store.revision)
+    except Gone:
+        raise errors.expired(f"too old resource version: {since} ({store.compacted})") from None
+    except FutureRevision as future:
+        raise errors.too_large_version(future.revision, future.current) from None
+    with watch:
+        if initial:
+            yield [
+                WatchEvent("ADDED", entry.value, entry.rev)
+                for entry in page.entries
+                if not selection or selection.matches(entry.key, entry.value)
+            ]
+            if options.send_initial_events and options.bookmarks:
+                yield [bookmark(kind, since, initial_end=True)]
+        while True:
+            try:
+                if options.bookmarks:
+                    async with asyncio.timeout(BOOKMARK_SECONDS):
+                        events = await watch.next()
+                else:
+                    events = await watch.next()
+            except TimeoutError:
+                yield [bookmark(kind, watch.position)]
+                continue
+            except Gone as gone:
+                raise errors.expired(f"too old resource version: {gone.revision} ({gone.compacted})") from None
+            except WatchClosed:
+                return
+            except StoreStopped as stopped:
+                raise errors.unavailable(str(stopped)) from None
+            batch = selected(events, selection)
+            if batch:
+                yield batch
+
+
+def selected(events: list[Event], selection: Selection) -> list[WatchEvent]:
+    """The events as a watcher with this selection sees them: an object that comes to match is added, one that ceases to is deleted."""
+    if not selection:
+        return [
+            WatchEvent("DELETED" if e.deleted else "MODIFIED" if e.prev is not None else "ADDED", e.value, e.rev)
+            for e in events
+        ]
+    out = []
+    for e in events:
+        was = e.prev is not None and selection.matches(e.key, e.prev)
+        now = not e.deleted and selection.matches(e.key, e.value, lambda e=e: _decoded(e))  # type: ignore[misc]
+        if now:
+            out.append(WatchEvent("MODIFIED" if was else "ADDED", e.value, e.rev))
+        elif was:
+            assert e.prev is not None
+            out.append(WatchEvent("DELETED", e.value if e.deleted else _at_revision(e.prev, e.rev), e.rev))
+    return out
+
+
+def _decoded(event: Event) -> dict[str, Any]:
+    """The object of an event, decoded once for all watchers."""
+    if event.cache is None:
+        event.cache = _decode(event.value)
+    decoded: dict[str, Any] = event.cache
+    return decoded
+
+
+def _at_revision(value: bytes, revision: int) -> bytes:
+    obj = _decode(value)
+    obj["metadata"]["resourceVersion"] = str(revision)
+    return _encode(obj)
+
+
+def bookmark(kind: Kind, revision: int, *, initial_end: bool = False) -> WatchEvent:
+    """How far a watch is: everything up to this revision has been sent."""
+    meta: dict[str, Any] = {"resourceVersion": str(revision), "creationTimestamp": None}
+    if initial_end:
+        meta["annotations"] = {INITIAL_EVENTS_END: "true"}
+    return WatchEvent(
+        "BOOKMARK", _encode({"apiVersion": kind.api_version, "kind": kind.name, "metadata": meta}), revision
+    )
