@@ -1,4 +1,7 @@
-"""Location, Cell and InstanceType: the cluster's cities, their sites and the sizes they offer. Quota and QuotaClaim: who may use how much."""
+"""Location, Cell and InstanceType: the cluster's cities, their sites and the sizes they offer.
+
+Quota and QuotaClaim: who may use how much.
+"""
 
 from typing import Annotated, Literal
 

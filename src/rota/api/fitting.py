@@ -1,8 +1,9 @@
 """The quick check of an object's form: code generated once per kind.
 
-Most objects are plainly right. For them one pass of generated Python tells that no field is unknown or null and that list keys are
-unique, filling in static defaults on its way, and one pass of msgspec tells that types and bounds hold. Whatever is not plainly right
-goes to the thorough walk, which alone words the problems. A property test holds the two to the same verdict.
+Most objects are plainly right. For them one pass of generated Python tells that no field is unknown or null and that
+list keys are unique, filling in static defaults on its way, and one pass of msgspec tells that types and bounds hold.
+Whatever is not plainly right goes to the thorough walk, which alone words the problems. A property test holds the two
+to the same verdict.
 """
 
 from __future__ import annotations

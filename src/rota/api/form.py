@@ -16,7 +16,10 @@ from rota.api.schema import object_node, object_schema
 
 
 class Form:
-    """How objects of one kind are made to conform. Objects are JSON dicts that the caller owns: they are changed in place."""
+    """How objects of one kind are made to conform.
+
+    Objects are JSON dicts that the caller owns: they are changed in place.
+    """
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
@@ -30,7 +33,10 @@ class Form:
         self._status_type = _status_type(kind)
 
     def conform(self, obj: dict[str, Any]) -> tuple[list[str], list[Problem]]:
-        """Prune, fill in defaults, and check types and bounds. Returns the paths of unknown fields, and the problems."""
+        """Prune, fill in defaults, and check types and bounds.
+
+        Returns the paths of unknown fields, and the problems.
+        """
         if self._fit(obj):
             try:
                 msgspec.convert(obj, self._type)
@@ -57,7 +63,7 @@ class Form:
         return self._walk(self._status, status, "status")
 
     def break_rules(self, obj: dict[str, Any], old: dict[str, Any] | None, found: list[Problem]) -> list[Problem]:
-        """The problems found so far and those of the rules, which are not asked about an object that is in no state for it."""
+        """The problems found so far and those of the rules, which an object in no state for it is spared."""
         if any(problem.reason in BLOCKING for problem in found):
             return [*found, Problem("FieldValueInvalid", "<nil>", f"Invalid value: null: {NOT_CHECKED}")]
         if self.rules.empty:

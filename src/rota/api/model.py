@@ -1,8 +1,8 @@
 """How kinds are written down: a base for their types, one annotation per field, rules beside the type.
 
-A field is `name: Annotated[type, doc("What it means.", …bounds…)]`. Optional fields are `T | None = None`; a static default (one that the
-server stores) is a plain default. The wire name is the camelCase of the Python name. Everything else, schemas, pruning, defaulting,
-field ownership, is derived from these annotations.
+A field is `name: Annotated[type, doc("What it means.", …bounds…)]`. Optional fields are `T | None = None`; a static
+default (one that the server stores) is a plain default. The wire name is the camelCase of the Python name. Everything
+else, schemas, pruning, defaulting, field ownership, is derived from these annotations.
 """
 
 from datetime import datetime
@@ -32,7 +32,7 @@ BOUNDS = ("ge", "le", "min_length", "max_length", "pattern")
 
 
 def _bounds_inward(annotation: Any) -> Any:
-    """`Annotated[T | None, bounds]` as `Annotated[Annotated[T, bounds] | None, the rest]`, which is what msgspec takes."""
+    """`Annotated[T | None, bounds]` as `Annotated[Annotated[T, bounds] | None, rest]`, which is what msgspec takes."""
     if get_origin(annotation) is not Annotated:
         return annotation
     inner, (meta, *others) = annotation.__origin__, annotation.__metadata__
@@ -44,12 +44,11 @@ def _bounds_inward(annotation: Any) -> Any:
     # Subscripting with a computed type is beyond the type checker, not beyond Python.
     return Annotated.__class_getitem__(
         (Annotated.__class_getitem__((members[0], Meta(**bounds))) | None, plain, *others)
-    )  # type: ignore[attr-defined]
+    )
 
 
-@dataclass_transform(kw_only_default=True, field_specifiers=(msgspec.field,))
-class ModelMeta(type(msgspec.Struct)):  # type: ignore[misc]
-    """What msgspec leaves to each class: fields are keywords, and the bounds of an optional field are those of its value.
+class ModelMeta(msgspec.StructMeta):
+    """What msgspec leaves to each class: fields are keywords; the bounds of an optional field are those of its value.
 
     The annotations must be real types, so modules of kinds do without `from __future__ import annotations`.
     """
@@ -59,10 +58,10 @@ class ModelMeta(type(msgspec.Struct)):  # type: ignore[misc]
         annotations = namespace.get("__annotations__", {})
         for field, annotation in annotations.items():
             annotations[field] = _bounds_inward(annotation)
-        made: ModelMeta = super().__new__(cls, name, bases, namespace, **config)
-        return made
+        return super().__new__(cls, name, bases, namespace, **config)
 
 
+@dataclass_transform(kw_only_default=True, field_specifiers=(msgspec.field,))
 class Model(msgspec.Struct, metaclass=ModelMeta, omit_defaults=True, rename="camel"):
     """Base of every type on the wire."""
 
@@ -84,8 +83,8 @@ def doc(
 ) -> Meta:
     """One field's documentation, bounds and structure.
 
-    `keys` makes a list a map keyed by these fields, `unique` makes it a set, `atomic` makes a map owned as one value. `refers` names the
-    kind that this field's value (a reference, a name, or a list of names) points to.
+    `keys` makes a list a map keyed by these fields, `unique` makes it a set, `atomic` makes a map owned as one value.
+    `refers` names the kind that this field's value (a reference, a name, or a list of names) points to.
     """
     extension: dict[str, Any] = {}
     if keys:
@@ -94,20 +93,45 @@ def doc(
         extension = {"x-kubernetes-list-type": "set"}
     elif atomic:
         extension = {"x-kubernetes-map-type": "atomic"}
+    bounds: dict[str, Any] = {
+        "ge": ge,
+        "le": le,
+        "min_length": min_length,
+        "max_length": max_length,
+        "pattern": pattern,
+    }
     return Meta(
         description=text,
-        ge=ge,
-        le=le,
-        min_length=min_length,
-        max_length=max_length,
-        pattern=pattern,
         extra_json_schema=extension or None,
         extra={"refers": refers} if refers else None,
+        **{name: bound for name, bound in bounds.items() if bound is not None},
     )
 
 
 CEL_RESERVED = frozenset(
-    ["true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "package", "namespace", "return", "var", "void", "while"]
+    [
+        "true",
+        "false",
+        "null",
+        "in",
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "for",
+        "function",
+        "if",
+        "import",
+        "let",
+        "loop",
+        "package",
+        "namespace",
+        "return",
+        "var",
+        "void",
+        "while",
+    ]
 )
 
 

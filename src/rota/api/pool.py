@@ -1,4 +1,7 @@
-"""WorkerPool and Claim: warm instances, and exclusive holds on them. Workspace and AgentConfig: what workers are prepared with."""
+"""WorkerPool and Claim: warm instances, and exclusive holds on them.
+
+Workspace and AgentConfig: what workers are prepared with.
+"""
 
 from typing import Annotated, Literal
 

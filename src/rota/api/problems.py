@@ -22,7 +22,10 @@ BLOCKING: frozenset[Reason] = frozenset(
 )
 """Problems that leave an object in no state to evaluate rules on."""
 
-NOT_CHECKED = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation"
+NOT_CHECKED = (
+    "some validation rules were not checked because the object was invalid; "
+    "correct the existing errors to complete validation"
+)
 
 
 class Problem(NamedTuple):

@@ -1,7 +1,7 @@
 """Evaluates the cross-field rules of a kind on an object.
 
-Only the parts of the schema that carry rules are walked. On updates a part that did not change is not looked at again, as
-Kubernetes does (so that a rule added later does not lock old objects).
+Only the parts of the schema that carry rules are walked. On updates a part that did not change is not looked at
+again, as Kubernetes does (so that a rule added later does not lock old objects).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """From a kind's type to its structural schema, and from that to nodes and references.
 
-The schema is the one intermediate form: OpenAPI v3 as Kubernetes wants it (no `$ref`, every level typed), with rules as
-`x-kubernetes-validations`, static defaults, bounds and list types. `x-rota-refers` marks references and never leaves this package.
+The schema is the one intermediate form: OpenAPI v3 as Kubernetes wants it (no `$ref`, every level typed), with rules
+as `x-kubernetes-validations`, static defaults, bounds and list types. `x-rota-refers` marks references and never
+leaves this package.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ def object_schema(kind: Kind) -> Schema:
 
 def _struct(info: inspect.StructType) -> Schema:
     model = info.cls
+    assert issubclass(model, Model), f"{model} is not a model"
     properties: dict[str, Schema] = {}
     required: list[str] = []
     for f in info.fields:
@@ -77,9 +79,9 @@ def _rule(rule: Rule) -> dict[str, str]:
 
 def _default(f: inspect.Field, prop: Schema) -> Any:
     """The static default that the server stores, or None. An empty list or map in a type means "absent"."""
-    if f.default is not inspect.NODEFAULT:
+    if f.default is not msgspec.NODEFAULT:
         return f.default
-    if f.default_factory is inspect.NODEFAULT or f.default_factory in (list, dict):
+    if f.default_factory is msgspec.NODEFAULT or f.default_factory in (list, dict):
         return None
     made = f.default_factory()
     if isinstance(made, Model):
@@ -174,7 +176,9 @@ def node_of(schema: Schema) -> Node:
 METADATA_NODE = Node(
     "struct",
     fields={
-        **dict.fromkeys(("name", "generateName", "namespace", "uid", "resourceVersion", "selfLink", "generation"), SCALAR),
+        **dict.fromkeys(
+            ("name", "generateName", "namespace", "uid", "resourceVersion", "selfLink", "generation"), SCALAR
+        ),
         **dict.fromkeys(("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"), SCALAR),
         "labels": Node("map", item=SCALAR),
         "annotations": Node("map", item=SCALAR),

@@ -1,7 +1,8 @@
 """The structural type of JSON values, as every walker of objects sees it.
 
-A `Node` says what field management, pruning, defaulting and validation must know of one value: whether it is a struct with named
-fields, a map with free keys, a list and how its items are told apart, or a leaf. Kinds derive their nodes once, from their types.
+A `Node` says what field management, pruning, defaulting and validation must know of one value: whether it is a struct
+with named fields, a map with free keys, a list and how its items are told apart, or a leaf. Kinds derive their nodes
+once, from their types.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ class Node:
     """One JSON value's structure. `kind` says which of the other fields mean anything."""
 
     kind: NodeKind
-    """`struct`: named fields; `map`: free keys, one value type; `list`; `scalar`: string, number, boolean; `any`: free-form JSON."""
+    """`struct`: named fields; `map`: free keys, one type of value; `list`; `scalar`; `any`: free-form JSON."""
     fields: dict[str, Node] = field(default_factory=dict)
     """Of a struct: the node of each field, by its name on the wire."""
     item: Node | None = None

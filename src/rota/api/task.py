@@ -1,6 +1,6 @@
 """Task: one execution, and the configuration of the worker that executes it."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import field
 
@@ -93,10 +93,11 @@ class Retry(Model):
 class TaskTemplate(Model):
     """What is executed, where and under which conditions."""
 
-    rules = (
+    rules: ClassVar[tuple[Rule, ...]] = (
         exactly_one("function", "command", "prompt"),
         Rule(
-            "has(self.__function__) ? !has(self.workerPoolRef) && !has(self.worker) : has(self.workerPoolRef) != has(self.worker)",
+            "has(self.__function__) ? !has(self.workerPoolRef) && !has(self.worker)"
+            " : has(self.workerPoolRef) != has(self.worker)",
             "a command or prompt needs exactly one of workerPoolRef and worker; a function runs on its own workers",
         ),
         Rule("!has(self.stdin) || has(self.command)", "stdin goes with command"),

@@ -1,6 +1,7 @@
 """The thorough walk over an object by its schema: prune, fill in defaults, and report every problem.
 
-It runs when the quick check (`fitting`) has found that something is not plainly right, so it is written to be complete, not fast.
+It runs when the quick check (`fitting`) has found that something is not plainly right, so it is written to be
+complete, not fast.
 """
 
 from __future__ import annotations
@@ -64,7 +65,10 @@ def fill(schema: Schema, value: Any) -> None:
 
 
 def check(schema: Schema, value: Any, path: str, found: list[Problem]) -> Any:
-    """Report every problem of a value. Returns the value to store: whole numbers as integers where the schema wants them."""
+    """Report every problem of a value.
+
+    Returns the value to store: whole numbers as integers where the schema wants them.
+    """
     if schema.get("x-kubernetes-int-or-string"):
         return _check_int_or_string(schema, value, path, found)
     want = schema.get("type")

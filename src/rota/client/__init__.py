@@ -1,9 +1,10 @@
 """One async client for every place where Rota's objects are.
 
-Promises: the same verbs, types and refusals on every backend, so that what runs on a laptop's store runs on a cluster's API server; a cache
-that misses no change and repeats none.
+Promises: the same verbs, types and refusals on every backend, so that what runs on a laptop's store runs on a
+cluster's API server; a cache that misses no change and repeats none.
 
-Never: holds semantics of its own (those are the registry's, or the API server's), retries what may have happened already.
+Never: holds semantics of its own (those are the registry's, or the API server's), retries what may have happened
+already.
 """
 
 from rota.client.backend import Backend, Operation

@@ -13,6 +13,9 @@ from rota.registry import Answer, DeleteOptions, Listing, ListOptions, WatchEven
 Object = dict[str, Any]
 PatchType = Literal["merge", "json", "strategic"]
 
+# `Backend.list` hides the builtin from annotations in its class.
+Batches = AsyncIterator[list[WatchEvent]]
+
 
 class Operation(msgspec.Struct, frozen=True):
     """One write of an atomic batch."""
@@ -38,7 +41,7 @@ class Backend(Protocol):
 
     async def list(self, kind: Kind, namespace: str, options: ListOptions) -> Listing: ...
 
-    def watch(self, kind: Kind, namespace: str, options: WatchOptions) -> AsyncIterator[list[WatchEvent]]: ...
+    def watch(self, kind: Kind, namespace: str, options: WatchOptions) -> Batches: ...
 
     async def create(self, kind: Kind, namespace: str, obj: Object, options: WriteOptions) -> Answer: ...
 

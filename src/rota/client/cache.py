@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -111,7 +111,7 @@ class Cache(Generic[T]):
             return [*self._objects.values()]
         return [obj for key, obj in self._objects.items() if key.namespace == namespace]
 
-    def by_index(self, index: str, value: Hashable) -> list[T]:
+    def by_index(self, index: str, value: Hashable) -> Sequence[T]:
         """The objects that an index has under a value."""
         return [self._objects[key] for key in self._indexes[index].get(value, ())]
 

@@ -1,7 +1,8 @@
 """The typed client: one surface on every backend.
 
-A kind is named by its class (`WorkerPool`), and then objects are instances of it; or by its descriptor (`WorkerPool.api`), and then they
-are plain JSON dicts. Objects that go in are never changed; what comes out is the caller's.
+A kind is named by its class (`WorkerPool`), and then objects are instances of it; or by its descriptor
+(`WorkerPool.api`), and then they are plain JSON dicts. Objects that go in are never changed; what comes out is the
+caller's.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ R = TypeVar("R")
 ALL_NAMESPACES = ""
 DEFAULT_NAMESPACE = "default"
 
+Objects = list[Object]
 KindLike = type[TypedObject] | Kind
 
 
@@ -398,7 +400,7 @@ class Client:
 
     # Several at once.
 
-    async def batch(self, operations: Sequence[Operation]) -> list[Object]:
+    async def batch(self, operations: Sequence[Operation]) -> Objects:
         """Several writes in one atomic commit: all of them, or none. Each object at most once."""
         if not self.atomic:
             raise bad_request("this server has no atomic batch: write one object at a time")

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from rota.api import Kind
-from rota.client.backend import Object, Operation, PatchType
+from rota.client.backend import Batches, Object, Operation, PatchType
 from rota.registry import (
     Answer,
     DeleteOptions,
     Listing,
     ListOptions,
     Registry,
-    WatchEvent,
     WatchOptions,
     WriteOptions,
 )
@@ -45,7 +44,7 @@ class LocalBackend:
     async def list(self, kind: Kind, namespace: str, options: ListOptions) -> Listing:
         return await self._registry.list(kind, namespace, options)
 
-    def watch(self, kind: Kind, namespace: str, options: WatchOptions) -> AsyncIterator[list[WatchEvent]]:
+    def watch(self, kind: Kind, namespace: str, options: WatchOptions) -> Batches:
         return self._registry.watch(kind, namespace, options)
 
     async def create(self, kind: Kind, namespace: str, obj: Object, options: WriteOptions) -> Answer:

@@ -1,6 +1,7 @@
 """From what a client sent to what is stored: the pure part of every write.
 
-Nothing here reads the store or the clock. An object that is passed in belongs to the callee and may be changed in place; `old` never is.
+Nothing here reads the store or the clock. An object that is passed in belongs to the callee and may be changed in
+place; `old` never is.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ def _place(kind: Kind, namespace: str, meta: Object) -> None:
 
 
 def framed(kind: Kind, obj: Object, managed: list[Object]) -> Object:
-    """The object with its outermost fields in the order in which people read them, and its managed fields last in metadata."""
+    """The object with its outermost fields in the order in which people read them, its managed fields in metadata."""
     meta = obj["metadata"]
     meta.pop("managedFields", None)
     if managed:

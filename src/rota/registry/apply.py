@@ -131,8 +131,10 @@ def _check(config: dict[str, Any], node: Node) -> None:
 
 def _described(config: dict[str, Any]) -> str:
     """`NAMESPACE/NAME; GROUP/VERSION, Kind=KIND`."""
-    meta = config.get("metadata") or {}
-    group_version = config.get("apiVersion", "")
+    meta = config.get("metadata")
+    if not isinstance(meta, dict):
+        meta = {}
+    group_version = str(config.get("apiVersion", ""))
     if "/" not in group_version:
         group_version = "/" + group_version
     return f"{meta.get('namespace', '')}/{meta.get('name', '')}; {group_version}, Kind={config.get('kind', '')}"

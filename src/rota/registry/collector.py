@@ -1,7 +1,8 @@
 """Garbage collection: objects go with their owners, and a deleted namespace with everything in it.
 
-The registry tells the collector of every committed write; it keeps who belongs to whom and a queue of what to look at. Each look is
-taken at the current state, so one too many does no harm, and all of it is found again from the store after a restart.
+The registry tells the collector of every committed write; it keeps who belongs to whom and a queue of what to look
+at. Each look is taken at the current state, so one too many does no harm, and all of it is found again from the store
+after a restart.
 """
 
 from __future__ import annotations
@@ -202,7 +203,8 @@ class Collector:
         for ref in meta["ownerReferences"]:
             key = self._owner_key(ref, meta.get("namespace", ""))
             if key is None:
-                # Of a kind that is not served here, or out of reach of a cluster-wide object: nobody can tell that it is gone.
+                # Of a kind that is not served here, or out of reach of a cluster-wide object: nobody can tell that it
+                # is gone.
                 owners.solid.append(ref)
                 continue
             entry = self._store.get(key)
@@ -222,8 +224,8 @@ class Collector:
         if FOREGROUND in finalizers:
             return "Foreground"
         own = self._dependents.get(meta["uid"], ())
-        # Foreground all the way down, unless something below is on its way out already: that may be a ring of owners, which would
-        # otherwise wait for itself.
+        # Foreground all the way down, unless something below is on its way out already: that may be a ring of owners,
+        # which would otherwise wait for itself.
         if owners.waiting and own and not any(self._is_deleting(key) for key in own):
             return "Foreground"
         return "Background"
@@ -263,7 +265,10 @@ class Collector:
         await self._registry.patch(kind, meta.get("namespace", ""), meta["name"], patch, AS_COLLECTOR)
 
     async def _empty(self, namespace: str) -> None:
-        """Delete what a namespace holds; let the namespace go when nothing is left. Looked at again whenever something in it is gone."""
+        """Delete what a namespace holds; let the namespace go when nothing is left.
+
+        Looked at again whenever something in it is gone.
+        """
         left = 0
         for kind in KINDS.values():
             if not kind.namespaced:

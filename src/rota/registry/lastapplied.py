@@ -29,7 +29,7 @@ def unchanged_since(live: dict[str, Any], node: Node, api_version: str) -> Field
         return {}
     try:
         last = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     if not isinstance(last, dict) or last.get("apiVersion") != api_version:
         return {}

@@ -24,22 +24,24 @@ SERVER_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGrace
 
 SUBDOMAIN = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
 LABEL = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+ALPHANUMERIC_ENDS = "and must start and end with an alphanumeric character"
 SUBDOMAIN_HELP = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end "
-    "with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
+    f"{ALPHANUMERIC_ENDS} (e.g. 'example.com', regex used for validation is "
     r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
 )
 LABEL_HELP = (
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an "
-    "alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
+    f"{ALPHANUMERIC_ENDS} (e.g. 'my-name',  or '123-abc', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
 )
 QUALIFIED_HELP = (
-    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
-    "character, with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+    f"name part must consist of alphanumeric characters, '-', '_' or '.', {ALPHANUMERIC_ENDS}, "
+    "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
 )
 VALUE_HELP = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end "
-    "with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345')"
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', "
+    f"{ALPHANUMERIC_ENDS} (e.g. 'MyValue',  or 'my_value',  or '12345')"
 )
 
 KNOWN = frozenset(f.encode_name for f in msgspec.structs.fields(ObjectMeta))
@@ -111,9 +113,11 @@ def check(meta: dict[str, Any], found: list[Problem]) -> None:
         )
         if sum(len(k) + len(v) for k, v in annotations.items()) > ANNOTATIONS_BYTES_MAX:
             found.append(p.too_long("metadata.annotations", ANNOTATIONS_BYTES_MAX))
-    for finalizer in meta.get("finalizers", ()):
-        if not _is_qualified(finalizer):
-            found.append(p.invalid("metadata.finalizers", finalizer, QUALIFIED_HELP))
+    found.extend(
+        p.invalid("metadata.finalizers", finalizer, QUALIFIED_HELP)
+        for finalizer in meta.get("finalizers", ())
+        if not _is_qualified(finalizer)
+    )
     if owners := meta.get("ownerReferences"):
         _check_owners(owners, found)
 
@@ -126,9 +130,11 @@ def _is_qualified(key: str) -> bool:
 def _check_owners(owners: list[dict[str, Any]], found: list[Problem]) -> None:
     controllers = 0
     for owner in owners:
-        for name in ("apiVersion", "kind", "name", "uid"):
-            if not owner.get(name):
-                found.append(p.invalid(f"metadata.ownerReferences.{name}", owner.get(name, ""), "must not be empty"))
+        found.extend(
+            p.invalid(f"metadata.ownerReferences.{name}", owner.get(name, ""), "must not be empty")
+            for name in ("apiVersion", "kind", "name", "uid")
+            if not owner.get(name)
+        )
         controllers += owner.get("controller") is True
     if controllers > 1:
         found.append(
@@ -140,9 +146,11 @@ def check_change(meta: dict[str, Any], old: dict[str, Any], found: list[Problem]
     """Problems of a change of metadata. Only what changed is checked again."""
     if any(meta.get(part) != old.get(part) for part in ("labels", "annotations", "finalizers", "ownerReferences")):
         check(meta, found)
-    for name in ("name", "namespace"):
-        if meta.get(name, "") != old.get(name, ""):
-            found.append(p.invalid(f"metadata.{name}", meta.get(name, ""), "field is immutable"))
+    found.extend(
+        p.invalid(f"metadata.{name}", meta.get(name, ""), "field is immutable")
+        for name in ("name", "namespace")
+        if meta.get(name, "") != old.get(name, "")
+    )
     if "deletionTimestamp" in old:
         added = [f for f in meta.get("finalizers", ()) if f not in old.get("finalizers", ())]
         if added:

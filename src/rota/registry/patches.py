@@ -89,8 +89,7 @@ class _Patching:
         }
 
     def run(self, index: int, op: dict[str, Any]) -> None:
-        kind = op.get("op")
-        path = op.get("path")
+        kind, path = (op.get("op"), op.get("path")) if isinstance(op, dict) else (None, None)
         try:
             if not isinstance(kind, str) or kind not in self._kinds:
                 raise _Problem(f"Unexpected kind: {kind if isinstance(kind, str) else 'unknown'}")

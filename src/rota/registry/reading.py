@@ -40,7 +40,10 @@ def _prefix(kind: Kind, namespace: str) -> str:
 
 
 def revision_of(text: str, what: str = "resourceVersion") -> int:
-    """A resource version as a number. They are opaque to clients, so all that a client can send is what it was given."""
+    """A resource version as a number.
+
+    They are opaque to clients, so all that a client can send is what it was given.
+    """
     if not text:
         return 0
     if not (text.isascii() and text.isdigit() and len(text) <= 19):
@@ -183,7 +186,7 @@ async def watching(store: Store, kind: Kind, namespace: str, options: WatchOptio
 
 
 def selected(events: list[Event], selection: Selection) -> list[WatchEvent]:
-    """The events as a watcher with this selection sees them: an object that comes to match is added, one that ceases to is deleted."""
+    """The events as a watcher sees them: what comes to be selected is added, what ceases to be is deleted."""
     if not selection:
         return [
             WatchEvent("DELETED" if e.deleted else "MODIFIED" if e.prev is not None else "ADDED", e.value, e.rev)

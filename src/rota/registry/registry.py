@@ -1,7 +1,7 @@
 """The verbs.
 
-Every write is read, decide, commit without a pause in between, on the newest accepted state; so writers in this process never race.
-An answer, also a refusal, is given only when the state that it rests on is durable.
+Every write is read, decide, commit without a pause in between, on the newest accepted state; so writers in this
+process never race. An answer, also a refusal, is given only when the state that it rests on is durable.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from rota.api import Kind, Namespace
+from rota.api import problems as p
 from rota.api.form import form
 from rota.registry import admission, apply, core_kinds, deletion, errors, patches, reading, scaling, strategic
 from rota.registry.admission import Moment, Object
@@ -66,6 +67,12 @@ class Unchanged(msgspec.Struct):
 
 Decision = Change | Unchanged
 
+# `Registry.list` hides the builtin from annotations in its class.
+Batches = AsyncIterator[list[WatchEvent]]
+Decisions = list[Decision]
+Answers = list[Answer]
+ManagedFields = list[Object]
+
 
 class Registry:
     """All verbs on all kinds, over one store. `start` it before use, `stop` it after; the store is the caller's."""
@@ -106,10 +113,11 @@ class Registry:
         """A page of objects of one namespace, or of all (an empty one)."""
         return await reading.listing(self.store, kind, _scope(kind, namespace), options or ListOptions())
 
-    def watch(
-        self, kind: Kind, namespace: str = "", options: WatchOptions | None = None
-    ) -> AsyncIterator[list[WatchEvent]]:
-        """Changes as they become durable, in batches. Raises `ApiError` 410 when the place to begin is no longer kept."""
+    def watch(self, kind: Kind, namespace: str = "", options: WatchOptions | None = None) -> Batches:
+        """Changes as they become durable, in batches.
+
+        Raises `ApiError` 410 when the place to begin is no longer kept.
+        """
         return reading.watching(self.store, kind, _scope(kind, namespace), options or WatchOptions())
 
     # Writing.
@@ -187,7 +195,7 @@ class Registry:
                     raise
         return found
 
-    async def batch(self, decide: Sequence[Callable[[], Decision]]) -> list[Answer]:
+    async def batch(self, decide: Sequence[Callable[[], Decision]]) -> Answers:
         """Several writes in one atomic commit. Each object at most once."""
         if len(decide) > BATCH_OBJECTS_MAX:
             raise errors.bad_request(f"a batch has at most {BATCH_OBJECTS_MAX} objects, not {len(decide)}")
@@ -236,7 +244,7 @@ class Registry:
             obj = scaling.changed(kind, old, obj)
         meta = admission.check_frame(kind, obj)
         if not meta.get("resourceVersion") and subresource != "scale" and kind.name not in core_kinds.UNCONDITIONAL:
-            problem = core_kinds.p.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+            problem = p.invalid("metadata.resourceVersion", 0, "must be specified for an update")
             raise errors.invalid(kind, name, [problem])
         return self._decide_change(kind, key, revision, value, old, obj, options, subresource)
 
@@ -342,7 +350,7 @@ class Registry:
         new: Object,
         options: WriteOptions,
         subresource: str,
-        managed: list[Object] | None = None,
+        managed: ManagedFields | None = None,
     ) -> Decision:
         at = Moment(self.now())
         admitted, warnings = admission.admit_change(
@@ -382,7 +390,7 @@ class Registry:
     async def _do(self, decide: Callable[[], Decision], dry_run: bool) -> Answer:
         return (await self._do_all(lambda: [decide()], dry_run))[0]
 
-    async def _do_all(self, decide: Callable[[], list[Decision]], dry_run: bool) -> list[Answer]:
+    async def _do_all(self, decide: Callable[[], Decisions], dry_run: bool) -> Answers:
         while True:
             try:
                 decisions = decide()

@@ -109,8 +109,8 @@ def _merged(target: Any, patch: Any, node: Node) -> Any:
         if node.kind == "list" and node.list_type == "map":
             return _merged_items(target, patch, node)
         if node.kind == "list" and node.list_type == "set":
-            both = list(dict.fromkeys([*target, *patch]))
-            return _ordered(both, patch, target, node)
+            both = {_identified(item, node): item for item in [*target, *patch]}
+            return _ordered(list(both.values()), patch, target, node)
         return patch
     return _plain(patch)
 

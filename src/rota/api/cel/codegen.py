@@ -13,13 +13,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from rota.api.cel import conversions, equality, functions, operators
+from rota.api.cel import equality, functions, operators
+from rota.api.cel.automaton import Regex
 from rota.api.cel.bounds import BLOCK_DEPTH_MAX, ITERATIONS_MAX
+from rota.api.cel.conversions import TypeValue
 from rota.api.cel.errors import BeyondSubsetError, CelEvalError, CelSyntaxError
 from rota.api.cel.escaping import unescape
-from rota.api.cel.regex import Regex
+from rota.api.cel.signatures import FUNCTIONS, METHODS, SCANS, TYPES, Kind
 from rota.api.cel.syntax import (
     Binary,
     Call,
@@ -40,7 +42,6 @@ from rota.api.cel.syntax import Literal as LiteralExpr
 FALLIBLE: Final = (CelEvalError, AttributeError)
 """What `&&` and `||` absorb. A field of anything but a map is an `AttributeError`: it has no `get`."""
 
-Kind = Literal["bool", "int", "string", "any"]
 _PARSERS: Final = ("duration", "timestamp", "quantity")
 _COMPARISONS: Final = ("<", "<=", ">", ">=")
 _INDENTS: Final = [" " * depth for depth in range(100)]
@@ -62,9 +63,9 @@ _GLOBALS: Final[dict[str, Any]] = {
     "equals_by": equality.equals_by,
     "contains_by": equality.contains_by,
     **{function.__name__: function for function in operators.BINARY.values()},
-    **{f"type_{name}": value for name, value in conversions.TYPES.items()},
-    **{f"f_{name}_{n}": f for name, arities in functions.FUNCTIONS.items() for n, f in arities.items()},
-    **{f"m_{name}_{n}": f for name, arities in functions.METHODS.items() for n, f in arities.items()},
+    **{f"type_{name}": TypeValue(name) for name in TYPES},
+    **{f"f_{name}": function for name, function in functions.FUNCTIONS.items()},
+    **{f"m_{name}": function for name, function in functions.METHODS.items()},
 }
 
 
@@ -149,6 +150,9 @@ class _Emitter:
         self._line(f"visits += {amount}")
         self._line(f"if visits > {ITERATIONS_MAX}: raise exceeded()")
 
+    def _count_items(self, name: str) -> None:
+        self._count(f"len({name}) if type({name}) is list else 0")
+
     # What each node of the tree means.
 
     def _expr(self, tree: Expr) -> _Value:
@@ -164,8 +168,8 @@ class _Emitter:
             case Index():
                 operand, index = self._expr(tree.operand), self._expr(tree.index)
                 return _Value(f"at({operand.code}, {index.code})")
-            case Unary("!", operand_tree):
-                operand = self._boolean(operand_tree)
+            case Unary(operator="!"):
+                operand = self._boolean(tree.operand)
                 return _Value(f"(not {operand.code})", "bool", operand.fails)
             case Unary():
                 return _Value(f"negate({self._expr(tree.operand).code})")
@@ -267,7 +271,7 @@ class _Emitter:
             return _Value(f"contains_by({self._held(tree.structure)}, {item.code}, {container.code})", "bool")
         if self._loops:
             container = _Value(self._named(container))
-            self._count(f"len({container.code}) if type({container.code}) is list else 1")
+            self._count_items(container.code)
         return _Value(f"contains({item.code}, {container.code})", "bool")
 
     def _logic(self, tree: Logic) -> _Value:
@@ -332,14 +336,13 @@ class _Emitter:
             codes = [self._expr(argument).code for argument in tree.arguments]
         if tree.name in _PARSERS and isinstance(tree.arguments[0], LiteralExpr):
             with suppress(CelEvalError):
-                return _Value(self._held(functions.FUNCTIONS[tree.name][1](tree.arguments[0].value)), fails=False)
-        if self._loops and tree.is_method:
+                return _Value(self._held(functions.FUNCTIONS[tree.name](tree.arguments[0].value)), fails=False)
+        if self._loops and tree.is_method and tree.name in SCANS:
             codes[0] = self._named(_Value(codes[0]))
-            self._count(f"len({codes[0]}) if type({codes[0]}) is list else 1")
-        code = f"{'m' if tree.is_method else 'f'}_{tree.name}_{len(codes)}({', '.join(codes)})"
-        if tree.name in functions.RETURN_BOOL:
-            return _Value(code, "bool")
-        return _Value(code, "int" if tree.name in functions.RETURN_INT else "any")
+            self._count_items(codes[0])
+        signature = (METHODS if tree.is_method else FUNCTIONS)[tree.name]
+        code = f"{'m' if tree.is_method else 'f'}_{tree.name}({', '.join(codes)})"
+        return _Value(code, signature.result)
 
     def _macro(self, tree: Macro) -> _Value:
         target = self._named(_Value(f"members({self._expr(tree.target).code})"))

@@ -26,9 +26,6 @@ class TypeValue:
     name: str
 
 
-TYPES: Final = {name: TypeValue(name) for name in ("bool", "int", "double", "string", "list", "map", "null_type")}
-
-
 def type_of(value: Any) -> TypeValue:
     """`type(value)`."""
     return TypeValue(TYPE_NAMES.get(type(value), "type"))

@@ -5,30 +5,11 @@ To a kube-apiserver, lists of type `set` and `map` are equal whatever their orde
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 from rota.api.cel.errors import CelEvalError
 from rota.api.cel.operators import equals
 from rota.api.structure import Node
-
-
-@cache
-def ignores_order(node: Node) -> bool:
-    """Whether values of this structure hold a list that compares in any order."""
-    seen: set[Node] = set()
-    ahead = [node]
-    while ahead:
-        inner = ahead.pop()
-        if inner in seen:
-            continue
-        seen.add(inner)
-        if inner.kind == "list" and inner.list_type != "atomic":
-            return True
-        ahead.extend(inner.fields.values())
-        if inner.item is not None:
-            ahead.append(inner.item)
-    return False
 
 
 def equals_by(node: Node | None, left: Any, right: Any) -> bool:

@@ -31,12 +31,12 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
-_RAW_TEXT = re.compile(r"""[rR](?:"{3}.*?"{3}|'{3}.*?'{3}|"[^"\n\r]*"|'[^'\n\r]*')""", re.DOTALL)
-
-_ESCAPE = re.compile(
-    r"\\(?:([abfnrtv\\?\"'`])|[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.|$))",
-    re.DOTALL,
+# These are compiled when a rule first needs them; most have neither.
+_RAW_TEXT: Final = r"""(?s:[rR](?:"{3}.*?"{3}|'{3}.*?'{3}|"[^"\n\r]*"|'[^'\n\r]*'))"""
+_ESCAPE: Final = (
+    r"(?s:\\(?:([abfnrtv\\?\"'`])|[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.|$)))"
 )
+_RAW_OPENINGS: Final = ("r'", "R'", 'r"', 'R"')
 _ESCAPED: Final = {
     "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
     "\\": "\\", "?": "?", '"': '"', "'": "'", "`": "`",
@@ -49,7 +49,7 @@ def tokenize(source: str) -> list[Token]:
     position, length = 0, len(source)
     while position < length:
         # A raw string may end in a backslash, so it has a pattern of its own.
-        raw = _RAW_TEXT.match(source, position) if source[position] in "rR" else None
+        raw = re.match(_RAW_TEXT, source[position:]) if source[position : position + 2] in _RAW_OPENINGS else None
         match = raw or _TOKEN.match(source, position)
         if match is None:
             raise CelSyntaxError(f"unexpected {source[position]!r}", source, position)
@@ -58,9 +58,9 @@ def tokenize(source: str) -> list[Token]:
         if kind == "operator":
             tokens.append(Token(value, value, position))
         elif kind != "space":
-            _refuse_lookalikes(source, kind, value, match.end())
+            _refuse_lookalikes(source, kind, value, position + len(value))
             tokens.append(Token(kind, value, position))
-        position = match.end()
+        position += len(value)
     tokens.append(Token("end", "", length))
     return tokens
 
@@ -96,7 +96,7 @@ def text_value(token: Token, source: str) -> str:
             raise CelSyntaxError("an escape that is no Unicode character", source, token.position)
         return chr(code)
 
-    return _ESCAPE.sub(unescape, body)
+    return re.sub(_ESCAPE, unescape, body)
 
 
 def int_value(token: Token, source: str, *, negative: bool) -> int:

@@ -5,16 +5,14 @@ The parser also refuses names, functions and fields that no evaluation could fin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from rota.api.cel.bounds import NESTING_DEPTH_MAX, SOURCE_CHARS_MAX
-from rota.api.cel.conversions import TYPES
 from rota.api.cel.errors import CelSyntaxError
 from rota.api.cel.escaping import RESERVED, unescape
-from rota.api.cel.functions import FUNCTIONS, METHODS
 from rota.api.cel.lexer import Token, double_value, int_value, text_value, tokenize
 from rota.api.cel.regex import RegexError, parse_regex
+from rota.api.cel.signatures import FUNCTIONS, METHODS, TYPES, Signature
 from rota.api.cel.syntax import (
     Binary,
     Call,
@@ -263,10 +261,10 @@ class _Parser:
             self._check_regex(arguments[1])
         return Call(name.value, arguments, True, name.position)
 
-    def _check_call(self, name: Token, given: int, arities: Mapping[int, object] | None, what: str) -> None:
-        if arities is None:
+    def _check_call(self, name: Token, given: int, signature: Signature | None, what: str) -> None:
+        if signature is None:
             raise self._error(f"the subset has no {what} {name.value!r}", name.position)
-        if given not in arities:
+        if given not in signature.arities:
             raise self._error(f"the subset has no {what} {name.value!r} of so many arguments", name.position)
 
     def _check_regex(self, pattern: Expr) -> None:

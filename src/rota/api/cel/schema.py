@@ -5,7 +5,8 @@ The structure of `self` is followed through the rule; what has none, such as a l
 
 from __future__ import annotations
 
-from rota.api.cel.equality import ignores_order
+from functools import cache
+
 from rota.api.cel.errors import CelSyntaxError
 from rota.api.cel.escaping import unescape
 from rota.api.cel.syntax import (
@@ -27,6 +28,24 @@ from rota.api.cel.syntax import (
 from rota.api.structure import Node
 
 Scope = dict[str, Node | None]
+
+
+@cache
+def ignores_order(node: Node) -> bool:
+    """Whether values of this structure hold a list that compares in any order."""
+    seen: set[Node] = set()
+    ahead = [node]
+    while ahead:
+        inner = ahead.pop()
+        if inner in seen:
+            continue
+        seen.add(inner)
+        if inner.kind == "list" and inner.list_type != "atomic":
+            return True
+        ahead.extend(inner.fields.values())
+        if inner.item is not None:
+            ahead.append(inner.item)
+    return False
 
 
 def resolve(source: str, tree: Expr, node: Node) -> None:

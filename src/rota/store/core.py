@@ -1,0 +1,350 @@
+"""What all stores share, which is everything but durability.
+
+A write goes through three states. *Accepted*: checked against the newest state, given its revision, and laid over the
+objects for later writes to be checked against. *Durable*: the kind of store says so, in the order of acceptance.
+*Published*: seen by get, list and watch. Publishing never awaits, so whatever is published together is seen together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import Any
+
+from rota.store.errors import Conflict, FutureRevision, Gone, StoreBusy, StoreError, StoreStopped, WatchClosed
+from rota.store.model import Entry, Event, Page, Write
+from rota.store.objects import Objects
+from rota.store.ring import RING_BYTES_MAX, RING_EVENTS_MAX, Bucket, weight
+from rota.store.watch import Watch, rouse
+
+PENDING_WRITES_MAX = 20_000
+PENDING_BYTES_MAX = 64 * 1024 * 1024
+CLOSED = "the store was closed"
+
+# `Store.list` hides the builtin from annotations in its class.
+Rows = list[tuple[Event, Entry, Bucket]]
+Committed = asyncio.Future[list[Entry]]
+
+
+class Group:
+    """The writes of one `commit`, on their way to the disk and back."""
+
+    __slots__ = ("future", "rows", "size")
+
+    def __init__(self, rows: Rows, size: int, future: Committed) -> None:
+        self.rows = rows
+        self.size = size
+        self.future = future
+
+
+class Store(ABC):
+    """The contract is in the package's docstring."""
+
+    def __init__(self, *, ring_events_max: int = RING_EVENTS_MAX, ring_bytes_max: int = RING_BYTES_MAX) -> None:
+        self.revision = 0
+        self.compacted = 0
+        self._objects = Objects(ring_events_max, ring_bytes_max)
+        self._assigned = 0
+        self._newest: dict[str, Event] = {}  # by key, what was accepted last and is not published
+        self._pending: deque[Group] = deque()
+        self._pending_writes = 0
+        self._pending_bytes = 0
+        self._turn: list[Group] = []  # accepted in this turn of the loop
+        self._waiters: list[tuple[int, int, asyncio.Future[Any], Exception | None]] = []
+        self._waiters_made = 0
+        self._room: list[asyncio.Future[None]] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        # Why no write is taken any more; then why nothing happens at all any more, and whether that was in good order.
+        self._refusing = ""
+        self._stopped = ""
+        self._closed = False
+
+    # What a kind of store adds.
+
+    @abstractmethod
+    def _hand_over(self, groups: list[Group]) -> None:
+        """Makes groups durable, then has `_publish` called with them, in order."""
+
+    @abstractmethod
+    async def read_log(self, prefix: str, after: int, upto: int) -> tuple[list[Event], int]:
+        """Events in (after, upto], from further back than memory goes, and the revision up to which they are all.
+
+        Raises `Gone` when the log does not go back that far either.
+        """
+
+    @abstractmethod
+    async def compact(self, revision: int) -> None:
+        """Forgets the history before a revision. Returns when that is done."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Makes durable what was accepted, ends the watches and lets go of the file. Reads from memory still work."""
+
+    # Reading.
+
+    def get(self, key: str) -> Entry | None:
+        """The published state of a key."""
+        return self._objects.live.get(key)
+
+    def head(self, key: str) -> Entry | None:
+        """The newest state of a key, accepted writes included: what a writer decides on. A crash may still undo it."""
+        event = self._newest.get(key)
+        if event is None:
+            return self._objects.live.get(key)
+        return None if event.deleted else Entry(key, event.value, event.rev)
+
+    @property
+    def accepted(self) -> int:
+        """The revision of the newest accepted write, which `durable` can wait for."""
+        return self._assigned
+
+    def count(self, prefix: str) -> int:
+        return self._objects.count(prefix)
+
+    def list(self, prefix: str, *, after: str = "", limit: int = 0, revision: int = 0) -> Page:
+        """The entries under a prefix in the order of their keys.
+
+        Only those after the key `after`; at most `limit` of them, all when it is 0; as of `revision`, now when it is 0.
+        """
+        if revision in (0, self.revision):
+            return self._objects.page(prefix, after, limit, self.revision)
+        self._check_kept(revision)
+        return self._objects.past_page(prefix, after, limit, revision)
+
+    def watch(self, prefix: str, since: int) -> Watch:
+        """The events under a prefix with a revision above `since`."""
+        bucket = self._objects.under(prefix)
+        self._check_kept(since)
+        return Watch(self, bucket, prefix, since)
+
+    def _check_kept(self, revision: int) -> None:
+        if revision > self.revision:
+            raise FutureRevision(revision, self.revision)
+        if revision < self.compacted:
+            raise Gone(revision, self.compacted)
+
+    # Writing.
+
+    def commit(self, writes: Sequence[Write]) -> Committed:
+        """Writes all or nothing. The future resolves to the new entries once they are durable and visible.
+
+        It fails with `Conflict`, `StoreBusy` or `StoreStopped`. What a `value` callable raises is raised from here, and
+        nothing is accepted. Cancelling the future does not take the write back.
+        """
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._bind(loop)
+        future: Committed = loop.create_future()
+        if self._refusing:
+            future.set_exception(StoreStopped(self._refusing))
+        elif self._is_full():
+            waiting = f"{self._pending_writes} writes wait for the disk"
+            future.set_exception(StoreBusy(f"{waiting}; await room() and try again"))
+        elif not writes:
+            future.set_result([])
+        elif (key := self._conflicting(writes)) is not None:
+            self._refuse(key, future)
+        else:
+            self._accept(writes, future, loop)
+        return future
+
+    def _conflicting(self, writes: Sequence[Write]) -> str | None:
+        """The first key whose newest state is not what its write expects."""
+        rev = self._assigned
+        left: dict[str, int] = {}  # where earlier writes of this same call leave a key
+        newest, live = self._newest, self._objects.live
+        for write in writes:
+            rev += 1
+            key = write.key
+            if key in left:
+                actual = left[key]
+            elif (event := newest.get(key)) is not None:
+                actual = 0 if event.deleted else event.rev
+            else:
+                entry = live.get(key)
+                actual = 0 if entry is None else entry.rev
+            if write.expect is not None and write.expect != actual:
+                return key
+            if write.delete and not actual:
+                return key
+            left[key] = 0 if write.delete else rev
+        return None
+
+    def _refuse(self, key: str, future: Committed) -> None:
+        """Answers with a conflict, once a crash can no longer undo what it conflicts with."""
+        conflict = Conflict(key, self.head(key))
+        event = self._newest.get(key)
+        if event is None:
+            future.set_exception(conflict)
+        else:
+            self._wait(event.rev, future, conflict)
+
+    def _accept(self, writes: Sequence[Write], future: Committed, loop: asyncio.AbstractEventLoop) -> None:
+        first = rev = self._assigned
+        newest, live = self._newest, self._objects.live
+        own: dict[str, Event] = {}
+        rows: Rows = []
+        size = 0
+        for write in writes:
+            rev += 1
+            key = write.key
+            value = write.value(rev)
+            size += len(value)
+            accepted = own.get(key) or newest.get(key)
+            if accepted is None:
+                before: Entry | Event | None = live.get(key)
+            else:
+                before = None if accepted.deleted else accepted
+            if before is None:
+                if key.count("/") < 2:
+                    raise ValueError(f"{key!r} is not '<bucket>/<namespace>/<name>'")
+                event = Event(rev, key, value, write.delete, None, 0)
+            else:
+                event = Event(rev, key, value, write.delete, before.value, before.rev)
+            own[key] = event
+            rows.append((event, Entry(key, value, rev), self._objects.bucket(key)))
+        if self._assigned != first:
+            raise RuntimeError("the value callable of a write must not write")
+        self._assigned = rev
+        newest.update(own)
+        self._pending_writes += len(rows)
+        self._pending_bytes += size
+        group = Group(rows, size, future)
+        self._pending.append(group)
+        if not self._turn:
+            # After this turn of the loop, so that all who write in it share one commit.
+            loop.call_soon(self._flush)
+        self._turn.append(group)
+
+    def _flush(self) -> None:
+        groups, self._turn = self._turn, []
+        if groups and not self._stopped:
+            self._hand_over(groups)
+
+    async def durable(self, rev: int) -> None:
+        """Returns when everything up to a revision is durable and visible."""
+        if rev <= self.revision:
+            return
+        if self._stopped:
+            raise StoreStopped(self._stopped)
+        if rev > self._assigned:
+            raise FutureRevision(rev, self._assigned)
+        done: asyncio.Future[None] = self.loop().create_future()
+        self._wait(rev, done, None)
+        await done
+
+    async def room(self) -> None:
+        """Returns when `commit` would not answer `StoreBusy`."""
+        while self._is_full() and not self._stopped:
+            freed: asyncio.Future[None] = self.loop().create_future()
+            self._room.append(freed)
+            await freed
+
+    def _is_full(self) -> bool:
+        return self._pending_writes >= PENDING_WRITES_MAX or self._pending_bytes >= PENDING_BYTES_MAX
+
+    def _wait(self, rev: int, future: asyncio.Future[Any], error: Exception | None) -> None:
+        """Resolves a future, to None or to an error, when a revision is published."""
+        self._waiters_made += 1
+        heappush(self._waiters, (rev, self._waiters_made, future, error))
+
+    # Becoming visible.
+
+    def _publish(self, groups: Sequence[Group]) -> None:
+        live, newest = self._objects.live, self._newest
+        touched: list[Bucket] = []
+        for group in groups:
+            published = self._pending.popleft()
+            assert published is group, "groups are published in the order of their acceptance"
+            for event, entry, bucket in group.rows:
+                key = event.key
+                if newest[key] is event:
+                    del newest[key]
+                if event.deleted:
+                    del live[key]
+                    bucket.index.remove(key)
+                else:
+                    live[key] = entry
+                    if event.prev is None:
+                        bucket.index.add(key)
+                ring = bucket.ring
+                if bucket.fresh < 0:
+                    bucket.fresh = ring.end()
+                    touched.append(bucket)
+                ring.events.append(event)
+                ring.bytes += weight(event)
+            self._pending_writes -= len(group.rows)
+            self._pending_bytes -= group.size
+        self.revision = groups[-1].rows[-1][0].rev
+        # Watchers first: when a writer hears that its write is done, whoever watches is already on its way.
+        for bucket in touched:
+            if bucket.armed:
+                rouse(bucket)
+            bucket.fresh = -1
+            bucket.ring.trim()
+        for group in groups:
+            if not group.future.done():
+                group.future.set_result([row[1] for row in group.rows])
+        while self._waiters and self._waiters[0][0] <= self.revision:
+            _, _, future, error = heappop(self._waiters)
+            _resolve(future, error)
+        if self._room:
+            self._release_room()
+
+    def _release_room(self) -> None:
+        for freed in self._room:
+            _resolve(freed, None)
+        self._room.clear()
+
+    # The end.
+
+    def _end(self, reason: str, closed: bool) -> None:
+        """Nothing happens from here on. What was accepted and is not durable fails; what is published can be read."""
+        if self._stopped:
+            return
+        self._refusing = self._stopped = reason
+        self._closed = closed
+        self._newest.clear()
+        for group in self._pending:
+            if not group.future.done():
+                group.future.set_exception(StoreStopped(reason))
+        self._pending.clear()
+        for _, _, future, _ in self._waiters:
+            _resolve(future, StoreStopped(reason))
+        self._waiters.clear()
+        self._release_room()
+        for bucket in self._objects.buckets.values():
+            for watches in bucket.armed.values():
+                for watch in watches:
+                    watch.wake()
+
+    def ended(self) -> StoreError | None:
+        """How a watch that has seen everything ends; None while the store runs."""
+        if not self._stopped:
+            return None
+        return WatchClosed(self._stopped) if self._closed else StoreStopped(self._stopped)
+
+    # The loop.
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._bind(loop)
+        return loop
+
+    def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._loop is not None:
+            raise RuntimeError("a store belongs to the event loop that first used it")
+        self._loop = loop
+
+
+def _resolve(future: asyncio.Future[Any], error: Exception | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)

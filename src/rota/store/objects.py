@@ -1,0 +1,79 @@
+"""Every published object, as bytes in memory: get, count and list are answered from here and never touch the disk."""
+
+from __future__ import annotations
+
+from heapq import merge
+
+from rota.store.errors import Gone
+from rota.store.model import Entry, Page
+from rota.store.ring import Bucket, Ring
+
+
+class Objects:
+    __slots__ = ("_ring_bytes_max", "_ring_events_max", "buckets", "live", "origin")
+
+    def __init__(self, ring_events_max: int, ring_bytes_max: int) -> None:
+        self.live: dict[str, Entry] = {}
+        self.buckets: dict[str, Bucket] = {}
+        # The history up to this revision is in no ring, not even of a bucket that has yet to appear.
+        self.origin = 0
+        self._ring_events_max = ring_events_max
+        self._ring_bytes_max = ring_bytes_max
+
+    def bucket(self, key: str) -> Bucket:
+        """The bucket of a key or prefix."""
+        name = key[: key.index("/")]
+        bucket = self.buckets.get(name)
+        if bucket is None:
+            bucket = self.buckets[name] = Bucket(Ring(self.origin, self._ring_events_max, self._ring_bytes_max))
+        return bucket
+
+    def under(self, prefix: str) -> Bucket:
+        if not prefix.endswith("/") or prefix.count("/") > 2:
+            raise ValueError(f"{prefix!r} is neither '<bucket>/' nor '<bucket>/<namespace>/'")
+        return self.bucket(prefix)
+
+    def count(self, prefix: str) -> int:
+        index = self.under(prefix).index
+        return index.size if prefix.count("/") == 1 else index.count(prefix, after_prefix(prefix))
+
+    def page(self, prefix: str, after: str, limit: int, revision: int) -> Page:
+        """A part of the listing as of now, which is `revision`."""
+        index = self.under(prefix).index
+        low, high = _range(prefix, after)
+        keys = index.keys(low, high, limit)
+        live = self.live
+        entries = [live[key] for key in keys]
+        remaining = index.count(low, high) - len(keys) if limit and len(keys) == limit else 0
+        return Page(entries, revision, remaining > 0, remaining)
+
+    def past_page(self, prefix: str, after: str, limit: int, revision: int) -> Page:
+        """A part of the listing as of an earlier revision: today's, with what has changed since undone."""
+        bucket = self.under(prefix)
+        if revision < bucket.ring.floor:
+            raise Gone(revision, bucket.ring.floor)
+        low, high = _range(prefix, after)
+        past = bucket.ring.undo(revision, low, high)
+        live = self.live
+        since_deleted = sorted(key for key, entry in past.items() if entry is not None and key not in live)
+        since_created = sum(entry is None and key in live for key, entry in past.items())
+        total = bucket.index.count(low, high) + len(since_deleted) - since_created
+        entries: list[Entry] = []
+        for key in merge(bucket.index.iterate(low, high), since_deleted):
+            entry = past[key] if key in past else live[key]
+            if entry is not None:
+                entries.append(entry)
+                if len(entries) == limit:
+                    break
+        remaining = total - len(entries)
+        return Page(entries, revision, remaining > 0, remaining)
+
+
+def after_prefix(prefix: str) -> str:
+    """The first string after all that start with a prefix: "0" comes right after "/"."""
+    return prefix[:-1] + "0"
+
+
+def _range(prefix: str, after: str) -> tuple[str, str]:
+    high = after_prefix(prefix)
+    return (min(max(prefix, after + "\0"), high) if after else prefix), high

@@ -1,0 +1,102 @@
+"""The recent events of one bucket, and the bucket itself.
+
+An event keeps its number in the ring for ever: `events[n - base]` is event n while it is there. So a watcher's cursor
+is one number, appending costs nothing per watcher, and a cursor below `base` has fallen off.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from rota.store.index import KeyIndex
+from rota.store.model import Entry, Event
+
+if TYPE_CHECKING:
+    from rota.store.watch import Watch
+
+RING_EVENTS_MAX = 16_384
+RING_BYTES_MAX = 32 * 1024 * 1024
+# A full ring drops this share of itself at once, so that dropping is one memory move per thousands of events.
+DROP_SHARE = 8
+
+_revision_of = attrgetter("rev")
+
+
+def weight(event: Event) -> int:
+    """What an event keeps in memory, at most: its state before is mostly shared with the event before."""
+    return len(event.value) + (len(event.prev) if event.prev is not None else 0)
+
+
+class Ring:
+    __slots__ = ("_bytes_max", "_events_max", "base", "bytes", "events", "floor")
+
+    def __init__(self, floor: int, events_max: int, bytes_max: int) -> None:
+        self.events: list[Event] = []
+        self.base = 0
+        self.bytes = 0
+        # Every event of the bucket above this revision is here.
+        self.floor = floor
+        self._events_max = events_max
+        self._bytes_max = bytes_max
+
+    def end(self) -> int:
+        """The number that the next event gets."""
+        return self.base + len(self.events)
+
+    def trim(self) -> None:
+        """Back under the bounds, if it is over. Called once after any number of appends."""
+        drop = 0
+        if len(self.events) > self._events_max:
+            drop = len(self.events) - self._events_max + self._events_max // DROP_SHARE
+        if self.bytes > self._bytes_max:
+            target = self._bytes_max - self._bytes_max // DROP_SHARE
+            kept = self.bytes - sum(map(weight, self.events[:drop]))
+            while kept > target and drop < len(self.events) - 1:
+                kept -= weight(self.events[drop])
+                drop += 1
+        self.drop(drop)
+
+    def drop(self, count: int) -> None:
+        if count:
+            self.bytes -= sum(map(weight, self.events[:count]))
+            self.floor = self.events[count - 1].rev
+            self.base += count
+            del self.events[:count]
+
+    def forget(self, revision: int) -> None:
+        """Drops the events up to a revision."""
+        self.drop(bisect_right(self.events, revision, key=_revision_of))
+        self.floor = max(self.floor, revision)
+
+    def seek(self, revision: int) -> int:
+        """The number of the first event above a revision, -1 when that may no longer be here."""
+        if revision < self.floor:
+            return -1
+        return self.base + bisect_right(self.events, revision, key=_revision_of)
+
+    def undo(self, revision: int, low: str, high: str) -> dict[str, Entry | None]:
+        """What was different at a revision, for the keys in [low, high): the state then, None for not there."""
+        start = self.seek(revision) - self.base
+        assert start >= 0
+        past: dict[str, Entry | None] = {}
+        for event in self.events[start:]:
+            key = event.key
+            if low <= key < high and key not in past:
+                past[key] = None if event.prev is None else Entry(key, event.prev, event.prev_rev)
+        return past
+
+
+class Bucket:
+    """All that is known of one bucket, except the entries: its keys, its events, and who waits for the next one."""
+
+    __slots__ = ("armed", "fresh", "index", "ring")
+
+    def __init__(self, ring: Ring) -> None:
+        self.ring = ring
+        self.index = KeyIndex()
+        # By prefix: the watches that have seen everything. An insertion-ordered set.
+        self.armed: dict[str, dict[Watch, None]] = {}
+        # The number of the first event of the publication under way, -1 when it has none here.
+        self.fresh = -1

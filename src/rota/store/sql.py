@@ -1,0 +1,179 @@
+"""All the SQL there is, as functions on a connection.
+
+One append-only table, whose row id is the revision. `prev` is the revision of the row that a row supersedes, 0 for a
+creation: so compaction finds what is superseded by reading a range of revisions, and neither an index nor a pointer
+has to be kept. Above `compacted` no revision is missing. Up to it, only what was alive then is left.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from zlib import crc32
+
+from rota.store.model import Event
+
+APPLICATION_ID = 0x526F7461  # "Rota"
+AUTOCHECKPOINT_PAGES = 1000
+# The write-ahead log is cut back to this once a checkpoint has emptied it.
+WAL_BYTES_KEPT = 16 * 1024 * 1024
+# Every statement is one hand-over of the interpreter's lock and back. So rows go in by the hundred, in few enough
+# different statements that each stays prepared.
+INSERT_ROWS = (256, 64, 16, 4, 1)
+
+Row = tuple[int, str, int, int, int, bytes]
+Migration = Callable[[sqlite3.Connection], None]
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """A connection that writes, and commits when told to. It is opened in one thread and used in another."""
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {AUTOCHECKPOINT_PAGES}")
+    connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_KEPT}")
+    return connection
+
+
+def connect_reader(path: Path) -> sqlite3.Connection:
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+
+
+# The format of the file.
+
+
+def _log_and_meta(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "CREATE TABLE log (rev INTEGER PRIMARY KEY, key TEXT NOT NULL, prev INTEGER NOT NULL,"
+        " deleted INTEGER NOT NULL, crc INTEGER NOT NULL, value BLOB NOT NULL)"
+    )
+    connection.execute("CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID")
+    connection.execute("INSERT INTO meta VALUES ('compacted', 0)")
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+
+
+# Entry n takes a file from format n to n + 1. Entries are only ever added.
+MIGRATIONS: tuple[Migration, ...] = (_log_and_meta,)
+
+
+def version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> None:
+    """Brings the file to the newest format, each step in one transaction."""
+    for number in range(version(connection), len(migrations)):
+        connection.execute("BEGIN IMMEDIATE")
+        migrations[number](connection)
+        connection.execute(f"PRAGMA user_version = {number + 1}")
+        connection.execute("COMMIT")
+
+
+def is_ours(connection: sqlite3.Connection) -> bool:
+    """Whether the file is a store, or still empty. Anything else in SQLite's format is somebody else's."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    return bool(application == APPLICATION_ID or tables == 0)
+
+
+def damage(connection: sqlite3.Connection) -> str:
+    """What SQLite finds wrong with the pages of the file, empty when it finds nothing."""
+    (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    return "" if found == "ok" else str(found)
+
+
+# Writing.
+
+
+def checksum(key: str, value: bytes) -> int:
+    return crc32(value, crc32(key.encode()))
+
+
+def append(connection: sqlite3.Connection, events: Sequence[Event]) -> None:
+    """Adds rows in one transaction. When it returns they are on the disk."""
+    size = len(events)
+    if size in INSERT_ROWS:
+        _insert(connection, events)  # a single statement is a transaction by itself
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    start = 0
+    for rows in INSERT_ROWS:
+        while size - start >= rows:
+            _insert(connection, events[start : start + rows])
+            start += rows
+    connection.execute("COMMIT")
+
+
+def _insert(connection: sqlite3.Connection, events: Sequence[Event]) -> None:
+    values: list[int | str | bytes] = []
+    for event in events:
+        key, value = event.key, event.value
+        values += (event.rev, key, event.prev_rev, event.deleted, crc32(value, crc32(key.encode())), value)
+    connection.execute(_INSERTS[len(events)], values)
+
+
+_INSERTS = {rows: "INSERT INTO log VALUES " + ", ".join(["(?, ?, ?, ?, ?, ?)"] * rows) for rows in INSERT_ROWS}
+
+
+def compact(connection: sqlite3.Connection, after: int, upto: int) -> None:
+    """Moves `compacted` from one revision to another: what rows in between superseded goes, and tombstones."""
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute(
+        "DELETE FROM log WHERE rev IN (SELECT prev FROM log WHERE rev > ? AND rev <= ? AND prev > 0)", (after, upto)
+    )
+    connection.execute("DELETE FROM log WHERE rev > ? AND rev <= ? AND deleted", (after, upto))
+    set_compacted(connection, upto)
+    connection.execute("COMMIT")
+
+
+def set_compacted(connection: sqlite3.Connection, revision: int) -> None:
+    connection.execute("UPDATE meta SET value = ? WHERE name = 'compacted'", (revision,))
+
+
+def rollback(connection: sqlite3.Connection) -> None:
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
+
+
+def copy(connection: sqlite3.Connection, path: Path) -> None:
+    """Writes the file as it is now to a new one, without holes."""
+    connection.execute("VACUUM INTO ?", (str(path),))
+
+
+# Reading.
+
+
+def compacted(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("SELECT value FROM meta WHERE name = 'compacted'").fetchone()[0])
+
+
+def last_revision(connection: sqlite3.Connection) -> int:
+    (newest,) = connection.execute("SELECT coalesce(max(rev), 0) FROM log").fetchone()
+    return max(int(newest), compacted(connection))
+
+
+def rows(connection: sqlite3.Connection) -> Iterator[Row]:
+    """The whole log, in order."""
+    yield from connection.execute("SELECT rev, key, prev, deleted, crc, value FROM log ORDER BY rev")
+
+
+def events(connection: sqlite3.Connection, low: str, high: str, after: int, upto: int) -> Iterator[tuple[Event, int]]:
+    """The events with a key in [low, high) and a revision in (after, upto], each with its checksum."""
+    found = connection.execute(
+        "SELECT log.rev, log.key, log.value, log.deleted, before.value, log.prev, log.crc"
+        " FROM log LEFT JOIN log AS before ON before.rev = log.prev"
+        " WHERE log.rev > ? AND log.rev <= ? AND log.key >= ? AND log.key < ? ORDER BY log.rev",
+        (after, upto, low, high),
+    )
+    for rev, key, value, deleted, prev, prev_rev, crc in found:
+        yield Event(rev, key, value, bool(deleted), prev, prev_rev), crc
+
+
+def begin_read(connection: sqlite3.Connection) -> None:
+    connection.execute("BEGIN")
+
+
+def end_read(connection: sqlite3.Connection) -> None:
+    connection.execute("COMMIT")

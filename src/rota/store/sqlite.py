@@ -1,0 +1,207 @@
+"""The store on a disk: the core, a writer thread, and a reader for watches from further back than memory goes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+from rota.store import sql
+from rota.store.compaction import KEEP_SECONDS, SUPERSEDED_ROWS_MAX, Policy
+from rota.store.core import CLOSED, Group, Store
+from rota.store.errors import Gone, StoreCorrupt, StoreError, StoreStopped
+from rota.store.file import Hold, beside, open_file, reading, rows, sync_directory, sync_file
+from rota.store.model import Entry, Event
+from rota.store.objects import after_prefix
+from rota.store.ring import RING_BYTES_MAX, RING_EVENTS_MAX, weight
+from rota.store.writer import Append, CompactTo, Stop, Writer
+
+LOG_PAGE_EVENTS_MAX = 1000
+LOG_PAGE_BYTES_MAX = 4 * 1024 * 1024
+# How much of the log one page looks through, matching or not.
+LOG_PAGE_REVISIONS = 8192
+
+
+class SqliteStore(Store):
+    """Opens the file at once, or raises `StoreHeld`, `StoreCorrupt` or `StoreVersion`.
+
+    `append` writes a commit; tests put failures there.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        keep_seconds: float = KEEP_SECONDS,
+        superseded_rows_max: int = SUPERSEDED_ROWS_MAX,
+        ring_events_max: int = RING_EVENTS_MAX,
+        ring_bytes_max: int = RING_BYTES_MAX,
+        clock: Callable[[], float] = time.monotonic,
+        append: Append = sql.append,
+    ) -> None:
+        super().__init__(ring_events_max=ring_events_max, ring_bytes_max=ring_bytes_max)
+        self.path = Path(path)
+        self._hold = Hold(self.path)
+        policy = Policy(keep_seconds, superseded_rows_max, clock)
+        try:
+            connection = open_file(self.path)
+            try:
+                with reading(self.path):
+                    self._load(connection, policy)
+            except BaseException:
+                connection.close()
+                raise
+        except BaseException:
+            self._hold.release()
+            raise
+        self._reader: sqlite3.Connection | None = None
+        self._reader_thread = ThreadPoolExecutor(1, "rota-store-reader")
+        self._compactions: list[tuple[int, asyncio.Future[None]]] = []
+        self._writer_ended: asyncio.Future[None] | None = None
+        self._connection = connection
+        self._writer = Writer(
+            connection,
+            policy,
+            append,
+            compacted=self.compacted,
+            published=self._publish,
+            moved=self._compaction_moved,
+            ended=self._writer_gone,
+        )
+
+    def _load(self, connection: sqlite3.Connection, policy: Policy) -> None:
+        """Everything into memory, and as much of the recent history into the rings as fits."""
+        self.compacted = self._objects.origin = sql.compacted(connection)
+        live = self._objects.live
+        rev = 0
+        for rev, key, prev, deleted, _, value in rows(connection, self.path):
+            bucket = self._objects.bucket(key)
+            before = live.get(key)
+            if deleted:
+                del live[key]
+                bucket.index.remove(key)
+            else:
+                live[key] = Entry(key, value, rev)
+                if before is None:
+                    bucket.index.add(key)
+            if rev > self.compacted:
+                event = Event(rev, key, value, bool(deleted), before.value if before else None, prev)
+                bucket.ring.events.append(event)
+                bucket.ring.bytes += weight(event)
+                bucket.ring.trim()
+                policy.note(rev, (before is not None) + deleted)
+        self.revision = self._assigned = max(rev, self.compacted)
+
+    def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
+        super()._bind(loop)
+        self._writer_ended = loop.create_future()
+        self._writer.start(loop)
+
+    def _hand_over(self, groups: list[Group]) -> None:
+        self._writer.send(groups)
+
+    def _writer_gone(self, failure: BaseException | None) -> None:
+        if failure is not None:
+            self._end(
+                f"{self.path}: a commit failed ({failure}) and the store has stopped; what was acknowledged is safe."
+                " Free some space or replace the disk, then start again",
+                closed=False,
+            )
+        for _, future in self._compactions:
+            if not future.done():
+                future.set_exception(StoreStopped(self._stopped or CLOSED))
+        assert self._writer_ended is not None
+        if not self._writer_ended.done():
+            self._writer_ended.set_result(None)
+
+    # Compaction.
+
+    async def compact(self, revision: int) -> None:
+        if revision <= self.compacted:
+            return
+        self._check_kept(revision)
+        done: asyncio.Future[None] = self.loop().create_future()
+        if ended := self.ended():
+            raise ended
+        self._compactions.append((revision, done))
+        self._writer.send(CompactTo(revision))
+        await done
+
+    def _compaction_moved(self, revision: int) -> None:
+        self.compacted = revision
+        for target, future in self._compactions:
+            if target <= revision and not future.done():
+                future.set_result(None)
+        self._compactions = [waiting for waiting in self._compactions if waiting[0] > revision]
+
+    # The log.
+
+    async def read_log(self, prefix: str, after: int, upto: int) -> tuple[list[Event], int]:
+        if ended := self.ended():
+            raise ended
+        page = await self.loop().run_in_executor(self._reader_thread, self._read_page, prefix, after, upto)
+        if page is None:
+            raise Gone(after, self.compacted)
+        return page
+
+    def _read_page(self, prefix: str, after: int, upto: int) -> tuple[list[Event], int] | None:
+        """One page, read in one transaction; None when compaction has passed it. In the reader's thread."""
+        if self._reader is None:
+            self._reader = sql.connect_reader(self.path)
+        connection = self._reader
+        upto = min(upto, after + LOG_PAGE_REVISIONS)
+        page: list[Event] = []
+        size = 0
+        with reading(self.path):
+            sql.begin_read(connection)
+            try:
+                if sql.compacted(connection) > after:
+                    return None
+                for event, crc in sql.events(connection, prefix, after_prefix(prefix), after, upto):
+                    if sql.checksum(event.key, event.value) != crc:
+                        raise StoreCorrupt(self.path, f"the checksum of revision {event.rev} ({event.key}) is wrong")
+                    page.append(event)
+                    size += weight(event)
+                    if len(page) == LOG_PAGE_EVENTS_MAX or size > LOG_PAGE_BYTES_MAX:
+                        return page, event.rev
+                return page, upto
+            finally:
+                sql.end_read(connection)
+
+    # Copies, and the end.
+
+    async def backup(self, path: str | os.PathLike[str]) -> None:
+        """Writes a consistent copy to a file that does not exist yet, while everything goes on."""
+        await asyncio.to_thread(self._copy, Path(path))
+
+    def _copy(self, path: Path) -> None:
+        if path.exists():
+            raise StoreError(f"{path} exists already; name another file for the backup")
+        partial = beside(path, ".partial")
+        partial.unlink(missing_ok=True)
+        with closing(sql.connect_reader(self.path)) as connection:
+            sql.copy(connection, partial)
+        sync_file(partial)
+        partial.rename(path)
+        sync_directory(path.parent)
+
+    async def close(self) -> None:
+        if self._refusing == CLOSED:
+            return
+        self._refusing = CLOSED
+        if self._writer_ended is None:
+            self._connection.close()
+        else:
+            self._flush()
+            self._writer.send(Stop())
+            await self._writer_ended
+        self._end(CLOSED, closed=True)
+        self._reader_thread.shutdown()
+        if self._reader is not None:
+            self._reader.close()
+        self._hold.release()
