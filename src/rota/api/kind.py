@@ -37,7 +37,7 @@ class Scale:
 AGE = Column("Age", ".metadata.creationTimestamp", "date")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Kind:
     """A kind's place in the API. The object's Go-style names are Kubernetes' words for the same things."""
 

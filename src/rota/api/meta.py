@@ -3,16 +3,19 @@
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from rota.api.kind import Kind
-from rota.api.model import MESSAGE_LENGTH_MAX, Model, Name, Text, Time, Value, doc
+from rota.api.model import MESSAGE_LENGTH_MAX, Model, Time, doc
+
+# Metadata has no bounds here: its own, which Kubernetes sets, are checked where objects are admitted, and what another
+# API server has admitted must be readable.
 
 
 class OwnerReference(Model):
     """The object that another one belongs to and is deleted with."""
 
-    api_version: Annotated[Name, doc("The owner's API version.")]
-    kind: Annotated[Name, doc("The owner's kind.")]
-    name: Annotated[Name, doc("The owner's name.")]
-    uid: Annotated[Name, doc("The owner's uid: a namesake made later is another object.")]
+    api_version: Annotated[str, doc("The owner's API version.")] = ""
+    kind: Annotated[str, doc("The owner's kind.")] = ""
+    name: Annotated[str, doc("The owner's name.")] = ""
+    uid: Annotated[str, doc("The owner's uid: a namesake made later is another object.")] = ""
     controller: Annotated[bool | None, doc("Whether the owner is the one controller of this object.")] = None
     block_owner_deletion: Annotated[
         bool | None, doc("Whether a foreground deletion of the owner waits for this object to be gone.")
@@ -22,41 +25,33 @@ class OwnerReference(Model):
 class ManagedFieldsEntry(Model):
     """Which fields one manager owns."""
 
-    manager: Annotated[str | None, doc("Who wrote the fields.", max_length=128)] = None
-    operation: Annotated[str | None, doc("How they were written: Apply or Update.", max_length=16)] = None
-    api_version: Annotated[str | None, doc("The version of the fields' names.", max_length=253)] = None
+    manager: Annotated[str | None, doc("Who wrote the fields.")] = None
+    operation: Annotated[str | None, doc("How they were written: Apply or Update.")] = None
+    api_version: Annotated[str | None, doc("The version of the fields' names.")] = None
     time: Annotated[Time | None, doc("When the set of fields last changed.")] = None
-    fields_type: Annotated[str | None, doc("Always FieldsV1.", max_length=16)] = None
+    fields_type: Annotated[str | None, doc("Always FieldsV1.")] = None
     fields_v1: Annotated[dict[str, Any] | None, doc("The set of fields.")] = None
-    subresource: Annotated[str | None, doc("The subresource they were written through.", max_length=64)] = None
+    subresource: Annotated[str | None, doc("The subresource they were written through.")] = None
 
 
 class ObjectMeta(Model):
     """Name, identity, version and lifecycle of an object."""
 
-    name: Annotated[str, doc("The name, unique for its kind in its namespace.", max_length=253)] = ""
-    generate_name: Annotated[
-        str | None, doc("A prefix that the server completes to a unique name.", max_length=253)
-    ] = None
-    namespace: Annotated[str, doc("The namespace; empty for cluster kinds.", max_length=63)] = ""
-    self_link: Annotated[str | None, doc("Not used any more.", max_length=1024)] = None
-    uid: Annotated[str, doc("The object's identity in time, set by the server.", max_length=64)] = ""
-    resource_version: Annotated[str, doc("The version of this state, set by the server.", max_length=64)] = ""
+    name: Annotated[str, doc("The name, unique for its kind in its namespace.")] = ""
+    generate_name: Annotated[str | None, doc("A prefix that the server completes to a unique name.")] = None
+    namespace: Annotated[str, doc("The namespace; empty for cluster kinds.")] = ""
+    self_link: Annotated[str | None, doc("Not used any more.")] = None
+    uid: Annotated[str, doc("The object's identity in time, set by the server.")] = ""
+    resource_version: Annotated[str, doc("The version of this state, set by the server.")] = ""
     generation: Annotated[int, doc("Counts changes of the desired state, set by the server.")] = 0
     creation_timestamp: Annotated[Time | None, doc("When the object was made, set by the server.")] = None
     deletion_timestamp: Annotated[Time | None, doc("When the object was asked to go, set by the server.")] = None
     deletion_grace_period_seconds: Annotated[int | None, doc("Seconds granted to go in, set by the server.")] = None
-    labels: Annotated[dict[Name, Text], doc("Short facts to select objects by.", max_length=256)] = {}
-    annotations: Annotated[
-        dict[Name, Value], doc("Facts for people and tools, not for selection.", max_length=256)
-    ] = {}
-    owner_references: Annotated[
-        list[OwnerReference], doc("What this object belongs to.", max_length=64, keys=("uid",))
-    ] = []
-    finalizers: Annotated[
-        list[Name], doc("Who has to act before a deleted object may be gone.", max_length=64, unique=True)
-    ] = []
-    managed_fields: Annotated[list[ManagedFieldsEntry], doc("Who owns which fields.", max_length=256)] = []
+    labels: Annotated[dict[str, str], doc("Short facts to select objects by.")] = {}
+    annotations: Annotated[dict[str, str], doc("Facts for people and tools, not for selection.")] = {}
+    owner_references: Annotated[list[OwnerReference], doc("What this object belongs to.", keys=("uid",))] = []
+    finalizers: Annotated[list[str], doc("Who has to act before a deleted object may be gone.", unique=True)] = []
+    managed_fields: Annotated[list[ManagedFieldsEntry], doc("Who owns which fields.")] = []
 
 
 class Condition(Model):

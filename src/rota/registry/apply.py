@@ -154,7 +154,7 @@ def _applied(
     previous = next((each for each in managed if identity(each) == me), None)
     others = [each for each in managed if each is not previous]
     new = merged(live, config, node)
-    if previous is not None:
+    if previous is not None and fieldset.difference(previous["fieldsV1"], mine["fieldsV1"]):
         new = _pruned(new, previous["fieldsV1"], [*others, mine], node)
     changed, removed = fieldset.compare(live, new, node)
     if not force and changed:

@@ -11,6 +11,8 @@ from rota.api.structure import ANY, Node
 from rota.registry.elements import keyer
 from rota.registry.presence import LEAF, SELF, Fields, added
 
+_ABSENT: Any = object()
+
 
 def compare(old: Any, new: Any, node: Node) -> tuple[Fields, Fields]:
     """What differs between two objects: the paths added or modified in `new`, and the paths of `old` no longer there.
@@ -28,26 +30,29 @@ def compare(old: Any, new: Any, node: Node) -> tuple[Fields, Fields]:
 def _compare_fields(old: Any, new: Any, node: Node, changed: Fields, removed: Fields) -> None:
     named = node.fields
     item_node = node.item or ANY
+    shared = 0
     for name, value in new.items():
-        if name in old:
-            before = old[name]
-            if before is not value and before != value:
-                _compare(before, value, named.get(name, item_node), "f:" + name, changed, removed)
-        else:
+        before = old.get(name, _ABSENT)
+        if before is _ABSENT:
             changed["f:" + name] = added(value, named.get(name, item_node))
-    for name in old:
-        if name not in new:
-            removed["f:" + name] = added(old[name], named.get(name, item_node))
+            continue
+        shared += 1
+        if before is not value and before != value:
+            _compare(before, value, named.get(name, item_node), "f:" + name, changed, removed)
+    if shared < len(old):
+        for name in old:
+            if name not in new:
+                removed["f:" + name] = added(old[name], named.get(name, item_node))
 
 
 def _compare(old: Any, new: Any, node: Node, element: str, changed: Fields, removed: Fields) -> None:
     """Compares two values that differ, at one path; what it finds goes to `changed` and `removed` under `element`."""
     kind = node.kind
-    below_changed: Fields = {}
-    below_removed: Fields = {}
     if kind == "scalar" or node.atomic:
         changed[element] = LEAF
         return
+    below_changed: Fields = {}
+    below_removed: Fields = {}
     if kind == "list":
         if node.list_type == "atomic" or not _lists(old, new):
             changed[element] = LEAF
@@ -61,8 +66,7 @@ def _compare(old: Any, new: Any, node: Node, element: str, changed: Fields, remo
         _compare_fields(old if old_is_map else {}, new if new_is_map else {}, node, below_changed, below_removed)
         if not (old_is_map or old is None) or not (new_is_map or new is None):
             # The value became of another type: it is modified itself, besides what came or went below it.
-            below_changed = {SELF: LEAF, **below_changed} if below_changed else LEAF
-            changed[element] = below_changed
+            changed[element] = below_changed = {SELF: LEAF, **below_changed} if below_changed else LEAF
     if below_changed:
         changed[element] = below_changed
     if below_removed:

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from types import NoneType
 from typing import Any
 
 from rota.api.structure import ANY, Node
 from rota.registry import elements
+
+_SCALARS = frozenset((str, int, float, bool, NoneType))
 
 
 def problems(value: Any, node: Node, path: str = "") -> Iterator[str]:
@@ -40,8 +43,8 @@ def _field_problems(value: dict[str, Any], node: Node, path: str) -> Iterator[st
         field = node.fields.get(name)
         if field is None and node.kind == "struct":
             yield _at(f"{path}.{name}", "field not declared in schema")
-            continue
-        yield from problems(child, field or node.item or ANY, f"{path}.{name}")
+        elif child.__class__ not in _SCALARS or (field or node.item or ANY).kind not in ("scalar", "any"):
+            yield from problems(child, field or node.item or ANY, f"{path}.{name}")
 
 
 def _item_problems(value: list[Any], node: Node, path: str) -> Iterator[str]:

@@ -20,6 +20,8 @@ DATA_BYTES_MAX = 1_048_576
 DATA_KEY = re.compile(r"^[-._a-zA-Z0-9]+$")
 UNCONDITIONAL = frozenset(("Namespace", "Secret", "ConfigMap", "Event"))
 """Kinds that may be updated without saying which version is meant."""
+CREATED_BY_UPDATE = frozenset(("Lease", "Event"))
+"""Kinds of which an update makes what is not there."""
 
 
 def prepare_new(kind: Kind, obj: Object) -> None:
@@ -80,7 +82,7 @@ def _check_data(kind: Kind, obj: Object, found: list[Problem]) -> None:
         if not isinstance(values, dict):
             continue
         for key, value in values.items():
-            if not DATA_KEY.match(key) or len(key) > 253 or key in (".", ".."):
+            if not DATA_KEY.fullmatch(key) or len(key) > 253 or key in (".", ".."):
                 help_ = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
                 found.append(p.invalid(f"{part}[{key}]", key, help_))
             if not isinstance(value, str):

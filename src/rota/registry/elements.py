@@ -21,7 +21,7 @@ from rota.api.structure import Node
 JSON_CACHE_MAX = 4096
 """How many scalars' JSON texts are kept: names of list items recur on every write."""
 ELEMENTS_MAX = 4096
-"""How many items' elements are kept of one list's node."""
+"""How many elements are kept of one list's node, and how many of all as messages print them."""
 NODES_MAX = 4096
 """How many nodes' compiled forms are kept. Kinds have some hundred nodes; more come only with types made at run
 time."""
@@ -132,6 +132,7 @@ def canonical(element: str) -> str | None:
     return None
 
 
+@lru_cache(maxsize=ELEMENTS_MAX)
 def human(element: str) -> str:
     """The element as messages print it: `.name`, `[name="a",port=80]`, `[="a"]`, `[0]`."""
     kind, text = element[0], element[2:]

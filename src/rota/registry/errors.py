@@ -116,12 +116,19 @@ def invalid(kind: Kind, name: str, found: Sequence[Problem]) -> ApiError:
     return ApiError(422, "Invalid", f'{kind_name} "{name}" is invalid: {text}', details=details)
 
 
+def invalid_options(kind_name: str, problem: Problem) -> ApiError:
+    """Options of a request that exclude each other."""
+    cause = {"reason": problem.reason, "message": problem.message, "field": problem.field}
+    details = {"group": "meta.k8s.io", "kind": kind_name, "causes": [cause]}
+    return ApiError(422, "Invalid", f'{kind_name}.meta.k8s.io "" is invalid: {problem}', details=details)
+
+
 def unprocessable(message: str) -> ApiError:
     return ApiError(422, "Invalid", message)
 
 
 def too_large_version(wanted: int, current: int) -> ApiError:
-    message = f"Too large resource version: {wanted}, current: {current}"
+    message = f"Timeout: Too large resource version: {wanted}, current: {current}"
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
     return ApiError(504, "Timeout", message, details={"causes": [cause], "retryAfterSeconds": 1})
 

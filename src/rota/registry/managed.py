@@ -24,6 +24,8 @@ ANCIENT = "ancient-changes"
 BEFORE_FIRST_APPLY = "before-first-apply"
 """The manager that owns all there is of an untracked object when tracking begins with its first apply."""
 
+_TEXTS = ("manager", "apiVersion", "subresource", "time")
+
 
 def entry(manager: str, operation: str, api_version: str, subresource: str, now: str | None, fields: FieldSet) -> Entry:
     """One entry of managedFields. `now` is None for one that came to be without a change of the object."""
@@ -40,12 +42,8 @@ def entry(manager: str, operation: str, api_version: str, subresource: str, now:
 def identity(of: Entry) -> tuple[str, str, str, str]:
     """What makes two entries one: for an applier the apiVersion does not matter, so that it may move to a newer one."""
     operation: str = of["operation"]
-    return (
-        of.get("manager", ""),
-        operation,
-        of["apiVersion"] if operation == "Update" else "",
-        of.get("subresource", ""),
-    )
+    version: str = of["apiVersion"] if operation == "Update" else ""
+    return (of["manager"], operation, version, of.get("subresource", ""))
 
 
 def order(managed: list[Entry]) -> list[Entry]:
@@ -186,19 +184,15 @@ def decoded(sent: Any) -> list[Entry]:
             problem = "invalid" if each.get("fieldsType") else "missing"
             raise ValueError(f"{problem} fieldsType in managed fields entry {index}")
         kept = entry(
-            each.get("manager", ""),
+            each.get("manager") or "",
             each["operation"],
             each["apiVersion"],
             each.get("subresource") or "",
             _seconds(each["time"]) if each.get("time") else None,
             fieldset.canonical(each.get("fieldsV1") or {}),
         )
-        kept["manager"] = each.get("manager") or ""
         entries[identity(kept)] = kept
     return order(list(entries.values()))
-
-
-_TEXTS = ("manager", "apiVersion", "subresource", "time")
 
 
 def _seconds(time: str) -> str:
@@ -206,7 +200,7 @@ def _seconds(time: str) -> str:
     parsed = datetime.fromisoformat(time)
     if parsed.tzinfo is None:
         raise ValueError(f"time without offset: {time}")
-    return parsed.fromisoformat(time).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return parsed.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def differ_in_time_only(a: list[Entry], b: list[Entry]) -> bool:

@@ -52,8 +52,7 @@ def _mergeable(live: Any, config: Any, kind: type) -> bool:
 
 
 def _merged_items(live: list[Any], config: list[Any], node: Node) -> list[Any]:
-    """The items of both lists. Those of `config` keep its order; those of `live` alone stay before the item they
-    preceded."""
+    """The items of both lists, in the order of `config`; those of `live` alone before the shared item they preceded."""
     item_node = node.item or ANY
     live_elements, config_elements = of_items(live, node), of_items(config, node)
     ours: dict[str, Any] = {}
@@ -133,8 +132,7 @@ def _without_elements(value: list[Any], fields: FieldSet, node: Node) -> list[An
 
 
 def with_named_fields(fields: FieldSet, node: Node) -> FieldSet:
-    """The set with every named field of a struct that has members below it: such a field goes when its last part
-    goes."""
+    """The set and every named field of a struct that has members below it: the field goes with the last of them."""
     out: FieldSet = {}
     for element, below in fields.items():
         child, is_named = _below(node, element)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -36,13 +37,18 @@ LABEL_HELP = (
     "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
 )
 QUALIFIED_HELP = (
-    f"name part must consist of alphanumeric characters, '-', '_' or '.', {ALPHANUMERIC_ENDS}, "
-    "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+    f"name part must consist of alphanumeric characters, '-', '_' or '.', {ALPHANUMERIC_ENDS} "
+    "(e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
 )
 VALUE_HELP = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', "
-    f"{ALPHANUMERIC_ENDS} (e.g. 'MyValue',  or 'my_value',  or '12345')"
+    f"{ALPHANUMERIC_ENDS} (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
+    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
 )
+
+KEYS_REMEMBERED_MAX = 4096
+"""Label and annotation keys whose form is known to be right or wrong: they are few and come again."""
 
 KNOWN = frozenset(f.encode_name for f in msgspec.structs.fields(ObjectMeta))
 
@@ -76,25 +82,24 @@ def new_uid() -> str:
 
 def check_new(kind: Kind, meta: dict[str, Any], found: list[Problem]) -> None:
     """Problems of a new object's metadata."""
-    name = meta.get("name", "")
+    name, prefix = meta.get("name", ""), meta.get("generateName")
+    if prefix:
+        # A dash at its end will not be the end of the name.
+        masked = f"{prefix[:-1]}a" if prefix.endswith("-") else prefix
+        _check_name(kind, masked, "metadata.generateName", prefix, found)
     if not name:
         found.append(p.required("metadata.name", "name or generateName is required"))
     else:
-        _check_name(kind, name, found)
+        _check_name(kind, name, "metadata.name", name, found)
     check(meta, found)
 
 
-def _check_name(kind: Kind, name: str, found: list[Problem]) -> None:
-    if kind.name == "Namespace":
-        if not LABEL.match(name):
-            found.append(p.invalid("metadata.name", name, LABEL_HELP))
-        if len(name) > 63:
-            found.append(p.invalid("metadata.name", name, "must be no more than 63 bytes"))
-        return
-    if not SUBDOMAIN.match(name):
-        found.append(p.invalid("metadata.name", name, SUBDOMAIN_HELP))
-    if len(name) > 253:
-        found.append(p.invalid("metadata.name", name, "must be no more than 253 bytes"))
+def _check_name(kind: Kind, name: str, field: str, sent: str, found: list[Problem]) -> None:
+    form, help_, most = (LABEL, LABEL_HELP, 63) if kind.name == "Namespace" else (SUBDOMAIN, SUBDOMAIN_HELP, 253)
+    if not form.fullmatch(name):
+        found.append(p.invalid(field, sent, help_))
+    if len(name) > most:
+        found.append(p.invalid(field, sent, f"must be no more than {most} bytes"))
 
 
 def check(meta: dict[str, Any], found: list[Problem]) -> None:
@@ -102,7 +107,7 @@ def check(meta: dict[str, Any], found: list[Problem]) -> None:
     for key, value in meta.get("labels", {}).items():
         if not _is_qualified(key):
             found.append(p.invalid("metadata.labels", key, QUALIFIED_HELP))
-        if not LABEL_VALUE.match(value):
+        if not LABEL_VALUE.fullmatch(value):
             found.append(p.invalid("metadata.labels", value, VALUE_HELP))
     annotations = meta.get("annotations")
     if annotations:
@@ -122,24 +127,29 @@ def check(meta: dict[str, Any], found: list[Problem]) -> None:
         _check_owners(owners, found)
 
 
+@lru_cache(KEYS_REMEMBERED_MAX)
 def _is_qualified(key: str) -> bool:
     prefix, slash, _ = key.rpartition("/")
-    return bool(LABEL_KEY.match(key)) and (not slash or bool(SUBDOMAIN.match(prefix)))
+    return bool(LABEL_KEY.fullmatch(key)) and (not slash or (len(prefix) <= 253 and bool(SUBDOMAIN.fullmatch(prefix))))
 
 
 def _check_owners(owners: list[dict[str, Any]], found: list[Problem]) -> None:
-    controllers = 0
-    for owner in owners:
+    for i, owner in enumerate(owners):
+        field = f"metadata.ownerReferences[{i}]"
+        version = owner.get("apiVersion", "")
+        if version.count("/") > 1:
+            found.append(p.invalid(f"{field}.apiVersion", version, "must be <group>/<version> or <version>"))
+        elif (version, owner.get("kind")) == ("v1", "Event"):
+            found.append(p.invalid(field, owner, "/v1, Kind=Event is disallowed from being an owner"))
         found.extend(
-            p.invalid(f"metadata.ownerReferences.{name}", owner.get(name, ""), "must not be empty")
+            p.required(f"{field}.{name}", "must not be empty")
             for name in ("apiVersion", "kind", "name", "uid")
             if not owner.get(name)
         )
-        controllers += owner.get("controller") is True
-    if controllers > 1:
-        found.append(
-            p.invalid("metadata.ownerReferences", owners, "Only one reference can have Controller set to true.")
-        )
+    controllers = [f"{owner.get('kind')}/{owner.get('name')}" for owner in owners if owner.get("controller") is True]
+    if len(controllers) > 1:
+        why = 'Only one reference can have Controller set to true. Found "true" in references for'
+        found.append(p.invalid("metadata.ownerReferences", owners, f"{why} {controllers[0]} and {controllers[1]}"))
 
 
 def check_change(meta: dict[str, Any], old: dict[str, Any], found: list[Problem]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from rota.api import Kind
+from rota.api.problems import forbidden
 from rota.registry import errors
 from rota.registry.options import Listing, ListOptions, WatchEvent, WatchOptions
 from rota.registry.selectors import Selection
@@ -39,7 +40,7 @@ def _prefix(kind: Kind, namespace: str) -> str:
     return f"{kind.bucket}/{namespace}/" if namespace else f"{kind.bucket}/"
 
 
-def revision_of(text: str, what: str = "resourceVersion") -> int:
+def revision_of(text: str) -> int:
     """A resource version as a number.
 
     They are opaque to clients, so all that a client can send is what it was given.
@@ -48,7 +49,8 @@ def revision_of(text: str, what: str = "resourceVersion") -> int:
         return 0
     if not (text.isascii() and text.isdigit() and len(text) <= 19):
         raise errors.bad_request(
-            f'invalid {what}: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+            f'invalid resource version: resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": '
+            "invalid syntax"
         )
     return int(text)
 
@@ -67,10 +69,10 @@ async def listing(store: Store, kind: Kind, namespace: str, options: ListOptions
         token = _token(options.continue_, prefix)
         after, revision = token.after, token.revision
     elif options.resource_version_match and not options.resource_version:
-        raise errors.bad_request("resourceVersionMatch is forbidden unless resourceVersion is provided")
+        raise _no_match("resourceVersionMatch is forbidden unless resourceVersion is provided")
     elif options.resource_version_match == "Exact":
         if not wanted:
-            raise errors.bad_request('resourceVersionMatch "Exact" is forbidden for resourceVersion "0"')
+            raise _no_match('resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
         revision = wanted
     if wanted > store.revision:
         await _reach(store, wanted)
@@ -107,6 +109,10 @@ def _page(
         after, revision = page.entries[-1].key, page.revision
 
 
+def _no_match(why: str) -> errors.ApiError:
+    return errors.invalid_options("ListOptions", forbidden("resourceVersionMatch", why))
+
+
 async def _reach(store: Store, wanted: int) -> None:
     """Wait a little for a version that a client has heard of elsewhere."""
     try:
@@ -122,9 +128,11 @@ def _token(text: str, prefix: str) -> Token:
     try:
         token = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=Token)
     except (binascii.Error, ValueError, msgspec.DecodeError):
-        raise errors.bad_request("continue key is not valid: it is not what a list answered") from None
+        raise errors.bad_request(
+            "invalid continue token: continue key is not valid: it is not what a list answered"
+        ) from None
     if not token.after.startswith(prefix) or token.revision < 1:
-        raise errors.bad_request("continue key is not valid: it belongs to another list")
+        raise errors.bad_request("invalid continue token: continue key is not valid: it belongs to another list")
     return token
 
 

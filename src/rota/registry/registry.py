@@ -238,6 +238,10 @@ class Registry:
         *,
         subresource: str = "",
     ) -> Decision:
+        if kind.name in core_kinds.CREATED_BY_UPDATE and self.store.head(kind.key(namespace, name)) is None:
+            if admission.check_frame(kind, obj).setdefault("name", name) != name:
+                raise errors.bad_request("the name of the object does not match the name on the URL")
+            return self.decide_create(kind, namespace, obj, options)
         key, revision, value, old = self._current(kind, namespace, name)
         _check_subresource(kind, subresource)
         if subresource == "scale":

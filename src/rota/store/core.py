@@ -12,7 +12,10 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from heapq import heappop, heappush
+from threading import get_ident
 from typing import Any
+
+from msgspec import Struct
 
 from rota.store.errors import Conflict, FutureRevision, Gone, StoreBusy, StoreError, StoreStopped, WatchClosed
 from rota.store.model import Entry, Event, Page, Write
@@ -25,19 +28,17 @@ PENDING_BYTES_MAX = 64 * 1024 * 1024
 CLOSED = "the store was closed"
 
 # `Store.list` hides the builtin from annotations in its class.
-Rows = list[tuple[Event, Entry, Bucket]]
+Row = tuple[Event, Entry, Bucket]
+Rows = list[Row]
 Committed = asyncio.Future[list[Entry]]
 
 
-class Group:
+class Group(Struct, gc=False, eq=False):
     """The writes of one `commit`, on their way to the disk and back."""
 
-    __slots__ = ("future", "rows", "size")
-
-    def __init__(self, rows: Rows, size: int, future: Committed) -> None:
-        self.rows = rows
-        self.size = size
-        self.future = future
+    rows: Rows
+    size: int
+    future: Committed
 
 
 class Store(ABC):
@@ -57,6 +58,7 @@ class Store(ABC):
         self._waiters_made = 0
         self._room: list[asyncio.Future[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
         # Why no write is taken any more; then why nothing happens at all any more, and whether that was in good order.
         self._refusing = ""
         self._stopped = ""
@@ -91,10 +93,8 @@ class Store(ABC):
 
     def head(self, key: str) -> Entry | None:
         """The newest state of a key, accepted writes included: what a writer decides on. A crash may still undo it."""
-        event = self._newest.get(key)
-        if event is None:
-            return self._objects.live.get(key)
-        return None if event.deleted else Entry(key, event.value, event.rev)
+        before = self._before(key)
+        return Entry(key, before.value, before.rev) if isinstance(before, Event) else before
 
     @property
     def accepted(self) -> int:
@@ -134,9 +134,8 @@ class Store(ABC):
         It fails with `Conflict`, `StoreBusy` or `StoreStopped`. What a `value` callable raises is raised from here, and
         nothing is accepted. Cancelling the future does not take the write back.
         """
-        loop = asyncio.get_running_loop()
-        if loop is not self._loop:
-            self._bind(loop)
+        loop = self._loop or self.loop()
+        assert get_ident() == self._thread, "a store is used from the thread of its loop alone"
         future: Committed = loop.create_future()
         if self._refusing:
             future.set_exception(StoreStopped(self._refusing))
@@ -151,21 +150,25 @@ class Store(ABC):
             self._accept(writes, future, loop)
         return future
 
+    def _before(self, key: str) -> Entry | Event | None:
+        """The newest state of a key, accepted writes included."""
+        event = self._newest.get(key)
+        if event is None:
+            return self._objects.live.get(key)
+        return None if event.deleted else event
+
     def _conflicting(self, writes: Sequence[Write]) -> str | None:
         """The first key whose newest state is not what its write expects."""
         rev = self._assigned
         left: dict[str, int] = {}  # where earlier writes of this same call leave a key
-        newest, live = self._newest, self._objects.live
         for write in writes:
             rev += 1
             key = write.key
             if key in left:
                 actual = left[key]
-            elif (event := newest.get(key)) is not None:
-                actual = 0 if event.deleted else event.rev
             else:
-                entry = live.get(key)
-                actual = 0 if entry is None else entry.rev
+                before = self._before(key)
+                actual = 0 if before is None else before.rev
             if write.expect is not None and write.expect != actual:
                 return key
             if write.delete and not actual:
@@ -184,32 +187,29 @@ class Store(ABC):
 
     def _accept(self, writes: Sequence[Write], future: Committed, loop: asyncio.AbstractEventLoop) -> None:
         first = rev = self._assigned
-        newest, live = self._newest, self._objects.live
         own: dict[str, Event] = {}
         rows: Rows = []
         size = 0
         for write in writes:
             rev += 1
             key = write.key
+            before = self._before(key)
+            if key in own:
+                before = None if own[key].deleted else own[key]
             value = write.value(rev)
             size += len(value)
-            accepted = own.get(key) or newest.get(key)
-            if accepted is None:
-                before: Entry | Event | None = live.get(key)
-            else:
-                before = None if accepted.deleted else accepted
-            if before is None:
-                if key.count("/") < 2:
-                    raise ValueError(f"{key!r} is not '<bucket>/<namespace>/<name>'")
-                event = Event(rev, key, value, write.delete, None, 0)
-            else:
+            if before is not None:
                 event = Event(rev, key, value, write.delete, before.value, before.rev)
+            elif key.count("/") < 2:
+                raise ValueError(f"{key!r} is not '<bucket>/<namespace>/<name>'")
+            else:
+                event = Event(rev, key, value, write.delete, None, 0)
             own[key] = event
             rows.append((event, Entry(key, value, rev), self._objects.bucket(key)))
         if self._assigned != first:
             raise RuntimeError("the value callable of a write must not write")
         self._assigned = rev
-        newest.update(own)
+        self._newest.update(own)
         self._pending_writes += len(rows)
         self._pending_bytes += size
         group = Group(rows, size, future)
@@ -339,6 +339,7 @@ class Store(ABC):
         if self._loop is not None:
             raise RuntimeError("a store belongs to the event loop that first used it")
         self._loop = loop
+        self._thread = get_ident()
 
 
 def _resolve(future: asyncio.Future[Any], error: Exception | None) -> None:

@@ -11,9 +11,11 @@ from typing import Final
 SOURCE_CHARS_MAX: Final = 10_000
 """Length of a rule's text."""
 NESTING_DEPTH_MAX: Final = 40
-"""Brackets, calls, macros and conditionals inside each other in a rule's text."""
-BLOCK_DEPTH_MAX: Final = 16
-"""Macros and operands of `&&` and `||` inside each other: CPython nests no more than 20 blocks in a function."""
+"""Brackets and the last branches of conditionals inside each other in a rule's text."""
+TREE_DEPTH_MAX: Final = 60
+"""Operations inside each other, also as in `a + b + c`: CPython nests no more than 200 brackets."""
+BLOCK_DEPTH_MAX: Final = 18
+"""Chains of `&&` and `||` inside each other, and macros, which count twice: CPython nests no more than 20 blocks."""
 ITERATIONS_MAX: Final = 1_000_000
 """Items that the macros of one evaluation may visit, counted when a list is entered."""
 TEXT_CHARS_MAX: Final = 10_000_000

@@ -17,9 +17,9 @@ from typing import Any, Final
 
 from rota.api.cel import equality, functions, operators
 from rota.api.cel.automaton import Regex
-from rota.api.cel.bounds import BLOCK_DEPTH_MAX, ITERATIONS_MAX
+from rota.api.cel.bounds import ITERATIONS_MAX
 from rota.api.cel.conversions import TypeValue
-from rota.api.cel.errors import BeyondSubsetError, CelEvalError, CelSyntaxError
+from rota.api.cel.errors import BeyondSubsetError, CelEvalError
 from rota.api.cel.escaping import unescape
 from rota.api.cel.signatures import FUNCTIONS, METHODS, SCANS, TYPES, Kind
 from rota.api.cel.syntax import (
@@ -79,9 +79,9 @@ class _Value:
     constant: object = ...
 
 
-def generate(source: str, tree: Expr) -> Any:
+def generate(tree: Expr) -> Any:
     """The function of the rule."""
-    emitter = _Emitter(source)
+    emitter = _Emitter()
     text = emitter.function(tree)
     namespace = _GLOBALS | emitter.held
     exec(compile(text, "<rule>", "exec"), namespace)
@@ -91,12 +91,10 @@ def generate(source: str, tree: Expr) -> Any:
 class _Emitter:
     """Statements of one rule's function, in the making."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self) -> None:
         self.held: dict[str, Any] = {}
-        self._source = source
         self._lines: list[str] = []
         self._indent = 1
-        self._blocks = 0
         self._loops = 0
         self._names = 0
         self._scope: dict[str, str] = {"self": "self", "oldSelf": "old"}
@@ -113,15 +111,10 @@ class _Emitter:
         self._lines.append(_INDENTS[self._indent] + text)
 
     @contextmanager
-    def _block(self, header: str, tree: Expr) -> Iterator[None]:
+    def _block(self, header: str) -> Iterator[None]:
         self._line(header)
         self._indent += 1
-        nests = 0 if header.startswith(("if", "else")) else 1
-        self._blocks += nests
-        if self._blocks > BLOCK_DEPTH_MAX or self._indent >= len(_INDENTS) - 2:
-            raise CelSyntaxError("a rule with macros or conditions nested too deep", self._source, tree.position)
         yield
-        self._blocks -= nests
         self._indent -= 1
 
     def _new_name(self) -> str:
@@ -284,7 +277,7 @@ class _Emitter:
         opening = len(self._lines)
         for number, operand in enumerate(tree.operands):
             if number:
-                with self._block(f"if {check}{result}:", tree):
+                with self._block(f"if {check}{result}:"):
                     failed = self._operand(operand, result, error, number < last, goes_on)
             else:
                 failed = self._operand(operand, result, error, number < last, goes_on)
@@ -302,11 +295,11 @@ class _Emitter:
             value = self._boolean(tree)
             self._line(f"{result} = {value.code}")
             return value.fails
-        with self._block("try:", tree):
+        with self._block("try:"):
             value = self._boolean(tree)
             self._line(f"{result} = {value.code}")
         if value.fails:
-            with self._block("except FALLIBLE as caught:", tree):
+            with self._block("except FALLIBLE as caught:"):
                 self._line(f"{result} = {neutral}")
                 self._line(f"{error} = caught")
         else:
@@ -317,10 +310,10 @@ class _Emitter:
     def _conditional(self, tree: Conditional) -> _Value:
         condition = self._boolean(tree.condition)
         result = self._new_name()
-        with self._block(f"if {condition.code}:", tree):
+        with self._block(f"if {condition.code}:"):
             then = self._expr(tree.then)
             self._line(f"{result} = {then.code}")
-        with self._block("else:", tree):
+        with self._block("else:"):
             otherwise = self._expr(tree.otherwise)
             self._line(f"{result} = {otherwise.code}")
         kind = then.kind if then.kind == otherwise.kind else "any"
@@ -368,7 +361,7 @@ class _Emitter:
         result, error = self._new_name(), self._new_name()
         self._line(f"{result} = {goes_on}")
         opening = len(self._lines)
-        with self._block(loop, tree):
+        with self._block(loop):
             fails = self._operand(tree.body, result, error, True, goes_on)
             self._line(f"if {'not ' if goes_on else ''}{result}: break")
         if fails:
@@ -379,18 +372,18 @@ class _Emitter:
     def _exists_one(self, tree: Macro, loop: str) -> _Value:
         found = self._new_name()
         self._line(f"{found} = 0")
-        with self._block(loop, tree):
+        with self._block(loop):
             self._line(f"if {self._boolean(tree.body).code}: {found} += 1")
         return _Value(f"({found} == 1)", "bool")
 
     def _comprehension(self, tree: Macro, loop: str, item: str) -> _Value:
         result = self._new_name()
         self._line(f"{result} = []")
-        with self._block(loop, tree):
+        with self._block(loop):
             if tree.name == "filter":
                 self._line(f"if {self._boolean(tree.body).code}: {result}.append({item})")
             elif tree.condition is not None:
-                with self._block(f"if {self._boolean(tree.condition).code}:", tree):
+                with self._block(f"if {self._boolean(tree.condition).code}:"):
                     self._line(f"{result}.append({self._expr(tree.body).code})")
             else:
                 self._line(f"{result}.append({self._expr(tree.body).code})")

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
-from rota.api.cel.errors import CelEvalError
+from rota.api.cel.errors import BeyondSubsetError, CelEvalError
 from rota.api.cel.lexer import INT_MAX, INT_MIN
 from rota.api.cel.quantity import Quantity
 from rota.api.cel.times import Duration, Timestamp
@@ -201,6 +201,9 @@ def at(container: Any, index: Any) -> Any:
         if 0 <= index < len(container):
             return container[index]
         raise CelEvalError(f"index out of bounds: {index}")
+    if type(container) is list and type(index) is float:
+        # A list of the schema refuses this and a literal list takes it, and here they look the same.
+        raise BeyondSubsetError("the subset has no doubles as indexes")
     raise no_overload("[]", container, index)
 
 

@@ -280,6 +280,8 @@ class _Parser:
         if variable.value in RESERVED or variable.value in TYPES or variable.value in VARIABLES:
             raise self._error(f"{variable.value!r} cannot name an item", variable.position)
         self._expect(",")
+        if name.value != "map" and self._token.kind == "name" and self._tokens[self._next + 1].kind == ",":
+            raise self._error(f"the subset has no macro {name.value!r} of so many arguments")
         self._scope.append(variable.value)
         first = self._expression()
         second: Expr | None = None

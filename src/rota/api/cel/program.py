@@ -44,7 +44,7 @@ class Program:
     def _generate(self, self_value: Any, old_value: Any) -> Any:
         from rota.api.cel.codegen import generate
 
-        self._evaluate = generate(self.source, self._tree)
+        self._evaluate = generate(self._tree)
         return self._evaluate(self_value, old_value)
 
 
@@ -55,6 +55,5 @@ def compile(source: str, node: Node | None = None) -> Program:  # noqa: A001
     and `map` compare in any order, as in a kube-apiserver; without it, all lists are atomic and all maps are objects.
     """
     tree, uses_old = parse(source)
-    if node is not None:
-        resolve(source, tree, node)
+    resolve(source, tree, node)
     return Program(source, tree, uses_old=uses_old)

@@ -181,8 +181,6 @@ class _Parser:
         char = self._peek()
         if not char or char not in "*+?{":
             return node
-        if isinstance(node, Edge):
-            raise RegexError("the subset has no repeated '^' or '$'")
         self.at += 1
         least, most = {"*": (0, None), "+": (1, None), "?": (0, 1)}.get(char) or self._counts()
         # Whether a repetition is lazy decides what it captures, never whether the text matches.

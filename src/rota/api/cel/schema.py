@@ -1,12 +1,14 @@
-"""What the schema tells of a rule: which fields there are, which maps, and which lists compare in any order.
+"""Checks a rule's tree: that it is not too deep and, against the structure of `self`, that its fields exist.
 
-The structure of `self` is followed through the rule; what has none, such as a literal, is plain JSON.
+The structure is followed through the rule, to find which fields are keys of maps and which lists compare in any order.
+What has none, such as a literal, is plain JSON.
 """
 
 from __future__ import annotations
 
 from functools import cache
 
+from rota.api.cel.bounds import BLOCK_DEPTH_MAX, TREE_DEPTH_MAX
 from rota.api.cel.errors import CelSyntaxError
 from rota.api.cel.escaping import unescape
 from rota.api.cel.syntax import (
@@ -48,8 +50,8 @@ def ignores_order(node: Node) -> bool:
     return False
 
 
-def resolve(source: str, tree: Expr, node: Node) -> None:
-    """Marks the tree's nodes with what this structure of `self` says of them, or raises `CelSyntaxError`."""
+def resolve(source: str, tree: Expr, node: Node | None) -> None:
+    """Marks the tree with what this structure of `self` says of it, or raises `CelSyntaxError`."""
     _Resolver(source).structure(tree, {"self": node, "oldSelf": node})
 
 
@@ -58,8 +60,18 @@ class _Resolver:
 
     def __init__(self, source: str) -> None:
         self._source = source
+        self._depth = 0
+        self._blocks = 0
 
     def structure(self, tree: Expr, scope: Scope) -> Node | None:
+        self._depth += 1
+        if self._depth > TREE_DEPTH_MAX or self._blocks > BLOCK_DEPTH_MAX:
+            raise CelSyntaxError("a rule nested too deep", self._source, tree.position)
+        node = self._visit(tree, scope)
+        self._depth -= 1
+        return node
+
+    def _visit(self, tree: Expr, scope: Scope) -> Node | None:
         match tree:
             case Name():
                 return scope.get(tree.name)
@@ -87,8 +99,10 @@ class _Resolver:
             case Unary():
                 self.structure(tree.operand, scope)
             case Logic():
+                self._blocks += 1
                 for operand_tree in tree.operands:
                     self.structure(operand_tree, scope)
+                self._blocks -= 1
             case Literal():
                 pass
         return None
@@ -129,9 +143,11 @@ class _Resolver:
         target = self.structure(tree.target, scope)
         items = target.item if target is not None and target.kind == "list" else None
         inner = scope | {tree.variable: items}
+        self._blocks += 2
         if tree.condition is not None:
             self.structure(tree.condition, inner)
         body = self.structure(tree.body, inner)
+        self._blocks -= 2
         kept = {"filter": items, "map": body}.get(tree.name)
         return None if kept is None else Node("list", item=kept)
 

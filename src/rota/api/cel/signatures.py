@@ -1,4 +1,4 @@
-"""Which functions and methods a rule may call. `functions` has what they do, which a rule needs only once it is evaluated."""
+"""Which functions and methods a rule may call. What they do is in `functions`, needed once a rule is evaluated."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class Binary:
         self.right = right
         self.position = position
         self.structure: Node | None = None
-        """What is compared, if it holds lists that compare in any order: the left, or the items of the right of `in`."""
+        """What is compared, if order does not matter somewhere in it: the left, or the items of the right of `in`."""
 
 
 class Logic:

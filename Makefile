@@ -1,0 +1,41 @@
+# Everything runs in .venv, which `make setup` makes. No target needs root, Docker, Node or a cluster.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: setup run test lint docs bench crash clean
+
+setup: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Rota needs Python 3.11 or newer; say PYTHON=... make setup")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $@
+
+run: setup
+	$(BIN)/python examples/objects.py
+
+test: setup
+	$(BIN)/python -m pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+docs: setup
+	$(BIN)/python docs/generate.py
+
+bench: setup
+	$(BIN)/python -m bench.store --quick
+	$(BIN)/python -m bench.fields --quick
+
+crash: setup
+	$(BIN)/python -m bench.crash --kills 2000
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

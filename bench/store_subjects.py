@@ -1,0 +1,130 @@
+"""What `bench.store` measures, a column each. A layer above the store is measured by adding its subject here."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from functools import partial
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+
+from rota.store import Event, SqliteStore, Watch, Write, sql
+from rota.store.file import open_file
+
+# About the size of an object of a common kind.
+PAYLOAD = b'{"metadata":{"labels":{"app":"bench"}},"spec":{"text":"' + b"x" * 1000 + b'"}}'
+PREFIX = "things.bench/"
+
+
+def payload(rev: int) -> bytes:
+    """Other bytes every time, as for real objects: they must not share memory."""
+    return PAYLOAD + str(rev).encode()
+
+
+class Subject(ABC):
+    """Something that objects can be written to durably. Reading is measured only where `reads` is true."""
+
+    name: str
+    reads = False
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / f"{self.name}.db"
+
+    @abstractmethod
+    async def create(self, key: str) -> None:
+        """Returns when the new object is durable."""
+
+    @abstractmethod
+    async def update(self, key: str) -> None:
+        """Returns when a compare-and-swap on the newest state of an object is durable."""
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
+    def list(self, limit: int) -> int:
+        """Lists objects, and returns how many."""
+        raise NotImplementedError
+
+    def watch(self) -> Watch:
+        """Watches from now on."""
+        raise NotImplementedError
+
+
+class Bare(Subject):
+    """The limit: the same table and the same group commit, and nothing else. No checks, no memory, no events."""
+
+    name = "bare SQLite"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._connection = open_file(self.path)
+        self._rev = sql.last_revision(self._connection)
+        self._loop = asyncio.get_running_loop()
+        self._turn: list[tuple[Event, asyncio.Future[None]]] = []
+        self._inbox: SimpleQueue[list[tuple[Event, asyncio.Future[None]]] | None] = SimpleQueue()
+        self._thread = Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    async def create(self, key: str) -> None:
+        self._rev += 1
+        written = self._loop.create_future()
+        if not self._turn:
+            self._loop.call_soon(self._flush)
+        self._turn.append((Event(self._rev, key, payload(self._rev), False, None, 0), written))
+        await written
+
+    update = create
+
+    def _flush(self) -> None:
+        self._inbox.put(self._turn)
+        self._turn = []
+
+    def _run(self) -> None:
+        while (taken := self._inbox.get()) is not None:
+            try:
+                while more := self._inbox.get_nowait():
+                    taken = taken + more
+            except Empty:
+                pass
+            sql.append(self._connection, [event for event, _ in taken])
+            self._loop.call_soon_threadsafe(self._written, taken)
+
+    def _written(self, taken: list[tuple[Event, asyncio.Future[None]]]) -> None:
+        for _, written in taken:
+            written.set_result(None)
+
+    async def close(self) -> None:
+        self._inbox.put(None)
+        await asyncio.to_thread(self._thread.join)
+        self._connection.close()
+
+
+class Stored(Subject):
+    name = "store"
+    reads = True
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.store = SqliteStore(self.path)
+
+    async def create(self, key: str) -> None:
+        await self.store.commit([Write(key, 0, payload)])
+
+    async def update(self, key: str) -> None:
+        head = self.store.head(key)
+        assert head is not None
+        await self.store.commit([Write(key, head.rev, payload)])
+
+    async def close(self) -> None:
+        await self.store.close()
+
+    def list(self, limit: int) -> int:
+        return len(self.store.list(PREFIX, limit=limit).entries)
+
+    def watch(self) -> Watch:
+        return self.store.watch(PREFIX, self.store.revision)
+
+
+SUBJECTS: tuple[type[Subject], ...] = (Bare, Stored)
+key_of = partial("{}{}/{:07}".format, PREFIX)

@@ -1,0 +1,17 @@
+"""Fifty kills on one file, with I/O errors in between. `python -m bench.crash` does thousands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bench.crash import crash
+
+KILLS = 50
+
+
+async def test_nothing_acknowledged_is_lost_and_no_event_is_missed_or_repeated_over_fifty_kills(path: Path) -> None:
+    ledger = await crash(path, KILLS, seed=1)
+    assert ledger.kills == KILLS
+    assert ledger.errors > 0
+    assert ledger.acknowledged > 1000
+    assert 0 < ledger.compacted < ledger.seen
