@@ -1,4 +1,4 @@
-"""Writes the reference pages that are derived from the types. `make docs` runs it; a test fails when a page is out of date."""
+"""Writes the reference pages that are derived from the types: `make docs`. A test fails when one is out of date."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ PREAMBLE = """\
 
 This page is generated from the types. `make docs` writes it.
 
-Every object has `apiVersion`, `kind` and `metadata`, as in Kubernetes. A field marked *required* must be set. A default is stored by the
-server when the field is omitted. `status` is written by Rota.
+Every object has `apiVersion`, `kind` and `metadata`, as in Kubernetes. A field marked *required* must be set. A default
+is stored by the server when the field is omitted. `status` is written by Rota.
 """
 
 

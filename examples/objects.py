@@ -26,7 +26,8 @@ def pool(replicas: int) -> dict[str, object]:
 
 
 def show(update: Update[WorkerPool]) -> None:
-    what = "gone" if update.new is None else f"replicas={update.new.spec.replicas} generation={update.new.metadata.generation}"
+    pool = update.new
+    what = f"replicas={pool.spec.replicas} generation={pool.metadata.generation}" if pool else "gone"
     print(f"  watch: {update.key.name}: {what}")
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -26,9 +28,8 @@ def test_the_reference_of_the_kinds_is_up_to_date() -> None:
 def test_links_between_pages_lead_somewhere() -> None:
     broken = []
     for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
-            if not (page.parent / target).exists():
-                broken.append(f"{page.relative_to(ROOT)} -> {target}")
+        targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
+        broken += [f"{page.relative_to(ROOT)} -> {t}" for t in targets if not (page.parent / t).exists()]
     assert not broken
 
 
@@ -36,3 +37,22 @@ def test_every_package_opens_with_its_contract() -> None:
     for package in ("api", "store", "registry", "client"):
         text = (ROOT / "src" / "rota" / package / "__init__.py").read_text()
         assert text.startswith('"""') and len(text.split('"""')[1]) > 200, package
+
+
+def test_the_quickstart_runs_as_written(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "quickstart.md").read_text()
+    program = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0]
+    (tmp_path / "first.py").write_text(program)
+    runs = [
+        subprocess.run([sys.executable, "first.py"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    ]
+    assert [run.count("there is agents-") for run in runs] == [1, 2]
+    assert "Clean 1" in runs[0] and "generation 2" in runs[0]
+
+
+def test_the_example_shows_what_it_says() -> None:
+    run = subprocess.run([sys.executable, ROOT / "examples" / "objects.py"], capture_output=True, text=True, check=True)
+    assert "watch: agents: replicas=5 generation=2" in run.stdout
+    assert "refused: Apply failed with 1 conflict" in run.stdout
+    assert "still there: WorkerPool ['agents']" in run.stdout

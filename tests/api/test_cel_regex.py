@@ -55,6 +55,8 @@ def test_a_pattern_matches_what_pythons_does(pattern: str, text: str) -> None:
         ("[[]", "[", True),
         (r"\Aa|b\z", "xb", True),
         ("", "", True),
+        ("$^", "", True),
+        ("$^", "a", False),
         ("a||b", "x", True),
         ("^(|a)+$", "aa", True),
         ("}", "}", True),

@@ -80,10 +80,10 @@ async def becomes(client: Client, kind: Kind, name: str, state: Any) -> Object:
 
 
 async def _reached(client: Client, kind: Kind, name: str, state: Any) -> Object | None:
-    only = {"fields": f"metadata.name={name}"}
-    listed = await client.list(kind, **only)
+    only = f"metadata.name={name}"
+    listed = await client.list(kind, fields=only)
     obj = listed.items[0] if listed.items else None
-    async with watching(client, kind, resource_version=listed.resource_version, **only) as watch:
+    async with watching(client, kind, fields=only, resource_version=listed.resource_version) as watch:
         while not state(obj):
             change = await watch.next()
             obj = None if change.type == "DELETED" else change.object

@@ -1,7 +1,7 @@
 """The planes that the suite runs on: each serves the API, and says what it cannot do.
 
-A further plane is one more entry of `PLANES`. It may outlive a test and be shared by many: every test has a namespace of its own, and
-names cluster-wide objects after it.
+A further plane is one more entry of `PLANES`. It may outlive a test and be shared by many: every test has a namespace
+of its own, and names cluster-wide objects after it.
 """
 
 from __future__ import annotations

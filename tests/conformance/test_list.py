@@ -205,7 +205,7 @@ async def test_a_version_that_is_not_reached_is_a_timeout_with_its_cause(client:
     ahead = str(int((await client.list(POOLS)).resource_version) + 1_000_000)
     with refused(504, "Timeout") as refusal:
         await client.list(POOLS, resource_version=ahead, match="NotOlderThan")
-    assert refusal.value.message.startswith(f"Too large resource version: {ahead}, current: ")
+    assert refusal.value.message.startswith(f"Timeout: Too large resource version: {ahead}, current: ")
     [cause] = refusal.value.causes
     assert (cause["reason"], cause["message"]) == ("ResourceVersionTooLarge", "Too large resource version")
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import msgspec
+
 from rota import Client
 from rota.api import WorkerPool
 from rota.api.pool import WorkerPoolStatus
@@ -18,8 +20,6 @@ READY = {
 
 
 async def scale_of(client: Client, name: str) -> Object:
-    import msgspec
-
     scale: Object = msgspec.json.decode(
         (await client.backend.get(POOLS, client.namespace, name, subresource="scale")).value
     )
@@ -155,12 +155,6 @@ async def test_a_new_scale_is_a_new_generation(client: Client) -> None:
     await client.create(pool("a", {"replicas": 3}))
     await client.set_scale(POOLS, "a", 5)
     assert (await client.get(POOLS, "a"))["metadata"]["generation"] == 2
-
-
-async def test_a_scale_that_is_asked_for_already_changes_nothing(client: Client) -> None:
-    made = await client.create(pool("a", {"replicas": 3}))
-    await client.set_scale(POOLS, "a", 3)
-    assert version_of(await client.get(POOLS, "a")) == version_of(made)
 
 
 async def test_a_scale_can_be_replaced(client: Client) -> None:

@@ -8,12 +8,17 @@ to the same verdict.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from rota.api.model import TIME_PATTERN, exact
 from rota.api.schema import Schema
+
+INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
+TIME = re.compile(exact(TIME_PATTERN)).search
 
 Fit = Callable[[Any], bool]
 """Fills in defaults in place. False: not plainly right, take the thorough walk."""
@@ -65,29 +70,41 @@ class _Writer:
             return [f"if not {self.struct(prop)}({var}): return False"]
         if "items" in prop:
             return self._list(var, prop)
-        if "properties" in prop.get("additionalProperties", {}):
-            call = self.struct(prop["additionalProperties"])
-            return [
-                f"if type({var}) is not dict: return False",
-                f"for i in {var}.values():",
-                f"    if not {call}(i): return False",
-            ]
+        if "additionalProperties" in prop:
+            inner = self._each(f"{var}.values()", f"{var}i", prop["additionalProperties"])
+            return [f"if type({var}) is not dict: return False", *inner] if inner else []
+        if prop.get("format") == "date-time":
+            return [f"if type({var}) is not str or not {self._constant(TIME)}({var}): return False"]
+        if prop.get("x-kubernetes-int-or-string"):
+            return [f"if type({var}) is int and {var} > {INTEGER_MAX}: return False"]
+        if prop.get("type") == "integer" and not {"minimum", "maximum"} <= prop.keys():
+            return [f"if type({var}) is not int or not {INTEGER_MIN} <= {var} <= {INTEGER_MAX}: return False"]
         return []
 
     def _list(self, var: str, prop: Schema) -> list[str]:
-        lines = [f"if type({var}) is not list: return False"]
-        if "properties" in prop["items"]:
-            lines += [f"for i in {var}:", f"    if not {self.struct(prop['items'])}(i): return False"]
+        item = f"{var}i"
+        lines = self._each(var, item, prop["items"])
         list_type = prop.get("x-kubernetes-list-type")
         if list_type == "map":
             keys = prop["x-kubernetes-list-map-keys"]
-            identity = ", ".join(f"i.get({key!r})" for key in keys)
-            unique = f"len({{({identity},) for i in {var}}})"
+            identity = ", ".join(f"{item}.get({key!r})" for key in keys)
+            lines += [
+                f"if len({var}) > 1:",
+                f"    keys = [({identity},) for {item} in {var}]",
+                "    if not all(type(part) is str for key in keys for part in key): return False",
+                f"    if len(set(keys)) != len({var}): return False",
+            ]
         elif list_type == "set":
-            unique = f"len({{(type(i), i) if type(i) in (str, int, bool, float) else id(i) for i in {var}}})"
-        else:
-            return lines if len(lines) > 1 else []
-        return [*lines, f"if len({var}) > 1 and {unique} != len({var}): return False"]
+            lines += [
+                f"if not all(type({item}) is str for {item} in {var}): return False",
+                f"if len(set({var})) != len({var}): return False",
+            ]
+        return [f"if type({var}) is not list: return False", *lines] if lines else []
+
+    def _each(self, values: str, item: str, schema: Schema) -> list[str]:
+        """The same check for each of several values."""
+        inner = self._inside(item, schema)
+        return [f"for {item} in {values}:", *("    " + line for line in inner)] if inner else []
 
     def _constant(self, value: Any) -> str:
         name = f"C{len(self.names)}"

@@ -10,7 +10,7 @@ import msgspec
 from rota.api import validation
 from rota.api.fitting import fitting
 from rota.api.kind import Kind
-from rota.api.problems import BLOCKING, NOT_CHECKED, Problem
+from rota.api.problems import BLOCKING, NO_FIELD, NOT_CHECKED, Problem, invalid, within
 from rota.api.rules import evaluate, rule_tree
 from rota.api.schema import object_node, object_schema
 
@@ -37,14 +37,17 @@ class Form:
 
         Returns the paths of unknown fields, and the problems.
         """
-        if self._fit(obj):
-            try:
-                msgspec.convert(obj, self._type)
-            except msgspec.ValidationError:
-                pass
-            else:
-                return [], []
-        return self._walk(self.schema, obj, "")
+        if self._fit(obj) and _is_typed(obj, self._type):
+            return [], []
+        unknown: list[str] = []
+        found: list[Problem] = []
+        validation.prune(self.schema, obj, "", unknown)
+        validation.fill(self.schema, obj)
+        self._check_scale(obj, "spec", found)
+        self._check_scale(obj, "status", found)
+        validation.check(self.schema, obj, "", found)
+        validation.check_lists(self.schema, obj, "", found)
+        return unknown, found
 
     def conform_status(self, obj: dict[str, Any]) -> tuple[list[str], list[Problem]]:
         """The same for the status alone: what a write through the status subresource can change."""
@@ -53,33 +56,50 @@ class Form:
         if status is None:
             obj.pop("status", None)
             return [], []
-        if self._fit_status(status):
-            try:
-                msgspec.convert(status, self._status_type)
-            except msgspec.ValidationError:
-                pass
-            else:
-                return [], []
-        return self._walk(self._status, status, "status")
+        if self._fit_status(status) and _is_typed(status, self._status_type):
+            return [], []
+        unknown: list[str] = []
+        found: list[Problem] = []
+        validation.prune(self._status, status, "status", unknown)
+        validation.fill(self._status, status)
+        obj["status"] = validation.check(self._status, status, "", found)
+        found = [within("status", problem) for problem in found]
+        self._check_scale(obj, "status", found)
+        validation.check_lists(self._status, status, "status", found)
+        return unknown, found
+
+    def prune(self, obj: dict[str, Any], parts: tuple[str, ...]) -> list[str]:
+        """Remove what is unknown from parts of an object that a write will not change. Returns the paths."""
+        unknown: list[str] = []
+        for part in parts:
+            if part in self.schema["properties"]:
+                validation.prune(self.schema["properties"][part], obj.get(part), part, unknown)
+        return unknown
 
     def break_rules(self, obj: dict[str, Any], old: dict[str, Any] | None, found: list[Problem]) -> list[Problem]:
         """The problems found so far and those of the rules, which an object in no state for it is spared."""
-        if any(problem.reason in BLOCKING for problem in found):
-            return [*found, Problem("FieldValueInvalid", "<nil>", f"Invalid value: null: {NOT_CHECKED}")]
         if self.rules.empty:
             return found
+        if any(problem.reason in BLOCKING for problem in found):
+            return [*found, invalid(NO_FIELD, None, NOT_CHECKED)]
         broken = list(found)
         evaluate(self.rules, obj, old, "", broken)
         return broken
 
-    @staticmethod
-    def _walk(schema: dict[str, Any], value: Any, path: str) -> tuple[list[str], list[Problem]]:
-        unknown: list[str] = []
-        found: list[Problem] = []
-        validation.prune(schema, value, path, unknown)
-        validation.fill(schema, value)
-        validation.check(schema, value, path, found)
-        return unknown, found
+    def _check_scale(self, obj: dict[str, Any], part: str, found: list[Problem]) -> None:
+        if self.kind.scale is None:
+            return
+        for path, want in self.kind.scale.typed_paths():
+            if path.startswith(f".{part}."):
+                validation.check_scale(path, want, obj, found)
+
+
+def _is_typed(value: Any, type_: Any) -> bool:
+    try:
+        msgspec.convert(value, type_)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 @cache

@@ -33,6 +33,11 @@ class Scale:
     status_replicas: str
     selector: str = ""
 
+    def typed_paths(self) -> tuple[tuple[str, type], ...]:
+        """Each path, and the type of what is there."""
+        numbers: tuple[tuple[str, type], ...] = ((self.spec_replicas, int), (self.status_replicas, int))
+        return (*numbers, (self.selector, str)) if self.selector else numbers
+
 
 AGE = Column("Age", ".metadata.creationTimestamp", "date")
 

@@ -28,6 +28,7 @@ class Rule(NamedTuple):
     """The offending field below this value, if there is one: the error's path then ends there."""
 
 
+ASCII_CLASSES = "(?a)"
 BOUNDS = ("ge", "le", "min_length", "max_length", "pattern")
 
 
@@ -59,6 +60,17 @@ class ModelMeta(msgspec.StructMeta):
         for field, annotation in annotations.items():
             annotations[field] = _bounds_inward(annotation)
         return super().__new__(cls, name, bases, namespace, **config)
+
+
+def exact(pattern: str) -> str:
+    """A pattern as Python must have it to mean what it means to an API server: `$` is the very end, classes are ASCII."""
+    assert "$" not in pattern[:-1], f"{pattern}: the end of a text is the end of its pattern"
+    return ASCII_CLASSES + (pattern[:-1] + r"\Z" if pattern.endswith("$") else pattern)
+
+
+def as_written(exact_pattern: str) -> str:
+    """The pattern that `exact` was given."""
+    return exact_pattern.removeprefix(ASCII_CLASSES).replace(r"\Z", "$")
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(msgspec.field,))
@@ -98,7 +110,7 @@ def doc(
         "le": le,
         "min_length": min_length,
         "max_length": max_length,
-        "pattern": pattern,
+        "pattern": exact(pattern) if pattern else None,
     }
     return Meta(
         description=text,
@@ -157,6 +169,11 @@ def exactly_one(*fields: str) -> Rule:
     return Rule(f"[{terms}].exists_one(set, set)", f"exactly one of {', '.join(fields)} must be set")
 
 
+TIME_PATTERN = (
+    "^(000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}"
+    "([.][0-9]{1,9})?([Zz]|[-+]([01][0-9]|2[0-3]):[0-5][0-9])$"
+)
+"""What an API server, whose own idea of a time is wider, must ask of one for it to be readable everywhere."""
 QUANTITY_PATTERN = r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]+)?$"
 
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_LENGTH_MAX)]
@@ -165,11 +182,11 @@ Text = Annotated[str, Meta(max_length=TEXT_LENGTH_MAX)]
 """A short text: a path, an argument, a label's value."""
 Value = Annotated[str, Meta(max_length=VALUE_LENGTH_MAX)]
 """A long text: a prompt, a file's content, an environment value."""
-Quantity = int | Annotated[str, Meta(max_length=64, pattern=QUANTITY_PATTERN)]
+Quantity = Annotated[int, Meta(ge=0)] | Annotated[str, Meta(max_length=64, pattern=exact(QUANTITY_PATTERN))]
 """A Kubernetes quantity that is not negative: 2, 500m, 1Gi."""
-CityCode = Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+CityCode = Annotated[str, Meta(min_length=1, max_length=63, pattern=exact("^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
 """A city's short name."""
-Time = datetime
+Time = Annotated[datetime, Meta(tz=True)]
 """An RFC 3339 time."""
 JSONObject = dict[str, Any]
 """Free-form JSON, an object at its top."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-import msgspec
+from rota.api.printing import printed, quoted
 
 Reason = Literal[
     "FieldValueRequired",
@@ -26,6 +26,8 @@ NOT_CHECKED = (
     "some validation rules were not checked because the object was invalid; "
     "correct the existing errors to complete validation"
 )
+NO_FIELD = "<nil>"
+"""The field of a problem that Kubernetes reports without one."""
 
 
 class Problem(NamedTuple):
@@ -39,42 +41,47 @@ class Problem(NamedTuple):
         return f"{self.field}: {self.message}"
 
 
-def shown(value: Any) -> str:
-    """A value as it appears in a message: JSON, cut when it is long."""
-    text = msgspec.json.encode(value).decode()
-    return text if len(text) <= 200 else text[:200] + "…"
-
-
 def required(field: str, detail: str = "") -> Problem:
     return Problem("FieldValueRequired", field, "Required value" + (f": {detail}" if detail else ""))
 
 
 def invalid(field: str, value: Any, detail: str) -> Problem:
-    return Problem("FieldValueInvalid", field, f"Invalid value: {shown(value)}: {detail}")
+    return Problem("FieldValueInvalid", field, f"Invalid value: {printed(value)}: {detail}")
+
+
+def rule_broken(field: str, message: str) -> Problem:
+    return Problem("FieldValueInvalid", field, f"Invalid value: {message}")
 
 
 def type_invalid(field: str, got: str, want: str) -> Problem:
+    shown = quoted(got)
     return Problem(
-        "FieldValueTypeInvalid", field, f'Invalid value: "{got}": {field} in body must be of type {want}: "{got}"'
+        "FieldValueTypeInvalid", field, f"Invalid value: {shown}: {field} in body must be of type {want}: {shown}"
     )
 
 
 def not_supported(field: str, value: Any, supported: list[str]) -> Problem:
-    choices = ", ".join(f'"{choice}"' for choice in supported)
-    return Problem("FieldValueNotSupported", field, f"Unsupported value: {shown(value)}: supported values: {choices}")
+    choices = ", ".join(map(quoted, supported))
+    return Problem("FieldValueNotSupported", field, f"Unsupported value: {printed(value)}: supported values: {choices}")
 
 
 def duplicate(field: str, value: Any) -> Problem:
-    return Problem("FieldValueDuplicate", field, f"Duplicate value: {shown(value)}")
+    return Problem("FieldValueDuplicate", field, f"Duplicate value: {printed(value)}")
 
 
 def too_long(field: str, most: int) -> Problem:
-    return Problem("FieldValueTooLong", field, f"Too long: may not be more than {most} bytes")
+    return Problem("FieldValueTooLong", field, f"Too long: may not be more than {most} byte{'s' * (most != 1)}")
 
 
 def too_many(field: str, count: int, most: int) -> Problem:
-    return Problem("FieldValueTooMany", field, f"Too many: {count}: must have at most {most} items")
+    return Problem("FieldValueTooMany", field, f"Too many: {count}: must have at most {most} item{'s' * (most != 1)}")
 
 
 def forbidden(field: str, detail: str) -> Problem:
     return Problem("FieldValueForbidden", field, f"Forbidden: {detail}")
+
+
+def within(parent: str, problem: Problem) -> Problem:
+    """The same problem, of a value that is a field of another one. Kubernetes' message keeps the shorter path."""
+    field = parent if problem.field in ("", NO_FIELD) else f"{parent}.{problem.field}"
+    return problem._replace(field=field)

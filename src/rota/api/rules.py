@@ -54,7 +54,7 @@ def evaluate(tree: RuleTree, value: Any, old: Any, path: str, found: list[Proble
         except cel.CelEvalError as error:
             holds, message = False, f"rule evaluation error: {error}"
         if holds is not True:
-            found.append(problems.Problem("FieldValueInvalid", (path + field).lstrip("."), f"Invalid value: {message}"))
+            found.append(problems.rule_broken((path + field).lstrip("."), message))
     for name, inner in tree.fields:
         part = value.get(name)
         if part is not None:

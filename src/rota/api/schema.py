@@ -15,7 +15,7 @@ import msgspec
 from msgspec import inspect
 
 from rota.api.kind import KINDS, Kind
-from rota.api.model import Model, Rule
+from rota.api.model import TIME_PATTERN, Model, Rule, as_written
 from rota.api.structure import ANY, ATOMIC_ANY, SCALAR, Node
 
 Schema = dict[str, Any]
@@ -103,14 +103,10 @@ def _of(info: inspect.Type) -> Schema:
         members = [t for t in info.types if not isinstance(t, inspect.NoneType)]
         if len(members) == 1:
             return _of(members[0])
-        text = next(m for m in (_of(t) for t in members) if m["type"] == "string")
-        assert {_of(t)["type"] for t in members} == {"integer", "string"}, info
-        open_type = [{"type": "integer"}, {"type": "string"}]
-        return {
-            "anyOf": open_type,
-            "x-kubernetes-int-or-string": True,
-            **{k: v for k, v in text.items() if k != "type"},
-        }
+        both = {schema["type"]: schema for schema in map(_of, members)}
+        assert both.keys() == {"integer", "string"}, info
+        bounds = {k: v for k, v in {**both["integer"], **both["string"]}.items() if k not in ("type", "format")}
+        return {"x-kubernetes-int-or-string": True, **bounds}
     if isinstance(info, inspect.StructType):
         return dict(_struct(info))
     if isinstance(info, inspect.DictType):
@@ -133,13 +129,13 @@ def _leaf(info: inspect.Type) -> Schema:
         return {PRESERVE: True}
     if isinstance(info, inspect.StrType):
         schema = _bounded({"type": "string"}, info.min_length, info.max_length, "Length")
-        return {**schema, "pattern": info.pattern} if info.pattern else schema
+        return {**schema, "pattern": as_written(info.pattern)} if info.pattern else schema
     if isinstance(info, inspect.LiteralType):
         return {"type": "string", "enum": list(info.values)}
     if isinstance(info, inspect.BoolType):
         return {"type": "boolean"}
     if isinstance(info, inspect.DateTimeType):
-        return {"type": "string", "format": "date-time"}
+        return {"type": "string", "format": "date-time", "pattern": TIME_PATTERN}
     if isinstance(info, inspect.IntType | inspect.FloatType):
         whole = isinstance(info, inspect.IntType)
         schema = {"type": "integer", "format": "int64"} if whole else {"type": "number"}

@@ -1,19 +1,23 @@
 """The thorough walk over an object by its schema: prune, fill in defaults, and report every problem.
 
-It runs when the quick check (`fitting`) has found that something is not plainly right, so it is written to be
-complete, not fast.
+It runs when the quick check (`fitting`) has found that something is not plainly right, so it is written to be complete, not fast.
+Every check that can be made of a value is made, also of one of the wrong type: that is what Kubernetes does, and reports.
 """
 
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import date
+from decimal import Decimal
 from functools import cache
 from typing import Any
 
 import msgspec
 
 from rota.api import problems
+from rota.api.fitting import INTEGER_MAX, INTEGER_MIN
+from rota.api.model import Time, exact
+from rota.api.printing import number, plain
 from rota.api.problems import Problem
 from rota.api.schema import PRESERVE, Schema
 
@@ -26,25 +30,44 @@ TYPE_NAMES: dict[type, str] = {
     list: "array",
     type(None): "null",
 }
+FORMATS: dict[type, str] = {int: "int64", float: "float64"}
+
+GO_TYPES: dict[type, str] = {
+    str: "string",
+    bool: "bool",
+    int: "int64",
+    float: "float64",
+    dict: "map[string]interface {}",
+    list: "[]interface {}",
+}
+
+SCALE_MAX = 2**31 - 1
+WHOLE_FLOAT_MAX = 2**53 - 1
+"""Beyond this a number with a fraction or an exponent is not taken for a whole one."""
+WHOLE_FLOAT_ERROR = 1e-9
+TIME = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[tT](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:.[0-9]+)?(?:[zZ]|[-+][0-9]{2}:[0-9]{2})"
+    r"(?:[tT].*)?",
+    re.DOTALL,
+)
+"""What Kubernetes takes for a time, but for the day's place in the calendar."""
 
 
 def prune(schema: Schema, value: Any, path: str, unknown: list[str]) -> None:
     """Remove, in place, fields that the schema does not have (their paths go to `unknown`) and fields that are null."""
+    if schema.get(PRESERVE) or path == "metadata":
+        return
     if isinstance(value, dict):
-        if "properties" in schema:
-            known = schema["properties"]
-            for name in [n for n, v in value.items() if n not in known or v is None]:
-                if name not in known:
-                    unknown.append(_below(path, name))
-                del value[name]
-            for name, inner in value.items():
-                prune(known[name], inner, _below(path, name), unknown)
-        elif "additionalProperties" in schema:
-            for name, inner in value.items():
-                prune(schema["additionalProperties"], inner, _below(path, name), unknown)
-    elif isinstance(value, list) and "items" in schema:
+        known, rest = schema.get("properties", {}), schema.get("additionalProperties")
+        for name in [n for n, v in value.items() if v is None or (n not in known and rest is None)]:
+            if name not in known and rest is None:
+                unknown.append(_below(path, name))
+            del value[name]
+        for name, inner in value.items():
+            prune(known.get(name, rest), inner, _below(path, name), unknown)
+    elif isinstance(value, list):
         for i, inner in enumerate(value):
-            prune(schema["items"], inner, f"{path}[{i}]", unknown)
+            prune(schema.get("items", {}), inner, f"{path}[{i}]", unknown)
 
 
 def fill(schema: Schema, value: Any) -> None:
@@ -65,104 +88,163 @@ def fill(schema: Schema, value: Any) -> None:
 
 
 def check(schema: Schema, value: Any, path: str, found: list[Problem]) -> Any:
-    """Report every problem of a value.
-
-    Returns the value to store: whole numbers as integers where the schema wants them.
-    """
-    if schema.get("x-kubernetes-int-or-string"):
-        return _check_int_or_string(schema, value, path, found)
-    want = schema.get("type")
-    if want is None:
-        return value
-    got = TYPE_NAMES[type(value)]
-    if want == "integer" and isinstance(value, float) and value.is_integer():
-        value, got = int(value), "integer"
-    if got != want and not (want == "number" and got == "integer"):
-        found.append(problems.type_invalid(path, got, want))
-        return value
-    if isinstance(value, dict):
-        _check_object(schema, value, path, found)
+    """Report every problem of a value. Returns the value to store: whole numbers as integers where the schema wants them."""
+    if type(value) is int and not INTEGER_MIN <= value <= INTEGER_MAX:
+        value = float(value)
+    _check_type(schema, value, path, found)
+    if isinstance(value, str):
+        _check_text(schema, value, path, found)
+    elif type(value) in (int, float):
+        _check_number(schema, value, path, found)
     elif isinstance(value, list):
         _check_list(schema, value, path, found)
-    elif isinstance(value, str):
-        _check_text(schema, value, path, found)
-    elif want in ("integer", "number"):
-        _check_number(schema, value, path, found)
-    return value
+    if "enum" in schema and value not in schema["enum"]:
+        found.append(problems.not_supported(path, value, schema["enum"]))
+    if isinstance(value, dict):
+        _check_object(schema, value, path, found)
+    wants_whole = schema.get("type") == "integer" or schema.get("x-kubernetes-int-or-string")
+    return int(value) if wants_whole and isinstance(value, float) and value.is_integer() else value
 
 
-def _check_object(schema: Schema, value: dict[str, Any], path: str, found: list[Problem]) -> None:
-    if "properties" in schema:
-        known = schema["properties"]
-        found.extend(problems.required(_below(path, name)) for name in schema.get("required", ()) if name not in value)
-        for name, inner in value.items():
-            if name in known:
-                value[name] = check(known[name], inner, _below(path, name), found)
-    elif "additionalProperties" in schema:
-        most = schema.get("maxProperties")
-        if most is not None and len(value) > most:
-            found.append(problems.too_many(path, len(value), most))
-        for name, inner in value.items():
-            value[name] = check(schema["additionalProperties"], inner, _below(path, name), found)
+def _check_type(schema: Schema, value: Any, path: str, found: list[Problem]) -> None:
+    wanted = ("integer", "string") if schema.get("x-kubernetes-int-or-string") else (schema.get("type"),)
+    got = TYPE_NAMES[type(value)]
+    if wanted == (None,) or got in wanted:
+        return
+    if (got == "integer" and "number" in wanted) or ("integer" in wanted and _is_whole(value)):
+        return
+    if "format" in schema and got not in ("string", "array", "null"):
+        found.append(problems.type_invalid(path, FORMATS.get(type(value), ""), schema["format"]))
     else:
-        assert schema.get(PRESERVE) or path == "metadata", f"{path} has no structure"
+        found.append(problems.type_invalid(path, got, ",".join(map(str, wanted))))
 
 
-def _check_list(schema: Schema, value: list[Any], path: str, found: list[Problem]) -> None:
-    if len(value) > schema.get("maxItems", len(value)):
-        found.append(problems.too_many(path, len(value), schema["maxItems"]))
-    if len(value) < schema.get("minItems", 0):
-        least = schema["minItems"]
-        found.append(problems.invalid(path, len(value), f"{path} in body should have at least {least} items"))
-    for i, inner in enumerate(value):
-        value[i] = check(schema["items"], inner, f"{path}[{i}]", found)
-    list_type = schema.get("x-kubernetes-list-type")
-    if list_type == "set":
-        _check_unique(value, value, path, found)
-    elif list_type == "map" and all(isinstance(item, dict) for item in value):
-        keys = schema["x-kubernetes-list-map-keys"]
-        _check_unique([{k: item.get(k) for k in keys} for item in value], value, path, found)
-
-
-def _check_unique(identities: list[Any], value: list[Any], path: str, found: list[Problem]) -> None:
-    seen: set[bytes] = set()
-    for i, identity in enumerate(identities):
-        encoded = msgspec.json.encode(identity)
-        if encoded in seen:
-            found.append(problems.duplicate(f"{path}[{i}]", identity))
-        seen.add(encoded)
+def _is_whole(value: Any) -> bool:
+    """Whether a float is a whole number, as nearly as Kubernetes asks for it."""
+    if not isinstance(value, float) or abs(value) > WHOLE_FLOAT_MAX:
+        return False
+    return value.is_integer() or abs(value - round(value)) < WHOLE_FLOAT_ERROR * abs(round(value))
 
 
 def _check_text(schema: Schema, value: str, path: str, found: list[Problem]) -> None:
     if len(value) > schema.get("maxLength", len(value)):
         found.append(problems.too_long(path, schema["maxLength"]))
-    if len(value) < schema.get("minLength", 0):
+    elif len(value) < schema.get("minLength", 0):
         least = schema["minLength"]
         found.append(problems.invalid(path, value, f"{path} in body should be at least {least} chars long"))
-    if "pattern" in schema and not _pattern(schema["pattern"]).search(value):
+    elif "pattern" in schema and not _pattern(schema["pattern"]).search(value):
         found.append(problems.invalid(path, value, f"{path} in body should match '{schema['pattern']}'"))
-    if "enum" in schema and value not in schema["enum"]:
-        found.append(problems.not_supported(path, value, schema["enum"]))
+    elif schema.get("format") == "date-time" and _is_time(value) and not _is_readable(value):
+        # Rounded to microseconds it would be in the year 10000.
+        found.append(problems.type_invalid(path, value, "date-time"))
     if schema.get("format") == "date-time" and not _is_time(value):
         found.append(problems.type_invalid(path, value, "date-time"))
 
 
 def _check_number(schema: Schema, value: int | float, path: str, found: list[Problem]) -> None:
+    if schema.get("type") == "integer" and not _is_int64(value):
+        detail = f"Checked value must be of type integer with format {schema['format']} in {path}"
+        found.append(problems.invalid(problems.NO_FIELD, "", detail))
     least, most = schema.get("minimum"), schema.get("maximum")
     if least is not None and value < least:
-        found.append(problems.invalid(path, value, f"{path} in body should be greater than or equal to {least}"))
+        bound = _bound(least, value)
+        found.append(problems.invalid(path, value, f"{path} in body should be greater than or equal to {bound}"))
     if most is not None and value > most:
-        found.append(problems.invalid(path, value, f"{path} in body should be less than or equal to {most}"))
+        bound = _bound(most, value)
+        found.append(problems.invalid(path, value, f"{path} in body should be less than or equal to {bound}"))
 
 
-def _check_int_or_string(schema: Schema, value: Any, path: str, found: list[Problem]) -> Any:
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, str):
-        _check_text(schema, value, path, found)
-    elif type(value) is not int:
-        found.append(problems.type_invalid(path, TYPE_NAMES[type(value)], "integer,string"))
-    return value
+def _is_int64(value: int | float) -> bool:
+    """Whether a number, written down without an exponent, is a whole one of 64 bits."""
+    exactly = Decimal(repr(value))
+    return exactly == exactly.to_integral_value() and INTEGER_MIN <= exactly <= INTEGER_MAX
+
+
+def _bound(bound: int, value: int | float) -> str:
+    return number(bound) if isinstance(value, float) else str(bound)
+
+
+def _check_list(schema: Schema, value: list[Any], path: str, found: list[Problem]) -> None:
+    if "items" in schema:
+        for i, inner in enumerate(value):
+            value[i] = check(schema["items"], inner, f"{path}[{i}]", found)
+    if len(value) < schema.get("minItems", 0):
+        least = schema["minItems"]
+        found.append(problems.invalid(path, len(value), f"{path} in body should have at least {least} items"))
+    if len(value) > schema.get("maxItems", len(value)):
+        found.append(problems.too_many(path, len(value), schema["maxItems"]))
+
+
+def _check_object(schema: Schema, value: dict[str, Any], path: str, found: list[Problem]) -> None:
+    if len(value) > schema.get("maxProperties", len(value)):
+        found.append(problems.too_many(path, len(value), schema["maxProperties"]))
+    known, rest = schema.get("properties", {}), schema.get("additionalProperties")
+    for name, inner in value.items():
+        inner_schema = known.get(name, rest)
+        if inner_schema is not None:
+            value[name] = check(inner_schema, inner, _below(path, name), found)
+    found.extend(problems.required(_below(path, name)) for name in schema.get("required", ()) if name not in value)
+
+
+def check_lists(schema: Schema, value: Any, path: str, found: list[Problem]) -> None:
+    """Report items that occur twice in sets, or whose keys do in lists that are maps."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if name in schema.get("properties", {}):
+                check_lists(schema["properties"][name], inner, _below(path, name), found)
+            elif "additionalProperties" in schema:
+                check_lists(schema["additionalProperties"], inner, f"{path}[{name}]", found)
+    elif isinstance(value, list) and "items" in schema:
+        list_type = schema.get("x-kubernetes-list-type")
+        if list_type == "set":
+            _check_unique(value, path, found)
+        elif list_type == "map":
+            _check_keys(schema["x-kubernetes-list-map-keys"], value, path, found)
+        for i, inner in enumerate(value):
+            check_lists(schema["items"], inner, f"{path}[{i}]", found)
+
+
+def _check_keys(keys: list[str], value: list[Any], path: str, found: list[Problem]) -> None:
+    for i, item in enumerate(value):
+        if not isinstance(item, dict | None):
+            found.append(problems.invalid(f"{path}[{i}]", item, "must be an object for an array of list-type map"))
+            return
+    _check_unique([{key: item[key] for key in keys if key in item} if item else {} for item in value], path, found)
+
+
+def _check_unique(identities: list[Any], path: str, found: list[Problem]) -> None:
+    """Report the second of several that are the same; more would say nothing new."""
+    seen: dict[bytes, int] = {}
+    for i, identity in enumerate(identities):
+        encoded = msgspec.json.encode(identity, order="sorted")
+        seen[encoded] = seen.get(encoded, 0) + 1
+        if seen[encoded] == 2:
+            found.append(problems.duplicate(f"{path}[{i}]", identity))
+
+
+def check_scale(path: str, want: type, obj: dict[str, Any], found: list[Problem]) -> None:
+    """Report a number or text that the scale subresource could not show. An API server is more exacting there."""
+    value: Any = obj
+    steps = path.removeprefix(".").split(".")
+    for i, step in enumerate(steps):
+        if not isinstance(value, dict):
+            found.append(_inaccessible(path, want, ".".join(["", *steps[: i + 1]]), value, dict))
+            return
+        if value.get(step) is None:
+            return
+        value = value[step]
+    if type(value) is not want:
+        found.append(_inaccessible(path, want, path, value, want))
+    elif want is int and value < 0:
+        found.append(problems.invalid(path, value, "should be a non-negative integer"))
+    elif want is int and value > SCALE_MAX:
+        found.append(problems.invalid(path, value, f"should be less than or equal to {SCALE_MAX}"))
+
+
+def _inaccessible(path: str, want: type, at: str, value: Any, expected: type) -> Problem:
+    got = GO_TYPES[type(value)]
+    why = f"{at} accessor error: {plain(value)} is of the type {got}, expected {GO_TYPES[expected].replace('e {', 'e{')}"
+    return problems.invalid(path, want(), why)
 
 
 def _below(path: str, name: str) -> str:
@@ -171,12 +253,27 @@ def _below(path: str, name: str) -> str:
 
 @cache
 def _pattern(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)
+    return re.compile(exact(pattern))
 
 
 def _is_time(value: str) -> bool:
+    """Whether a text is a time by Kubernetes' reading, which is more generous than RFC 3339."""
+    found = TIME.fullmatch(value)
+    # The year 0, which Python does not have, is a leap year like 2000.
+    return found is not None and _is_day(re.sub("^0000", "2000", found[1]))
+
+
+def _is_day(text: str) -> bool:
     try:
-        msgspec.convert(value, datetime)
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_readable(value: str) -> bool:
+    try:
+        msgspec.convert(value, Time)
     except msgspec.ValidationError:
         return False
     return True

@@ -152,6 +152,7 @@ def admit_change(
     _check_identity(kind, meta, old_meta)
     sent_managed = meta.pop("managedFields", None)
     shape = form(kind)
+    problems: list[Problem] = []
     if subresource == "status":
         new = {**old, "metadata": dict(old_meta), "status": new.get("status")}
         more_unknown, found = shape.conform_status(new)
@@ -161,12 +162,12 @@ def admit_change(
             _keep_status(old, new)
         core_kinds.prepare_change(kind, old, new)
         more_unknown, found = shape.conform(new)
+        metadata.check_not_marked(meta, old_meta, problems)
         for name in (*metadata.SERVER_FIELDS, "resourceVersion"):
             meta.pop(name, None)
             if name in old_meta:
                 meta[name] = old_meta[name]
         meta.pop("selfLink", None)
-    problems: list[Problem] = []
     metadata.check_change(meta, old_meta, problems)
     core_kinds.check(kind, new, old, problems)
     _refuse_unknown(kind, [*unknown, *more_unknown], options)

@@ -133,6 +133,12 @@ def too_large_version(wanted: int, current: int) -> ApiError:
     return ApiError(504, "Timeout", message, details={"causes": [cause], "retryAfterSeconds": 1})
 
 
+def unsupported_patch() -> ApiError:
+    accepted = "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
+    message = f"the body of the request was in an unknown format - accepted media types include: {accepted}"
+    return ApiError(415, "UnsupportedMediaType", message)
+
+
 def too_busy(message: str) -> ApiError:
     return ApiError(429, "TooManyRequests", message, details={"retryAfterSeconds": 1})
 

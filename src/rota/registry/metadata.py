@@ -168,6 +168,15 @@ def check_change(meta: dict[str, Any], old: dict[str, Any], found: list[Problem]
             found.append(p.forbidden("metadata.finalizers", f"{what} {added}"))
 
 
+def check_not_marked(meta: dict[str, Any], old: dict[str, Any], found: list[Problem]) -> None:
+    """Problems of a client that marks an object for deletion itself."""
+    if "deletionTimestamp" not in old and meta.get("deletionTimestamp"):
+        found.append(p.invalid("metadata.deletionTimestamp", meta["deletionTimestamp"], "field is immutable"))
+    seconds = meta.get("deletionGracePeriodSeconds")
+    if seconds is not None and seconds != old.get("deletionGracePeriodSeconds"):
+        found.append(p.invalid("metadata.deletionGracePeriodSeconds", seconds, "field is immutable"))
+
+
 def finalizer_warnings(meta: dict[str, Any], old: dict[str, Any]) -> list[str]:
     """Advice on new finalizers that are likely to clash."""
     standard = ("orphan", "foregroundDeletion", "kubernetes")

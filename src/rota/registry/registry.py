@@ -205,6 +205,7 @@ class Registry:
 
     def get_scale(self, kind: Kind, namespace: str, name: str) -> Answer:
         """The scale subresource of an object."""
+        _check_subresource(kind, "scale")
         answer = self.get(kind, namespace, name)
         return Answer(_encode(scaling.of(kind, _decode(answer.value))), answer.revision)
 
@@ -267,6 +268,9 @@ class Registry:
         _check_subresource(kind, subresource)
         base = scaling.of(kind, old) if subresource == "scale" else old
         new = patched(kind, base, patch, type_)
+        meta = new.get("metadata")
+        if isinstance(meta, dict) and meta.get("uid") not in (None, "", old["metadata"]["uid"]):
+            raise errors.invalid(kind, name, [p.invalid("metadata.uid", meta["uid"], "field is immutable")])
         # What a patch leaves alone is shared with the old object; what is stored must not be.
         new = _decode(_encode(new))
         if subresource == "scale":
@@ -445,6 +449,8 @@ class Registry:
 
 def patched(kind: Kind, base: Object, patch: Any, type_: PatchType) -> Object:
     """The object after a patch."""
+    if type_ == "strategic" and kind.custom:
+        raise errors.unsupported_patch()
     try:
         if type_ == "json":
             new = patches.json_patch(base, patch, max_ops=JSON_PATCH_OPERATIONS_MAX)

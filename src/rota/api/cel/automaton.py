@@ -80,12 +80,14 @@ class _State:
 class Regex:
     """A pattern, ready to search."""
 
-    __slots__ = ("_first", "_kept", "_states", "_steps")
+    __slots__ = ("_first", "_kept", "_matches_empty", "_states", "_steps")
 
     def __init__(self, pattern: str) -> None:
         program = _Program()
         program.add(parse_regex(pattern))
         self._steps = program.steps
+        # Only the empty text begins where it ends, so no state has to know whether it is at both edges.
+        self._matches_empty = len(self._steps) in self._reach({0}, at_begin=True, at_end=True)
         self._forget()
 
     def _forget(self) -> None:
@@ -95,6 +97,8 @@ class Regex:
 
     def search(self, text: str) -> bool:
         """Whether the pattern matches anywhere in the text."""
+        if not text:
+            return self._matches_empty
         state = self._first
         for char in text:
             if state.accepts:

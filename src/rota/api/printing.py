@@ -1,0 +1,67 @@
+"""Values as they appear in Kubernetes' messages: the way Go prints them."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+ESCAPES = {char: "\\" + letter for char, letter in zip('"\\\a\b\f\n\r\t\v', '"\\abfnrtv', strict=True)}
+EXPONENT_MIN, EXPONENT_MAX = -4, 5
+"""Numbers whose exponent is outside are written with it."""
+
+
+def printed(value: Any) -> str:
+    """A value within a message."""
+    if isinstance(value, str):
+        return quoted(value)
+    if isinstance(value, float):
+        return number(value)
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def plain(value: Any) -> str:
+    """A value as a part of a sentence, without quotes."""
+    match value:
+        case None:
+            return "<nil>"
+        case bool():
+            return str(value).lower()
+        case float():
+            return number(value)
+        case dict():
+            return "map[" + " ".join(f"{key}:{plain(inner)}" for key, inner in sorted(value.items())) + "]"
+        case list():
+            return "[" + " ".join(map(plain, value)) + "]"
+    return str(value)
+
+
+def quoted(text: str) -> str:
+    """A text in quotes, with escapes for what cannot be printed."""
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    return '"' + "".join(map(_escaped, text)) + '"'
+
+
+def _escaped(char: str) -> str:
+    if char in ESCAPES:
+        return ESCAPES[char]
+    if char.isprintable():
+        return char
+    code = ord(char)
+    if code < 0x80:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def number(value: float) -> str:
+    """A number with as few digits as tell it apart from every other."""
+    sign, digits, exponent = Decimal(repr(float(value))).normalize().as_tuple()
+    assert isinstance(exponent, int), "JSON has no infinities"
+    leading = len(digits) + exponent - 1
+    if EXPONENT_MIN <= leading <= EXPONENT_MAX:
+        return f"{Decimal(repr(float(value))).normalize():f}"
+    mantissa = "".join(map(str, digits))
+    mantissa = mantissa[0] + (f".{mantissa[1:]}" if len(mantissa) > 1 else "")
+    return f"{'-' if sign else ''}{mantissa}e{leading:+03d}"
