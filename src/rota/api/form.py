@@ -25,7 +25,7 @@ class Form:
         self.kind = kind
         self.schema = object_schema(kind)
         self.node = object_node(kind)
-        self.rules = rule_tree(self.schema)
+        self.rules = rule_tree(self.schema, self.node)
         self._fit = fitting(self.schema)
         self._status = self.schema["properties"].get("status")
         self._fit_status = fitting(self._status) if kind.has_status and self._status else None

@@ -12,6 +12,7 @@ from typing import Any
 from rota.api import cel, problems
 from rota.api.problems import Problem
 from rota.api.schema import Schema
+from rota.api.structure import Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +29,15 @@ class RuleTree:
         return not (self.rules or self.fields or self.item)
 
 
-def rule_tree(schema: Schema) -> RuleTree:
-    """The rules of a schema, compiled."""
+def rule_tree(schema: Schema, node: Node) -> RuleTree:
+    """The rules of a schema, compiled. `node` is its structure: lists compare by it."""
     rules = tuple(
-        (cel.compile(r["rule"]), r["message"], r.get("fieldPath", ""))
+        (cel.compile(r["rule"], node), r["message"], r.get("fieldPath", ""))
         for r in schema.get("x-kubernetes-validations", ())
     )
-    inner = ((name, rule_tree(prop)) for name, prop in schema.get("properties", {}).items())
+    inner = ((name, rule_tree(prop, node.fields[name])) for name, prop in schema.get("properties", {}).items())
     item_schema = schema.get("items") or schema.get("additionalProperties")
-    item = rule_tree(item_schema) if item_schema else None
+    item = rule_tree(item_schema, node.item) if item_schema and node.item else None
     keys = tuple(schema.get("x-kubernetes-list-map-keys", ()))
     fields = tuple((name, tree) for name, tree in inner if not tree.empty)
     return RuleTree(rules, fields, None if item is None or item.empty else item, keys)

@@ -18,13 +18,12 @@ POLICY_FINALIZER: dict[Propagation, str] = {"Orphan": ORPHAN, "Foreground": FORE
 def check_preconditions(kind: Kind, obj: Object, options: DeleteOptions) -> None:
     """Refuse if the object is not the one that was meant."""
     meta = obj["metadata"]
-    for what, wanted, actual in (
-        ("UID", options.uid, meta["uid"]),
-        ("ResourceVersion", options.resource_version, meta["resourceVersion"]),
+    for what, wanted, actual, since in (
+        ("UID", options.uid, meta["uid"], "deleted and then recreated"),
+        ("ResourceVersion", options.resource_version, meta["resourceVersion"], "modified"),
     ):
         if wanted and wanted != actual:
-            why = f"Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {actual}"
-            raise errors.conflict(kind, meta["name"], why)
+            raise errors.not_the_one(kind, meta["name"], what, wanted, actual, since)
 
 
 def marked(kind: Kind, old: Object, propagation: Propagation, now: str) -> Object | None:

@@ -95,6 +95,16 @@ def conflict(kind: Kind, name: str, why: str = MODIFIED) -> ApiError:
     return ApiError(409, "Conflict", message, details=_details(kind, name))
 
 
+def not_the_one(kind: Kind, name: str, what: str, wanted: str, actual: str, since: str) -> ApiError:
+    """The precondition of a deletion does not hold. Here, and here only, Kubernetes names the kind and not the resource."""
+    kind_name = f"{kind.name}.{kind.group}" if kind.group else kind.name
+    message = (
+        f'Operation cannot be fulfilled on {kind_name} "{name}": the {what} in the precondition ({wanted}) does not match '
+        f"the {what} in record ({actual}). The object might have been {since}"
+    )
+    return ApiError(409, "Conflict", message, details={**_details(kind, name), "kind": kind.name})
+
+
 def apply_conflict(message: str, causes: list[dict[str, str]]) -> ApiError:
     return ApiError(409, "Conflict", message, details={"causes": causes})
 

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import secrets
+
+import pytest
+
+from rota import Client
+from rota.api import Namespace
+from tests.conformance.expecting import becomes, gone, refused
+from tests.conformance.objects import CONFIG_MAPS, NAMESPACES, POOLS, config_map, name_of, namespace, pool
+
+HOLD = "example.com/hold"
+
+
+async def test_a_new_namespace_is_active(client: Client) -> None:
+    made = await client.get(NAMESPACES, client.namespace)
+    assert made["status"]["phase"] == "Active"
+    assert made["spec"]["finalizers"] == ["kubernetes"]
+    assert "namespace" not in made["metadata"]
+
+
+async def test_a_namespace_is_labelled_with_its_name(client: Client) -> None:
+    made = await client.get(NAMESPACES, client.namespace)
+    assert made["metadata"]["labels"]["kubernetes.io/metadata.name"] == client.namespace
+    changed = await client.patch(NAMESPACES, client.namespace, {"metadata": {"labels": None}})
+    assert changed["metadata"]["labels"] == {"kubernetes.io/metadata.name": client.namespace}
+
+
+async def test_a_typed_namespace_can_be_read(client: Client) -> None:
+    read = await client.get(Namespace, client.namespace)
+    assert read.status is not None and read.status.phase == "Active"
+
+
+async def test_there_is_a_default_namespace(client: Client) -> None:
+    assert name_of(await client.get(NAMESPACES, "default")) == "default"
+
+
+async def test_namespaces_are_listed(client: Client) -> None:
+    listed = await client.list(NAMESPACES, labels=f"kubernetes.io/metadata.name={client.namespace}")
+    assert [name_of(item) for item in listed.items] == [client.namespace]
+
+
+async def test_the_status_and_finalizers_of_a_namespace_are_not_the_client_s_to_set(client: Client) -> None:
+    name = client.namespace
+    patch = {"metadata": {"labels": {"x": "1"}}, "spec": {"finalizers": []}, "status": {"phase": "Terminating"}}
+    changed = await client.patch(NAMESPACES, name, patch)
+    assert changed["metadata"]["labels"]["x"] == "1"
+    assert (changed["spec"]["finalizers"], changed["status"]["phase"]) == (["kubernetes"], "Active")
+
+
+async def test_a_deleted_namespace_terminates_and_takes_nothing_new(client: Client) -> None:
+    name = client.namespace
+    await client.create(config_map("holding", finalizers=[HOLD]))
+    held = await client.delete(NAMESPACES, name)
+    assert held is not None and held["status"]["phase"] == "Terminating" and held["metadata"]["deletionTimestamp"]
+    with refused(403, "Forbidden") as refusal:
+        await client.create(pool("late"))
+    assert refusal.value.message == (
+        f'workerpools.rota.dev "late" is forbidden: unable to create new content in namespace {name} because it is '
+        "being terminated"
+    )
+    assert refusal.value.causes == [
+        {
+            "reason": "NamespaceTerminating",
+            "message": f"namespace {name} is being terminated",
+            "field": "metadata.namespace",
+        }
+    ]
+    with refused(403, "Forbidden"):
+        await client.apply(pool("late"))
+    await client.patch(CONFIG_MAPS, "holding", {"metadata": {"finalizers": None}})
+
+
+async def test_what_is_in_a_terminating_namespace_can_still_be_changed(client: Client) -> None:
+    await client.create(config_map("holding", finalizers=[HOLD]))
+    await client.delete(NAMESPACES, client.namespace)
+    changed = await client.patch(CONFIG_MAPS, "holding", {"data": {"x": "1"}})
+    assert changed["data"]["x"] == "1"
+    await client.patch(CONFIG_MAPS, "holding", {"metadata": {"finalizers": None}})
+
+
+@pytest.mark.needs("namespace lifecycle")
+async def test_a_deleted_namespace_is_emptied_and_goes(client: Client) -> None:
+    await client.create(pool("a"))
+    await client.create(config_map("b"))
+    await client.delete(NAMESPACES, client.namespace)
+    await gone(client, NAMESPACES, client.namespace)
+    for kind, name in ((POOLS, "a"), (CONFIG_MAPS, "b")):
+        with refused(404, "NotFound"):
+            await client.get(kind, name)
+
+
+@pytest.mark.needs("namespace lifecycle")
+async def test_a_finalizer_on_what_is_inside_holds_the_namespace(client: Client) -> None:
+    await client.create(pool("a", finalizers=[HOLD]))
+    await client.delete(NAMESPACES, client.namespace)
+    await becomes(client, POOLS, "a", lambda obj: "deletionTimestamp" in obj["metadata"])
+    assert (await client.get(NAMESPACES, client.namespace))["status"]["phase"] == "Terminating"
+    await client.patch(POOLS, "a", {"metadata": {"finalizers": None}})
+    await gone(client, NAMESPACES, client.namespace)
+
+
+@pytest.mark.needs("namespace lifecycle")
+async def test_a_finalizer_on_the_namespace_itself_holds_it_when_it_is_empty(client: Client) -> None:
+    name = client.namespace
+    await client.patch(NAMESPACES, name, {"metadata": {"finalizers": [HOLD]}})
+    await client.delete(NAMESPACES, name)
+    await becomes(client, NAMESPACES, name, lambda obj: not obj["spec"].get("finalizers"))
+    await client.patch(NAMESPACES, name, {"metadata": {"finalizers": None}})
+    await gone(client, NAMESPACES, name)
+
+
+@pytest.mark.needs("namespace lifecycle")
+async def test_a_namespace_can_be_made_anew(client: Client) -> None:
+    name = f"again-{secrets.token_hex(4)}"
+    first = await client.create(namespace(name))
+    await client.create(pool("a"), namespace=name)
+    await client.delete(NAMESPACES, name)
+    await gone(client, NAMESPACES, name)
+    second = await client.create(namespace(name))
+    assert first["metadata"]["uid"] != second["metadata"]["uid"]
+    assert (await client.list(POOLS, namespace=name)).items == []
+    await client.create(pool("a"), namespace=name)
+    await client.delete(NAMESPACES, name)
+
+
+@pytest.mark.needs("namespace lifecycle")
+async def test_other_namespaces_are_left_alone(client: Client) -> None:
+    other = f"{client.namespace}-other"
+    await client.create(namespace(other))
+    await client.create(pool("a"))
+    await client.create(pool("a"), namespace=other)
+    await client.delete(NAMESPACES, other)
+    await gone(client, NAMESPACES, other)
+    assert name_of(await client.get(POOLS, "a")) == "a"
