@@ -36,8 +36,8 @@ async def test_a_deletion_can_mean_one_object_by_uid(client: Client) -> None:
         await client.delete(POOLS, "a", uid="another")
     uid = made["metadata"]["uid"]
     assert refusal.value.message == (
-        'Operation cannot be fulfilled on WorkerPool.rota.dev "a": the UID in the precondition (another) does not match '
-        f"the UID in record ({uid}). The object might have been deleted and then recreated"
+        'Operation cannot be fulfilled on WorkerPool.rota.dev "a": the UID in the precondition (another) does not '
+        f"match the UID in record ({uid}). The object might have been deleted and then recreated"
     )
     assert await client.delete(POOLS, "a", uid=made["metadata"]["uid"]) is None
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.needs("garbage collection")
 HOLD = "example.com/hold"
 
 
-async def child(client: Client, name: str, *owners: Object, **metadata: object) -> Object:
+async def child(client: Client, name: str, *owners: Object, **metadata: Any) -> Object:
     return await client.create(config_map(name, ownerReferences=list(owners), **metadata))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,27 +12,15 @@ import msgspec
 from rota.api import KINDS, Kind
 from rota.registry import Answer, ApiError, Registry, WriteOptions
 from rota.registry.options import FieldValidation
+from tests.kubernetes import differences
 from tests.kubernetes.server import Client, Response
+from tests.kubernetes.verdict import Verdict
 
 Object = dict[str, Any]
+Change = Callable[[Object], None]
 
 MANAGER = "tester"
 NAMESPACE = "default"
-
-
-class Verdict(msgspec.Struct, frozen=True):
-    """One answer, without what no two servers can have in common."""
-
-    code: int
-    reason: str = ""
-    message: str = ""
-    """Of refusals that do not list causes."""
-    causes: frozenset[tuple[str, str, str]] = frozenset()
-    """Reason, field and message of each."""
-    about: tuple[tuple[str, Any], ...] = ()
-    """What the refusal says it is about."""
-    warnings: tuple[str, ...] = ()
-    stored: Any = None
 
 
 @dataclass
@@ -41,48 +30,69 @@ class Both:
     client: Client
     registry: Registry
     asked: int = 0
-    differing: list[str] = field(default_factory=list)
+    unexplained: list[str] = field(default_factory=list)
+    made: list[str] = field(default_factory=list)
+    live: dict[str, tuple[Object, Object]] = field(default_factory=dict)
 
-    async def create(self, obj: Object, *, validation: FieldValidation = "Warn", dry_run: bool = True) -> Verdict:
+    async def create(
+        self, what: str, obj: Object, *, validation: FieldValidation = "Warn", dry_run: bool = True
+    ) -> Verdict:
         """Make an object on both. Returns Kubernetes' verdict."""
         kind = KINDS[obj["kind"]]
         body = msgspec.json.encode(obj)
         response = self.client.send("POST", path_of(kind), body, **_query(validation, dry_run))
+        if response.code == 201 and not dry_run:
+            self.made.append(f"{path_of(kind)}/{response.body['metadata']['name']}")
         options = WriteOptions(manager=MANAGER, dry_run=dry_run, field_validation=validation)
-        try:
-            mine = from_rota(await self.registry.create(kind, _namespace(kind), msgspec.json.decode(body), options), 201)
-        except ApiError as error:
-            mine = of(error.code, error.status())
-        return self._compared(of_response(response), mine, obj)
+        mine = await _verdict(
+            self.registry.create(kind, _namespace(kind), msgspec.json.decode(body), options), code=201
+        )
+        return self._compared(f"create {kind.name}: {what}", of_response(response), mine)
 
     async def update(
         self,
+        what: str,
         kind: Kind,
-        theirs: Object,
-        mine: Object,
+        name: str,
+        change: Change,
         *,
         subresource: str = "",
         validation: FieldValidation = "Warn",
         dry_run: bool = True,
     ) -> Verdict:
-        """Replace an object on both, each with what its own server knows. Returns Kubernetes' verdict."""
-        name = theirs["metadata"]["name"]
-        path = f"{path_of(kind)}/{name}" + (f"/{subresource}" if subresource else "")
-        response = self.client.send("PUT", path, theirs, **_query(validation, dry_run))
+        """Change an object as each server has it, and send it back. Returns Kubernetes' verdict."""
+        path = f"{path_of(kind)}/{name}"
+        theirs, mine = copy.deepcopy(self._live(kind, name))
+        change(theirs)
+        change(mine)
+        suffix = f"/{subresource}" if subresource else ""
+        response = self.client.send("PUT", path + suffix, theirs, **_query(validation, dry_run))
         options = WriteOptions(manager=MANAGER, dry_run=dry_run, field_validation=validation)
         sent = msgspec.json.decode(msgspec.json.encode(mine))
-        try:
-            answer = await self.registry.update(kind, _namespace(kind), name, sent, options, subresource=subresource)
-            verdict = from_rota(answer, 200)
-        except ApiError as error:
-            verdict = of(error.code, error.status())
-        return self._compared(of_response(response), verdict, mine)
+        answer = self.registry.update(kind, _namespace(kind), name, sent, options, subresource=subresource)
+        verdict = await _verdict(answer, code=200)
+        if not dry_run:
+            self.live.pop(path, None)
+        return self._compared(f"update {kind.name}{suffix}: {what}", of_response(response), verdict)
 
-    def _compared(self, theirs: Verdict, mine: Verdict, obj: Object) -> Verdict:
+    def _live(self, kind: Kind, name: str) -> tuple[Object, Object]:
+        """The object as each server has it."""
+        path = f"{path_of(kind)}/{name}"
+        if path not in self.live:
+            mine = msgspec.json.decode(self.registry.get(kind, _namespace(kind), name).value)
+            self.live[path] = self.client.send("GET", path).body, mine
+        return self.live[path]
+
+    def _compared(self, what: str, theirs: Verdict, mine: Verdict) -> Verdict:
         self.asked += 1
-        if theirs != mine:
-            self.differing.append(difference(theirs, mine))
+        if theirs != mine and not differences.explains(theirs, mine):
+            self.unexplained.append(f"{what}\n{theirs.against(mine)}")
         return theirs
+
+    def forget(self) -> None:
+        """Delete what was made on the API server."""
+        for path in self.made:
+            self.client.send("DELETE", path)
 
 
 def path_of(kind: Kind) -> str:
@@ -104,8 +114,12 @@ def of_response(response: Response) -> Verdict:
     return of(response.code, response.body, response.warnings)
 
 
-def from_rota(answer: Answer, code: int) -> Verdict:
-    return of(code, msgspec.json.decode(answer.value), answer.warnings)
+async def _verdict(answer: Awaitable[Answer], code: int) -> Verdict:
+    try:
+        given = await answer
+    except ApiError as error:
+        return of(error.code, error.status())
+    return of(code, msgspec.json.decode(given.value), given.warnings)
 
 
 def of(code: int, body: Any, warnings: tuple[str, ...] = ()) -> Verdict:
@@ -129,15 +143,3 @@ def settled(obj: Any) -> Any:
     for entry in out["metadata"].get("managedFields", ()):
         entry.pop("time", None)
     return out
-
-
-def difference(theirs: Verdict, mine: Verdict) -> str:
-    """Where two verdicts differ, for people."""
-    lines = []
-    for name in ("code", "reason", "message", "about", "warnings", "stored"):
-        left, right = getattr(theirs, name), getattr(mine, name)
-        if left != right:
-            lines += [f"  kubernetes {name}: {left}", f"  rota       {name}: {right}"]
-    lines += [f"  kubernetes only: {cause}" for cause in sorted(theirs.causes - mine.causes)]
-    lines += [f"  rota only:       {cause}" for cause in sorted(mine.causes - theirs.causes)]
-    return "\n".join(lines)

@@ -6,14 +6,24 @@ import copy
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import msgspec
+
+from rota.api import KINDS
+from rota.api.form import form
 from rota.api.schema import PRESERVE, Schema
 
 Object = dict[str, Any]
 Path = tuple[str | int, ...]
 
-WRONG_TYPES: tuple[Any, ...] = ("", "7", 0, 7, -7, 1.5, 7.0, True, [], {}, [None], [7], {"a": 7}, None)
-WHOLE_NUMBERS: tuple[Any, ...] = (-1.0, 1e3, 1e18, 1e19, 1.00000000001, 2**53 + 1, 2**63 - 1, 2**63, -(2**63), -(2**63) - 1)
-TEXTS = ("a", "A-b_c.d", "-a", "a\n", "\n", " a ", "é", "ß/ü", "../a", "/a", "/", ".", "a/b", "a:b", "1", "\u0000", "a\u2028")
+WRONG_TYPES: tuple[Any, ...] = ("", "7", 7, 1.5, 7.0, True, [], {}, [7], {"a": 7}, None)
+TOUCHES: tuple[Any, ...] = ("é", 1.5, {"unheardOf": [None]}, None)
+WHOLE_NUMBERS: tuple[Any, ...] = (
+    *(-1.0, 1e3, 1e18, 1e19, 1.00000000001, 2**53 + 1, 2**63 - 1, 2**63, -(2**63), -(2**63) - 1),
+)
+TEXTS = (
+    *("a", "A-b_c.d", "-a", "a\n", "\n", " a ", "é", "ß/ü", "../a", "/a", "/", ".", "a/b", "a:b", "1", "\0", "a\u2028"),
+    *("https://a", "file://é", ".git", ".git/a", "a/../b", "..", "...", "@daily", "* * * * *", "* * * *", "a:b.c", "٣"),
+)
 QUANTITIES: tuple[Any, ...] = (
     *(0, -1, 5.0, "0", "1", "+1", "-1", "1.5", ".5", "1.", ".", "", " 1", "1 ", "1\n"),
     *("1k", "1K", "1Ki", "1ki", "1Mi", "1m", "1n", "1u", "1E", "1Ei", "1e3", "1E3", "1e-3", "1e+3", "1e", "1ee3", "0x1"),
@@ -78,16 +88,54 @@ def places(schema: Schema, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ..
         yield from places(schema["items"], (*path, "[]"))
 
 
-def variants(schema: Schema, obj: Object, done: set[tuple[str, ...]], under: str) -> Iterator[Variant]:
-    """Variants of an object in the part named `under`; each place of the schema is taken once, and noted in `done`."""
-    for spot in spots(schema, obj):
-        if spot.path[0] != under or spot.place in done:
-            continue
-        done.add(spot.place)
-        where = ".".join(map(str, spot.path))
-        yield Variant(f"without {where}", without(obj, spot.path))
-        for value in values(spot):
-            yield Variant(f"{where} = {shown(value)}", replaced(obj, spot.path, value))
+class Corpus:
+    """Makes variants of objects, without repeating itself.
+
+    Kinds share parts. What was varied in full in one of them is only touched in the others.
+    """
+
+    def __init__(self) -> None:
+        self._done: set[tuple[str, ...]] = set()
+        self._schemas: set[bytes] = set()
+
+    def variants(self, schema: Schema, obj: Object, under: str) -> Iterator[Variant]:
+        """Variants of an object in the part named `under`; each place of the kind's schema is taken once."""
+        for spot in spots(schema, obj):
+            place = (obj["kind"], *spot.place)
+            if spot.path[0] != under or place in self._done:
+                continue
+            self._done.add(place)
+            where = ".".join(map(str, spot.path))
+            base = lean(obj, spot.path)
+            yield Variant(f"without {where}", without(base, spot.path))
+            for value in self._values(spot):
+                yield Variant(f"{where} = {shown(value)}", replaced(base, spot.path, value))
+
+    def _values(self, spot: Spot) -> Iterator[Any]:
+        identity = msgspec.json.encode((spot.path[-1] if isinstance(spot.path[-1], str) else "", spot.schema))
+        if identity in self._schemas:
+            yield from TOUCHES
+        else:
+            self._schemas.add(identity)
+            yield from values(spot)
+
+
+def lean(obj: Object, path: Path) -> Object:
+    """The object without whatever it can do without, beside what is at a path. Smaller objects are judged sooner."""
+    for depth in range(1, len(path)):
+        parent = at(obj, path[:depth])
+        if isinstance(parent, dict):
+            for name in parent.keys() - {path[depth]}:
+                less = without(obj, (*path[:depth], name))
+                if is_valid(less):
+                    obj = less
+    return obj
+
+
+def is_valid(obj: Object) -> bool:
+    shape, tried = form(KINDS[obj["kind"]]), copy.deepcopy(obj)
+    unknown, found = shape.conform(tried)
+    return not unknown and not shape.break_rules(tried, None, found)
 
 
 def values(spot: Spot) -> Iterator[Any]:

@@ -101,16 +101,26 @@ async def test_a_restore_into_nothing_makes_a_store(path: Path, tmp_path: Path) 
     await store.close()
 
 
-async def test_a_restore_over_a_damaged_store_ignores_its_write_ahead_log(path: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("remains", [b"", b"garbage" * 1000])
+async def test_a_restore_does_not_take_up_the_write_ahead_log_of_a_lost_or_damaged_store(
+    path: Path, tmp_path: Path, remains: bytes
+) -> None:
     store = SqliteStore(path)
-    await create(store, A)
+    await create(store, A, "of the backup")
     await store.backup(tmp_path / "backup.db")
     await store.close()
-    path.write_bytes(b"garbage" * 1000)
-    (tmp_path / "store.db-wal").write_bytes(b"garbage" * 1000)
+    store = SqliteStore(path)
+    await put(store, A, "of the log")
+    log = tmp_path / "store.db-wal"
+    left_behind = log.read_bytes()
+    await store.close()
+    path.unlink()
+    if remains:
+        path.write_bytes(remains)
+    log.write_bytes(left_behind)
     restore(tmp_path / "backup.db", path)
     store = SqliteStore(path)
-    assert store.get(A) is not None
+    assert store.get(A) == Entry(A, b"of the backup", 1)
     await store.close()
 
 

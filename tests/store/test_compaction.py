@@ -126,6 +126,17 @@ async def test_history_goes_by_age_with_the_next_write(path: Path) -> None:
     await store.close()
 
 
+async def test_what_was_compacted_by_hand_no_longer_counts_as_superseded(path: Path) -> None:
+    store = SqliteStore(path, superseded_rows_max=200)
+    for _ in range(150):
+        await put(store, A)
+    await store.compact(150)
+    for _ in range(150):
+        await put(store, A)
+    assert store.compacted == 150
+    await store.close()
+
+
 async def test_the_file_stays_bounded_under_endless_updates(path: Path) -> None:
     store = SqliteStore(path, superseded_rows_max=200)
     await create(store, A)

@@ -62,9 +62,10 @@ class Form:
         found: list[Problem] = []
         validation.prune(self._status, status, "status", unknown)
         validation.fill(self._status, status)
+        scale: list[Problem] = []
+        self._check_scale(obj, "status", scale)
         obj["status"] = validation.check(self._status, status, "", found)
-        found = [within("status", problem) for problem in found]
-        self._check_scale(obj, "status", found)
+        found = scale + [within("status", problem) for problem in found]
         validation.check_lists(self._status, status, "status", found)
         return unknown, found
 

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 GROUP = "rota.dev"
 VERSION = "v1alpha1"
+SCALE_MAX = 2**31 - 1
+"""The greatest number that the scale subresource can show."""
 
 
 @dataclass(frozen=True, slots=True)

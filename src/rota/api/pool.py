@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from msgspec import field
 
 from rota.api.instance import Address, Argv, Env, InstanceTemplate
-from rota.api.kind import Column, Scale, kind
+from rota.api.kind import SCALE_MAX, Column, Scale, kind
 from rota.api.meta import Object, ObjectStatus, Readiness, by_condition
 from rota.api.model import (
     LIST_ITEMS_MAX,
@@ -83,7 +83,7 @@ class WorkerPoolStatus(ObjectStatus):
     phase: Annotated[Literal["Pending", "Scaling", "Ready", "Degraded"] | None, doc("How the pool is as a whole.")] = (
         None
     )
-    replicas: Annotated[int, doc("Instances there are.", ge=0)] = 0
+    replicas: Annotated[int, doc("Instances there are.", ge=0, le=SCALE_MAX)] = 0
     ready_replicas: Annotated[int, doc("Instances that are ready.", ge=0)] = 0
     idle: Annotated[int, doc("Ready and free.", ge=0)] = 0
     busy: Annotated[int, doc("Held.", ge=0)] = 0

@@ -16,6 +16,7 @@ import msgspec
 
 from rota.api import problems
 from rota.api.fitting import INTEGER_MAX, INTEGER_MIN
+from rota.api.kind import SCALE_MAX
 from rota.api.model import Time, exact
 from rota.api.printing import number, plain
 from rota.api.problems import Problem
@@ -41,7 +42,6 @@ GO_TYPES: dict[type, str] = {
     list: "[]interface {}",
 }
 
-SCALE_MAX = 2**31 - 1
 WHOLE_FLOAT_MAX = 2**53 - 1
 """Beyond this a number with a fraction or an exponent is not taken for a whole one."""
 WHOLE_FLOAT_ERROR = 1e-9
@@ -89,8 +89,7 @@ def fill(schema: Schema, value: Any) -> None:
 
 def check(schema: Schema, value: Any, path: str, found: list[Problem]) -> Any:
     """Report every problem of a value. Returns the value to store: whole numbers as integers where the schema wants them."""
-    if type(value) is int and not INTEGER_MIN <= value <= INTEGER_MAX:
-        value = float(value)
+    value = _as_json_number(value)
     _check_type(schema, value, path, found)
     if isinstance(value, str):
         _check_text(schema, value, path, found)
@@ -104,6 +103,11 @@ def check(schema: Schema, value: Any, path: str, found: list[Problem]) -> Any:
         _check_object(schema, value, path, found)
     wants_whole = schema.get("type") == "integer" or schema.get("x-kubernetes-int-or-string")
     return int(value) if wants_whole and isinstance(value, float) and value.is_integer() else value
+
+
+def _as_json_number(value: Any) -> Any:
+    """Whole numbers beyond 64 bits are numbers like those with a fraction."""
+    return float(value) if type(value) is int and not INTEGER_MIN <= value <= INTEGER_MAX else value
 
 
 def _check_type(schema: Schema, value: Any, path: str, found: list[Problem]) -> None:
@@ -233,6 +237,7 @@ def check_scale(path: str, want: type, obj: dict[str, Any], found: list[Problem]
         if value.get(step) is None:
             return
         value = value[step]
+    value = _as_json_number(value)
     if type(value) is not want:
         found.append(_inaccessible(path, want, path, value, want))
     elif want is int and value < 0:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from msgspec import field
 
 from rota.api.instance import InstanceTemplate
-from rota.api.kind import Column, Scale, kind
+from rota.api.kind import SCALE_MAX, Column, Scale, kind
 from rota.api.meta import Object, ObjectStatus, Readiness, by_condition
 from rota.api.model import CityCode, Model, Name, Ref, Rule, Text, Time, doc, immutable
 
@@ -73,7 +73,7 @@ class WorkloadSpec(Model):
     revision_history_limit: Annotated[int, doc("Old templates kept to go back to.", ge=0, le=100)] = 10
 
 
-There = Annotated[int, doc("Instances there are.", ge=0)]
+There = Annotated[int, doc("Instances there are.", ge=0, le=SCALE_MAX)]
 Current = Annotated[int, doc("Of the newest template, and programmed.", ge=0)]
 Updated = Annotated[int, doc("Of the newest template.", ge=0)]
 Desired = Annotated[int, doc("Instances there should be.", ge=0)]

@@ -43,15 +43,15 @@ def check_frame(kind: Kind, obj: Any) -> Object:
             raise errors.bad_request(f"the {what} in the data ({got}) does not match the expected {what} ({want})")
     meta = obj.setdefault("metadata", {})
     if not isinstance(meta, dict):
-        raise errors.bad_request("metadata must be an object")
+        raise errors.Malformed(kind, "metadata must be an object")
     return meta
 
 
-def _check_metadata_types(meta: Object) -> None:
+def _check_metadata_types(kind: Kind, meta: Object) -> None:
     try:
         msgspec.convert(meta, ObjectMeta)
     except msgspec.ValidationError as error:
-        raise errors.bad_request(f"metadata: {error}".replace("`$.", "`metadata.")) from None
+        raise errors.Malformed(kind, f"metadata: {error}".replace("`$.", "`metadata.")) from None
 
 
 def admit_new(kind: Kind, namespace: str, obj: Object, options: WriteOptions, at: Moment) -> tuple[Object, list[str]]:
@@ -59,7 +59,7 @@ def admit_new(kind: Kind, namespace: str, obj: Object, options: WriteOptions, at
     meta = check_frame(kind, obj)
     unknown: list[str] = []
     metadata.tidy(meta, unknown)
-    _check_metadata_types(meta)
+    _check_metadata_types(kind, meta)
     _place(kind, namespace, meta)
     if meta.get("resourceVersion"):
         raise errors.bad_request("resourceVersion should not be set on objects to be created")
@@ -77,6 +77,7 @@ def admit_new(kind: Kind, namespace: str, obj: Object, options: WriteOptions, at
     problems: list[Problem] = []
     metadata.check_new(kind, meta, problems)
     core_kinds.check(kind, obj, None, problems)
+    _refuse_malformed(kind, found)
     _refuse_unknown(kind, [*unknown, *more_unknown], options)
     problems = shape.break_rules(obj, None, [*problems, *found])
     if problems:
@@ -147,7 +148,7 @@ def admit_change(
     meta = check_frame(kind, new)
     unknown: list[str] = []
     metadata.tidy(meta, unknown)
-    _check_metadata_types(meta)
+    _check_metadata_types(kind, meta)
     old_meta = old["metadata"]
     _check_identity(kind, meta, old_meta)
     sent_managed = meta.pop("managedFields", None)
@@ -170,6 +171,7 @@ def admit_change(
         meta.pop("selfLink", None)
     metadata.check_change(meta, old_meta, problems)
     core_kinds.check(kind, new, old, problems)
+    _refuse_malformed(kind, found)
     _refuse_unknown(kind, [*unknown, *more_unknown], options)
     problems = shape.break_rules(new, old, [*problems, *found])
     if problems:
@@ -227,12 +229,17 @@ def _check_identity(kind: Kind, meta: Object, old_meta: Object) -> None:
         raise errors.conflict(kind, name)
 
 
+def _refuse_malformed(kind: Kind, found: list[Problem]) -> None:
+    """Kinds of Kubernetes' own groups are decoded into types there: what does not fit is not looked at further."""
+    wrong = [problem for problem in found if problem.reason == "FieldValueTypeInvalid"]
+    if wrong and not kind.custom:
+        raise errors.Malformed(kind, str(wrong[0]))
+
+
 def _refuse_unknown(kind: Kind, unknown: list[str], options: WriteOptions) -> None:
     if unknown and options.field_validation == "Strict":
         what = ", ".join(f'unknown field "{path}"' for path in unknown)
-        raise errors.bad_request(
-            f'{kind.name} in version "{kind.version}" cannot be handled as a {kind.name}: strict decoding error: {what}'
-        )
+        raise errors.Malformed(kind, f"strict decoding error: {what}")
 
 
 def _warnings(unknown: list[str], options: WriteOptions) -> list[str]:

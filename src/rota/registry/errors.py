@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rota.api import Kind
+from rota.api import Kind, problems
 from rota.api.problems import Problem
 
 CAUSES_MAX = 100
@@ -49,6 +49,21 @@ class ApiError(Exception):
         """The causes per field."""
         causes: list[dict[str, str]] = (self.details or {}).get("causes", [])
         return causes
+
+
+class Malformed(ApiError):  # noqa: N818 - says what the object is
+    """What was sent does not have the form of its kind at all."""
+
+    def __init__(self, kind: Kind, why: str) -> None:
+        message = f'{kind.name} in version "{kind.version}" cannot be handled as a {kind.name}: {why}'
+        super().__init__(400, "BadRequest", message)
+        self.why = why
+
+    def made_by_patch(self, patched: dict[str, Any]) -> ApiError:
+        """The same, where a patch has made it so."""
+        problem = problems.invalid("patch", patched, self.why)
+        cause = {"reason": problem.reason, "message": problem.message, "field": problem.field}
+        return ApiError(422, "Invalid", f' "" is invalid: {problem}', details={"causes": [cause]})
 
 
 def _details(kind: Kind, name: str, **more: Any) -> dict[str, Any]:
@@ -96,11 +111,11 @@ def conflict(kind: Kind, name: str, why: str = MODIFIED) -> ApiError:
 
 
 def not_the_one(kind: Kind, name: str, what: str, wanted: str, actual: str, since: str) -> ApiError:
-    """The precondition of a deletion does not hold. Here, and here only, Kubernetes names the kind and not the resource."""
+    """The precondition of a deletion does not hold. Here Kubernetes names the kind, not the resource."""
     kind_name = f"{kind.name}.{kind.group}" if kind.group else kind.name
     message = (
-        f'Operation cannot be fulfilled on {kind_name} "{name}": the {what} in the precondition ({wanted}) does not match '
-        f"the {what} in record ({actual}). The object might have been {since}"
+        f'Operation cannot be fulfilled on {kind_name} "{name}": the {what} in the precondition ({wanted}) does not '
+        f"match the {what} in record ({actual}). The object might have been {since}"
     )
     return ApiError(409, "Conflict", message, details={**_details(kind, name), "kind": kind.name})
 

@@ -268,14 +268,15 @@ class Registry:
         _check_subresource(kind, subresource)
         base = scaling.of(kind, old) if subresource == "scale" else old
         new = patched(kind, base, patch, type_)
-        meta = new.get("metadata")
-        if isinstance(meta, dict) and meta.get("uid") not in (None, "", old["metadata"]["uid"]):
-            raise errors.invalid(kind, name, [p.invalid("metadata.uid", meta["uid"], "field is immutable")])
+        _check_uid(kind, new.get("metadata"), old["metadata"])
         # What a patch leaves alone is shared with the old object; what is stored must not be.
         new = _decode(_encode(new))
         if subresource == "scale":
             new = scaling.changed(kind, old, new)
-        return self._decide_change(kind, key, revision, value, old, new, options, subresource)
+        try:
+            return self._decide_change(kind, key, revision, value, old, new, options, subresource)
+        except errors.Malformed as malformed:
+            raise malformed.made_by_patch(new) from None
 
     def decide_apply(
         self,
@@ -297,9 +298,14 @@ class Registry:
         config = _applied_part(kind, namespace, config, subresource)
         key = kind.key(namespace, name)
         entry = self.store.head(key)
-        if entry is None and (subresource or meta.get("uid") or meta.get("resourceVersion")):
+        if entry is None and subresource:
             raise errors.not_found(kind, name)
+        if entry is None and meta.get("uid"):
+            why = f"uid mismatch: the provided object specified uid {meta['uid']}, and no existing object was found"
+            raise errors.conflict(kind, name, why)
         old = _decode(entry.value) if entry else None
+        if old is not None:
+            _check_uid(kind, meta, old["metadata"])
         live_managed = old["metadata"].get("managedFields", []) if old else []
         if old is None:
             metadata_sent = {k: v for k, v in config["metadata"].items() if k != "resourceVersion"}
@@ -451,6 +457,8 @@ def patched(kind: Kind, base: Object, patch: Any, type_: PatchType) -> Object:
     """The object after a patch."""
     if type_ == "strategic" and kind.custom:
         raise errors.unsupported_patch()
+    if type_ == "json" and not (isinstance(patch, list) and all(isinstance(operation, dict) for operation in patch)):
+        raise errors.bad_request("error decoding patch: a JSON patch is a list of operations")
     try:
         if type_ == "json":
             new = patches.json_patch(base, patch, max_ops=JSON_PATCH_OPERATIONS_MAX)
@@ -469,6 +477,13 @@ def patched(kind: Kind, base: Object, patch: Any, type_: PatchType) -> Object:
     if not isinstance(new, dict):
         raise errors.bad_request("the patch does not leave an object")
     return new
+
+
+def _check_uid(kind: Kind, meta: Any, old_meta: Object) -> None:
+    """A patch cannot give an object another identity."""
+    uid = meta.get("uid") if isinstance(meta, dict) else None
+    if uid and uid != old_meta["uid"]:
+        raise errors.invalid(kind, old_meta["name"], [p.invalid("metadata.uid", uid, "field is immutable")])
 
 
 def _applied_part(kind: Kind, namespace: str, config: Object, subresource: str) -> Object:

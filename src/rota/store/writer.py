@@ -93,9 +93,9 @@ class Writer:
         if groups:
             events = [row[0] for group in groups for row in group.rows]
             self._append(self._connection, events)
-            self._tell(self._published, groups)
             self._policy.note(events[-1].rev, sum((event.prev is not None) + event.deleted for event in events))
             self._target = max(self._target, self._policy.target())
+            self._tell(self._published, groups)
         if self._target > self._compacted and not self._stopping:
             upto = min(self._target, self._compacted + COMPACT_STEP_REVISIONS)
             sql.compact(self._connection, self._compacted, upto)

@@ -1,0 +1,361 @@
+"""One HTTP/1.1 connection: a request and its answer, then the next request.
+
+- An answer is taken whole, or piece by piece; then no more is buffered than the bound, and the server has to wait.
+- A connection whose answer was not read to its end is never used again. Neither is one on which the server said
+  something that nobody asked for.
+- Silence ends it: during an answer with `TimedOut`, between answers by closing it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final, NamedTuple, cast
+
+import httptools
+
+from rota.client.failures import BadAnswer, ConnectionCut, ConnectionFailed, TimedOut
+
+Headers = list[tuple[bytes, bytes]]
+"""Names are in lower case."""
+
+GZIP_WINDOW_BITS: Final = 16 + zlib.MAX_WBITS
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The bounds of a client's connections."""
+
+    connections: int = 32
+    """Requests under way at once; further ones wait."""
+    streams: int = 256
+    """Watches and downloads open at once; further ones are refused."""
+    connect_seconds: float = 10.0
+    read_seconds: float = 75.0
+    """Silence during an answer. Longer than a Kubernetes API server works on a request (60 s)."""
+    idle_seconds: float = 4.0
+    """How long an unused connection is kept. Shorter than servers keep theirs (uvicorn: 5 s), so that a request does not
+    meet a connection that is just being closed."""
+    header_bytes: int = 64 * 1024
+    response_bytes: int = 128 * 1024 * 1024
+    """Of an answer that is taken whole, as it is after decompression."""
+    stream_buffer_bytes: int = 1024 * 1024
+    line_bytes: int = 8 * 1024 * 1024
+    """One event of a watch. Servers keep objects below 3 MiB."""
+
+
+class Response(NamedTuple):
+    """An answer, whole."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+    def header(self, name: str) -> str:
+        """The first header of this name; empty when there is none."""
+        return header(self.headers, name)
+
+
+def header(headers: Headers, name: str) -> str:
+    wanted = name.lower().encode()
+    return next((value.decode("utf-8", "replace") for key, value in headers if key == wanted), "")
+
+
+class Gunzip:
+    """Decompression in steps of bounded size."""
+
+    def __init__(self) -> None:
+        self._decoder = zlib.decompressobj(GZIP_WINDOW_BITS)
+        self._rest = b""
+
+    def feed(self, data: bytes) -> None:
+        self._rest += data
+
+    def take(self, bytes_max: int) -> bytes:
+        """What can be had now, up to so many bytes."""
+        try:
+            out = self._decoder.decompress(self._rest, bytes_max)
+        except zlib.error as error:
+            raise BadAnswer(f"the answer is not the gzip that it says it is: {error}") from None
+        self._rest = self._decoder.unconsumed_tail
+        if self._decoder.eof and self._decoder.unused_data:
+            self._rest = self._decoder.unused_data
+            self._decoder = zlib.decompressobj(GZIP_WINDOW_BITS)
+            out = out or self.take(bytes_max)
+        return out
+
+    @property
+    def complete(self) -> bool:
+        return self._decoder.eof and not self._rest
+
+
+class _Awaited(IntEnum):
+    HEAD = 1
+    DATA = 2
+    END = 3
+
+
+class Connection(asyncio.Protocol):
+    """Carries one exchange at a time: `send`, then `response`, or `head` and `piece` until nothing is left."""
+
+    def __init__(self, place: str, limits: Limits) -> None:
+        self._place = place
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._parser = httptools.HttpResponseParser(self)
+        self._waiter: asyncio.Future[None] | None = None
+        self._awaited = _Awaited.HEAD
+        self._failure: ConnectionFailed | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        self._patience_seconds = limits.idle_seconds
+        self.lost: asyncio.Future[None] = self._loop.create_future()
+        """Done when nothing is left of the connection."""
+        self._begin(busy=False)
+
+    def _begin(self, *, busy: bool, streaming: bool = False) -> None:
+        self._busy = busy
+        self._streaming = streaming
+        self._complete = not busy
+        self._head_complete = False
+        self._status = 0
+        self._fed_bytes = 0
+        self._header_bytes = 0
+        self._headers: Headers = []
+        self._pieces: list[bytes] = []
+        self._buffered_bytes = 0
+        self._paused = False
+        self._reusable = False
+
+    # The exchange.
+
+    @property
+    def usable(self) -> bool:
+        """Whether a request can be sent on it now."""
+        return not self._busy and not self._transport.is_closing() and self._loop.time() < self._due
+
+    def send(self, request: bytes, *, streaming: bool = False, patience_seconds: float = 0) -> None:
+        assert not self._busy
+        self._begin(busy=True, streaming=streaming)
+        self._expect(patience_seconds or self._limits.read_seconds)
+        self._transport.write(request)
+
+    async def response(self) -> Response:
+        """The answer, whole."""
+        await self._until(_Awaited.END)
+        body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        if any(name == b"content-encoding" for name, _ in self._headers):
+            body = self._decoded(body)
+        return Response(self._status, self._headers, body)
+
+    async def head(self) -> tuple[int, Headers]:
+        """Status and headers of the answer."""
+        await self._until(_Awaited.HEAD)
+        return self._status, self._headers
+
+    async def piece(self) -> bytes:
+        """What has come of the body since the last piece; empty at its end."""
+        while not self._pieces and not self._complete:
+            await self._until(_Awaited.DATA)
+        out = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._pieces.clear()
+        self._buffered_bytes = 0
+        if self._paused:
+            self._paused = False
+            self._transport.resume_reading()
+        return out
+
+    def finish(self) -> bool:
+        """End the exchange. Returns whether the connection can carry another; if not, it is closed."""
+        reusable = (
+            self._complete
+            and self._reusable
+            and not self._transport.is_closing()
+            # An answer may come before the request was read: what is left of it would be taken for the next one.
+            and self._transport.get_write_buffer_size() == 0
+        )
+        self._busy = False
+        self._pieces = []
+        if reusable:
+            self._expect(self._limits.idle_seconds)
+        else:
+            self.abort()
+        return reusable
+
+    def close(self) -> None:
+        """Close an unused connection."""
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close it at once, whatever is under way."""
+        self._transport.abort()
+
+    def _decoded(self, body: bytes) -> bytes:
+        coding = header(self._headers, "content-encoding").lower()
+        if coding == "identity" or not body:
+            return body
+        if coding != "gzip":
+            raise BadAnswer(f"{self._place} answered in the encoding {coding!r}, which was not asked for")
+        gunzip = Gunzip()
+        gunzip.feed(body)
+        out = gunzip.take(self._limits.response_bytes + 1)
+        while more := gunzip.take(self._limits.response_bytes + 1):
+            out += more
+            if len(out) > self._limits.response_bytes:
+                break
+        if len(out) > self._limits.response_bytes:
+            raise self._too_large()
+        if not gunzip.complete:
+            raise BadAnswer(f"{self._place} answered with gzip that ends too early")
+        return out
+
+    def _too_large(self) -> BadAnswer:
+        return BadAnswer(
+            f"the answer of {self._place} is larger than {self._limits.response_bytes} bytes: "
+            "ask for less at once, e.g. with a limit"
+        )
+
+    # Waiting.
+
+    async def _until(self, awaited: _Awaited) -> None:
+        if self._complete or (awaited is _Awaited.HEAD and self._head_complete):
+            return
+        if self._failure is not None:
+            raise self._failure
+        self._awaited = awaited
+        self._waiter = self._loop.create_future()
+        self._due = self._loop.time() + self._patience_seconds
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+        if self._failure is not None and not self._complete:
+            raise self._failure
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _fail(self, failure: ConnectionFailed) -> None:
+        if self._failure is None:
+            self._failure = failure
+        self._wake()
+        self._transport.abort()
+
+    # Silence. One timer serves the whole life of the connection: it is set anew only when it would come too late.
+
+    def _expect(self, patience_seconds: float) -> None:
+        self._patience_seconds = patience_seconds
+        self._due = self._loop.time() + patience_seconds
+        if self._timer is None or self._timer.when() > self._due:
+            self._set_timer()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(self._due, self._on_timer)
+
+    def _on_timer(self) -> None:
+        if self._transport.is_closing():
+            return
+        if self._busy and self._waiter is None:
+            # It is the caller who takes time.
+            self._due = self._loop.time() + self._patience_seconds
+        elif self._loop.time() >= self._due:
+            if self._busy:
+                waited = f"said nothing for {self._patience_seconds:g} s"
+                self._fail(TimedOut(f"{self._place} {waited}: it hangs, or is out of reach"))
+            else:
+                self.close()
+            return
+        self._set_timer()
+
+    # What the transport tells.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._expect(self._limits.idle_seconds)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._busy or self._failure is not None:
+            self._transport.abort()
+            return
+        self._due = self._loop.time() + self._patience_seconds
+        if not self._head_complete:
+            self._fed_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._reusable = False
+            if self._complete:
+                self._transport.abort()
+            else:
+                self._fail(self._failure or BadAnswer(f"{self._place} does not answer in HTTP/1.1: {error}"))
+            return
+        if not self._head_complete and self._fed_bytes > self._limits.header_bytes:
+            self._fail(self._headers_too_large())
+
+    def _headers_too_large(self) -> BadAnswer:
+        return BadAnswer(f"{self._place} answered with headers of more than {self._limits.header_bytes} bytes")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._busy and not self._complete:
+            if error is None and self._failure is None and self._head_complete and self._until_closed():
+                self._complete = True
+            elif self._failure is None:
+                why = f": {error}" if error is not None else ""
+                self._failure = ConnectionCut(f"the connection to {self._place} was cut before the answer was complete{why}")
+            self._wake()
+        if not self.lost.done():
+            self.lost.set_result(None)
+
+    def _until_closed(self) -> bool:
+        """Whether the answer is as long as the connection lasts."""
+        return not any(name in (b"content-length", b"transfer-encoding") for name, _ in self._headers)
+
+    # What the parser tells.
+
+    def on_message_begin(self) -> None:
+        if self._complete:
+            raise BadAnswer(f"{self._place} said more than it was asked for")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers.append((name.lower(), value))
+        self._header_bytes += len(name) + len(value)
+        if self._header_bytes > self._limits.header_bytes:
+            self._failure = self._headers_too_large()
+            raise self._failure
+
+    def on_headers_complete(self) -> None:
+        self._status = self._parser.get_status_code()
+        if self._status < 200:
+            return
+        self._head_complete = True
+        if self._awaited is _Awaited.HEAD:
+            self._wake()
+
+    def on_body(self, data: bytes) -> None:
+        self._pieces.append(data)
+        self._buffered_bytes += len(data)
+        if not self._streaming:
+            if self._buffered_bytes > self._limits.response_bytes:
+                self._failure = self._too_large()
+                raise self._failure
+        elif not self._paused and self._buffered_bytes > self._limits.stream_buffer_bytes:
+            self._paused = True
+            self._transport.pause_reading()
+        if self._awaited is _Awaited.DATA:
+            self._wake()
+
+    def on_message_complete(self) -> None:
+        if not self._head_complete:
+            # Of an interim answer (1xx): the real one follows.
+            self._headers = []
+            return
+        self._complete = True
+        self._reusable = self._parser.should_keep_alive()
+        self._wake()

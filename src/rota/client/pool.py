@@ -1,0 +1,222 @@
+"""The connections of a client to one server: kept open between requests, bounded in number."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from rota.client.connection import Connection, Gunzip, Headers, Limits, Response, header
+from rota.client.failures import BadAnswer, NoServer, NotConnected, TooManyStreams
+
+KEEPALIVE_IDLE_SECONDS = 15
+KEEPALIVE_INTERVAL_SECONDS = 15
+KEEPALIVE_PROBES = 3
+"""A watch may be silent for long. That its server vanished without a word is found out by the kernel, in a minute."""
+CLOSE_SECONDS_MAX = 1.0
+ERROR_BYTES_MAX = 1024 * 1024
+"""Of the body of a refused stream; the rest is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a server listens."""
+
+    url: str
+    """For people, and without credentials."""
+    host: str = ""
+    port: int = 0
+    server_name: str = ""
+    """Whom the certificate must name; the host unless it is said."""
+    socket_path: str = ""
+    """Of a Unix socket: then there is neither host nor port."""
+
+
+class Stream:
+    """An answer that is read piece by piece. Close it, whatever happens."""
+
+    def __init__(self, pool: Pool, connection: Connection, status: int, headers: Headers, limits: Limits) -> None:
+        self._pool = pool
+        self._connection = connection
+        self._piece_bytes_max = limits.stream_buffer_bytes
+        self._gunzip = Gunzip() if header(headers, "content-encoding").lower() == "gzip" else None
+        self.status = status
+        self.headers = headers
+
+    async def piece(self) -> bytes:
+        """What has come since the last piece; empty at the end."""
+        if self._gunzip is None:
+            return await self._connection.piece()
+        while not (out := self._gunzip.take(self._piece_bytes_max)):
+            raw = await self._connection.piece()
+            if not raw:
+                if not self._gunzip.complete:
+                    raise BadAnswer("the answer is gzip that ends too early")
+                break
+            self._gunzip.feed(raw)
+        return out
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while piece := await self.piece():
+            yield piece
+
+    async def whole(self) -> Response:
+        """The rest of a refusal."""
+        body = b""
+        while len(body) < ERROR_BYTES_MAX and (piece := await self.piece()):
+            body += piece
+        return Response(self.status, self.headers, body)
+
+    def close(self) -> None:
+        self._pool._end_stream(self._connection)
+
+
+class Pool:
+    """Requests wait for a free connection in the order in which they came. Streams have theirs to themselves.
+
+    A request that is cancelled or fails closes its connection.
+    """
+
+    def __init__(self, endpoint: Endpoint, tls: ssl.SSLContext | None, limits: Limits) -> None:
+        self.endpoint = endpoint
+        self.limits = limits
+        self._tls = tls
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+        self._forget()
+
+    def _forget(self) -> None:
+        self._free = asyncio.Semaphore(self.limits.connections)
+        self._streams = 0
+        self._idle: list[Connection] = []
+        self._open: set[Connection] = set()
+
+    async def request(self, request: bytes) -> Response:
+        """Send a request, encoded, and take its answer whole."""
+        self._check()
+        async with self._free:
+            connection = self._idle_one() or await self._connect()
+            try:
+                connection.send(request)
+                return await connection.response()
+            finally:
+                self._end(connection)
+
+    async def stream(self, request: bytes, patience_seconds: float) -> Stream:
+        """Send a request, and take its answer piece by piece. It may be silent for that long."""
+        self._check()
+        if self._streams >= self.limits.streams:
+            raise TooManyStreams(f"{self._streams} streams from {self.endpoint.url} are open: close some first")
+        self._streams += 1
+        try:
+            connection = self._idle_one() or await self._connect()
+        except BaseException:
+            self._streams -= 1
+            raise
+        try:
+            connection.send(request, streaming=True, patience_seconds=patience_seconds)
+            status, headers = await connection.head()
+        except BaseException:
+            self._end_stream(connection)
+            raise
+        return Stream(self, connection, status, headers, self.limits)
+
+    def use(self, tls: ssl.SSLContext) -> None:
+        """Open further connections with another certificate."""
+        self._tls = tls
+        for connection in self._idle:
+            connection.close()
+        self._idle.clear()
+
+    async def close(self) -> None:
+        """Close everything, also what is under way."""
+        self._closed = True
+        if self._loop is not asyncio.get_running_loop():
+            return
+        for connection in self._idle:
+            connection.close()
+        for connection in self._open.difference(self._idle):
+            connection.abort()
+        self._idle.clear()
+        lost = [connection.lost for connection in self._open]
+        if lost and (await asyncio.wait(lost, timeout=CLOSE_SECONDS_MAX))[1]:
+            for connection in self._open:
+                connection.abort()
+
+    def _check(self) -> None:
+        if self._closed:
+            raise NotConnected(f"this client of {self.endpoint.url} is closed")
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            # Connections live and die with their event loop; a client may be used in several, one after the other.
+            self._forget()
+            self._loop = loop
+
+    def _idle_one(self) -> Connection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.usable:
+                return connection
+            connection.close()
+        return None
+
+    def _end(self, connection: Connection) -> None:
+        if connection.finish() and not self._closed:
+            self._idle.append(connection)
+
+    def _end_stream(self, connection: Connection) -> None:
+        self._streams -= 1
+        self._end(connection)
+
+    async def _connect(self) -> Connection:
+        try:
+            async with asyncio.timeout(self.limits.connect_seconds):
+                connection = await self._opened()
+        except TimeoutError:
+            after = f"{self.limits.connect_seconds:g} s"
+            raise NotConnected(f"cannot connect to {self.endpoint.url} within {after}: is it out of reach?") from None
+        except OSError as error:
+            raise self._explained(error) from error
+        self._open.add(connection)
+        connection.lost.add_done_callback(lambda _: self._open.discard(connection))
+        return connection
+
+    async def _opened(self) -> Connection:
+        loop, at = asyncio.get_running_loop(), self.endpoint
+        if at.socket_path:
+            _, connection = await loop.create_unix_connection(self._new, at.socket_path)
+            return connection
+        if self._tls is None:
+            transport, connection = await loop.create_connection(self._new, at.host, at.port)
+        else:
+            name = at.server_name or at.host
+            transport, connection = await loop.create_connection(
+                self._new, at.host, at.port, ssl=self._tls, server_hostname=name
+            )
+        _keep_alive(transport.get_extra_info("socket"))
+        return connection
+
+    def _new(self) -> Connection:
+        return Connection(self.endpoint.url, self.limits)
+
+    def _explained(self, error: OSError) -> NotConnected:
+        at = self.endpoint
+        if at.socket_path and isinstance(error, (FileNotFoundError, ConnectionRefusedError)):
+            return NoServer(f"no Rota server is running at {at.socket_path}: start one with `rota up`")
+        if isinstance(error, PermissionError):
+            return NotConnected(f"may not connect to {at.url}: {error}; the server belongs to another user")
+        if isinstance(error, ssl.SSLCertVerificationError):
+            why = f"its certificate is not trusted: {error.verify_message}"
+            return NotConnected(f"cannot connect to {at.url}: {why}; check the certificate-authority in the kubeconfig")
+        return NotConnected(f"cannot connect to {at.url}: {error}; is the server running, and the address right?")
+
+
+def _keep_alive(sock: socket.socket) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    with contextlib.suppress(AttributeError, OSError):  # Not every system has them.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_SECONDS)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_SECONDS)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_PROBES)

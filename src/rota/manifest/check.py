@@ -1,0 +1,186 @@
+"""What a server would say of an object, without a server, and where in the text it would mean."""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from typing import Any
+
+import msgspec
+
+from rota.api import KINDS, Kind, ObjectMeta
+from rota.api import problems as p
+from rota.api.form import form
+from rota.api.schema import PRESERVE, Schema, object_schema
+from rota.manifest.parse import Node, Problem
+from rota.registry import core_kinds, metadata
+
+Object = dict[str, Any]
+
+SERVER_FIELDS = ("uid", "resourceVersion", "managedFields", "selfLink")
+STEP = re.compile(r"\.?([^.\[\]]+)|\[([^\]]*)\]")
+
+
+def kind_of(node: Node, source: str, path: str = "") -> tuple[Kind | None, list[Problem]]:
+    """The kind that a document says it is of."""
+
+    def wrong(where: Node, field: str, message: str) -> Problem:
+        return Problem(source, where.line, where.column, _join(path, field), message)
+
+    if node.fields is None:
+        return None, [wrong(node, "", "an object with apiVersion, kind and metadata is expected here")]
+    missing = [name for name in ("apiVersion", "kind") if _text(node, name) is None]
+    if missing:
+        return None, [wrong(node, name, "a text is required here") for name in missing]
+    name, version = str(_text(node, "kind")), str(_text(node, "apiVersion"))
+    kind = KINDS.get(name)
+    if kind is None:
+        return None, [wrong(node.fields["kind"], "kind", unknown_kind(name))]
+    if version != kind.api_version:
+        return None, [wrong(node.fields["apiVersion"], "apiVersion", f"{name} is of {kind.api_version}, not {version}")]
+    return kind, []
+
+
+def _text(node: Node, name: str) -> str | None:
+    inner = (node.fields or {}).get(name)
+    return inner.value if inner is not None and isinstance(inner.value, str) and inner.value else None
+
+
+def unknown_kind(name: str) -> str:
+    """What to say of a kind that there is not."""
+    near = {known.lower(): known for known in KINDS}
+    match = get_close_matches(name.lower(), near, 1)
+    hint = f"did you mean {near[match[0]]}?" if match else f"there are {', '.join(sorted(KINDS))}"
+    return f'no kind "{name}"; {hint}'
+
+
+def check(kind: Kind, node: Node, source: str, path: str = "") -> list[Problem]:
+    """Every problem of an object."""
+    obj = node.plain()
+    found, unknown = _problems(kind, obj)
+    schema = object_schema(kind)
+    out = []
+    for field in unknown:
+        steps = _steps(node, field)
+        line, column = _place(node, steps, at_key=True)
+        out.append(Problem(source, line, column, _join(path, field), _unknown_field(schema, steps)))
+    for problem in found:
+        if problem.message.endswith(p.NOT_CHECKED):
+            continue
+        field = "" if problem.field == p.NO_FIELD else problem.field
+        line, column = _place(node, _steps(node, field), at_key=False)
+        out.append(Problem(source, line, column, _join(path, field), problem.message))
+    return sorted(out, key=lambda problem: (problem.line, problem.column))
+
+
+def _problems(kind: Kind, obj: Object) -> tuple[list[p.Problem], list[str]]:
+    """The problems of a new object of this kind, and the paths of unknown fields. The object is used up."""
+    unknown: list[str] = []
+    found: list[p.Problem] = []
+    meta = obj.setdefault("metadata", {})
+    if not isinstance(meta, dict):
+        return [p.invalid("metadata", meta, "must be an object")], []
+    metadata.tidy(meta, unknown)
+    for name in (*metadata.SERVER_FIELDS, *SERVER_FIELDS):
+        meta.pop(name, None)
+    mistyped = list(_mistyped(meta))
+    if kind.has_status and kind.custom:
+        obj.pop("status", None)
+    core_kinds.prepare_new(kind, {**obj, "metadata": dict(meta)} if mistyped else obj)
+    shape = form(kind)
+    more, wrong = shape.conform(obj)
+    if not mistyped:
+        metadata.check_new(kind, meta, found)
+        core_kinds.check(kind, obj, None, found)
+    return shape.break_rules(obj, None, [*mistyped, *found, *wrong]), [*unknown, *more]
+
+
+def _mistyped(meta: Object) -> list[p.Problem]:
+    """Fields of the metadata that are of another type than they must be."""
+    out = []
+    for name, value in meta.items():
+        try:
+            msgspec.convert({name: value}, ObjectMeta)
+        except msgspec.ValidationError as error:
+            what, _, where = str(error).partition(" - at `$.")
+            field = f"metadata.{where.rstrip('`').replace('[...]', '')}" if where else f"metadata.{name}"
+            if field in ("metadata.labels", "metadata.annotations") and isinstance(value, dict):
+                key = next(key for key, inner in value.items() if not isinstance(inner, str))
+                field, what = f"{field}[{key}]", f"{what}; put it in quotes"
+            out.append(p.Problem("FieldValueTypeInvalid", field, f"Invalid value: {what.replace('`', '')}"))
+    return out
+
+
+def _unknown_field(schema: Schema, steps: list[str | int]) -> str:
+    *parents, name = steps
+    for step in parents:
+        if isinstance(step, int):
+            schema = schema.get("items", {})
+        else:
+            schema = schema.get("properties", {}).get(step) or schema.get("additionalProperties", {})
+    known = list(schema.get("properties", {}))
+    if not known and not schema.get(PRESERVE) and parents == ["metadata"]:
+        known = sorted(metadata.KNOWN)
+    near = get_close_matches(str(name), known, 1, 0.6)
+    hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}" if known else ""
+    return f"unknown field{hint}"
+
+
+# Finding a path of Kubernetes' messages in the text.
+
+
+def _steps(node: Node, path: str) -> list[str | int]:
+    """The keys and indexes of a path. Keys may have dots in them: the text decides where a step ends."""
+    steps: list[str | int] = []
+    here: Node | None = node
+    while path:
+        step, path = _step(here, path)
+        steps.append(step)
+        here = _below(here, step)
+    return steps
+
+
+def _step(node: Node | None, path: str) -> tuple[str | int, str]:
+    rest = path.removeprefix(".")
+    keys = [] if node is None or node.fields is None else list(node.fields)
+    for key in sorted(keys, key=len, reverse=True):
+        if rest.startswith(key) and rest[len(key) :][:1] in ("", ".", "["):
+            return key, rest[len(key) :]
+        if rest.startswith(f"[{key}]"):
+            return key, rest[len(key) + 2 :]
+    found = STEP.match(path)
+    if found is None:
+        return path, ""
+    index = found[2]
+    if index is not None and index.isdigit() and (node is None or node.items is not None):
+        return int(index), path[found.end() :]
+    return (found[1] if index is None else index), path[found.end() :]
+
+
+def _below(node: Node | None, step: str | int) -> Node | None:
+    if node is None:
+        return None
+    if isinstance(step, int):
+        return node.items[step] if node.items is not None and step < len(node.items) else None
+    return (node.fields or {}).get(step)
+
+
+def _place(node: Node, steps: list[str | int], *, at_key: bool) -> tuple[int, int]:
+    """Where the value is, or its key; where it would have to be, when it is missing."""
+    place = (node.line, node.column)
+    for i, step in enumerate(steps):
+        inner = _below(node, step)
+        if inner is None:
+            return place
+        last = i == len(steps) - 1
+        missing_below = not last and _below(inner, steps[i + 1]) is None
+        if isinstance(step, str) and ((last and at_key) or missing_below):
+            place = node.keys[step]
+        else:
+            place = (inner.line, inner.column)
+        node = inner
+    return place
+
+
+def _join(path: str, field: str) -> str:
+    return ".".join(part for part in (path, field) if part)

@@ -1,0 +1,163 @@
+"""Files, folders and standard input to objects, or to all of their problems at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rota.api import Kind
+from rota.manifest.check import check, kind_of
+from rota.manifest.parse import Node, Problem, parse
+
+SUFFIXES = (".yaml", ".yml", ".json")
+"""What is read of a folder."""
+FILE_BYTES_MAX = 8 * 1024 * 1024
+FILES_MAX = 10_000
+PROBLEMS_MAX = 200
+"""Problems that are reported; more would not be read either."""
+STDIN = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One object as it was written, and where."""
+
+    kind: Kind
+    object: dict[str, Any]
+    source: str
+    line: int
+
+    @property
+    def name(self) -> str:
+        name: str = self.object["metadata"]["name"]
+        return name
+
+    @property
+    def namespace(self) -> str | None:
+        """The namespace that is written, if one is."""
+        namespace: str | None = self.object["metadata"].get("namespace")
+        return namespace or None
+
+
+class ManifestError(Exception):
+    """What is wrong with the manifests: everything that is."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        more = len(problems) - PROBLEMS_MAX
+        lines = [str(problem) for problem in problems[:PROBLEMS_MAX]]
+        super().__init__("\n".join([*lines, f"… and {more} more problems"] if more > 0 else lines))
+        self.problems = list(problems)
+
+
+def load(paths: Sequence[str], *, read_stdin: Callable[[], bytes]) -> list[Manifest]:
+    """The objects of these files, folders (with all below them) and, for `-`, of standard input, in order.
+
+    Raises `ManifestError` with all problems of all of them.
+    """
+    found: list[Manifest] = []
+    problems: list[Problem] = []
+    for path in paths:
+        before = len(found) + len(problems)
+        for source, text in _texts(path, read_stdin, problems):
+            _examine(text, source, found, problems)
+        if before == len(found) + len(problems):
+            problems.append(Problem(_named(path), 0, 0, "", f"no objects in it{_hint(path)}"))
+    problems += _twice(found)
+    if problems:
+        raise ManifestError(problems)
+    return found
+
+
+def loads(text: bytes | str, source: str) -> list[Manifest]:
+    """The objects of a text."""
+    found: list[Manifest] = []
+    problems: list[Problem] = []
+    _examine(text, source, found, problems)
+    problems += _twice(found)
+    if problems:
+        raise ManifestError(problems)
+    return found
+
+
+def _named(path: str) -> str:
+    return "stdin" if path == STDIN else path
+
+
+def _hint(path: str) -> str:
+    return f"; files that end in {', '.join(SUFFIXES)} are read" if Path(path).is_dir() else ""
+
+
+def _texts(path: str, read_stdin: Callable[[], bytes], problems: list[Problem]) -> Iterator[tuple[str, bytes]]:
+    if path == STDIN:
+        text = read_stdin()
+        if len(text) > FILE_BYTES_MAX:
+            problems.append(Problem("stdin", 0, 0, "", f"larger than {FILE_BYTES_MAX} bytes"))
+        else:
+            yield "stdin", text
+        return
+    for i, file in enumerate(_files(path)):
+        if i == FILES_MAX:
+            problems.append(Problem(path, 0, 0, "", f"more than {FILES_MAX} files"))
+            return
+        try:
+            text = _read(file)
+        except OSError as error:
+            problems.append(Problem(file, 0, 0, "", (error.strerror or str(error)).lower()))
+        else:
+            if len(text) > FILE_BYTES_MAX:
+                problems.append(Problem(file, 0, 0, "", f"larger than {FILE_BYTES_MAX} bytes"))
+            else:
+                yield file, text
+
+
+def _files(path: str) -> Iterator[str]:
+    if not Path(path).is_dir():
+        yield path
+        return
+    for folder, folders, files in os.walk(path):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield from (str(Path(folder) / n) for n in sorted(files) if n.endswith(SUFFIXES) and not n.startswith("."))
+
+
+def _read(file: str) -> bytes:
+    with Path(file).open("rb") as opened:
+        return opened.read(FILE_BYTES_MAX + 1)
+
+
+def _examine(text: bytes | str, source: str, found: list[Manifest], problems: list[Problem]) -> None:
+    documents, wrong = parse(text, source)
+    problems += wrong
+    for document in documents:
+        for node, path in _members(document):
+            kind, wrong = kind_of(node, source, path)
+            if kind is not None:
+                wrong = check(kind, node, source, path)
+                if not wrong:
+                    found.append(Manifest(kind, node.plain(), source, node.line))
+            problems += wrong
+
+
+def _members(document: Node) -> Iterator[tuple[Node, str]]:
+    """The objects of a document: itself, or those of a List."""
+    fields = document.fields or {}
+    items = fields.get("items")
+    is_list = "kind" in fields and fields["kind"].value == "List"
+    if is_list and items is not None and items.items is not None:
+        yield from ((item, f"items[{i}]") for i, item in enumerate(items.items))
+    else:
+        yield document, ""
+
+
+def _twice(found: list[Manifest]) -> list[Problem]:
+    first: dict[tuple[str, str | None, str], Manifest] = {}
+    out = []
+    for manifest in found:
+        key = (manifest.kind.name, manifest.namespace if manifest.kind.namespaced else None, manifest.name)
+        known = first.setdefault(key, manifest)
+        if known is not manifest:
+            message = f'{manifest.kind.name} "{manifest.name}" is also at {known.source}:{known.line}'
+            out.append(Problem(manifest.source, manifest.line, 1, "metadata.name", message))
+    return out

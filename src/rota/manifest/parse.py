@@ -1,0 +1,260 @@
+"""YAML text to nodes that know where they stand.
+
+The reading is YAML 1.2's: only `true` and `false` are booleans, so `on`, `yes` and `off` are texts, and so are times. A
+key stands once in its map. A number with a leading zero is refused, because tools differ on what it means. Anchors and
+`<<` work; what they expand to is counted, so a small text cannot become a large object.
+
+Nodes are made from the parser's events, here, and not by PyYAML's composer: that one descends without a limit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import yaml
+
+DEPTH_MAX = 100
+NODES_MAX = 500_000
+"""Values of one text, aliases expanded."""
+DOCUMENTS_MAX = 10_000
+
+Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+NULLS = frozenset(("", "~", "null", "Null", "NULL"))
+BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+INTEGER = re.compile(r"[-+]?[0-9]+")
+BASED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
+FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+NOT_A_NUMBER = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+LEADING_ZERO = re.compile(r"[-+]?0[0-9]+")
+DIGITS_MAX = 400
+TAG = "tag:yaml.org,2002:"
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong, and where. Lines and columns count from 1; 0: the source as a whole."""
+
+    source: str
+    line: int
+    column: int
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        place = f"{self.source}:{self.line}:{self.column}" if self.line else self.source
+        return ": ".join(part for part in (place, self.path, self.message) if part)
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One value and its place. `value` is the value of a scalar; a map has `fields`, a list has `items`."""
+
+    line: int
+    column: int
+    value: Any = None
+    fields: dict[str, Node] | None = None
+    keys: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Where each key of a map stands."""
+    items: list[Node] | None = None
+    size: int = 1
+    """How many values this is, aliases expanded."""
+
+    def plain(self) -> Any:
+        """The value as JSON."""
+        if self.fields is not None:
+            return {key: inner.plain() for key, inner in self.fields.items()}
+        if self.items is not None:
+            return [item.plain() for item in self.items]
+        return self.value
+
+
+class _Stop(Exception):  # noqa: N818
+    """The rest of the text cannot be read."""
+
+    def __init__(self, mark: Any, message: str) -> None:
+        super().__init__(message)
+        self.mark = mark
+
+
+def parse(text: bytes | str, source: str) -> tuple[list[Node], list[Problem]]:
+    """The documents of a text that are not empty, and the problems. After an error of syntax the rest is not read."""
+    reader = _Reader(source)
+    documents: list[Node] = []
+    try:
+        for document in reader.documents(text):
+            documents.append(document)
+    except _Stop as stop:
+        reader.report(stop.mark, str(stop))
+    except yaml.MarkedYAMLError as error:
+        context = f"{error.context}, " if error.context else ""
+        reader.report(error.problem_mark or error.context_mark, f"{context}{error.problem}")
+    except yaml.YAMLError as error:
+        reader.report(None, " ".join(str(error).split()))
+    return documents, reader.problems
+
+
+class _Reader:
+    def __init__(self, source: str) -> None:
+        self.problems: list[Problem] = []
+        self._source = source
+        self._anchors: dict[str, Node | None] = {}
+        self._nodes = 0
+
+    def report(self, mark: Any, message: str) -> None:
+        line, column = (mark.line + 1, mark.column + 1) if mark is not None else (0, 0)
+        self.problems.append(Problem(self._source, line, column, "", message))
+
+    def documents(self, text: bytes | str) -> Iterator[Node]:
+        events = iter(yaml.parse(text, Loader=Loader))
+        count = 0
+        for event in events:
+            if not isinstance(event, yaml.DocumentStartEvent):
+                continue
+            count += 1
+            if count > DOCUMENTS_MAX:
+                raise _Stop(event.start_mark, f"more than {DOCUMENTS_MAX} documents: split the file")
+            self._anchors = {}
+            node = self._node(next(events), events, 0)
+            if node.fields is not None or node.items is not None or node.value is not None:
+                yield node
+
+    def _node(self, event: Any, events: Iterator[Any], depth: int) -> Node:
+        mark = event.start_mark
+        if depth > DEPTH_MAX:
+            raise _Stop(mark, f"nested more than {DEPTH_MAX} levels deep")
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(event)
+        node = Node(mark.line + 1, mark.column + 1)
+        if event.anchor:
+            # Not to be referred to before it is complete: that would have no end.
+            self._anchors[event.anchor] = None
+        if isinstance(event, yaml.ScalarEvent):
+            node.value = self._scalar(event)
+        elif isinstance(event, yaml.SequenceStartEvent):
+            self._expect_tag(event, "seq")
+            node.items = self._items(events, depth)
+            node.size += sum(item.size for item in node.items)
+        else:
+            self._expect_tag(event, "map")
+            self._fill(node, events, depth)
+        if event.anchor:
+            self._anchors[event.anchor] = node
+        self._count(1, mark)
+        return node
+
+    def _count(self, nodes: int, mark: Any) -> None:
+        self._nodes += nodes
+        if self._nodes > NODES_MAX:
+            raise _Stop(mark, f"more than {NODES_MAX} values, aliases expanded")
+
+    def _alias(self, event: Any) -> Node:
+        if event.anchor not in self._anchors:
+            raise _Stop(event.start_mark, f"no anchor &{event.anchor} before this alias")
+        target = self._anchors[event.anchor]
+        if target is None:
+            raise _Stop(event.start_mark, f"&{event.anchor} contains itself")
+        self._count(target.size, event.start_mark)
+        return target
+
+    def _items(self, events: Iterator[Any], depth: int) -> list[Node]:
+        items: list[Node] = []
+        for event in events:
+            if isinstance(event, yaml.SequenceEndEvent):
+                break
+            items.append(self._node(event, events, depth + 1))
+        return items
+
+    def _fill(self, node: Node, events: Iterator[Any], depth: int) -> None:
+        node.fields = {}
+        merged: list[Node] = []
+        for event in events:
+            if isinstance(event, yaml.MappingEndEvent):
+                break
+            key = self._key(event, events, depth)
+            inner = self._node(next(events), events, depth + 1)
+            if key is None:
+                continue
+            if key == "<<" and event.implicit[0]:
+                merged += self._merged(inner, event.start_mark)
+                continue
+            if key in node.fields:
+                line, _ = node.keys[key]
+                self.report(event.start_mark, f'the key "{key}" is already on line {line}')
+                continue
+            node.fields[key] = inner
+            node.keys[key] = (event.start_mark.line + 1, event.start_mark.column + 1)
+            node.size += inner.size
+        for other in merged:
+            for key, inner in (other.fields or {}).items():
+                if key not in node.fields:
+                    node.fields[key], node.keys[key] = inner, other.keys[key]
+                    node.size += inner.size
+
+    def _key(self, event: Any, events: Iterator[Any], depth: int) -> str | None:
+        if isinstance(event, yaml.ScalarEvent):
+            if event.implicit[0] and event.value in NULLS:
+                self.report(event.start_mark, "a key cannot be empty")
+                return None
+            return str(event.value)
+        key = self._node(event, events, depth + 1)
+        if isinstance(event, yaml.AliasEvent) and isinstance(key.value, str):
+            return key.value
+        self.report(event.start_mark, "a key must be a text")
+        return None
+
+    def _merged(self, node: Node, mark: Any) -> list[Node]:
+        several = node.items if node.items is not None else [node]
+        if any(each.fields is None for each in several):
+            self.report(mark, "<< takes a map, or a list of maps")
+            return []
+        return several
+
+    def _expect_tag(self, event: Any, name: str) -> None:
+        if event.tag not in (None, "!", TAG + name):
+            self.report(event.start_mark, f"the tag {event.tag} is not supported")
+
+    def _scalar(self, event: Any) -> Any:
+        text: str = event.value
+        tag = event.tag.removeprefix(TAG) if event.tag else ""
+        if tag in ("str", "!") or (not tag and not event.implicit[0]):
+            return text
+        if tag not in ("", "null", "bool", "int", "float"):
+            self.report(event.start_mark, f"the tag {event.tag} is not supported")
+            return text
+        value = self._resolved(text, event.start_mark)
+        if tag and type(value).__name__.replace("NoneType", "null") != tag and (tag, type(value)) != ("float", int):
+            self.report(event.start_mark, f'"{text}" is no {tag}')
+        return value
+
+    def _resolved(self, text: str, mark: Any) -> Any:
+        """A plain text as what YAML 1.2 takes it for."""
+        if text in NULLS:
+            return None
+        if text in BOOLEANS:
+            return BOOLEANS[text]
+        if not (text[0].isdigit() or text[0] in "+-."):
+            return text
+        if len(text) > DIGITS_MAX:
+            return text
+        if LEADING_ZERO.fullmatch(text):
+            self.report(mark, f'{text} could be octal or decimal: write "{text}" for a text, 0o… for an octal number')
+            return text
+        if INTEGER.fullmatch(text):
+            return int(text)
+        if BASED.fullmatch(text):
+            return int(text, 0)
+        if FLOAT.fullmatch(text):
+            return self._finite(text, mark)
+        if NOT_A_NUMBER.fullmatch(text):
+            self.report(mark, f"{text} cannot be written as JSON")
+        return text
+
+    def _finite(self, text: str, mark: Any) -> Any:
+        value = float(text)
+        if value in (float("inf"), float("-inf")):
+            self.report(mark, f"{text} is too large a number")
+            return text
+        return value

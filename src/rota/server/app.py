@@ -1,0 +1,250 @@
+"""What the server answers: health, discovery, the object API and the gateway; and who may ask."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from rota.registry import ApiError, Registry
+from rota.server import discovery, reviews
+from rota.server.audit import Audit, Line
+from rota.server.audit import now as audit_now
+from rota.server.auth import Tokens, User, allows
+from rota.server.gateway import Gateway
+from rota.server.http import Answer, Request, Response, Stream
+from rota.server.objects import Objects, verb_of
+from rota.server.routing import Route, route
+
+REQUESTS_PER_USER_MAX = 400
+"""Requests of one credential under way at once."""
+WATCHES_PER_USER_MAX = 5000
+"""Watches of one credential open at once."""
+LOCAL_USER = User("local", "admin")
+NOT_FOUND = "the server could not find the requested resource"
+
+_encode = msgspec.json.Encoder().encode
+
+
+def refusal(code: int, message: str) -> Response:
+    """A `Status` for what did not get as far as a verb."""
+    reasons = {
+        400: "BadRequest",
+        401: "Unauthorized",
+        403: "Forbidden",
+        404: "NotFound",
+        405: "MethodNotAllowed",
+        408: "Timeout",
+        413: "RequestEntityTooLarge",
+        429: "TooManyRequests",
+        431: "BadRequest",
+        500: "InternalError",
+    }
+    return failed(ApiError(code, reasons.get(code, "Unknown"), message))
+
+
+def failed(error: ApiError) -> Response:
+    """An error as an answer."""
+    retry = (error.details or {}).get("retryAfterSeconds")
+    headers = (("Retry-After", str(retry)),) if retry else (("Retry-After", "1"),) if error.code == 429 else ()
+    return Response(error.code, _encode(error.status()), headers=headers)
+
+
+class App:
+    """One server's answers. Made for one registry; holds no state but counts of what is under way."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        tokens: Tokens,
+        audit: Audit,
+        gateway: Gateway,
+        *,
+        hosts: frozenset[str],
+        closing: asyncio.Event,
+        server_uid: int,
+    ) -> None:
+        self._objects = Objects(registry, closing)
+        self._tokens = tokens
+        self._audit = audit
+        self._gateway = gateway
+        self._hosts = hosts
+        self._server_uid = server_uid
+        self._under_way: dict[str, int] = {}
+        self._watches: dict[str, int] = {}
+        self.ready = False
+        self.started = time.monotonic()
+
+    def __call__(self, request: Request) -> Answer | Awaitable[Answer]:
+        path = request.path
+        if path in ("/healthz", "/livez", "/readyz"):
+            return self._health(path)
+        if request.peer_uid is None and not self._is_ours(request):
+            return refusal(403, "the Host or Origin of the request is not this server's")
+        user = self._user(request)
+        if user is None:
+            return failed(ApiError(401, "Unauthorized", "Unauthorized"))
+        request.user = user
+        try:
+            where = route(path)
+            if where is not None:
+                return self._object(request, where, user)
+            return self._other(request, user)
+        except ApiError as error:
+            return failed(error)
+
+    def _health(self, path: str) -> Response:
+        if path == "/readyz" and not self.ready:
+            return Response(503, b"not ready", "text/plain")
+        return Response(200, b"ok", "text/plain")
+
+    # Who asks.
+
+    def _is_ours(self, request: Request) -> bool:
+        """Whether a browser was led here under another name, or by a page of someone else's."""
+        host = request.headers.get("host", "")
+        name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+        if name.strip("[]") not in self._hosts:
+            return False
+        origin = request.headers.get("origin")
+        return origin is None or origin == f"https://{host}"
+
+    def _user(self, request: Request) -> User | None:
+        scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            return self._tokens.user(secret.strip())
+        if request.peer_uid is not None and request.peer_uid in (0, self._server_uid):
+            return LOCAL_USER
+        return None
+
+    # The object API.
+
+    def _object(self, request: Request, where: Route, user: User) -> Answer | Awaitable[Answer]:
+        verb = verb_of(request, where)
+        if not allows(user, verb, where.kind, where.namespace, where.name):
+            raise forbidden(user, verb, where)
+        if verb == "get":
+            return self._objects.get(request, where)
+        if verb == "watch":
+            return self._counted_watch(self._objects.watch(request, where), user)
+        return self._under_bound(request, where, verb, user)
+
+    async def _under_bound(self, request: Request, where: Route, verb: str, user: User) -> Answer:
+        count = self._under_way.get(user.token_id, 0)
+        if count >= REQUESTS_PER_USER_MAX:
+            return refusal(429, f"there are {REQUESTS_PER_USER_MAX} requests with this credential under way already")
+        self._under_way[user.token_id] = count + 1
+        try:
+            if verb == "list":
+                return await self._objects.list(request, where)
+            return await self._write(request, where, verb, user)
+        except ApiError as error:
+            return failed(error)
+        finally:
+            self._under_way[user.token_id] -= 1
+
+    async def _write(self, request: Request, where: Route, verb: str, user: User) -> Response:
+        handler: Callable[..., Awaitable[tuple[Response, int]]] = getattr(self._objects, verb)
+        response, revision = Response(500, b""), 0
+        try:
+            response, revision = await handler(request, where)
+        except ApiError as error:
+            response = failed(error)
+        finally:
+            line = Line(
+                audit_now(),
+                user.name,
+                user.scope,
+                verb,
+                where.kind.bucket,
+                where.namespace,
+                where.name or _made_name(response),
+                where.subresource,
+                response.status,
+                revision,
+                bool(request.query.get("dryRun")),
+            )
+            self._audit.write(line)
+        return response
+
+    def _counted_watch(self, stream: Stream, user: User) -> Answer:
+        if self._watches.get(user.token_id, 0) >= WATCHES_PER_USER_MAX:
+            return refusal(429, f"there are {WATCHES_PER_USER_MAX} watches with this credential open already")
+
+        async def counted() -> Any:
+            self._watches[user.token_id] = self._watches.get(user.token_id, 0) + 1
+            try:
+                async for chunk in stream.chunks:
+                    yield chunk
+            finally:
+                self._watches[user.token_id] -= 1
+                await stream.chunks.aclose()  # type: ignore[attr-defined]
+
+        return msgspec.structs.replace(stream, chunks=counted())
+
+    # Everything else.
+
+    def _other(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
+        parts = request.path.strip("/").split("/")
+        if parts[0] == "v1":
+            return self._gateway(request, user)
+        if parts[:2] == ["apis", "authorization.k8s.io"] and request.method == "POST":
+            return reviews.review(request, user)
+        if request.method not in ("GET", "HEAD"):
+            raise ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+        found = self._discovered(request, parts)
+        if found is None:
+            raise ApiError(404, "NotFound", NOT_FOUND)
+        return found
+
+    def _discovered(self, request: Request, parts: list[str]) -> Response | None:
+        if parts == ["version"]:
+            return Response(200, _encode(discovery.version()))
+        if parts[:2] == ["openapi", "v3"]:
+            body = discovery.openapi_document("/".join(parts[2:])) if parts[2:] else discovery.openapi_index()
+            return Response(200, body) if body else None
+        if parts in (["api"], ["apis"]) and f"g={discovery.AGGREGATED}" in request.headers.get("accept", ""):
+            type_ = f"application/json;g={discovery.AGGREGATED};v=v2;as=APIGroupDiscoveryList"
+            return Response(200, _encode(discovery.aggregated(core=parts == ["api"])), type_)
+        found: Any = None
+        if parts == ["api"]:
+            found = discovery.api_versions(request.headers.get("host", ""))
+        elif parts == ["apis"]:
+            found = discovery.group_list()
+        elif parts[0] == "apis" and len(parts) == 2:
+            found = discovery.group(parts[1])
+        elif parts[0] == "apis" and len(parts) == 3:
+            found = discovery.resource_list(parts[1], parts[2])
+        elif parts[0] == "api" and len(parts) == 2:
+            found = discovery.resource_list("", parts[1])
+        elif parts == [""]:
+            found = {"paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/v1", "/version"]}
+        return Response(200, _encode(found)) if found else None
+
+
+def forbidden(user: User, verb: str, where: Route) -> ApiError:
+    """As Kubernetes words it."""
+    kind = where.kind
+    resource = f"{kind.plural}/{where.subresource}" if where.subresource else kind.plural
+    scope = f'in the namespace "{where.namespace}"' if where.namespace else "at the cluster scope"
+    what = f' "{where.name}"' if where.name else ""
+    message = (
+        f'{kind.bucket}{what} is forbidden: User "{user.name}" cannot {verb} resource "{resource}" '
+        f'in API group "{kind.group}" {scope}'
+    )
+    details: dict[str, Any] = {"kind": kind.plural}
+    if where.name:
+        details["name"] = where.name
+    if kind.group:
+        details["group"] = kind.group
+    return ApiError(403, "Forbidden", message, details=details)
+
+
+def _made_name(response: Response) -> str:
+    """The name of what was made, when the request did not say it."""
+    if response.status != 201:
+        return ""
+    return str(msgspec.json.decode(response.body).get("metadata", {}).get("name", ""))

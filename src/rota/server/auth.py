@@ -1,0 +1,155 @@
+"""Who asks, and what they may: tokens with scopes.
+
+Tokens are random, shown once and kept only as hashes, in a file that only the server's user can read. What a scope
+allows is one function, `allows`, asked for every request.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from rota.api import Kind
+
+Scope = Literal["admin", "deployer", "viewer", "worker", "cell", "function"]
+SCOPES: tuple[Scope, ...] = ("admin", "deployer", "viewer", "worker", "cell", "function")
+READ = frozenset(("get", "list", "watch"))
+TOKENS_MAX = 10_000
+KNOWN_TOKENS_MAX = 10_000
+"""Tokens whose owner is remembered without hashing them again."""
+CELL_NAMESPACE_PREFIX = "rota-cell-"
+
+
+class User(msgspec.Struct, frozen=True):
+    """Someone with a credential."""
+
+    name: str
+    scope: Scope
+    namespace: str = ""
+    """The one namespace that the credential is good for; empty: all. Of a cell: its own."""
+    token_id: str = ""
+
+    @property
+    def groups(self) -> list[str]:
+        return [f"rota:{self.scope}", "system:authenticated"]
+
+
+class Token(msgspec.Struct, omit_defaults=True):
+    """A token as it is kept: never the token itself."""
+
+    id: str
+    name: str
+    scope: Scope
+    hash: str
+    created: int
+    namespace: str = ""
+    expires: int = 0
+    """When it ends, in seconds since 1970; 0: never."""
+
+
+class Tokens:
+    """The tokens of one server, in one file."""
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+        self._path = path
+        self._clock = clock
+        self._known: dict[str, Token] = {}
+        loaded = msgspec.json.decode(path.read_bytes(), type=list[Token]) if path.exists() else []
+        self._by_hash = {token.hash: token for token in loaded}
+
+    def create(self, name: str, scope: Scope, *, namespace: str = "", expires_seconds: int = 0) -> tuple[str, Token]:
+        """A new token: the secret, to be handed out once, and the record of it."""
+        if len(self._by_hash) >= TOKENS_MAX:
+            raise ValueError(f"there are {TOKENS_MAX} tokens already; revoke some")
+        if scope not in SCOPES:
+            raise ValueError(f"no scope {scope!r}; there are {', '.join(SCOPES)}")
+        if scope == "admin" and namespace:
+            raise ValueError("an admin's token is for all namespaces; a deployer's can be for one")
+        if scope == "cell" and not namespace.startswith(CELL_NAMESPACE_PREFIX):
+            raise ValueError(f"a cell's token is for its own namespace, {CELL_NAMESPACE_PREFIX}NAME")
+        now = int(self._clock())
+        secret = f"rota-{secrets.token_urlsafe(32)}"
+        expires = now + expires_seconds if expires_seconds else 0
+        token = Token(secrets.token_hex(6), name, scope, _hash(secret), now, namespace, expires)
+        self._by_hash[token.hash] = token
+        self._save()
+        return secret, token
+
+    def list(self) -> list[Token]:
+        return sorted(self._by_hash.values(), key=lambda token: (token.created, token.id))
+
+    def revoke(self, token_id: str) -> bool:
+        """End a token, for every request that comes after. False when there is none of this id."""
+        found = next((token for token in self._by_hash.values() if token.id == token_id), None)
+        if found is None:
+            return False
+        del self._by_hash[found.hash]
+        self._known.clear()
+        self._save()
+        return True
+
+    def user(self, secret: str) -> User | None:
+        """Whose token this is; None when it is nobody's (any more)."""
+        token = self._known.get(secret)
+        if token is None:
+            token = self._by_hash.get(_hash(secret))
+            if token is None:
+                return None
+            if len(self._known) >= KNOWN_TOKENS_MAX:
+                self._known.clear()
+            self._known[secret] = token
+        if token.expires and token.expires <= self._clock():
+            return None
+        return User(token.name, token.scope, token.namespace, token.id)
+
+    def _save(self) -> None:
+        write_private(self._path, msgspec.json.encode(list(self._by_hash.values())))
+
+
+def _hash(secret: str) -> str:
+    # The secret has 256 random bits, so a plain hash cannot be reversed by guessing.
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Replace a file that nobody else may read, whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path)
+
+
+def allows(user: User, verb: str, kind: Kind, namespace: str, name: str = "") -> bool:
+    """Whether a scope may do this to an object, there. `namespace` is empty for all of them, and for cluster kinds."""
+    if user.scope == "admin":
+        return True
+    if user.scope == "cell":
+        return _cell_allows(user, verb, kind, namespace, name)
+    inside = not user.namespace or namespace == user.namespace
+    if user.scope == "viewer":
+        return verb in READ and kind.name != "Secret" and (inside or not kind.namespaced)
+    if user.scope == "deployer":
+        if not kind.namespaced:
+            return verb in READ or (kind.name == "Namespace" and verb == "create" and not user.namespace)
+        return inside and (verb in READ or not kind.made)
+    # Workers have their stream, and function keys their function: neither has objects.
+    return False
+
+
+def _cell_allows(user: User, verb: str, kind: Kind, namespace: str, name: str) -> bool:
+    """A cell has its own namespace, reports on its own Cell, and reads what the cluster offers."""
+    if kind.namespaced:
+        return namespace == user.namespace
+    if kind.name == "Cell" and verb in ("update", "patch"):
+        return name == user.namespace.removeprefix(CELL_NAMESPACE_PREFIX)
+    return kind.name in ("Cell", "Location", "InstanceType") and verb in READ

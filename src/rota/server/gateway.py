@@ -1,0 +1,191 @@
+"""The gateway, `/v1`: what Rota has beside objects. Tokens, backups, atomic batches and the server's own state."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rota import __version__
+from rota.api import KINDS
+from rota.client import LocalBackend, Operation
+from rota.registry import ApiError, DeleteOptions, Registry, WriteOptions
+from rota.registry.errors import bad_request
+from rota.server import media
+from rota.server.auth import Token, Tokens, User, allows
+from rota.server.http import Answer, HttpServer, Request, Response, Stream
+from rota.store import SqliteStore
+
+BACKUP_CHUNK_BYTES = 256 * 1024
+_encode = msgspec.json.Encoder().encode
+VERBS = {"create": "create", "update": "update", "patch": "patch", "apply": "patch", "delete": "delete"}
+
+
+class Batched(msgspec.Struct, rename="camel"):
+    """One operation of a batch, as it is sent."""
+
+    verb: str
+    api_version: str
+    kind: str
+    namespace: str = ""
+    name: str = ""
+    body: Any = None
+    manager: str = "unknown"
+    field_validation: str = "Warn"
+    force: bool = False
+    subresource: str = ""
+    patch_type: str = "merge"
+    propagation_policy: str = ""
+    preconditions: dict[str, str] = {}
+
+
+class Batch(msgspec.Struct):
+    operations: list[Batched]
+
+
+class NewToken(msgspec.Struct, rename="camel"):
+    name: str
+    scope: str
+    namespace: str = ""
+    expires_seconds: int = 0
+
+
+class Gateway:
+    """The handlers below `/v1`."""
+
+    def __init__(self, registry: Registry, tokens: Tokens, home: Path) -> None:
+        self._registry = registry
+        self._backend = LocalBackend(registry)
+        self._tokens = tokens
+        self._home = home
+        self._started = time.monotonic()
+        self.http: HttpServer | None = None
+
+    def __call__(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
+        parts = request.path.strip("/").split("/")[1:]
+        match [request.method, *parts]:
+            case ["GET", "status"]:
+                return self._admin(user) or Response(200, _encode(self._status()))
+            case ["GET", "tokens"]:
+                return self._admin(user) or Response(200, _encode({"tokens": [shown(t) for t in self._tokens.list()]}))
+            case ["POST", "tokens"]:
+                return self._admin(user) or self._create_token(request)
+            case ["DELETE", "tokens", token_id]:
+                return self._admin(user) or self._revoke_token(token_id)
+            case ["GET", "backup"]:
+                return self._admin(user) or Stream(self._backup(), "application/vnd.sqlite3")
+            case ["POST", "batch"]:
+                return self._batch(request, user)
+        raise ApiError(404, "NotFound", "the server could not find the requested resource")
+
+    @staticmethod
+    def _admin(user: User) -> None:
+        if user.scope != "admin":
+            raise ApiError(403, "Forbidden", f'User "{user.name}" may not do this: it takes a token of scope admin')
+
+    def _status(self) -> dict[str, Any]:
+        store = self._registry.store
+        return {
+            "version": __version__,
+            "pid": os.getpid(),
+            "uptimeSeconds": int(time.monotonic() - self._started),
+            "revision": store.revision,
+            "objects": sum(store.count(f"{kind.bucket}/") for kind in KINDS.values()),
+            "connections": len(self.http.connections) if self.http else 0,
+            "home": str(self._home),
+        }
+
+    # Tokens.
+
+    def _create_token(self, request: Request) -> Response:
+        asked = _typed(request, NewToken)
+        try:
+            secret, token = self._tokens.create(
+                asked.name,
+                asked.scope,
+                namespace=asked.namespace,
+                expires_seconds=asked.expires_seconds,
+            )
+        except ValueError as error:
+            raise bad_request(str(error)) from None
+        return Response(201, _encode({**shown(token), "token": secret}))
+
+    def _revoke_token(self, token_id: str) -> Response:
+        if not self._tokens.revoke(token_id):
+            raise ApiError(404, "NotFound", f'token "{token_id}" not found')
+        return Response(200, _encode({"kind": "Status", "apiVersion": "v1", "status": "Success"}))
+
+    # Backup.
+
+    async def _backup(self) -> AsyncIterator[bytes]:
+        store = self._registry.store
+        if not isinstance(store, SqliteStore):
+            raise bad_request("this server has its objects in memory only: there is nothing to back up")
+        with tempfile.TemporaryDirectory(dir=self._home) as folder:
+            path = Path(folder) / "backup.db"
+            await store.backup(path)
+            with path.open("rb") as file:
+                while chunk := file.read(BACKUP_CHUNK_BYTES):
+                    yield chunk
+
+    # Atomic batches.
+
+    async def _batch(self, request: Request, user: User) -> Answer:
+        try:
+            operations = [self._operation(o, user) for o in _typed(request, Batch).operations]
+            answers = await self._backend.batch(operations)
+        except ApiError as error:
+            return Response(error.code, _encode(error.status()))
+        return Response(200, b'{"objects":[%b]}' % b",".join(answer.value for answer in answers))
+
+    @staticmethod
+    def _operation(o: Batched, user: User) -> Operation:
+        kind = KINDS.get(o.kind)
+        if kind is None or kind.api_version != o.api_version or o.verb not in VERBS:
+            raise bad_request(f"no {o.verb} of {o.api_version} {o.kind}")
+        if not allows(user, VERBS[o.verb], kind, o.namespace if kind.namespaced else "", o.name):
+            raise ApiError(
+                403, "Forbidden", f'User "{user.name}" cannot {VERBS[o.verb]} {kind.bucket} in "{o.namespace}"'
+            )
+        options = WriteOptions(o.manager, False, o.field_validation, o.force)  # type: ignore[arg-type]
+        conditions = o.preconditions
+        delete = DeleteOptions(
+            o.propagation_policy,  # type: ignore[arg-type]
+            conditions.get("uid", ""),
+            conditions.get("resourceVersion", ""),
+        )
+        return Operation(
+            o.verb,  # type: ignore[arg-type]
+            kind,
+            o.namespace,
+            o.name,
+            o.body,
+            options,
+            delete,
+            o.subresource,
+            o.patch_type,  # type: ignore[arg-type]
+        )
+
+
+def shown(token: Token) -> dict[str, Any]:
+    """A token without its hash."""
+    return {
+        "id": token.id,
+        "name": token.name,
+        "scope": token.scope,
+        "namespace": token.namespace,
+        "created": token.created,
+        "expires": token.expires,
+    }
+
+
+def _typed(request: Request, type_: type[Any]) -> Any:
+    try:
+        return msgspec.convert(media.decoded(request.body, request.headers.get("content-type", "")), type_)
+    except msgspec.ValidationError as error:
+        raise bad_request(str(error)) from None

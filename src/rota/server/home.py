@@ -1,0 +1,69 @@
+"""`$ROTA_HOME`: the folder of one server, and what is in it."""
+
+from __future__ import annotations
+
+import base64
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rota.server.auth import Tokens, write_private
+
+ADMIN = "rota-admin"
+
+
+class Home:
+    """The folder. Nobody but its user may look into it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.store = path / "rota.db"
+        self.tokens = path / "tokens.json"
+        self.kubeconfig = path / "kubeconfig"
+        self.socket = path / "rota.sock"
+        self.audit = path / "audit.log"
+        self.ca = path / "ca.crt"
+
+    def prepare(self) -> None:
+        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if self.path.stat().st_mode & 0o077:
+            self.path.chmod(0o700)
+
+    def remove_stale_socket(self) -> None:
+        """A socket that a killed server left behind. The store's lock says that no server is alive."""
+        self.socket.unlink(missing_ok=True)
+
+    def write_kubeconfig(self, tokens: Tokens, url: str) -> None:
+        """A kubeconfig with an admin token; the one that is there is kept when it still serves."""
+        known = self._token(tokens)
+        secret = known or tokens.create(ADMIN, "admin")[0]
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "rota",
+            "clusters": [{"name": "rota", "cluster": {"server": url, "certificate-authority-data": _data(self.ca)}}],
+            "users": [{"name": ADMIN, "user": {"token": secret}}],
+            "contexts": [{"name": "rota", "context": {"cluster": "rota", "user": ADMIN, "namespace": "default"}}],
+        }
+        # JSON is YAML: this spares loading a YAML writer on every start.
+        write_private(self.kubeconfig, msgspec.json.format(msgspec.json.encode(config), indent=2) + b"\n")
+
+    def _token(self, tokens: Tokens) -> str:
+        try:
+            found: Any = msgspec.json.decode(self.kubeconfig.read_bytes())
+            secret = str(found["users"][0]["user"]["token"])
+        except (OSError, msgspec.DecodeError, LookupError, TypeError):
+            return ""
+        user = tokens.user(secret)
+        return secret if user is not None and user.scope == "admin" else ""
+
+
+def default() -> Path:
+    """Where the home is unless someone says otherwise."""
+    return Path(os.environ.get("ROTA_HOME") or Path.home() / ".rota")
+
+
+def _data(path: Path) -> str:
+    return base64.b64encode(path.read_bytes()).decode()

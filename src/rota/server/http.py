@@ -1,0 +1,408 @@
+"""HTTP/1.1 on asyncio: one small, bounded server that knows nothing of what it serves.
+
+- A request is handed over whole, with its body; its answer is bytes, or a stream of bytes.
+- Requests of a connection are answered one after the other, in order.
+- Everything that a client sends or fails to do has a bound: head, body, time to send, time to read, connections.
+- A client that does not read its stream is cut off; nothing is kept for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import struct
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from http import HTTPStatus
+from typing import Any, cast
+from urllib.parse import parse_qsl, unquote
+
+import httptools
+import msgspec
+
+log = logging.getLogger(__name__)
+
+HEAD_BYTES_MAX = 64 * 1024
+BODY_BYTES_MAX = 3 * 1024 * 1024
+CONNECTIONS_MAX = 4096
+PIPELINED_REQUESTS_MAX = 16
+REQUEST_SECONDS_MAX = 30.0
+"""A request must have arrived whole within this time of its first byte."""
+IDLE_SECONDS_MAX = 180.0
+STALLED_SECONDS_MAX = 30.0
+"""A client that takes nothing of its answer for this long is cut off."""
+SWEEP_SECONDS = 1.0
+WRITE_BUFFER_BYTES = 256 * 1024
+"""Bytes on their way to a client above which its stream waits."""
+
+JSON = "application/json"
+REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
+
+
+class Request:
+    """One request, complete."""
+
+    __slots__ = ("_query", "body", "headers", "method", "path", "peer_uid", "query_text", "user")
+
+    def __init__(self, method: str, target: bytes, headers: dict[str, str], body: bytes, peer_uid: int | None) -> None:
+        path, _, query = target.decode("ascii", "replace").partition("?")
+        self.method = method
+        self.path = unquote(path) if "%" in path else path
+        self.query_text = query
+        self.headers = headers
+        self.body = body
+        self.peer_uid = peer_uid
+        """The user at the other end of a Unix socket; None on any other."""
+        self.user: Any = None
+        """Who asks: set by whoever finds out."""
+        self._query: dict[str, str] | None = None
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The query parameters; of repeated ones the last."""
+        if self._query is None:
+            pairs = parse_qsl(self.query_text, keep_blank_values=True, max_num_fields=100) if self.query_text else ()
+            self._query = dict(pairs)
+        return self._query
+
+
+class Response(msgspec.Struct, frozen=True):
+    """A whole answer."""
+
+    status: int
+    body: bytes
+    content_type: str = JSON
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class Stream(msgspec.Struct, frozen=True):
+    """An answer that goes on: every chunk is sent as it comes."""
+
+    chunks: AsyncIterator[bytes]
+    content_type: str = JSON
+    status: int = 200
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+Answer = Response | Stream
+Handler = Callable[[Request], Answer | Awaitable[Answer]]
+Refusal = Callable[[int, str], Response]
+"""Words an answer to what is not even a request: a status, and what is wrong."""
+
+
+class HttpServer:
+    """Listens, and owns its connections. `close` ends all of them."""
+
+    def __init__(self, handler: Handler, refusal: Refusal) -> None:
+        self.handler = handler
+        self.refusal = refusal
+        self.connections: set[Connection] = set()
+        self._servers: list[asyncio.AbstractServer] = []
+        self._sweeper: asyncio.Task[None] | None = None
+        self.closing = asyncio.Event()
+        """Set when streams should end in good order."""
+
+    async def listen(self, **where: Any) -> asyncio.AbstractServer:
+        """Listen on a TCP address (`host`, `port`, `ssl`) or a bound socket (`sock`)."""
+        loop = asyncio.get_running_loop()
+        if self._sweeper is None:
+            self._sweeper = asyncio.create_task(self._sweep(), name="http sweeper")
+        server = await loop.create_server(lambda: Connection(self, loop), backlog=1024, **where)
+        self._servers.append(server)
+        return server
+
+    async def listen_unix(self, path: str) -> None:
+        loop = asyncio.get_running_loop()
+        self._servers.append(await loop.create_unix_server(lambda: Connection(self, loop), path))
+
+    async def close(self, grace_seconds: float = 2.0) -> None:
+        """Take no more connections, let streams and running requests end, then cut what is left."""
+        for server in self._servers:
+            server.close()
+        self.closing.set()
+        for connection in tuple(self.connections):
+            connection.finish()
+        deadline = asyncio.get_running_loop().time() + grace_seconds
+        while self.connections and asyncio.get_running_loop().time() < deadline:
+            await asyncio.wait([connection.closed for connection in self.connections], timeout=0.1)
+        for connection in tuple(self.connections):
+            connection.abort()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.gather(self._sweeper, return_exceptions=True)
+
+    async def _sweep(self) -> None:
+        """End connections that have used up their time. One look a second at all, instead of a timer for each."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            now = loop.time()
+            for connection in tuple(self.connections):
+                connection.check_time(now)
+
+
+class Connection(asyncio.Protocol):
+    """One client's connection."""
+
+    def __init__(self, server: HttpServer, loop: asyncio.AbstractEventLoop) -> None:
+        self._server = server
+        self._loop = loop
+        self._parser = httptools.HttpRequestParser(self)
+        self._transport: asyncio.Transport = cast(asyncio.Transport, None)
+        self.closed: asyncio.Future[None] = loop.create_future()
+        self._peer_uid: int | None = None
+        self._target = b""
+        self._headers: dict[str, str] = {}
+        self._head_bytes = 0
+        self._head_done = True
+        self._body: list[bytes] = []
+        self._body_bytes = 0
+        self._began = 0.0  # when the first byte of an unfinished request came; 0 between requests
+        self._idle_since = loop.time()
+        self._refused: tuple[int, str] | None = None
+        self._requests: deque[tuple[Request, bool]] = deque()
+        self._busy = False
+        self._task: asyncio.Task[None] | None = None
+        self._last = False  # no further request is taken
+        self._writable: asyncio.Future[None] | None = None
+        self._stalled_since = 0.0
+
+    # The transport's callbacks.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self._peer_uid = _peer_uid(transport.get_extra_info("socket"))
+        connections = self._server.connections
+        connections.add(self)
+        if len(connections) > CONNECTIONS_MAX:
+            self._refuse(429, f"there are more than {CONNECTIONS_MAX} connections; try again later")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._server.connections.discard(self)
+        self._last = True
+        self._requests.clear()
+        if self._task is not None:
+            self._task.cancel()
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_exception(ConnectionResetError("the client went away"))
+            self._writable.exception()
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    def pause_writing(self) -> None:
+        self._writable = self._loop.create_future()
+        self._stalled_since = self._loop.time()
+
+    def resume_writing(self) -> None:
+        self._stalled_since = 0.0
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+        self._writable = None
+        if not self._busy:
+            self._next()
+
+    def data_received(self, data: bytes) -> None:
+        if self._last:
+            return
+        if not self._began:
+            self._began = self._loop.time()
+            self._head_bytes = 0
+            self._head_done = False
+        if not self._head_done:
+            self._head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._refuse(400, "this server does not upgrade connections here")
+        except httptools.HttpParserError as error:
+            self._refuse(400, f"that is not HTTP/1.1: {error}")
+        if self._refused is None and not self._head_done and self._head_bytes > HEAD_BYTES_MAX:
+            self._refused = (431, f"the request's head is larger than {HEAD_BYTES_MAX} bytes")
+        if self._refused is not None:
+            self._refuse(*self._refused)
+
+    def eof_received(self) -> bool:
+        # A client that has said all may still want its answer. Over TLS the transport closes whatever is returned here.
+        return self._busy and self._transport.get_extra_info("sslcontext") is None
+
+    # The parser's callbacks.
+
+    def on_message_begin(self) -> None:
+        self._target = b""
+        self._headers = {}
+        self._body = []
+        self._body_bytes = 0
+        self._head_done = False
+
+    def on_url(self, url: bytes) -> None:
+        self._target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        key = name.decode("latin-1").lower()
+        text = value.decode("latin-1")
+        if key in self._headers:
+            if key in ("authorization", "host", "content-length", "content-type"):
+                self._refused = (400, f"the header {key} is given twice")
+            text = f"{self._headers[key]}, {text}"
+        self._headers[key] = text
+
+    def on_headers_complete(self) -> None:
+        self._head_done = True
+        headers = self._headers
+        if sum(len(k) + len(v) for k, v in headers.items()) + len(self._target) > HEAD_BYTES_MAX:
+            self._refused = (431, f"the request's head is larger than {HEAD_BYTES_MAX} bytes")
+            return
+        length = headers.get("content-length", "0")
+        if length.isdigit() and int(length) > BODY_BYTES_MAX:
+            self._refused = (413, f"the request's body is larger than {BODY_BYTES_MAX} bytes")
+        elif headers.get("expect", "").lower() == "100-continue":
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def on_body(self, body: bytes) -> None:
+        self._body_bytes += len(body)
+        if self._body_bytes > BODY_BYTES_MAX:
+            self._refused = (413, f"the request's body is larger than {BODY_BYTES_MAX} bytes")
+            self._body.clear()
+        elif self._refused is None:
+            self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        self._began = 0.0
+        if self._refused is not None or self._last:
+            return
+        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        method = self._parser.get_method().decode("ascii")
+        request = Request(method, self._target, self._headers, body, self._peer_uid)
+        self._requests.append((request, self._parser.should_keep_alive()))
+        if len(self._requests) > PIPELINED_REQUESTS_MAX:
+            self._transport.pause_reading()
+        if not self._busy:
+            self._next()
+
+    # Answering.
+
+    def _next(self) -> None:
+        """Answer the next request, if there is one and the client takes what it is sent."""
+        while self._requests and not self._busy and self._writable is None and not self._transport.is_closing():
+            request, keep_alive = self._requests.popleft()
+            self._busy = True
+            if len(self._requests) == PIPELINED_REQUESTS_MAX:
+                self._transport.resume_reading()
+            try:
+                answer = self._server.handler(request)
+            except Exception:
+                answer = self._failed(request)
+            if isinstance(answer, Response):
+                self._send(request, answer, keep_alive)
+            else:
+                self._task = self._loop.create_task(self._finish(request, answer, keep_alive))
+
+    async def _finish(self, request: Request, answer: Awaitable[Answer] | Stream, keep_alive: bool) -> None:
+        try:
+            settled: Answer
+            if isinstance(answer, Stream):
+                settled = answer
+            else:
+                try:
+                    settled = await answer
+                except Exception:
+                    settled = self._failed(request)
+            if isinstance(settled, Response):
+                self._task = None
+                self._send(request, settled, keep_alive)
+            else:
+                await self._stream(request, settled)
+        except ConnectionError:
+            self.abort()
+        self._next()
+
+    def _failed(self, request: Request) -> Response:
+        log.exception("%s %s failed", request.method, request.path)
+        return self._server.refusal(500, "an error on the server; its log says more")
+
+    def _send(self, request: Request, response: Response, keep_alive: bool) -> None:
+        keep_alive = keep_alive and not self._last and not self._server.closing.is_set()
+        head = _head(response.status, response.content_type, response.headers, keep_alive)
+        body = b"" if request.method == "HEAD" else response.body
+        self._transport.write(b"%bContent-Length: %d\r\n\r\n%b" % (head, len(response.body), body))
+        self._busy = False
+        self._idle_since = self._loop.time()
+        if not keep_alive:
+            self._last = True
+            self._transport.close()
+
+    async def _stream(self, request: Request, stream: Stream) -> None:
+        head = _head(stream.status, stream.content_type, stream.headers, keep_alive=False)
+        self._transport.write(head + b"Transfer-Encoding: chunked\r\n\r\n")
+        self._last = True
+        try:
+            async for chunk in stream.chunks:
+                if chunk:
+                    self._transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+                if self._writable is not None:
+                    await self._writable
+            self._transport.write(b"0\r\n\r\n")
+        except Exception:
+            # The head is out: all that is left is to cut the stream where the client can see that it is not whole.
+            log.exception("%s %s failed", request.method, request.path)
+            self.abort()
+        finally:
+            await cast(Any, stream.chunks).aclose()
+            self._busy = False
+            self._transport.close()
+
+    def _refuse(self, status: int, message: str) -> None:
+        """Answer what is no proper request, and hang up."""
+        if self._last:
+            return
+        self._last = True
+        response = self._server.refusal(status, message)
+        head = _head(response.status, response.content_type, response.headers, keep_alive=False)
+        self._transport.write(b"%bContent-Length: %d\r\n\r\n%b" % (head, len(response.body), response.body))
+        self._transport.close()
+
+    # The end.
+
+    def check_time(self, now: float) -> None:
+        if self._stalled_since:
+            if now - self._stalled_since > STALLED_SECONDS_MAX:
+                self.abort()
+        elif self._began and now - self._began > REQUEST_SECONDS_MAX:
+            self._refuse(408, f"the request did not arrive whole within {REQUEST_SECONDS_MAX:.0f} seconds")
+        elif not self._busy and not self._began and now - self._idle_since > IDLE_SECONDS_MAX:
+            self._transport.close()
+
+    def finish(self) -> None:
+        """Close when what is under way is done; at once when nothing is."""
+        self._requests.clear()
+        if not self._busy:
+            self._last = True
+            self._transport.close()
+
+    def abort(self) -> None:
+        self._last = True
+        self._transport.abort()
+
+
+def _head(status: int, content_type: str, headers: tuple[tuple[str, str], ...], keep_alive: bool) -> bytes:
+    text = b"HTTP/1.1 %d %b\r\nContent-Type: %b\r\nCache-Control: no-cache, private\r\n" % (
+        status,
+        REASONS.get(status, b""),
+        content_type.encode("latin-1"),
+    )
+    for name, value in headers:
+        text += f"{name}: {value}\r\n".encode("latin-1", "replace")
+    return text if keep_alive else text + b"Connection: close\r\n"
+
+
+def _peer_uid(sock: socket.socket | None) -> int | None:
+    """The user id of the process at the other end of a Unix socket."""
+    if sock is None or sock.family != socket.AF_UNIX:
+        return None
+    if not hasattr(socket, "SO_PEERCRED"):
+        return None
+    size = struct.calcsize("3i")
+    _, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    return cast(int, uid)

@@ -1,0 +1,122 @@
+"""One server, from start to end: the store, the registry, and both listeners."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from rota.registry import Registry
+from rota.server import tls
+from rota.server.app import App, refusal
+from rota.server.audit import Audit
+from rota.server.auth import Tokens
+from rota.server.gateway import Gateway
+from rota.server.home import Home
+from rota.server.http import HttpServer
+from rota.store import SqliteStore
+
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 7443
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+TLS_HANDSHAKE_SECONDS = 10.0
+
+
+class AddressInUse(OSError):  # noqa: N818
+    """Something else listens where the server should."""
+
+
+class Ready(NamedTuple):
+    """Where a running server can be reached."""
+
+    url: str
+    kubeconfig: Path
+    socket: Path
+
+
+async def run(
+    home_path: Path,
+    *,
+    host: str = DEFAULT_HOST,
+    port: int = DEFAULT_PORT,
+    on_ready: Callable[[Ready], None] = lambda ready: None,
+    stop: asyncio.Event | None = None,
+) -> None:
+    """Serve until SIGTERM, SIGINT or `stop`. Port 0 takes a free one."""
+    stop = stop or asyncio.Event()
+    home = Home(home_path)
+    home.prepare()
+    listening = _bind(host, port)
+    try:
+        store = SqliteStore(home.store)
+    except BaseException:
+        listening.close()
+        raise
+    registry = Registry(store)
+    audit = Audit(home.audit)
+    tokens = Tokens(home.tokens)
+    gateway = Gateway(registry, tokens, home.path)
+    hosts = frozenset((*LOOPBACK, host))
+    http = HttpServer(lambda request: app(request), refusal)
+    app = App(registry, tokens, audit, gateway, hosts=hosts, closing=http.closing, server_uid=os.getuid())
+    gateway.http = http
+    try:
+        await registry.start()
+        context = tls.ensure(home.path, sorted(hosts))
+        actual = listening.getsockname()[1]
+        url = f"https://{f'[{host}]' if ':' in host else host}:{actual}"
+        home.write_kubeconfig(tokens, url)
+        home.remove_stale_socket()
+        await http.listen(sock=listening, ssl=context, ssl_handshake_timeout=TLS_HANDSHAKE_SECONDS)
+        mask = os.umask(0o177)
+        try:
+            await http.listen_unix(str(home.socket))
+        finally:
+            os.umask(mask)
+        app.ready = True
+        loop = asyncio.get_running_loop()
+        for signal_ in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signal_, stop.set)
+        on_ready(Ready(url, home.kubeconfig, home.socket))
+        await stop.wait()
+    finally:
+        app.ready = False
+        await http.close()
+        home.remove_stale_socket()
+        await registry.stop()
+        await store.close()
+        audit.close()
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """Bind first: a taken port is found out before anything is touched."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host, port))
+    except OSError as error:
+        sock.close()
+        if error.errno != errno.EADDRINUSE:
+            raise
+        raise AddressInUse(
+            errno.EADDRINUSE,
+            f"port {port} on {host} is taken; stop what listens there, or choose another with --port (0: a free one)",
+        ) from None
+    return sock
+
+
+def serve(home: Path, *, host: str, port: int, on_ready: Callable[[Ready], None]) -> None:
+    """`run`, on the fastest event loop there is."""
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(run(home, host=host, port=port, on_ready=on_ready))
+    else:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(run(home, host=host, port=port, on_ready=on_ready))

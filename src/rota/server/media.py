@@ -1,0 +1,111 @@
+"""What a client sends and wants: content types of bodies, and forms of answers."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from rota.registry.errors import ApiError, bad_request
+from rota.server import protobuf
+
+Form = Literal["object", "table", "metadata"]
+PATCH_TYPES: dict[str, Literal["json", "merge", "strategic", "apply"]] = {
+    "application/json-patch+json": "json",
+    "application/merge-patch+json": "merge",
+    "application/strategic-merge-patch+json": "strategic",
+    "application/apply-patch+yaml": "apply",
+}
+YAML_BYTES_MAX = 1024 * 1024
+
+_decode = msgspec.json.Decoder().decode
+
+
+class Wanted(NamedTuple):
+    """The form of an answer. `include` says how much of an object a row of a table carries."""
+
+    form: Form
+    version: str = "v1"
+
+
+PLAIN = Wanted("object")
+
+
+def wanted(accept: str) -> Wanted:
+    """The first form that is asked for and can be had."""
+    if "as=" not in accept:
+        if accept and not any(t in accept for t in ("json", "*/*", "application/*")):
+            raise not_acceptable()
+        return PLAIN
+    for choice in accept.split(","):
+        type_, *parameters = (part.strip() for part in choice.split(";"))
+        options = dict(p.split("=", 1) for p in parameters if "=" in p)
+        if type_ not in ("application/json", "*/*", "application/*"):
+            continue
+        form = options.get("as", "")
+        if not form:
+            return PLAIN
+        if options.get("g") == "meta.k8s.io" and options.get("v") in ("v1", "v1beta1"):
+            if form == "Table":
+                return Wanted("table", options["v"])
+            if form in ("PartialObjectMetadata", "PartialObjectMetadataList"):
+                return Wanted("metadata", options["v"])
+    raise not_acceptable()
+
+
+def not_acceptable() -> ApiError:
+    message = "only the following media types are accepted: application/json"
+    return ApiError(406, "NotAcceptable", message)
+
+
+def unsupported(what: str) -> ApiError:
+    message = f"the body of the request was in an unknown format - accepted media types include: {what}"
+    return ApiError(415, "UnsupportedMediaType", message)
+
+
+def media_type(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
+
+
+def decoded(body: bytes, content_type: str) -> Any:
+    """The JSON value of a body."""
+    type_ = media_type(content_type)
+    if type_ in ("", "application/json"):
+        return json_value(body)
+    if type_ in ("application/yaml", "application/apply-patch+yaml"):
+        return yaml_value(body)
+    if type_ == protobuf.MEDIA_TYPE:
+        try:
+            return protobuf.decode(body)
+        except (ValueError, OverflowError) as error:
+            raise bad_request(f"the body is not protobuf: {error}") from None
+    raise unsupported("application/json, application/yaml, application/vnd.kubernetes.protobuf")
+
+
+def json_value(body: bytes) -> Any:
+    try:
+        return _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise bad_request(f"the body is not JSON: {error}") from None
+
+
+def yaml_value(body: bytes) -> Any:
+    """The value of a YAML body. JSON is YAML, and most of it that comes is JSON."""
+    if body[:1] in (b"{", b"["):
+        try:
+            return _decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass
+    if len(body) > YAML_BYTES_MAX:
+        raise bad_request(f"a YAML body has at most {YAML_BYTES_MAX} bytes")
+    import yaml
+
+    try:
+        # Aliases can make a small text into a huge value.
+        if b"*" in body and any(isinstance(e, yaml.AliasEvent) for e in yaml.parse(body, yaml.CSafeLoader)):
+            raise bad_request("a YAML body must not use aliases")
+        value = yaml.load(body, yaml.CSafeLoader)
+        # Dates and the like become what they would be in JSON.
+        return _decode(msgspec.json.encode(value))
+    except (yaml.YAMLError, msgspec.DecodeError, TypeError, ValueError, RecursionError) as error:
+        raise bad_request(f"the body is not YAML: {error}") from None

@@ -1,0 +1,368 @@
+"""The object API: HTTP in, registry verbs, HTTP out. It translates, and decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+import zlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+
+from rota.api import Kind
+from rota.api.table import rows
+from rota.registry import (
+    Answer,
+    ApiError,
+    DeleteOptions,
+    Listing,
+    ListOptions,
+    Registry,
+    WatchEvent,
+    WatchOptions,
+    WriteOptions,
+)
+from rota.registry.errors import bad_request, method_not_supported, unprocessable
+from rota.server import media
+from rota.server.http import Request, Response, Stream
+from rota.server.media import PLAIN, Wanted
+from rota.server.routing import Route
+
+GZIP_BYTES_MIN = 128 * 1024
+"""Answers smaller than this are sent as they are: over loopback compressing costs more than it saves."""
+WATCH_SECONDS_MIN = 1800
+MANAGER_LENGTH_MAX = 128
+WARNINGS_MAX = 20
+WARNING_LENGTH_MAX = 256
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+COLLECTION_VERBS = {"GET": "list", "HEAD": "list", "POST": "create", "DELETE": "deletecollection"}
+OBJECT_VERBS = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+
+
+def verb_of(request: Request, where: Route) -> str:
+    """What is asked for, in the words of access rules."""
+    table = OBJECT_VERBS if where.name else COLLECTION_VERBS
+    verb = table.get(request.method)
+    if verb is None:
+        raise method_not_supported(where.kind, request.method)
+    if verb == "list" and is_true(request.query.get("watch", "")):
+        return "watch"
+    return verb
+
+
+def is_true(text: str) -> bool:
+    return text.lower() in ("1", "true", "t")
+
+
+class Objects:
+    """The handlers, by verb."""
+
+    def __init__(self, registry: Registry, closing: asyncio.Event) -> None:
+        self._registry = registry
+        self._closing = closing
+
+    # Reading.
+
+    def get(self, request: Request, where: Route) -> Response:
+        if where.subresource == "scale" and where.kind.scale:
+            answer = self._registry.get_scale(where.kind, where.namespace, where.name)
+        elif where.subresource and not (where.subresource == "status" and where.kind.has_status):
+            raise ApiError(404, "NotFound", "the server could not find the requested resource")
+        else:
+            answer = self._registry.get(where.kind, where.namespace, where.name)
+        return Response(200, _formed(where, [answer.value], _accepted(request)))
+
+    async def list(self, request: Request, where: Route) -> Response:
+        query = request.query
+        options = ListOptions(
+            label_selector=query.get("labelSelector", ""),
+            field_selector=query.get("fieldSelector", ""),
+            limit=_number(query, "limit"),
+            continue_=query.get("continue", ""),
+            resource_version=query.get("resourceVersion", ""),
+            resource_version_match=_choice(query, "resourceVersionMatch", ("", "Exact", "NotOlderThan")),  # type: ignore[arg-type]
+        )
+        wanted = _accepted(request)
+        listing = await self._registry.list(where.kind, where.namespace, options)
+        body = _list_body(where, listing, wanted)
+        if len(body) >= GZIP_BYTES_MIN and "gzip" in request.headers.get("accept-encoding", ""):
+            packed = await asyncio.get_running_loop().run_in_executor(None, _gzip, body)
+            return Response(200, packed, headers=(("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")))
+        return Response(200, body)
+
+    def watch(self, request: Request, where: Route) -> Stream:
+        query = request.query
+        initial = query.get("sendInitialEvents")
+        match = query.get("resourceVersionMatch", "")
+        if initial is not None and match != "NotOlderThan":
+            raise unprocessable("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+        if initial is None and match:
+            raise unprocessable("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
+        field_selector = query.get("fieldSelector", "")
+        if where.name:
+            field_selector = ",".join(filter(None, (field_selector, f"metadata.name={where.name}")))
+        options = WatchOptions(
+            label_selector=query.get("labelSelector", ""),
+            field_selector=field_selector,
+            resource_version=query.get("resourceVersion", ""),
+            bookmarks=is_true(query.get("allowWatchBookmarks", "")),
+            send_initial_events=None if initial is None else is_true(initial),
+        )
+        seconds = _number(query, "timeoutSeconds") or random.uniform(WATCH_SECONDS_MIN, 2 * WATCH_SECONDS_MIN)
+        batches = self._registry.watch(where.kind, where.namespace, options)
+        wanted = _accepted(request)
+        return Stream(self._lines(where, batches, wanted, seconds))
+
+    async def _lines(
+        self, where: Route, batches: AsyncIterator[Any], wanted: Wanted, seconds: float
+    ) -> AsyncIterator[bytes]:
+        """The events as lines of JSON, until the time is over or the server ends."""
+        ending = asyncio.create_task(self._closing.wait())
+        deadline = asyncio.get_running_loop().time() + seconds
+        following: asyncio.Task[Any] | None = None
+        first = True
+        try:
+            yield b""  # the head goes out at once: the client then knows that it is connected
+            while True:
+                following = asyncio.ensure_future(anext(batches))
+                left = deadline - asyncio.get_running_loop().time()
+                done, _ = await asyncio.wait((following, ending), timeout=left, return_when=asyncio.FIRST_COMPLETED)
+                if following not in done:
+                    return
+                try:
+                    batch = following.result()
+                except StopAsyncIteration:
+                    return
+                except ApiError as error:
+                    yield b'{"type":"ERROR","object":%b}\n' % _encode(error.status())
+                    return
+                yield _event_lines(where, batch, wanted, first)
+                first = False
+        finally:
+            ending.cancel()
+            if following is not None and not following.done():
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
+            await batches.aclose()  # type: ignore[attr-defined]
+
+    # Writing.
+
+    async def create(self, request: Request, where: Route) -> tuple[Response, int]:
+        body = media.decoded(request.body, request.headers.get("content-type", ""))
+        if not isinstance(body, dict):
+            raise bad_request(f"an object of kind {where.kind.name} was expected")
+        options = _write_options(request)
+        answer = await self._registry.create(where.kind, where.namespace, body, options)
+        return _answered(where, answer, request, 201), answer.revision
+
+    async def update(self, request: Request, where: Route) -> tuple[Response, int]:
+        body = media.decoded(request.body, request.headers.get("content-type", ""))
+        if not isinstance(body, dict):
+            raise bad_request(f"an object of kind {where.kind.name} was expected")
+        options = _write_options(request)
+        answer = await self._registry.update(
+            where.kind, where.namespace, where.name, body, options, subresource=where.subresource
+        )
+        return self._subresource(where, answer, request, 200), answer.revision
+
+    async def patch(self, request: Request, where: Route) -> tuple[Response, int]:
+        type_ = media.PATCH_TYPES.get(media.media_type(request.headers.get("content-type", "")))
+        if type_ is None or (type_ == "strategic" and where.kind.custom):
+            accepted = [t for t, p in media.PATCH_TYPES.items() if not (p == "strategic" and where.kind.custom)]
+            raise media.unsupported(", ".join(accepted))
+        options = _write_options(request)
+        place = (where.kind, where.namespace, where.name)
+        if type_ == "apply":
+            if not request.query.get("fieldManager"):
+                raise bad_request(
+                    'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for apply patch'
+                )
+            config = media.yaml_value(request.body)
+            answer = await self._registry.apply(*place, config, options, subresource=where.subresource)
+        else:
+            if options.force:
+                raise unprocessable(
+                    'PatchOptions.meta.k8s.io "" is invalid: force: Forbidden: may not be specified for non-apply patch'
+                )
+            patch = media.json_value(request.body)
+            answer = await self._registry.patch(*place, patch, options, type_=type_, subresource=where.subresource)
+        return self._subresource(where, answer, request, 201 if answer.created else 200), answer.revision
+
+    def _subresource(self, where: Route, answer: Answer, request: Request, code: int) -> Response:
+        if where.subresource == "scale":
+            from rota.registry import scaling
+
+            return Response(code, _encode(scaling.of(where.kind, _decode(answer.value))), headers=_warned(answer))
+        return _answered(where, answer, request, code)
+
+    async def delete(self, request: Request, where: Route) -> tuple[Response, int]:
+        options = _delete_options(request)
+        answer = await self._registry.delete(where.kind, where.namespace, where.name, options)
+        if not answer.gone:
+            return _answered(where, answer, request, 200), answer.revision
+        meta = _decode(answer.value)["metadata"]
+        details = {"name": where.name, "kind": where.kind.plural, "uid": meta["uid"]}
+        if where.kind.group:
+            details["group"] = where.kind.group
+        return Response(200, _success(details)), answer.revision
+
+    async def deletecollection(self, request: Request, where: Route) -> tuple[Response, int]:
+        query = request.query
+        select = ListOptions(query.get("labelSelector", ""), query.get("fieldSelector", ""))
+        options = _delete_options(request)
+        listing = await self._registry.delete_collection(where.kind, where.namespace, options, select)
+        return Response(200, _list_body(where, listing, PLAIN)), listing.revision
+
+
+def _accepted(request: Request) -> Wanted:
+    accept = request.headers.get("accept", "")
+    return PLAIN if accept in ("", "application/json", "*/*") else media.wanted(accept)
+
+
+def _number(query: dict[str, str], name: str) -> int:
+    text = query.get(name, "")
+    if not text:
+        return 0
+    try:
+        return int(text)
+    except ValueError:
+        raise bad_request(f"{name} must be a number, not {text!r}") from None
+
+
+def _choice(query: dict[str, str], name: str, choices: tuple[str, ...]) -> str:
+    text = query.get(name, "")
+    if text not in choices:
+        raise unprocessable(
+            f"{name}: Unsupported value: {text!r}: supported values: {', '.join(c for c in choices if c)}"
+        )
+    return text
+
+
+def _dry_run(values: list[str]) -> bool:
+    if values and values != ["All"]:
+        raise unprocessable(f'dryRun: Unsupported value: "{values[0]}": supported values: "All"')
+    return bool(values)
+
+
+def _write_options(request: Request) -> WriteOptions:
+    query = request.query
+    manager = query.get("fieldManager") or request.headers.get("user-agent", "").partition("/")[0] or "unknown"
+    if len(manager) > MANAGER_LENGTH_MAX or not manager.isprintable():
+        raise unprocessable(f"fieldManager: Invalid value: it has at most {MANAGER_LENGTH_MAX} printable characters")
+    return WriteOptions(
+        manager=manager,
+        dry_run=_dry_run([query["dryRun"]] if query.get("dryRun") else []),
+        field_validation=_choice(query, "fieldValidation", ("", "Strict", "Warn", "Ignore")) or "Warn",  # type: ignore[arg-type]
+        force=is_true(query.get("force", "")),
+    )
+
+
+def _delete_options(request: Request) -> DeleteOptions:
+    sent = media.decoded(request.body, request.headers.get("content-type", "")) if request.body else {}
+    if not isinstance(sent, dict):
+        raise bad_request("DeleteOptions were expected")
+    query = request.query
+    dry = sent.get("dryRun") or ([query["dryRun"]] if query.get("dryRun") else [])
+    propagation = sent.get("propagationPolicy") or query.get("propagationPolicy") or ""
+    if propagation not in ("", "Background", "Foreground", "Orphan"):
+        raise unprocessable(
+            f"propagationPolicy: Unsupported value: {propagation!r}: supported values: Foreground, Background, Orphan"
+        )
+    if "orphanDependents" in sent and not propagation:
+        propagation = "Orphan" if sent["orphanDependents"] else "Background"
+    conditions = sent.get("preconditions") or {}
+    if not isinstance(conditions, dict) or not isinstance(dry, list):
+        raise bad_request("DeleteOptions are not in the right form")
+    return DeleteOptions(
+        propagation=propagation,  # type: ignore[arg-type]
+        uid=str(conditions.get("uid") or ""),
+        resource_version=str(conditions.get("resourceVersion") or ""),
+        dry_run=_dry_run(dry),
+    )
+
+
+def _answered(where: Route, answer: Answer, request: Request, code: int) -> Response:
+    return Response(code, _formed(where, [answer.value], _accepted(request)), headers=_warned(answer))
+
+
+def _warned(answer: Answer) -> tuple[tuple[str, str], ...]:
+    return tuple(("Warning", f'299 - "{_quoted(text)}"') for text in answer.warnings[:WARNINGS_MAX])
+
+
+def _quoted(text: str) -> str:
+    printable = "".join(c if c.isprintable() else " " for c in text[:WARNING_LENGTH_MAX])
+    return printable.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _formed(where: Route, values: list[bytes], wanted: Wanted) -> bytes:
+    """One object in the form that is wanted."""
+    if wanted.form == "object":
+        return values[0]
+    objects = [_decode(value) for value in values]
+    if wanted.form == "table" and where.subresource != "scale":
+        return _encode(_table(where.kind, objects))
+    return _encode(_metadata_only(objects[0]))
+
+
+def _table(kind: Kind, objects: list[Any], *, headed: bool = True) -> dict[str, Any]:
+    table = rows(kind, objects, time.time())
+    for row, obj in zip(table["rows"], objects, strict=True):
+        row["object"] = _metadata_only(obj)
+    if not headed:
+        table["columnDefinitions"] = []
+    if len(objects) == 1:
+        table["metadata"] = {"resourceVersion": objects[0]["metadata"].get("resourceVersion", "")}
+    return table
+
+
+def _metadata_only(obj: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
+
+
+def _list_body(where: Route, listing: Listing, wanted: Wanted) -> bytes:
+    meta: dict[str, Any] = {"resourceVersion": str(listing.revision)}
+    if listing.continue_:
+        meta["continue"] = listing.continue_
+        if listing.remaining is not None:
+            meta["remainingItemCount"] = listing.remaining
+    if wanted.form == "table":
+        table = _table(where.kind, [_decode(value) for value in listing.items])
+        return _encode({**table, "metadata": meta})
+    if wanted.form == "metadata":
+        items = [_metadata_only(_decode(value)) for value in listing.items]
+        kind, api_version = "PartialObjectMetadataList", "meta.k8s.io/v1"
+        return _encode({"kind": kind, "apiVersion": api_version, "metadata": meta, "items": items})
+    head = _encode({"apiVersion": where.kind.api_version, "kind": f"{where.kind.name}List", "metadata": meta})
+    return b'%b,"items":[%b]}' % (head[:-1], b",".join(listing.items))
+
+
+def _event_lines(where: Route, batch: list[WatchEvent], wanted: Wanted, first: bool) -> bytes:
+    """A batch of events as lines. One join for all of them: writes to the client are what costs."""
+    if wanted.form == "object":
+        return b"".join([b'{"type":"%b","object":%b}\n' % (e.type.encode(), e.object) for e in batch])
+    lines = []
+    for event in batch:
+        obj = _decode(event.object)
+        if event.type != "BOOKMARK":
+            form = _table(where.kind, [obj], headed=first) if wanted.form == "table" else _metadata_only(obj)
+            first = False
+        elif wanted.form == "table":
+            form = {"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"], "rows": []}
+        else:
+            form = _metadata_only(obj)
+        lines.append(b'{"type":"%b","object":%b}\n' % (event.type.encode(), _encode(form)))
+    return b"".join(lines)
+
+
+def _success(details: dict[str, Any]) -> bytes:
+    return _encode({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
+
+
+def _gzip(body: bytes) -> bytes:
+    packer = zlib.compressobj(1, zlib.DEFLATED, 31)
+    return packer.compress(body) + packer.flush()

@@ -1,0 +1,71 @@
+"""These tests need `KUBEBUILDER_ASSETS`: the folder with `etcd` and `kube-apiserver`, as envtest has it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from rota.api.crd import crds
+from rota.registry import Registry
+from rota.store import MemoryStore
+from tests.kubernetes.comparison import Both
+from tests.kubernetes.corpus import Corpus
+from tests.kubernetes.server import Client, running
+
+CRD_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+ESTABLISHED_SECONDS_MAX = 60
+
+
+@pytest.fixture(scope="session")
+def assets() -> Path:
+    folder = os.environ.get("KUBEBUILDER_ASSETS", "")
+    if not folder:
+        pytest.skip("KUBEBUILDER_ASSETS is not set to a folder with etcd and kube-apiserver")
+    return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def client(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """A real API server that has Rota's kinds."""
+    with running(assets, tmp_path_factory.mktemp("kubernetes")) as client:
+        for crd in crds():
+            response = client.send("POST", CRD_PATH, crd, fieldValidation="Strict")
+            assert response.code == 201, response.body["message"]
+            assert not response.warnings
+        _wait_until_served(client)
+        yield client
+
+
+def _wait_until_served(client: Client) -> None:
+    """Established, and listed by discovery, which comes a little later."""
+    deadline = time.monotonic() + ESTABLISHED_SECONDS_MAX
+    names = {crd["spec"]["names"]["plural"] for crd in crds()}
+    served: set[str] = set()
+    while not names <= served:
+        assert time.monotonic() < deadline, f"not served: {sorted(names - served)}"
+        time.sleep(0.1)
+        response = client.send("GET", "/apis/rota.dev/v1alpha1")
+        served = {r["name"] for r in response.body["resources"]} if response.code == 200 else set()
+
+
+@pytest.fixture(scope="session")
+def corpus() -> Corpus:
+    return Corpus()
+
+
+@pytest.fixture
+async def both(client: Client) -> AsyncIterator[Both]:
+    """The API server and a registry, side by side. A test that uses it fails on any difference that is not documented."""
+    store = MemoryStore()
+    registry = Registry(store)
+    await registry.start()
+    both = Both(client, registry)
+    yield both
+    await registry.stop()
+    await store.close()
+    both.forget()
+    assert not both.unexplained, "\n\n".join([f"{len(both.unexplained)} of {both.asked}:", *both.unexplained[:20]])

@@ -1,0 +1,128 @@
+"""Odd names, labels, annotations, finalizers and owners."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.examples import example, examples
+from tests.kubernetes.comparison import Both
+from tests.kubernetes.corpus import shown
+
+Meta = dict[str, Any]
+
+NAMES = (
+    *("a", "A", "a-b", "a.b", "a..b", "-a", "a-", ".a", "a_b", "a/b", "a b", "a\n", "é", "0", "", ".", "..", "%", "a%2fb"),
+    *("a" * 63, "a" * 64, "a" * 253, "a" * 254, ".".join(["a" * 63] * 4), "true", "1.5"),
+)
+KEYS = (
+    *("a", "A", "a.b", "a_b", "a-b", "-a", "a-", ".a", "a b", "", "/", "a/", "/a", "a/b", "a/b/c", "A/b", "é", "a\n", "0"),
+    *("a.example/b", "a_b.example/c", "-a.example/b", "a" * 63, "a" * 64, "a/" + "b" * 63, "a/" + "b" * 64),
+    *("a" * 253 + "/b", "a" * 254 + "/b", "kubernetes.io/a", "a..b/c"),
+)
+LABEL_VALUES = ("", "a", "A", "-a", "a-", "a.b", "a_b", "a b", "a/b", "é", "a\n", "a" * 63, "a" * 64, "0")
+OWNER: Meta = {"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "u"}
+
+ODD: list[Meta] = [
+    *({"name": name} for name in NAMES),
+    *({"generateName": name} for name in NAMES if not name or name[:1] in "-.A_/%é"),
+    *({"labels": {key: "a"}} for key in KEYS),
+    *({"labels": {"a": value}} for value in LABEL_VALUES),
+    *({"annotations": {key: "a"}} for key in KEYS),
+    *({"annotations": {"a": value}} for value in ("", "é", "a\n", "a" * 200_000)),
+    {"annotations": {"a": "b" * 262_143}},
+    {"annotations": {"a": "b" * 262_144}},
+    {"annotations": {"a": "é" * 140_000}},
+    *({"finalizers": [key]} for key in KEYS),
+    {"finalizers": ["orphan", "foregroundDeletion"]},
+    {"finalizers": ["orphan"]},
+    {"finalizers": ["a.example/b", "a.example/b"]},
+    {"finalizers": ["kubernetes"]},
+    {"finalizers": []},
+    *({"ownerReferences": [owner]} for owner in ({}, {"name": "a"}, OWNER, {**OWNER, "controller": True})),
+    *({"ownerReferences": [{**OWNER, "apiVersion": version}]} for version in ("", "a/b", "a/b/c", "/", "a/", "/a")),
+    *({"ownerReferences": [{**OWNER, name: ""}]} for name in OWNER),
+    *({"ownerReferences": [{**OWNER, name: None}]} for name in OWNER),
+    {"ownerReferences": [{**OWNER, "kind": "Event"}]},
+    {"ownerReferences": [OWNER, OWNER]},
+    {"ownerReferences": [OWNER, {**OWNER, "name": "b"}]},
+    {"ownerReferences": [{**OWNER, "controller": True}, {**OWNER, "uid": "v", "controller": True}]},
+    {"ownerReferences": [{**OWNER, "controller": True}, {**OWNER, "uid": "v", "controller": False}]},
+    {"ownerReferences": [{**OWNER, "blockOwnerDeletion": True}]},
+    {"ownerReferences": []},
+    {"namespace": "other"},
+    {"namespace": ""},
+    {"namespace": "default"},
+    {"uid": "a"},
+    {"resourceVersion": "1"},
+    {"resourceVersion": ""},
+    {"generation": 7},
+    {"generation": -7},
+    {"creationTimestamp": None},
+    {"creationTimestamp": "2020-01-01T00:00:00Z"},
+    {"deletionTimestamp": "2020-01-01T00:00:00Z"},
+    {"deletionGracePeriodSeconds": 5},
+    {"selfLink": "a"},
+    {"labels": None, "annotations": None, "finalizers": None, "ownerReferences": None},
+    {"labels": {}, "annotations": {}},
+    {"labels": {"a": None}},
+    {"name": None, "generateName": None},
+    {"clusterName": "a"},
+    {"managedFields": []},
+    {"managedFields": [{"manager": "a", "operation": "Update", "apiVersion": "v1"}]},
+]
+WRONG: list[Meta] = [
+    *({name: value} for name in ("name", "namespace", "generateName", "uid", "resourceVersion") for value in (7, [], {})),
+    *({name: value} for name in ("labels", "annotations") for value in (7, "a", [], {"a": 7}, {"a": {}}, {"a": True})),
+    *({"finalizers": value} for value in (7, "a", {}, [7], [None], [{}])),
+    *({"ownerReferences": value} for value in (7, {}, [7], [None], [{"name": 7}], [{**OWNER, "controller": "true"}])),
+    *({"creationTimestamp": value} for value in (7, "", "now", "2020-01-01", {})),
+    *({"generation": value} for value in ("7", 1.5, 7.0, True)),
+    {"deletionGracePeriodSeconds": "5"},
+    {"managedFields": 7},
+]
+
+
+@pytest.mark.parametrize("kind", ["Quota", "Location", "Task", "ConfigMap", "Namespace"])
+async def test_odd_metadata(both: Both, kind: str) -> None:
+    for meta in ODD:
+        obj = examples(kind)[0]
+        obj["metadata"] |= meta
+        if "generateName" in meta:
+            del obj["metadata"]["name"]
+        await both.create(f"metadata {shown(meta)}", obj)
+
+
+@pytest.mark.parametrize("kind", ["Quota", "Location", "ConfigMap"])
+async def test_metadata_of_wrong_types(both: Both, kind: str) -> None:
+    for meta in WRONG:
+        obj = examples(kind)[0]
+        obj["metadata"] |= meta
+        await both.create(f"metadata {shown(meta)}", obj)
+
+
+@pytest.mark.parametrize("kind", ["Quota", "ConfigMap"])
+async def test_odd_frames(both: Both, kind: str) -> None:
+    obj = examples(kind)[0]
+    for change in (
+        {"metadata": None},
+        {"metadata": 7},
+        {"metadata": []},
+        {"metadata": {}},
+        {"apiVersion": "v2"},
+        {"apiVersion": "a/b/c"},
+        {"apiVersion": "rota.dev/v1"},
+        {"apiVersion": ""},
+        {"apiVersion": 7},
+        {"apiVersion": None},
+    ):
+        await both.create(str(change), {**obj, **change})
+    for name in ("apiVersion", "metadata"):
+        await both.create(f"without {name}", {k: v for k, v in obj.items() if k != name})
+
+
+async def test_finalizers_of_what_is_being_deleted(both: Both) -> None:
+    obj = example("Quota", {"hard": {}})
+    obj["metadata"]["finalizers"] = ["a.example/b"]
+    await both.create("example", obj, dry_run=False)

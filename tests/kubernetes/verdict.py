@@ -1,0 +1,39 @@
+"""What an answer comes to, in a form in which two servers' answers can be compared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+SHOWN_LENGTH_MAX = 600
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """One answer, without what no two servers can have in common."""
+
+    code: int
+    reason: str = ""
+    message: str = ""
+    """Of a refusal that does not list causes."""
+    causes: frozenset[tuple[str, str, str]] = frozenset()
+    """Reason, field and message of each."""
+    about: tuple[tuple[str, Any], ...] = ()
+    """What a refusal says it is about."""
+    warnings: tuple[str, ...] = ()
+    stored: Any = None
+
+    @property
+    def accepted(self) -> bool:
+        return self.code < 300
+
+    def against(self, mine: Verdict) -> str:
+        """Where Rota's verdict differs from this one, for people."""
+        lines = []
+        for name in ("code", "reason", "message", "about", "warnings", "stored"):
+            left, right = getattr(self, name), getattr(mine, name)
+            if left != right:
+                lines += [f"  kubernetes {name}: {left}", f"  rota       {name}: {right}"]
+        lines += [f"  kubernetes only: {cause}" for cause in sorted(self.causes - mine.causes)]
+        lines += [f"  rota only:       {cause}" for cause in sorted(mine.causes - self.causes)]
+        return "\n".join(line[:SHOWN_LENGTH_MAX] for line in lines)
