@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,7 +48,10 @@ class Both:
         mine = await _verdict(
             self.registry.create(kind, _namespace(kind), msgspec.json.decode(body), options), code=201
         )
-        return self._compared(f"create {kind.name}: {what}", of_response(response), mine)
+        theirs = of_response(response)
+        if prefix := _generated_from(obj):
+            theirs, mine = theirs.named(prefix), mine.named(prefix)
+        return self._compared(f"create {kind.name}: {what}", theirs, mine)
 
     async def update(
         self,
@@ -95,6 +99,12 @@ class Both:
             self.client.send("DELETE", path)
 
 
+def _generated_from(obj: Object) -> str:
+    """The prefix of a name that the server has to generate."""
+    metadata = obj.get("metadata")
+    return "" if not isinstance(metadata, dict) or metadata.get("name") else metadata.get("generateName") or ""
+
+
 def path_of(kind: Kind) -> str:
     """The path of a kind's collection."""
     root = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
@@ -127,10 +137,22 @@ def of(code: int, body: Any, warnings: tuple[str, ...] = ()) -> Verdict:
     if not isinstance(body, dict) or body.get("kind") != "Status":
         return Verdict(code, stored=settled(body), warnings=tuple(sorted(warnings)))
     details = body.get("details") or {}
-    causes = frozenset((c["reason"], c.get("field", ""), c["message"]) for c in details.get("causes", ()))
+    causes = frozenset(map(_cause, details.get("causes", ())))
     about = tuple(sorted((k, v) for k, v in details.items() if k != "causes"))
-    message = "" if causes else body.get("message", "")
+    message = "" if causes or VERSION_DEPENDENT.search(body["message"]) else body["message"]
     return Verdict(code, body.get("reason", ""), message, causes, about)
+
+
+def _cause(cause: Object) -> tuple[str, str, str]:
+    """What is said of metadata is worded differently from one version of Kubernetes to the next."""
+    field = cause.get("field", "")
+    return cause["reason"], field, "" if field.startswith("metadata.") else cause["message"]
+
+
+VERSION_DEPENDENT = re.compile(
+    "cannot be handled as a (?!.*strict decoding)|Object 'Kind' is missing|UID in precondition|json: |^unexpected|no kind"
+)
+"""Refusals that tell of Go's types or of the storage rather than of the object."""
 
 
 def settled(obj: Any) -> Any:

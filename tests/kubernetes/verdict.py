@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import msgspec
@@ -26,6 +27,14 @@ class Verdict(msgspec.Struct, frozen=True):
     @property
     def accepted(self) -> bool:
         return self.code < 300
+
+    def named(self, name: str) -> Verdict:
+        """The same of an object with this name."""
+        about = tuple((k, name if k == "name" else v) for k, v in self.about)
+        stored = copy.deepcopy(self.stored)
+        if stored:
+            stored["metadata"]["name"] = name
+        return msgspec.structs.replace(self, about=about, stored=stored)
 
     def against(self, mine: Verdict) -> str:
         """Where Rota's verdict differs from this one, for people."""

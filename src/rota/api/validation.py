@@ -55,7 +55,7 @@ TIME = re.compile(
 
 def prune(schema: Schema, value: Any, path: str, unknown: list[str]) -> None:
     """Remove, in place, fields that the schema does not have (their paths go to `unknown`) and fields that are null."""
-    if schema.get(PRESERVE) or path == "metadata":
+    if schema.get(PRESERVE):
         return
     if isinstance(value, dict):
         known, rest = schema.get("properties", {}), schema.get("additionalProperties")
@@ -64,7 +64,9 @@ def prune(schema: Schema, value: Any, path: str, unknown: list[str]) -> None:
                 unknown.append(_below(path, name))
             del value[name]
         for name, inner in value.items():
-            prune(known.get(name, rest), inner, _below(path, name), unknown)
+            # An object's metadata is the registry's matter.
+            if path or name != "metadata":
+                prune(known.get(name, rest), inner, _below(path, name), unknown)
     elif isinstance(value, list):
         for i, inner in enumerate(value):
             prune(schema.get("items", {}), inner, f"{path}[{i}]", unknown)

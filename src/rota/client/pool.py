@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from functools import partial
 
 from rota.client.connection import Connection, Gunzip, Headers, Limits, Response, header
 from rota.client.failures import BadAnswer, NoServer, NotConnected, TooManyStreams
@@ -38,10 +39,12 @@ class Endpoint:
 class Stream:
     """An answer that is read piece by piece. Close it, whatever happens."""
 
-    def __init__(self, pool: Pool, connection: Connection, status: int, headers: Headers, limits: Limits) -> None:
-        self._pool = pool
+    def __init__(
+        self, connection: Connection, status: int, headers: Headers, piece_bytes_max: int, end: Callable[[], None]
+    ) -> None:
         self._connection = connection
-        self._piece_bytes_max = limits.stream_buffer_bytes
+        self._piece_bytes_max = piece_bytes_max
+        self._end: Callable[[], None] | None = end
         self._gunzip = Gunzip() if header(headers, "content-encoding").lower() == "gzip" else None
         self.status = status
         self.headers = headers
@@ -71,7 +74,9 @@ class Stream:
         return Response(self.status, self.headers, body)
 
     def close(self) -> None:
-        self._pool._end_stream(self._connection)
+        if self._end is not None:
+            self._end()
+            self._end = None
 
 
 class Pool:
@@ -122,7 +127,8 @@ class Pool:
         except BaseException:
             self._end_stream(connection)
             raise
-        return Stream(self, connection, status, headers, self.limits)
+        end = partial(self._end_stream, connection)
+        return Stream(connection, status, headers, self.limits.stream_buffer_bytes, end)
 
     def use(self, tls: ssl.SSLContext) -> None:
         """Open further connections with another certificate."""
@@ -181,8 +187,13 @@ class Pool:
         except OSError as error:
             raise self._explained(error) from error
         self._open.add(connection)
-        connection.lost.add_done_callback(lambda _: self._open.discard(connection))
+        connection.lost.add_done_callback(lambda _: self._lost(connection))
         return connection
+
+    def _lost(self, connection: Connection) -> None:
+        self._open.discard(connection)
+        if connection in self._idle:
+            self._idle.remove(connection)
 
     async def _opened(self) -> Connection:
         loop, at = asyncio.get_running_loop(), self.endpoint

@@ -31,7 +31,7 @@ def kind_of(node: Node, source: str, path: str = "") -> tuple[Kind | None, list[
         return None, [wrong(node, "", "an object with apiVersion, kind and metadata is expected here")]
     missing = [name for name in ("apiVersion", "kind") if _text(node, name) is None]
     if missing:
-        return None, [wrong(node, name, "a text is required here") for name in missing]
+        return None, [wrong(node, name, "required") for name in missing]
     name, version = str(_text(node, "kind")), str(_text(node, "apiVersion"))
     kind = KINDS.get(name)
     if kind is None:
@@ -67,10 +67,10 @@ def check(kind: Kind, node: Node, source: str, path: str = "") -> list[Problem]:
     for problem in found:
         if problem.message.endswith(p.NOT_CHECKED):
             continue
-        field = "" if problem.field == p.NO_FIELD else problem.field
+        field = "" if problem.field == p.NO_FIELD else problem.field.removeprefix(".")
         line, column = _place(node, _steps(node, field), at_key=False)
         out.append(Problem(source, line, column, _join(path, field), problem.message))
-    return sorted(out, key=lambda problem: (problem.line, problem.column))
+    return out
 
 
 def _problems(kind: Kind, obj: Object) -> tuple[list[p.Problem], list[str]]:
@@ -83,22 +83,24 @@ def _problems(kind: Kind, obj: Object) -> tuple[list[p.Problem], list[str]]:
     metadata.tidy(meta, unknown)
     for name in (*metadata.SERVER_FIELDS, *SERVER_FIELDS):
         meta.pop(name, None)
-    mistyped = list(_mistyped(meta))
+    _remove_mistyped(meta, found)
     if kind.has_status and kind.custom:
         obj.pop("status", None)
-    core_kinds.prepare_new(kind, {**obj, "metadata": dict(meta)} if mistyped else obj)
+    core_kinds.prepare_new(kind, obj)
     shape = form(kind)
     more, wrong = shape.conform(obj)
-    if not mistyped:
-        metadata.check_new(kind, meta, found)
-        core_kinds.check(kind, obj, None, found)
-    return shape.break_rules(obj, None, [*mistyped, *found, *wrong]), [*unknown, *more]
+    metadata.check_new(kind, meta, found)
+    core_kinds.check(kind, obj, None, found)
+    found = shape.break_rules(obj, None, [*found, *wrong])
+    # What the scale subresource could not show (`.spec.replicas`) is wrong by its type, too.
+    fields = {problem.field for problem in found}
+    found = [each for each in found if not each.field.startswith(".") or each.field[1:] not in fields]
+    return found, [*unknown, *more]
 
 
-def _mistyped(meta: Object) -> list[p.Problem]:
-    """Fields of the metadata that are of another type than they must be."""
-    out = []
-    for name, value in meta.items():
+def _remove_mistyped(meta: Object, found: list[p.Problem]) -> None:
+    """Report, and take out, fields of the metadata that are of another type than they must be."""
+    for name, value in [*meta.items()]:
         try:
             msgspec.convert({name: value}, ObjectMeta)
         except msgspec.ValidationError as error:
@@ -107,8 +109,8 @@ def _mistyped(meta: Object) -> list[p.Problem]:
             if field in ("metadata.labels", "metadata.annotations") and isinstance(value, dict):
                 key = next(key for key, inner in value.items() if not isinstance(inner, str))
                 field, what = f"{field}[{key}]", f"{what}; put it in quotes"
-            out.append(p.Problem("FieldValueTypeInvalid", field, f"Invalid value: {what.replace('`', '')}"))
-    return out
+            found.append(p.Problem("FieldValueTypeInvalid", field, f"Invalid value: {what.replace('`', '')}"))
+            del meta[name]
 
 
 def _unknown_field(schema: Schema, steps: list[str | int]) -> str:

@@ -128,8 +128,7 @@ def _read(file: str) -> bytes:
 
 
 def _examine(text: bytes | str, source: str, found: list[Manifest], problems: list[Problem]) -> None:
-    documents, wrong = parse(text, source)
-    problems += wrong
+    documents, here = parse(text, source)
     for document in documents:
         for node, path in _members(document):
             kind, wrong = kind_of(node, source, path)
@@ -137,7 +136,8 @@ def _examine(text: bytes | str, source: str, found: list[Manifest], problems: li
                 wrong = check(kind, node, source, path)
                 if not wrong:
                     found.append(Manifest(kind, node.plain(), source, node.line))
-            problems += wrong
+            here += wrong
+    problems += sorted(here, key=lambda problem: (problem.line, problem.column))
 
 
 def _members(document: Node) -> Iterator[tuple[Node, str]]:

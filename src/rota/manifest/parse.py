@@ -82,22 +82,33 @@ class _Stop(Exception):  # noqa: N818
 def parse(text: bytes | str, source: str) -> tuple[list[Node], list[Problem]]:
     """The documents of a text that are not empty, and the problems. After an error of syntax the rest is not read."""
     reader = _Reader(source)
-    documents: list[Node] = []
     try:
-        for document in reader.documents(text):
-            documents.append(document)
+        reader.read(text)
     except _Stop as stop:
         reader.report(stop.mark, str(stop))
     except yaml.MarkedYAMLError as error:
         context = f"{error.context}, " if error.context else ""
         reader.report(error.problem_mark or error.context_mark, f"{context}{error.problem}")
-    except yaml.YAMLError as error:
-        reader.report(None, " ".join(str(error).split()))
-    return documents, reader.problems
+    except yaml.reader.ReaderError as error:
+        reader.report(_mark(text, error.position), str(error.reason))
+    return reader.documents, reader.problems
+
+
+class _Mark(NamedTuple):
+    line: int
+    column: int
+
+
+def _mark(text: bytes | str, position: int) -> _Mark:
+    """The place of a character that cannot be read."""
+    raw = text.encode() if isinstance(text, str) else text
+    before = raw[:position]
+    return _Mark(before.count(b"\n"), position - before.rfind(b"\n") - 1)
 
 
 class _Reader:
     def __init__(self, source: str) -> None:
+        self.documents: list[Node] = []
         self.problems: list[Problem] = []
         self._source = source
         self._anchors: dict[str, Node | None] = {}
@@ -107,7 +118,7 @@ class _Reader:
         line, column = (mark.line + 1, mark.column + 1) if mark is not None else (0, 0)
         self.problems.append(Problem(self._source, line, column, "", message))
 
-    def documents(self, text: bytes | str) -> Iterator[Node]:
+    def read(self, text: bytes | str) -> None:
         events = iter(yaml.parse(text, Loader=Loader))
         count = 0
         for event in events:
@@ -119,7 +130,7 @@ class _Reader:
             self._anchors = {}
             node = self._node(next(events), events, 0)
             if node.fields is not None or node.items is not None or node.value is not None:
-                yield node
+                self.documents.append(node)
 
     def _node(self, event: Any, events: Iterator[Any], depth: int) -> Node:
         mark = event.start_mark

@@ -34,16 +34,22 @@ def check_frame(kind: Kind, obj: Any) -> Object:
     """The outermost form: an object of this kind, with metadata."""
     if not isinstance(obj, dict):
         raise errors.bad_request(f"an object of kind {kind.name} was expected, not {type(obj).__name__}")
-    for name, want in (("apiVersion", kind.api_version), ("kind", kind.name)):
-        got = obj.get(name)
-        if not got:
-            raise errors.bad_request(f"Object '{name[:1].upper() + name[1:]}' is missing")
-        if got != want:
-            what = "API version" if name == "apiVersion" else "kind"
-            raise errors.bad_request(f"the {what} in the data ({got}) does not match the expected {what} ({want})")
-    meta = obj.setdefault("metadata", {})
+    if not obj.get("kind"):
+        raise errors.bad_request(
+            f"the object provided is unrecognized (must be of type {kind.name}): Object 'Kind' is missing"
+        )
+    version = obj.get("apiVersion") or ""
+    if version != kind.api_version:
+        raise errors.bad_request(
+            f"the API version in the data ({version}) does not match the expected API version ({kind.api_version})"
+        )
+    if obj.get("metadata") is None:
+        obj["metadata"] = {}
+    meta = obj["metadata"]
     if not isinstance(meta, dict):
         raise errors.Malformed(kind, "metadata must be an object")
+    if obj["kind"] != kind.name:
+        raise errors.wrong_kind(kind, str(meta.get("name", "")), obj["kind"])
     return meta
 
 
@@ -63,21 +69,22 @@ def admit_new(kind: Kind, namespace: str, obj: Object, options: WriteOptions, at
     _place(kind, namespace, meta)
     if meta.get("resourceVersion"):
         raise errors.bad_request("resourceVersion should not be set on objects to be created")
-    sent_managed = meta.pop("managedFields", None)
+    sent_managed = meta.pop("managedFields", None) or None
     for name in (*metadata.SERVER_FIELDS, "selfLink", "resourceVersion"):
         meta.pop(name, None)
     if not meta.get("name") and meta.get("generateName"):
         meta["name"] = metadata.generated_name(meta["generateName"])
+    shape = form(kind)
     if kind.has_status and kind.custom:
+        unknown += shape.prune(obj, ("status",))
         obj.pop("status", None)
     core_kinds.prepare_new(kind, obj)
 
-    shape = form(kind)
     more_unknown, found = shape.conform(obj)
     problems: list[Problem] = []
     metadata.check_new(kind, meta, problems)
     core_kinds.check(kind, obj, None, problems)
-    _refuse_malformed(kind, found)
+    _refuse_malformed(kind, [*problems, *found])
     _refuse_unknown(kind, [*unknown, *more_unknown], options)
     problems = shape.break_rules(obj, None, [*problems, *found])
     if problems:
@@ -151,15 +158,17 @@ def admit_change(
     _check_metadata_types(kind, meta)
     old_meta = old["metadata"]
     _check_identity(kind, meta, old_meta)
-    sent_managed = meta.pop("managedFields", None)
+    sent_managed = meta.pop("managedFields", None) or None
     shape = form(kind)
     problems: list[Problem] = []
     if subresource == "status":
+        unknown += shape.prune(new, ("spec",))
         new = {**old, "metadata": dict(old_meta), "status": new.get("status")}
         more_unknown, found = shape.conform_status(new)
         meta = new["metadata"]
     else:
         if kind.has_status and kind.custom:
+            unknown += shape.prune(new, ("status",))
             _keep_status(old, new)
         core_kinds.prepare_change(kind, old, new)
         more_unknown, found = shape.conform(new)
@@ -168,10 +177,9 @@ def admit_change(
             meta.pop(name, None)
             if name in old_meta:
                 meta[name] = old_meta[name]
-        meta.pop("selfLink", None)
     metadata.check_change(meta, old_meta, problems)
     core_kinds.check(kind, new, old, problems)
-    _refuse_malformed(kind, found)
+    _refuse_malformed(kind, [*problems, *found])
     _refuse_unknown(kind, [*unknown, *more_unknown], options)
     problems = shape.break_rules(new, old, [*problems, *found])
     if problems:
@@ -238,14 +246,19 @@ def _refuse_malformed(kind: Kind, found: list[Problem]) -> None:
 
 def _refuse_unknown(kind: Kind, unknown: list[str], options: WriteOptions) -> None:
     if unknown and options.field_validation == "Strict":
-        what = ", ".join(f'unknown field "{path}"' for path in unknown)
+        what = ", ".join(f'unknown field "{path}"' for path in _in_order(unknown))
         raise errors.Malformed(kind, f"strict decoding error: {what}")
 
 
 def _warnings(unknown: list[str], options: WriteOptions) -> list[str]:
     if options.field_validation != "Warn":
         return []
-    return [f'unknown field "{path}"' for path in unknown[:WARNINGS_MAX]]
+    return [f'unknown field "{path}"' for path in _in_order(unknown)[:WARNINGS_MAX]]
+
+
+def _in_order(paths: list[str]) -> list[str]:
+    """Those of metadata first."""
+    return sorted(paths, key=lambda path: (not path.startswith("metadata."), path))
 
 
 __all__ = ["Form", "Moment", "admit_change", "admit_new", "framed"]

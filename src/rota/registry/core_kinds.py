@@ -77,6 +77,10 @@ def check(kind: Kind, obj: Object, old: Object | None, found: list[Problem]) -> 
 
 def _check_data(kind: Kind, obj: Object, found: list[Problem]) -> None:
     size = 0
+    text, bytes_ = obj.get("data"), obj.get("binaryData")
+    if kind.name == "ConfigMap" and isinstance(text, dict) and isinstance(bytes_, dict):
+        why = "duplicate of key present in binaryData"
+        found.extend(p.invalid(f"data[{key}]", key, why) for key in text if key in bytes_)
     for part in ("data", "binaryData"):
         values = obj.get(part)
         if not isinstance(values, dict):
@@ -99,7 +103,7 @@ def _check_base64(kind: Kind, field: str, value: str, found: list[Problem]) -> N
         base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):
         # The value is a secret, or may be: it is not repeated.
-        found.append(p.Problem("FieldValueInvalid", field, "Invalid value: it is not base64"))
+        found.append(p.Problem("FieldValueTypeInvalid", field, "Invalid value: illegal base64 data"))
 
 
 def _check_immutable(kind: Kind, obj: Object, old: Object, found: list[Problem]) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 from rota.api import Kind, problems
 from rota.api.problems import Problem
 
-CAUSES_MAX = 100
+CAUSES_MAX = 1000
 """Causes in one answer at most: a hopeless object does not make a hopeless answer."""
 
 
@@ -59,9 +60,9 @@ class Malformed(ApiError):  # noqa: N818 - says what the object is
         super().__init__(400, "BadRequest", message)
         self.why = why
 
-    def made_by_patch(self, patched: dict[str, Any]) -> ApiError:
+    def made_by_patch(self, name: str) -> ApiError:
         """The same, where a patch has made it so."""
-        problem = problems.invalid("patch", patched, self.why)
+        problem = problems.invalid("patch", name, self.why)
         cause = {"reason": problem.reason, "message": problem.message, "field": problem.field}
         return ApiError(422, "Invalid", f' "" is invalid: {problem}', details={"causes": [cause]})
 
@@ -139,6 +140,20 @@ def invalid(kind: Kind, name: str, found: Sequence[Problem]) -> ApiError:
         details["group"] = kind.group
     details |= {"kind": kind.name, "causes": causes}
     return ApiError(422, "Invalid", f'{kind_name} "{name}" is invalid: {text}', details=details)
+
+
+def wrong_kind(kind: Kind, name: str, got: Any) -> ApiError:
+    """An object of another kind than the one that the request is for."""
+    if not kind.custom:
+        return bad_request(f'{got} in version "{kind.version}" cannot be handled as a {kind.name}')
+    problem = problems.invalid("kind", got, f"must be {kind.name}")
+    return invalid(dataclasses.replace(kind, name=str(got)), name, [problem])
+
+
+def version_required(kind: Kind, name: str) -> ApiError:
+    """An update that does not say which version it replaces. It names the resource where others name the kind."""
+    problem = problems.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+    return invalid(dataclasses.replace(kind, name=kind.plural), name, [problem])
 
 
 def invalid_options(kind_name: str, problem: Problem) -> ApiError:

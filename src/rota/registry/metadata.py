@@ -13,6 +13,8 @@ import msgspec
 from rota.api import Kind, ObjectMeta
 from rota.api import problems as p
 from rota.api.problems import Problem
+from rota.api.schema import schema_of
+from rota.api.validation import prune
 from rota.registry.selectors import LABEL_KEY, LABEL_VALUE
 
 ANNOTATIONS_BYTES_MAX = 262_144
@@ -55,11 +57,8 @@ KNOWN = frozenset(f.encode_name for f in msgspec.structs.fields(ObjectMeta))
 
 def tidy(meta: dict[str, Any], unknown: list[str]) -> None:
     """Remove unknown and null fields, in place."""
-    if None in meta.values() or not KNOWN.issuperset(meta):
-        for name in [n for n, v in meta.items() if v is None or n not in KNOWN]:
-            if name not in KNOWN:
-                unknown.append(f"metadata.{name}")
-            del meta[name]
+    if None in meta.values() or not KNOWN.issuperset(meta) or "ownerReferences" in meta:
+        prune(schema_of(ObjectMeta), meta, "metadata", unknown)
     for name in ("labels", "annotations", "finalizers", "ownerReferences"):
         if name in meta and not meta[name]:
             del meta[name]

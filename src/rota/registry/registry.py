@@ -53,7 +53,11 @@ class Change:
         return Write(self.key, self.expect, self._encoded, self.gone)
 
     def _encoded(self, revision: int) -> bytes:
-        self.new["metadata"]["resourceVersion"] = str(revision)
+        version = str(revision)
+        self.new["metadata"]["resourceVersion"] = version
+        if self.gone and self.old is not None:
+            # What is told of a deletion is the last state that there was, at the version of the deletion.
+            return _encode({**self.old, "metadata": {**self.old["metadata"], "resourceVersion": version}})
         return _encode(self.new)
 
 
@@ -248,9 +252,12 @@ class Registry:
         if subresource == "scale":
             obj = scaling.changed(kind, old, obj)
         meta = admission.check_frame(kind, obj)
+        if not meta.get("name"):
+            raise errors.bad_request(
+                f"the name of the object ({name} based on URL) was undeterminable: name must be provided"
+            )
         if not meta.get("resourceVersion") and subresource != "scale" and kind.name not in core_kinds.UNCONDITIONAL:
-            problem = p.invalid("metadata.resourceVersion", 0, "must be specified for an update")
-            raise errors.invalid(kind, name, [problem])
+            raise errors.version_required(kind, name)
         return self._decide_change(kind, key, revision, value, old, obj, options, subresource)
 
     def decide_patch(
@@ -276,7 +283,7 @@ class Registry:
         try:
             return self._decide_change(kind, key, revision, value, old, new, options, subresource)
         except errors.Malformed as malformed:
-            raise malformed.made_by_patch(new) from None
+            raise malformed.made_by_patch(name) from None
 
     def decide_apply(
         self,
@@ -444,7 +451,8 @@ class Registry:
 
     @staticmethod
     def _answer(change: Change, entry: Any) -> Answer:
-        return Answer(entry.value, entry.rev, change.warnings, created=change.old is None, gone=change.gone)
+        value = _encode(change.new) if change.gone else entry.value
+        return Answer(value, entry.rev, change.warnings, created=change.old is None, gone=change.gone)
 
     async def ensure_namespace(self, name: str) -> None:
         """Make a namespace unless it is there."""

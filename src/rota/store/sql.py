@@ -132,11 +132,6 @@ def set_compacted(connection: sqlite3.Connection, revision: int) -> None:
     connection.execute("UPDATE meta SET value = ? WHERE name = 'compacted'", (revision,))
 
 
-def rollback(connection: sqlite3.Connection) -> None:
-    if connection.in_transaction:
-        connection.execute("ROLLBACK")
-
-
 def copy(connection: sqlite3.Connection, path: Path) -> None:
     """Writes the file as it is now to a new one, without holes."""
     connection.execute("VACUUM INTO ?", (str(path),))
