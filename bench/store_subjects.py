@@ -8,7 +8,10 @@ from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
+from typing import Any
 
+from rota.api import Task
+from rota.registry import Registry, WriteOptions
 from rota.store import Event, SqliteStore, Watch, Write, sql
 from rota.store.file import open_file
 
@@ -126,5 +129,75 @@ class Stored(Subject):
         return self.store.watch(PREFIX, self.store.revision)
 
 
-SUBJECTS: tuple[type[Subject], ...] = (Bare, Stored)
+class Registered(Subject):
+    """Everything on: defaults, bounds, rules, ownership of fields, garbage collection's bookkeeping.
+
+    What a client sends is about 1 KiB; what is stored has identity, defaults and owners beside it.
+    """
+
+    name = "registry"
+    reads = True
+    options = WriteOptions(manager="bench")
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.store = SqliteStore(self.path)
+        self.registry = Registry(self.store)
+        self._opened = asyncio.ensure_future(self._open())
+
+    async def _open(self) -> None:
+        await self.registry.start()
+        for namespace in ("new", "old"):
+            await self.registry.ensure_namespace(namespace)
+
+    async def create(self, key: str) -> None:
+        if not self._opened.done():
+            await self._opened
+        _, namespace, name = key.split("/")
+        await self.registry.create(Task.api, namespace, task(name), self.options)
+
+    async def update(self, key: str) -> None:
+        _, namespace, name = key.split("/")
+        head = self.store.head(Task.api.key(namespace, name))
+        assert head is not None
+        status = {"metadata": {"resourceVersion": str(head.rev)}, "status": {"message": str(head.rev)}}
+        await self.registry.patch(Task.api, namespace, name, status, self.options, subresource="status")
+
+    async def close(self) -> None:
+        await self.registry.stop()
+        await self.store.close()
+
+    def list(self, limit: int) -> int:
+        return len(self.store.list(f"{Task.api.bucket}/", limit=limit).entries)
+
+    def watch(self) -> Watch:
+        return self.store.watch(f"{Task.api.bucket}/", self.store.revision)
+
+
+def task(name: str) -> dict[str, Any]:
+    """A task of about 1 KiB, as a client sends it."""
+    return {
+        "apiVersion": "rota.dev/v1alpha1",
+        "kind": "Task",
+        "metadata": {
+            "name": name,
+            "labels": {"app": "bench", "team": "infra", "tier": "gold"},
+            "annotations": {"example.com/note": "an object of about one KiB"},
+        },
+        "spec": {
+            "command": ["/bin/sh", "-c", "echo hello world && exit 0"],
+            "stdin": "x" * 540,
+            "workerPoolRef": {"name": "pool"},
+            "priority": 5,
+            "holder": "someone",
+            "branch": "main",
+            "timeoutSeconds": 60,
+            "ttlSecondsAfterFinished": 3600,
+            "affinity": {"key": "abc"},
+            "retry": {"limit": 3},
+        },
+    }
+
+
+SUBJECTS: tuple[type[Subject], ...] = (Bare, Stored, Registered)
 key_of = partial("{}{}/{:07}".format, PREFIX)

@@ -459,8 +459,6 @@ _ALL: list[Object] = [
             "acquireTime": "2024-05-06T07:08:09.000001Z",
             "renewTime": "2024-05-06T07:08:09.000001Z",
             "leaseTransitions": 2,
-            "strategy": "OldestEmulationVersion",
-            "preferredHolder": "b",
         },
     ),
     example("Event", involvedObject={"namespace": "default"}),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -307,6 +308,30 @@ async def test_managed_fields_are_not_declared_by_clients(client: Client) -> Non
     assert "metadata.managedFields must be nil" in refusal.value.message
 
 
+async def test_managed_fields_are_forgotten_when_they_are_set_to_one_empty_entry(as_manager: As) -> None:
+    await as_manager("one").apply(pool("a", {"replicas": 2}))
+    bare = await as_manager("user").patch(POOLS, "a", {"metadata": {"managedFields": [{}]}})
+    assert "managedFields" not in bare["metadata"]
+    with refused(409, "Conflict") as refusal:
+        await as_manager("two").apply(declared({"replicas": 3}))
+    [cause] = refusal.value.causes
+    assert cause["message"] == 'conflict with "before-first-apply" using rota.dev/v1alpha1'
+
+
+@pytest.mark.parametrize("sent", [[], None])
+async def test_managed_fields_that_are_left_out_stay_as_they_are(as_manager: As, sent: Any) -> None:
+    made = await as_manager("one").apply(pool("a", {"replicas": 2}))
+    assert await as_manager("user").patch(POOLS, "a", {"metadata": {"managedFields": sent}}) == made
+
+
+async def test_what_a_client_applied_on_its_side_before_is_no_conflict(as_manager: As) -> None:
+    applied = json.dumps(pool("a", {"replicas": 2}, namespace=as_manager("any").namespace))
+    annotations = {"kubectl.kubernetes.io/last-applied-configuration": applied}
+    await as_manager("kubectl-client-side-apply").create(pool("a", {"replicas": 2}, annotations=annotations))
+    changed = await as_manager("kubectl").apply(pool("a", {"replicas": 3}))
+    assert changed["spec"]["replicas"] == 3
+
+
 async def test_an_unknown_field_cannot_be_applied(client: Client) -> None:
     with pytest.raises(ApiError) as refusal:
         await client.apply(pool("a", {"colour": "red"}))
@@ -322,9 +347,18 @@ async def test_an_apply_with_an_old_version_is_a_conflict(client: Client) -> Non
     assert "the object has been modified" in refusal.value.message
 
 
+async def test_an_apply_that_means_another_object_is_refused(client: Client) -> None:
+    made = await client.apply(pool("a"))
+    with refused(422, "Invalid") as refusal:
+        await client.apply(pool("a", {"replicas": 2}, uid="00000000-0000-4000-8000-000000000000"))
+    assert {cause["field"] for cause in refusal.value.causes} == {"metadata.uid"}
+    assert await client.get(POOLS, "a") == made
+
+
 async def test_an_apply_that_means_a_certain_object_makes_none(client: Client) -> None:
-    with pytest.raises(ApiError):
+    with refused(409, "Conflict") as refusal:
         await client.apply(pool("a", uid="00000000-0000-4000-8000-000000000000"))
+    assert "uid mismatch" in refusal.value.message
     with refused(404, "NotFound"):
         await client.get(POOLS, "a")
 

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from rota import Client
-from rota.api import Lease
+from rota.api import Lease, ObjectMeta
+from rota.api.core import LeaseSpec
 from tests.conformance.expecting import causes, refused
 from tests.conformance.objects import CONFIG_MAPS, EVENTS, LEASES, SECRETS, config_map, lease, name_of, pool, secret
 
@@ -86,6 +88,32 @@ async def test_an_immutable_secret_can_be_labelled_and_deleted(client: Client) -
     assert await client.delete(SECRETS, "a") is None
 
 
+@pytest.mark.parametrize(
+    ("type_", "missing"),
+    [
+        ("kubernetes.io/tls", ["data[tls.crt]", "data[tls.key]"]),
+        ("kubernetes.io/basic-auth", ["data[password]", "data[username]"]),
+        ("kubernetes.io/ssh-auth", ["data[ssh-privatekey]"]),
+    ],
+)
+async def test_a_secret_of_a_known_type_has_its_keys(client: Client, type_: str, missing: list[str]) -> None:
+    with refused(422, "Invalid") as refusal:
+        await client.create(secret("a", type=type_))
+    assert causes(refusal) == [(field, "FieldValueRequired") for field in missing]
+
+
+async def test_one_half_of_a_basic_login_is_enough(client: Client) -> None:
+    made = await client.create(secret("a", type="kubernetes.io/basic-auth", stringData={"password": "x"}))
+    assert made["data"] == {"password": encoded("x")}
+
+
+@pytest.mark.parametrize("bytes_", [1_048_577, 1_200_000])
+async def test_a_secret_holds_one_mebibyte(client: Client, bytes_: int) -> None:
+    with refused(422, "Invalid") as refusal:
+        await client.create(secret("a", stringData={"x": "y" * bytes_}))
+    assert ("data", "FieldValueTooLong") in causes(refusal)
+
+
 # ConfigMaps.
 
 
@@ -109,6 +137,12 @@ async def test_the_keys_of_a_config_map_have_a_syntax(client: Client) -> None:
 async def test_the_values_of_a_config_map_are_text(client: Client) -> None:
     with refused(400, "BadRequest"):
         await client.create({**config_map("a"), "data": {"x": 1}})
+
+
+async def test_a_config_map_holds_one_mebibyte(client: Client) -> None:
+    with refused(422, "Invalid") as refusal:
+        await client.create(config_map("a", {"x": "y" * 1_048_577}))
+    assert [reason for _, reason in causes(refusal)] == ["FieldValueTooLong"]
 
 
 async def test_an_immutable_config_map_keeps_its_data(client: Client) -> None:
@@ -139,6 +173,19 @@ async def test_a_lease_keeps_its_times_to_the_microsecond(client: Client) -> Non
         "acquireTime": at,
         "renewTime": at,
     }
+
+
+async def test_a_typed_lease_is_written_to_the_microsecond(client: Client) -> None:
+    at = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
+    made = await client.create(Lease(metadata=ObjectMeta(name="a"), spec=LeaseSpec(renew_time=at)))
+    assert made.spec is not None and made.spec.renew_time == at
+    assert (await client.get(LEASES, "a"))["spec"]["renewTime"] == "2030-01-02T03:04:05.000000Z"
+
+
+@pytest.mark.parametrize("time", ["2030-01-02T03:04:05Z", "2030-01-02T03:04:05.5Z", "yesterday"])
+async def test_a_lease_s_time_has_six_digits_of_a_second_s_fraction(client: Client, time: str) -> None:
+    with refused(400, "BadRequest"):
+        await client.create(lease("a", renewTime=time))
 
 
 async def test_a_lease_is_taken_by_one_of_many(client: Client) -> None:
@@ -180,6 +227,29 @@ async def test_an_event_is_about_an_object_of_its_namespace(client: Client) -> N
     with refused(422, "Invalid") as refusal:
         await client.create(event("f", {**about, "namespace": "default"}))
     assert causes(refusal) == [("involvedObject.namespace", "FieldValueInvalid")]
+
+
+async def test_an_event_about_nothing_in_a_namespace_is_refused(client: Client) -> None:
+    with refused(422, "Invalid") as refusal:
+        await client.create(event("e", {"kind": "Location", "name": "ams"}))
+    assert causes(refusal) == [("involvedObject.namespace", "FieldValueInvalid")]
+
+
+async def test_an_event_about_an_object_of_the_cluster_is_in_the_default_namespace(client: Client) -> None:
+    name = client.namespace
+    made = await client.create(event(name, {"kind": "Location", "name": "ams"}), namespace="default")
+    await client.delete(EVENTS, name, namespace="default")
+    assert "namespace" not in made["involvedObject"]
+
+
+async def test_an_event_of_the_new_form_says_who_reports_what(client: Client) -> None:
+    about = {"kind": "WorkerPool", "name": "a", "namespace": client.namespace}
+    at = "2030-01-02T03:04:05.000006Z"
+    with refused(422, "Invalid") as refusal:
+        await client.create(event("e", about, eventTime=at))
+    assert {"reportingComponent", "reportingInstance", "action"} <= {field for field, _ in causes(refusal)}
+    reporter = {"reportingComponent": "rota.dev/tester", "reportingInstance": "tester-1", "action": "Testing"}
+    assert (await client.create(event("e", about, eventTime=at, **reporter)))["eventTime"] == at
 
 
 async def test_events_are_selected_by_what_they_are_about(client: Client) -> None:

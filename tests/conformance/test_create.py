@@ -186,6 +186,40 @@ async def test_an_owner_is_named_in_full(client: Client) -> None:
     assert ("metadata.ownerReferences[0].uid", "FieldValueRequired") in causes(refusal)
 
 
+async def test_an_owner_has_an_api_version(client: Client) -> None:
+    with refused(422, "Invalid") as refusal:
+        owner = {"apiVersion": "a/b/c", "kind": "ConfigMap", "name": "c", "uid": "u"}
+        await client.create(pool("a", ownerReferences=[owner]))
+    assert causes(refusal) == [("metadata.ownerReferences[0].apiVersion", "FieldValueInvalid")]
+
+
+async def test_an_event_owns_nothing(client: Client) -> None:
+    with refused(422, "Invalid") as refusal:
+        owner = {"apiVersion": "v1", "kind": "Event", "name": "e", "uid": "u"}
+        await client.create(pool("a", ownerReferences=[owner]))
+    assert causes(refusal) == [("metadata.ownerReferences[0]", "FieldValueInvalid")]
+
+
+async def test_a_prefix_has_the_form_of_a_name(client: Client) -> None:
+    with refused(422, "Invalid") as refusal:
+        await client.create(pool("", generateName="Bad_"))
+    expected = [("metadata.generateName", "FieldValueInvalid"), ("metadata.name", "FieldValueInvalid")]
+    assert causes(refusal) == expected
+
+
+async def test_labels_and_annotations_may_be_many(client: Client) -> None:
+    many = {f"k{i}": "v" for i in range(300)}
+    made = await client.create(pool("a", labels=many, annotations={**many, "long": "x" * 100_000}))
+    assert made["metadata"]["labels"] == many and len(made["metadata"]["annotations"]["long"]) == 100_000
+    assert (await client.get(WorkerPool, "a")).metadata.labels == many
+
+
+async def test_annotations_have_a_bound_in_all(client: Client) -> None:
+    with refused(422, "Invalid") as refusal:
+        await client.create(pool("a", annotations={"x": "y" * 262_144}))
+    assert ("metadata.annotations", "FieldValueTooLong") in causes(refusal)
+
+
 async def test_an_object_has_one_controller_at_most(client: Client) -> None:
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "controller": True}
     owners = [{**owner, "name": "a", "uid": "1"}, {**owner, "name": "b", "uid": "2"}]

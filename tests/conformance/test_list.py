@@ -220,6 +220,13 @@ async def test_a_match_needs_a_version(client: Client) -> None:
         await client.list(POOLS, match="NotOlderThan")
 
 
+async def test_a_match_excludes_a_place_to_continue(client: Client) -> None:
+    await make(client, "a", "b")
+    first = await client.list(POOLS, limit=1)
+    with refused(422, "Invalid"):
+        await client.list(POOLS, limit=1, continue_=first.continue_, match="Exact")
+
+
 async def test_exactly_version_zero_makes_no_sense(client: Client) -> None:
     with refused(422, "Invalid"):
         await client.list(POOLS, resource_version="0", match="Exact")

@@ -177,6 +177,26 @@ async def test_an_operation_that_cannot_be_done_refuses_a_json_patch(client: Cli
     assert await client.get(POOLS, "a") == made
 
 
+@pytest.mark.parametrize("patch", [{"op": "remove", "path": "/spec/replicas"}, ["remove"]])
+async def test_a_json_patch_is_a_list_of_operations(client: Client, patch: Any) -> None:
+    await client.create(pool("a"))
+    with refused(400, "BadRequest"):
+        await client.patch(POOLS, "a", patch, type="json")
+
+
+async def test_a_merge_patch_is_an_object(client: Client) -> None:
+    await client.create(pool("a"))
+    with refused(400, "BadRequest"):
+        await client.patch(POOLS, "a", ["spec"])
+
+
+async def test_a_patch_that_makes_metadata_of_the_wrong_type_is_refused(client: Client) -> None:
+    await client.create(pool("a"))
+    with refused(422, "Invalid") as refusal:
+        await client.patch(POOLS, "a", {"metadata": {"labels": {"x": 1}}})
+    assert causes(refusal) == [("patch", "FieldValueInvalid")]
+
+
 async def test_a_json_patch_can_test_the_version(client: Client) -> None:
     made = await client.create(pool("a", {"replicas": 1}))
     patch = [

@@ -150,7 +150,8 @@ def _cause(cause: Object) -> tuple[str, str, str]:
 
 
 VERSION_DEPENDENT = re.compile(
-    "cannot be handled as a (?!.*strict decoding)|Object 'Kind' is missing|UID in precondition|json: |^unexpected|no kind"
+    "cannot be handled as a (?!.*strict decoding)|Object 'Kind' is missing|UID in precondition|json: |GroupVersion"
+    "|does not match the expected API version|accessor error"
 )
 """Refusals that tell of Go's types or of the storage rather than of the object."""
 
@@ -160,7 +161,7 @@ def settled(obj: Any) -> Any:
     if not isinstance(obj, dict):
         return obj
     out = copy.deepcopy(obj)
-    for name in ("uid", "resourceVersion", "creationTimestamp"):
+    for name in ("uid", "resourceVersion", "creationTimestamp", "deletionTimestamp"):
         out["metadata"].pop(name, None)
     for entry in out["metadata"].get("managedFields", ()):
         entry.pop("time", None)

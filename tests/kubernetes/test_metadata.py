@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
-from tests.examples import example, examples
-from tests.kubernetes.comparison import Both
+from rota.api import KINDS
+from tests.examples import examples
+from tests.kubernetes.comparison import Both, path_of
 from tests.kubernetes.corpus import shown
 
 Meta = dict[str, Any]
@@ -55,7 +57,6 @@ ODD: list[Meta] = [
     {"namespace": ""},
     {"namespace": "default"},
     {"uid": "a"},
-    {"resourceVersion": "1"},
     {"resourceVersion": ""},
     {"generation": 7},
     {"generation": -7},
@@ -78,7 +79,7 @@ WRONG: list[Meta] = [
     *({"finalizers": value} for value in (7, "a", {}, [7], [None], [{}])),
     *({"ownerReferences": value} for value in (7, {}, [7], [None], [{"name": 7}], [{**OWNER, "controller": "true"}])),
     *({"creationTimestamp": value} for value in (7, "", "now", "2020-01-01", {})),
-    *({"generation": value} for value in ("7", 1.5, 7.0, True)),
+    *({"generation": value} for value in ("7", 1.5, True)),
     {"deletionGracePeriodSeconds": "5"},
     {"managedFields": 7},
 ]
@@ -122,7 +123,23 @@ async def test_odd_frames(both: Both, kind: str) -> None:
         await both.create(f"without {name}", {k: v for k, v in obj.items() if k != name})
 
 
+async def test_a_version_of_what_does_not_exist_yet(both: Both) -> None:
+    obj = examples("Quota")[0]
+    obj["metadata"]["resourceVersion"] = "1"
+    await both.create("with a version", obj, dry_run=False)
+
+
 async def test_finalizers_of_what_is_being_deleted(both: Both) -> None:
-    obj = example("Quota", {"hard": {}})
+    kind = KINDS["Quota"]
+    obj = examples("Quota")[0]
     obj["metadata"]["finalizers"] = ["a.example/b"]
-    await both.create("example", obj, dry_run=False)
+    await both.create("held", obj, dry_run=False)
+    both.client.send("DELETE", f"{path_of(kind)}/example")
+    await both.registry.delete(kind, "default", "example")
+
+    def finalizers(names: list[str], live: Meta) -> None:
+        live["metadata"]["finalizers"] = names
+
+    for names in (["a.example/b", "a.example/c"], ["a.example/c"], ["a.example/b"]):
+        await both.update(f"finalizers {names}", kind, "example", partial(finalizers, names))
+    await both.update("let go", kind, "example", partial(finalizers, []), dry_run=False)

@@ -90,9 +90,7 @@ async def test_too_many_connections_are_refused(server: Server, monkeypatch: pyt
     await healthy(server)
 
 
-async def test_too_many_watches_of_one_credential_are_refused(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_too_many_watches_of_one_credential_are_refused(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "WATCHES_PER_USER_MAX", 1)
     reader, writer = await server.connect()
     head = f"GET {POOLS}?watch=1 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {server.token}\r\n\r\n"
@@ -103,9 +101,7 @@ async def test_too_many_watches_of_one_credential_are_refused(
     writer.close()
 
 
-async def test_too_many_requests_of_one_credential_are_refused(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_too_many_requests_of_one_credential_are_refused(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "REQUESTS_PER_USER_MAX", 0)
     refused = await server.ask("GET", POOLS)
     assert (refused.status, refused.json["reason"]) == (429, "TooManyRequests")
@@ -113,7 +109,9 @@ async def test_too_many_requests_of_one_credential_are_refused(
 
 async def test_requests_in_one_write_are_answered_in_order(server: Server) -> None:
     one = f"GET /version HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {server.token}\r\n\r\n"
-    two = f"GET {POOLS} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {server.token}\r\nConnection: close\r\n\r\n"
+    two = (
+        f"GET {POOLS} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {server.token}\r\nConnection: close\r\n\r\n"
+    )
     reader, writer = await server.connect()
     writer.write((one * 30 + two).encode())
     data = await reader.read(-1)

@@ -2,12 +2,20 @@
 
 from typing import Annotated, Literal
 
+from msgspec import field
+
 from rota.api.kind import Column, kind
 from rota.api.meta import Condition, Object, Readiness
 from rota.api.model import Model, Name, Text, Time, Value, doc
 
 DATA_LENGTH_MAX = 1_400_000
 """Bytes of one base64 value: 1 MiB of data."""
+
+MICRO_TIMES: dict[str, tuple[tuple[str, ...], ...]] = {
+    "Lease": (("spec", "acquireTime"), ("spec", "renewTime")),
+    "Event": (("eventTime",), ("series", "lastObservedTime")),
+}
+"""Times that Kubernetes writes, and reads, with exactly six digits of a second's fraction."""
 
 
 class NamespaceSpec(Model):
@@ -126,7 +134,9 @@ class EventSeries(Model):
 class Event(Object):
     """Something a person should notice."""
 
-    involved_object: Annotated[ObjectReference, doc("What it is about.")]
+    involved_object: Annotated[ObjectReference, doc("What it is about.", atomic=True)] = field(
+        default_factory=ObjectReference
+    )
     reason: Annotated[Text | None, doc("What happened, as one word.")] = None
     message: Annotated[Value | None, doc("What happened, as a sentence.")] = None
     source: Annotated[EventSource | None, doc("Who reported it.")] = None
@@ -137,7 +147,7 @@ class Event(Object):
     event_time: Annotated[Time | None, doc("When, to the microsecond.")] = None
     series: Annotated[EventSeries | None, doc("How often, when it repeats.")] = None
     action: Annotated[Text | None, doc("What was done about it.")] = None
-    related: Annotated[ObjectReference | None, doc("A second object it is about.")] = None
+    related: Annotated[ObjectReference | None, doc("A second object it is about.", atomic=True)] = None
     reporting_component: Annotated[Text | None, doc("The controller that reported it.")] = None
     reporting_instance: Annotated[Text | None, doc("The process that reported it.")] = None
 
@@ -146,10 +156,10 @@ class LeaseSpec(Model):
     """Who holds a lease, and until when."""
 
     holder_identity: Annotated[Text | None, doc("Who holds it.")] = None
-    lease_duration_seconds: Annotated[int | None, doc("How long others wait after the last renewal.", ge=1)] = None
+    lease_duration_seconds: Annotated[int | None, doc("How long others wait after the last renewal.")] = None
     acquire_time: Annotated[Time | None, doc("When it was taken.")] = None
     renew_time: Annotated[Time | None, doc("When it was last renewed.")] = None
-    lease_transitions: Annotated[int | None, doc("How many times it changed hands.", ge=0)] = None
+    lease_transitions: Annotated[int | None, doc("How many times it changed hands.")] = None
     strategy: Annotated[Text | None, doc("How the holder is chosen, where several ask.")] = None
     preferred_holder: Annotated[Text | None, doc("Who should take it next.")] = None
 

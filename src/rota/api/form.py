@@ -69,12 +69,10 @@ class Form:
         validation.check_lists(self._status, status, "status", found)
         return unknown, found
 
-    def prune(self, obj: dict[str, Any], parts: tuple[str, ...]) -> list[str]:
-        """Remove what is unknown from parts of an object that a write will not change. Returns the paths."""
+    def prune(self, part: dict[str, Any]) -> list[str]:
+        """Remove what is unknown from some fields of an object. Returns the paths."""
         unknown: list[str] = []
-        for part in parts:
-            if part in self.schema["properties"]:
-                validation.prune(self.schema["properties"][part], obj.get(part), part, unknown)
+        validation.prune(self.schema, part, "", unknown)
         return unknown
 
     def break_rules(self, obj: dict[str, Any], old: dict[str, Any] | None, found: list[Problem]) -> list[Problem]:

@@ -1,26 +1,24 @@
-"""Commands and output."""
+"""The command line: what people type, and what they read.
+
+Promises: results on standard output, everything else on standard error; colour on a terminal only, and not where
+`NO_COLOR` is set; exit codes 0 (done), 1 (refused or failed) and 2 (bad usage or invalid manifests); an error says what
+to do next; nothing is applied before everything is known to be valid.
+
+Never: holds semantics of its own, asks a question where nobody can answer, imports more than a command needs.
+"""
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from rota import __version__
-from rota.api.crd import crds
+if TYPE_CHECKING:
+    from rota.cli.session import Connect
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The entry point of `rota`."""
-    parser = argparse.ArgumentParser(prog="rota", description="A local-first scheduling control plane.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    commands.add_parser("version", help="print the version")
-    commands.add_parser("crds", help="print the kinds as CustomResourceDefinitions, for a Kubernetes API server")
-    arguments = parser.parse_args(argv)
-    if arguments.command == "version":
-        print(__version__)
-    else:
-        json.dump({"apiVersion": "v1", "kind": "List", "items": crds()}, sys.stdout, indent=2)
-        print()
-    return 0
+def main(argv: Sequence[str] | None = None, *, connect: Connect | None = None) -> int:
+    """The entry point of `rota`. Returns the exit code. `connect` says how a client is obtained."""
+    from rota.cli.app import run
+
+    return run(list(sys.argv[1:] if argv is None else argv), connect)

@@ -10,7 +10,10 @@ already.
 from rota.client.backend import Backend, Operation
 from rota.client.cache import Cache, Key, Update
 from rota.client.client import ALL_NAMESPACES, Change, Client, ObjectList, to_dict
+from rota.client.failures import ConnectionFailed, NoServer
+from rota.client.http import HttpBackend
 from rota.client.local import LocalBackend
+from rota.client.target import KubeconfigError
 
 __all__ = [
     "ALL_NAMESPACES",
@@ -18,8 +21,12 @@ __all__ = [
     "Cache",
     "Change",
     "Client",
+    "ConnectionFailed",
+    "HttpBackend",
     "Key",
+    "KubeconfigError",
     "LocalBackend",
+    "NoServer",
     "ObjectList",
     "Operation",
     "Update",

@@ -15,8 +15,11 @@ import msgspec
 
 from rota.api import KINDS, Kind
 from rota.api import Object as TypedObject
+from rota.api.core import MICRO_TIMES
 from rota.client.backend import Backend, Object, Operation, PatchType
+from rota.client.http import HttpBackend
 from rota.client.local import LocalBackend
+from rota.client.target import DEFAULT_NAMESPACE, PathLike
 from rota.registry import Answer, DeleteOptions, Listing, ListOptions, Registry, WatchEvent, WatchOptions, WriteOptions
 from rota.registry.errors import bad_request
 from rota.registry.options import FieldValidation, Propagation
@@ -25,7 +28,6 @@ T = TypeVar("T", bound=TypedObject)
 R = TypeVar("R")
 
 ALL_NAMESPACES = ""
-DEFAULT_NAMESPACE = "default"
 
 Objects = list[Object]
 KindLike = type[TypedObject] | Kind
@@ -53,10 +55,15 @@ class Change(msgspec.Struct, Generic[R], frozen=True):
 
 
 class Client:
-    """All verbs on all kinds. `manager` is the name under which this client owns fields."""
+    """All verbs on all kinds. `manager` is the name under which this client owns fields.
 
-    def __init__(self, backend: Backend, *, manager: str = "rota-client", namespace: str = DEFAULT_NAMESPACE) -> None:
-        self.backend = backend
+    Without a backend it is a client of the local server, to which it connects when it is first used.
+    """
+
+    def __init__(
+        self, backend: Backend | None = None, *, manager: str = "rota-client", namespace: str = DEFAULT_NAMESPACE
+    ) -> None:
+        self.backend: Backend = HttpBackend.connect() if backend is None else backend
         self.manager = manager
         self.namespace = namespace
 
@@ -65,9 +72,27 @@ class Client:
         """A client straight on a registry in this process."""
         return cls(LocalBackend(registry), manager=manager, namespace=namespace)
 
+    @classmethod
+    def connect(
+        cls,
+        *,
+        home: PathLike | None = None,
+        kubeconfig: PathLike | None = None,
+        context: str | None = None,
+        manager: str = "rota-client",
+        namespace: str | None = None,
+    ) -> Client:
+        """A client of the server in a home, or of a context of a kubeconfig; by default of the local server.
+
+        The namespace is the context's unless it is said. The connection is made when it is first used; that there is no
+        server is told then.
+        """
+        backend = HttpBackend.connect(home=home, kubeconfig=kubeconfig, context=context)
+        return cls(backend, manager=manager, namespace=namespace or backend.target.namespace)
+
     @property
     def atomic(self) -> bool:
-        """Whether `batch` works on this backend."""
+        """Whether `batch` works on this backend, as far as it is known."""
         return self.backend.atomic
 
     async def close(self) -> None:
@@ -430,7 +455,19 @@ class Client:
 def to_dict(obj: TypedObject) -> Object:
     """A typed object as JSON, with its apiVersion and kind."""
     body: Object = msgspec.to_builtins(obj)
+    for path in MICRO_TIMES.get(obj.api.name, ()):
+        _write_micros(body, path)
     return {"apiVersion": obj.api.api_version, "kind": obj.api.name, **body}
+
+
+def _write_micros(body: Object, path: tuple[str, ...]) -> None:
+    """Write out the fraction of a second, also where it is zero."""
+    *steps, last = path
+    for step in steps:
+        body = body.get(step) or {}
+    time = body.get(last)
+    if time and "." not in time:
+        body[last] = f"{time[:19]}.000000{time[19:]}"
 
 
 def _kind(kind: KindLike) -> Kind:

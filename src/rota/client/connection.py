@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import zlib
 from dataclasses import dataclass
 from enum import IntEnum
@@ -35,9 +36,9 @@ class Limits:
     connect_seconds: float = 10.0
     read_seconds: float = 75.0
     """Silence during an answer. Longer than a Kubernetes API server works on a request (60 s)."""
-    idle_seconds: float = 4.0
-    """How long an unused connection is kept. Shorter than servers keep theirs (uvicorn: 5 s), so that a request does not
-    meet a connection that is just being closed."""
+    idle_seconds: float = 30.0
+    """How long an unused connection is kept. Shorter than servers and proxies keep theirs (a minute and more), so that
+    a request does not meet a connection that is just being closed."""
     header_bytes: int = 64 * 1024
     response_bytes: int = 128 * 1024 * 1024
     """Of an answer that is taken whole, as it is after decompression."""
@@ -133,8 +134,10 @@ class Connection(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Whether a request can be sent on it now."""
-        return not self._busy and not self._transport.is_closing() and self._loop.time() < self._due
+        """Whether a request can be sent on it now. That the server has closed it may be known to the kernel only."""
+        if self._busy or self._transport.is_closing() or self._loop.time() >= self._due:
+            return False
+        return not self._unread.poll(0)
 
     def send(self, request: bytes, *, streaming: bool = False, patience_seconds: float = 0) -> None:
         assert not self._busy
@@ -276,6 +279,8 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._unread = select.poll()
+        self._unread.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
         self._expect(self._limits.idle_seconds)
 
     def data_received(self, data: bytes) -> None:
@@ -308,7 +313,9 @@ class Connection(asyncio.Protocol):
                 self._complete = True
             elif self._failure is None:
                 why = f": {error}" if error is not None else ""
-                self._failure = ConnectionCut(f"the connection to {self._place} was cut before the answer was complete{why}")
+                self._failure = ConnectionCut(
+                    f"the connection to {self._place} was cut before the answer was complete{why}"
+                )
             self._wake()
         if not self.lost.done():
             self.lost.set_result(None)

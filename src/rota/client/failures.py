@@ -7,7 +7,7 @@ after any other it may have been.
 from __future__ import annotations
 
 
-class ConnectionFailed(OSError):
+class ConnectionFailed(OSError):  # noqa: N818
     """No answer came."""
 
 
@@ -31,7 +31,7 @@ class ConnectionCut(ConnectionFailed):
     """The connection was lost after the request was sent and before its answer was complete."""
 
 
-class TimedOut(ConnectionFailed, TimeoutError):
+class TimedOut(ConnectionFailed, TimeoutError):  # noqa: N818
     """The server took the request, and then said nothing for too long."""
 
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-import yaml
 
 from rota.client.credentials import EXEC_GROUP, Credential, Credentials, Fixed, FromPlugin, Plugin, TokenFile
 from rota.client.target import DEFAULT_NAMESPACE, KubeconfigError, Target, Tls, at_url
@@ -106,13 +106,20 @@ def _load(path: Path) -> File:
         raise KubeconfigError(f"cannot read the kubeconfig {path}: {error.strerror}") from None
     if len(text) > FILE_BYTES_MAX:
         raise KubeconfigError(f"{path} is larger than {FILE_BYTES_MAX} bytes")
+    if text.startswith(b"{"):
+        # Rota's own is JSON, which is YAML too, but read without loading PyYAML.
+        with contextlib.suppress(msgspec.DecodeError):
+            return msgspec.json.decode(text, type=File)
+    return _load_yaml(path, text)
+
+
+def _load_yaml(path: Path, text: bytes) -> File:
+    import yaml
+
     try:
-        return msgspec.convert(yaml.load(text, Loader=_LOADER) or {}, File)
+        return msgspec.convert(yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}, File)
     except (yaml.YAMLError, msgspec.ValidationError) as error:
         raise KubeconfigError(f"{path} is no kubeconfig: {error}") from None
-
-
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def _entry(files: list[tuple[Path, File]], section: str, key: str, name: str, type_: type[T]) -> tuple[Path, T]:
@@ -169,7 +176,9 @@ def _headers(user: User) -> list[tuple[str, str]]:
 
 def _plugin(path: Path, said: Exec, cluster_from: Path, cluster: Cluster) -> Plugin:
     if said.api_version not in (f"{EXEC_GROUP}/v1", f"{EXEC_GROUP}/v1beta1"):
-        raise KubeconfigError(f"the credential plugin {said.command} speaks {said.api_version!r}, which is not supported")
+        raise KubeconfigError(
+            f"the credential plugin {said.command} speaks {said.api_version!r}, which is not supported"
+        )
     if said.interactive_mode == "Always":
         raise KubeconfigError(f"the credential plugin {said.command} wants to ask questions, which is not supported")
     info = None

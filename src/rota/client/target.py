@@ -1,8 +1,8 @@
 """Which server a client speaks to, and how it is recognised there.
 
-What is said explicitly wins. Without it, `ROTA_CONTEXT` names a context of the kubeconfig. Without that, it is the local
-server. `KUBECONFIG` says where contexts are looked up, and never on its own which server it is: it is set for other
-tools, and a laptop's Rota must not turn out to be someone's cluster.
+What is said explicitly wins. Without it, `ROTA_CONTEXT` names a context of the kubeconfig. Without that, it is the
+local server. `KUBECONFIG` says where contexts are looked up, and never on its own which server it is: it is set for
+other tools, and a laptop's Rota must not turn out to be someone's cluster.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PathLike = str | os.PathLike[str]
 
 
 class KubeconfigError(ValueError):
-    """A kubeconfig does not say what it should; the message names the file and what is wrong."""
+    """It is not clear which server is meant, or how to be recognised there; the message says what is wrong, where."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,9 @@ def _load(context: ssl.SSLContext, certificate: str) -> None:
         try:
             context.load_cert_chain(file.name)
         except ssl.SSLError as error:
-            raise KubeconfigError(f"the client certificate and its key are not PEM that belong together: {error}") from None
+            raise KubeconfigError(
+                f"the client certificate and its key are not PEM that belong together: {error}"
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -83,15 +85,15 @@ class Target:
 def find(home: PathLike | None, kubeconfig: PathLike | None, context: str | None) -> Target:
     """The server that is meant."""
     if home is not None and (kubeconfig is not None or context is not None):
-        raise ValueError("a home means the server that runs there: say either home, or kubeconfig and context")
+        raise KubeconfigError("a home means the server that runs there: say either home, or kubeconfig and context")
     if home is None and kubeconfig is None and context is None:
         context = os.environ.get("ROTA_CONTEXT") or None
     if kubeconfig is None and context is None:
         return local(home)
     if kubeconfig is None and context == IN_CLUSTER:
         return in_cluster()
-    # Read by hand: lightkube's loader takes a quarter of a second to import and adds nothing to what is here. It knows one
-    # file only; its plugins have no expiry, time-out, certificates or v1 protocol; auth-provider it refuses as well.
+    # Read by hand: lightkube's loader takes a quarter of a second to import and adds nothing to what is here. It knows
+    # one file only; its plugins have no expiry, time-out, certificates or v1 protocol; it refuses auth-provider too.
     from rota.client.kubeconfig import read
 
     paths = [str(kubeconfig)] if kubeconfig is not None else _kubeconfigs()
@@ -123,9 +125,7 @@ def in_cluster(account: Path = SERVICE_ACCOUNT) -> Target:
     except OSError as error:
         raise KubeconfigError(f"the pod has no service account: {error}") from None
     url = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    return Target(
-        Endpoint(url, host, int(port)), Tls(authority), TokenFile(account / "token", Credential()), namespace
-    )
+    return Target(Endpoint(url, host, int(port)), Tls(authority), TokenFile(account / "token", Credential()), namespace)
 
 
 def at_url(

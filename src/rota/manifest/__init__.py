@@ -7,7 +7,8 @@ both; what is read is bounded in size, depth and expansion, whatever it contains
 Never: talks to a server, fills in what was not written, guesses between two readings of a text.
 """
 
+from rota.manifest.dump import dumps
 from rota.manifest.load import Manifest, ManifestError, load, loads
 from rota.manifest.parse import Problem
 
-__all__ = ["Manifest", "ManifestError", "Problem", "load", "loads"]
+__all__ = ["Manifest", "ManifestError", "Problem", "dumps", "load", "loads"]

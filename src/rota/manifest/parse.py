@@ -71,6 +71,12 @@ class Node:
         return self.value
 
 
+def reads_as_text(text: str) -> bool:
+    """Whether a text that is written without quotes is read as that text."""
+    reader = _Reader("")
+    return reader.resolved(text, None) == text and not reader.problems
+
+
 class _Stop(Exception):  # noqa: N818
     """The rest of the text cannot be read."""
 
@@ -235,12 +241,12 @@ class _Reader:
         if tag not in ("", "null", "bool", "int", "float"):
             self.report(event.start_mark, f"the tag {event.tag} is not supported")
             return text
-        value = self._resolved(text, event.start_mark)
+        value = self.resolved(text, event.start_mark)
         if tag and type(value).__name__.replace("NoneType", "null") != tag and (tag, type(value)) != ("float", int):
             self.report(event.start_mark, f'"{text}" is no {tag}')
         return value
 
-    def _resolved(self, text: str, mark: Any) -> Any:
+    def resolved(self, text: str, mark: Any) -> Any:
         """A plain text as what YAML 1.2 takes it for."""
         if text in NULLS:
             return None

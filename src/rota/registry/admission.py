@@ -34,6 +34,10 @@ def check_frame(kind: Kind, obj: Any) -> Object:
     """The outermost form: an object of this kind, with metadata."""
     if not isinstance(obj, dict):
         raise errors.bad_request(f"an object of kind {kind.name} was expected, not {type(obj).__name__}")
+    if not kind.custom:
+        obj.update(
+            {name: obj.get(name) or want for name, want in (("apiVersion", kind.api_version), ("kind", kind.name))}
+        )
     if not obj.get("kind"):
         raise errors.bad_request(
             f"the object provided is unrecognized (must be of type {kind.name}): Object 'Kind' is missing"
@@ -66,6 +70,7 @@ def admit_new(kind: Kind, namespace: str, obj: Object, options: WriteOptions, at
     unknown: list[str] = []
     metadata.tidy(meta, unknown)
     _check_metadata_types(kind, meta)
+    warnings = metadata.deduplicate_owners(meta, created=True)
     _place(kind, namespace, meta)
     if meta.get("resourceVersion"):
         raise errors.bad_request("resourceVersion should not be set on objects to be created")
@@ -76,8 +81,9 @@ def admit_new(kind: Kind, namespace: str, obj: Object, options: WriteOptions, at
         meta["name"] = metadata.generated_name(meta["generateName"])
     shape = form(kind)
     if kind.has_status and kind.custom:
-        unknown += shape.prune(obj, ("status",))
-        obj.pop("status", None)
+        unknown += shape.prune({"status": obj.pop("status", None)})
+    elif kind.has_status:
+        unknown += shape.prune({"spec": obj.get("spec"), "status": obj.get("status")})
     core_kinds.prepare_new(kind, obj)
 
     more_unknown, found = shape.conform(obj)
@@ -94,12 +100,12 @@ def admit_new(kind: Kind, namespace: str, obj: Object, options: WriteOptions, at
     meta["creationTimestamp"] = at.now
     if kind.custom:
         meta["generation"] = 1
-    warnings = _warnings([*unknown, *more_unknown], options) + metadata.finalizer_warnings(meta, {})
+    warnings += _warnings([*unknown, *more_unknown], options) + metadata.finalizer_warnings(kind, meta, {})
     managed = requested(sent_managed, [], subresource="")
     managed = after_update(
         managed,
-        None,
-        obj,
+        core_kinds.BLANK.get(kind.name),
+        core_kinds.sent(kind, obj),
         shape.node,
         manager=options.manager,
         api_version=kind.api_version,
@@ -156,20 +162,23 @@ def admit_change(
     unknown: list[str] = []
     metadata.tidy(meta, unknown)
     _check_metadata_types(kind, meta)
+    warnings = metadata.deduplicate_owners(meta, created=False)
     old_meta = old["metadata"]
     _check_identity(kind, meta, old_meta)
     sent_managed = meta.pop("managedFields", None) or None
     shape = form(kind)
     problems: list[Problem] = []
     if subresource == "status":
-        unknown += shape.prune(new, ("spec",))
+        unknown += shape.prune({name: value for name, value in new.items() if name not in ("metadata", "status")})
         new = {**old, "metadata": dict(old_meta), "status": new.get("status")}
         more_unknown, found = shape.conform_status(new)
         meta = new["metadata"]
     else:
         if kind.has_status and kind.custom:
-            unknown += shape.prune(new, ("status",))
+            unknown += shape.prune({"status": new.pop("status", None)})
             _keep_status(old, new)
+        elif kind.has_status:
+            unknown += shape.prune({"spec": new.get("spec"), "status": new.get("status")})
         core_kinds.prepare_change(kind, old, new)
         more_unknown, found = shape.conform(new)
         metadata.check_not_marked(meta, old_meta, problems)
@@ -184,7 +193,7 @@ def admit_change(
     problems = shape.break_rules(new, old, [*problems, *found])
     if problems:
         raise errors.invalid(kind, old_meta["name"], problems)
-    warnings = _warnings([*unknown, *more_unknown], options) + metadata.finalizer_warnings(meta, old_meta)
+    warnings += _warnings([*unknown, *more_unknown], options) + metadata.finalizer_warnings(kind, meta, old_meta)
 
     if kind.custom and subresource != "status" and _desired_changed(old, new):
         meta["generation"] = old_meta.get("generation", 0) + 1
@@ -220,7 +229,9 @@ def _check_identity(kind: Kind, meta: Object, old_meta: Object) -> None:
     name = old_meta["name"]
     if not meta.get("name"):
         meta["name"] = name
-    if kind.namespaced and not meta.get("namespace"):
+    if not kind.namespaced:
+        meta.pop("namespace", None)
+    elif not meta.get("namespace"):
         meta["namespace"] = old_meta["namespace"]
     if meta["name"] != name:
         raise errors.bad_request(f"the name of the object ({meta['name']}) does not match the name on the URL ({name})")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from rota.api import Kind
 from rota.api import problems as p
 from rota.api.problems import Problem
+from rota.registry.metadata import LABEL, STANDARD_FINALIZERS
 
 Object = dict[str, Any]
 
@@ -17,11 +19,36 @@ NAMESPACE_FINALIZER = "kubernetes"
 NAME_LABEL = "kubernetes.io/metadata.name"
 DATA_BYTES_MAX = 1_048_576
 """Bytes of a Secret or ConfigMap at most."""
-DATA_KEY = re.compile(r"^[-._a-zA-Z0-9]+$")
+DATA_KEY = re.compile(r"[-._a-zA-Z0-9]+")
+DATA_KEY_LENGTH_MAX = 253
+MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[-+]\d\d:\d\d)", re.ASCII)
+"""A time as some core kinds must have it: with all six digits of its microseconds."""
+INT32_MAX = 2**31 - 1
 UNCONDITIONAL = frozenset(("Namespace", "Secret", "ConfigMap", "Event"))
 """Kinds that may be updated without saying which version is meant."""
+BASIC_AUTH = "kubernetes.io/basic-auth"
+TYPE_KEYS = {
+    BASIC_AUTH: ("username", "password"),
+    "kubernetes.io/dockercfg": (".dockercfg",),
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+}
+"""What a Secret of each type must have; one of basic-auth either."""
 CREATED_BY_UPDATE = frozenset(("Lease", "Event"))
 """Kinds of which an update makes what is not there."""
+
+
+BLANK: dict[str, Object] = {
+    "Lease": {"metadata": {}, "spec": {}},
+    "Event": {"metadata": {}, "involvedObject": {}, "source": {}, "reportingComponent": "", "reportingInstance": ""},
+}
+"""What every object of a kind has, so that no writer owns it."""
+
+
+def sent(kind: Kind, obj: Object) -> Object:
+    """The part of a new object that its writer owns: not what the server gave it."""
+    return {k: v for k, v in obj.items() if kind.name != "Namespace" or k not in ("spec", "status")}
 
 
 def prepare_new(kind: Kind, obj: Object) -> None:
@@ -30,8 +57,8 @@ def prepare_new(kind: Kind, obj: Object) -> None:
         obj["spec"] = {"finalizers": [NAMESPACE_FINALIZER]}
         obj["status"] = {"phase": "Active"}
         _label_name(obj)
-    elif kind.name == "Secret":
-        _move_string_data(obj)
+    else:
+        _settle(kind, obj)
 
 
 def prepare_change(kind: Kind, old: Object, new: Object) -> None:
@@ -41,13 +68,29 @@ def prepare_change(kind: Kind, old: Object, new: Object) -> None:
             if part in old:
                 new[part] = old[part]
         _label_name(new)
-    elif kind.name == "Secret":
-        _move_string_data(new)
+    else:
+        _settle(kind, new)
+
+
+def _settle(kind: Kind, obj: Object) -> None:
+    """Give an object the form in which Kubernetes, which decodes it into a Go type, has it."""
+    for part in ("data", "binaryData", "stringData"):
+        values = obj.get(part)
+        if values == {}:
+            del obj[part]
+        elif isinstance(values, dict) and None in values.values():
+            obj[part] = {key: "" if value is None else value for key, value in values.items()}
+    if kind.name == "Secret":
+        _move_string_data(obj)
+        obj["type"] = obj.get("type") or "Opaque"
+    elif kind.name == "Lease" and obj.get("spec") is None:
+        obj["spec"] = {}
 
 
 def _label_name(obj: Object) -> None:
     meta = obj["metadata"]
-    if isinstance(meta.get("name"), str) and meta["name"]:
+    generated_badly = meta.get("generateName") and not LABEL.fullmatch(meta.get("name", ""))
+    if meta.get("name") and not generated_badly:
         meta["labels"] = {**meta.get("labels", {}), NAME_LABEL: meta["name"]}
 
 
@@ -58,21 +101,65 @@ def _move_string_data(obj: Object) -> None:
         data = obj.get("data")
         moved = {key: base64.b64encode(value.encode()).decode() for key, value in text.items()}
         obj["data"] = {**data, **moved} if isinstance(data, dict) else moved
-    if obj.get("data") == {}:
-        del obj["data"]
 
 
 def check(kind: Kind, obj: Object, old: Object | None, found: list[Problem]) -> None:
     """Problems that the schema of a core kind does not tell."""
+    if not kind.custom and (old is None or obj["metadata"].get("finalizers") != old["metadata"].get("finalizers")):
+        why = "name is neither a standard finalizer name nor is it fully qualified"
+        found.extend(
+            p.invalid(f"metadata.finalizers[{i}]", name, why)
+            for i, name in enumerate(obj["metadata"].get("finalizers", ()))
+            if "/" not in name and name not in STANDARD_FINALIZERS
+        )
     if kind.name in ("Secret", "ConfigMap"):
         _check_data(kind, obj, found)
         if old is not None:
             _check_immutable(kind, obj, old, found)
     elif kind.name == "Event":
-        about = obj.get("involvedObject") or {}
-        namespace = obj["metadata"].get("namespace")
-        if isinstance(about, dict) and about.get("namespace") and about["namespace"] != namespace:
-            found.append(p.invalid("involvedObject.namespace", about["namespace"], "does not match event.namespace"))
+        _check_event(obj, found)
+    elif kind.name == "Lease":
+        _check_lease(obj, found)
+
+
+def _check_event(obj: Object, found: list[Problem]) -> None:
+    about = obj.get("involvedObject")
+    where = about.get("namespace", "") if isinstance(about, dict) else ""
+    # What is in no namespace is told of in the default one.
+    if obj["metadata"].get("namespace") != (where or "default"):
+        found.append(p.invalid("involvedObject.namespace", where, "does not match event.namespace"))
+    if obj.get("eventTime"):
+        needed = ("reportingComponent", "reportingInstance", "action", "reason")
+        found.extend(p.required(name) for name in needed if not obj.get(name))
+    _check_go_types(obj, "", ("eventTime",), ("count",), found)
+    _check_go_types(obj.get("series"), "series.", ("lastObservedTime",), ("count",), found)
+
+
+def _check_lease(obj: Object, found: list[Problem]) -> None:
+    spec = obj.get("spec")
+    if not isinstance(spec, dict):
+        return
+    _check_go_types(spec, "spec.", ("acquireTime", "renewTime"), ("leaseDurationSeconds", "leaseTransitions"), found)
+    for name, least, why in (
+        ("leaseDurationSeconds", 1, "must be greater than 0"),
+        ("leaseTransitions", 0, "must be greater than or equal to 0"),
+    ):
+        if isinstance(spec.get(name), int) and spec[name] < least:
+            found.append(p.invalid(f"spec.{name}", spec[name], why))
+
+
+def _check_go_types(
+    value: Any, path: str, times: tuple[str, ...], numbers: tuple[str, ...], found: list[Problem]
+) -> None:
+    """Problems of values that Kubernetes decodes more narrowly: to the microsecond, and into 32 bits."""
+    if not isinstance(value, dict):
+        return
+    for name in times:
+        if isinstance(value.get(name), str) and not MICRO_TIME.fullmatch(value[name]):
+            found.append(p.type_invalid(path + name, value[name], "MicroTime"))
+    for name in numbers:
+        if isinstance(value.get(name), int) and abs(value[name]) > INT32_MAX:
+            found.append(p.type_invalid(path + name, str(value[name]), "int32"))
 
 
 def _check_data(kind: Kind, obj: Object, found: list[Problem]) -> None:
@@ -86,16 +173,42 @@ def _check_data(kind: Kind, obj: Object, found: list[Problem]) -> None:
         if not isinstance(values, dict):
             continue
         for key, value in values.items():
-            if not DATA_KEY.fullmatch(key) or len(key) > 253 or key in (".", ".."):
-                help_ = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
-                found.append(p.invalid(f"{part}[{key}]", key, help_))
+            found.extend(p.invalid(f"{part}[{key}]", key, why) for why in _wrong_with_key(key))
             if not isinstance(value, str):
                 continue
-            size += len(value)
             if kind.name == "Secret" or part == "binaryData":
+                size += len(value) * 3 // 4 - value.count("=", -2)
                 _check_base64(kind, f"{part}[{key}]", value, found)
-    if size > DATA_BYTES_MAX * 4 // 3:
-        found.append(p.too_long("data", DATA_BYTES_MAX))
+            else:
+                size += len(value.encode())
+    if size > DATA_BYTES_MAX:
+        found.append(p.too_long("data" if kind.name == "Secret" else "[]", DATA_BYTES_MAX))
+    if kind.name == "Secret":
+        _check_type(obj, found)
+
+
+def _check_type(obj: Object, found: list[Problem]) -> None:
+    """A Secret of a type that Kubernetes knows has the keys that are looked for."""
+    data = obj.get("data")
+    have = data.keys() if isinstance(data, dict) else ()
+    needed = TYPE_KEYS.get(obj.get("type", ""), ())
+    missing = [key for key in needed if key not in have]
+    if missing and (obj["type"] != BASIC_AUTH or len(missing) == len(needed)):
+        found.extend(p.required(f"data[{key}]") for key in missing)
+
+
+def _wrong_with_key(key: str) -> Iterator[str]:
+    if len(key) > DATA_KEY_LENGTH_MAX:
+        yield f"must be no more than {DATA_KEY_LENGTH_MAX} characters"
+    if not DATA_KEY.fullmatch(key):
+        yield (
+            "a valid config key must consist of alphanumeric characters, '-', '_' or '.' "
+            "(e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+        )
+    if key in (".", ".."):
+        yield f"must not be '{key}'"
+    elif key.startswith(".."):
+        yield "must not start with '..'"
 
 
 def _check_base64(kind: Kind, field: str, value: str, found: list[Problem]) -> None:

@@ -52,16 +52,41 @@ VALUE_HELP = (
 KEYS_REMEMBERED_MAX = 4096
 """Label and annotation keys whose form is known to be right or wrong: they are few and come again."""
 
+CONTAINERS: dict[str, type] = {"labels": dict, "annotations": dict, "finalizers": list, "ownerReferences": list}
+STANDARD_FINALIZERS = ("orphan", "foregroundDeletion", "kubernetes")
+ZEROS: dict[str, type] = {"labels": str, "annotations": str, "finalizers": str, "ownerReferences": dict}
+"""What stands for null inside of these."""
+
 KNOWN = frozenset(f.encode_name for f in msgspec.structs.fields(ObjectMeta))
 
 
 def tidy(meta: dict[str, Any], unknown: list[str]) -> None:
-    """Remove unknown and null fields, in place."""
+    """Remove unknown and null fields, in place. What is null inside of a field is its zero value, as Go reads it."""
+    for name, zero in ZEROS.items():
+        value = meta.get(name)
+        if value == CONTAINERS[name]():
+            del meta[name]
+        elif isinstance(value, dict) and None in value.values():
+            meta[name] = {key: zero() if inner is None else inner for key, inner in value.items()}
+        elif isinstance(value, list) and None in value:
+            meta[name] = [zero() if inner is None else inner for inner in value]
     if None in meta.values() or not KNOWN.issuperset(meta) or "ownerReferences" in meta:
         prune(schema_of(ObjectMeta), meta, "metadata", unknown)
-    for name in ("labels", "annotations", "finalizers", "ownerReferences"):
-        if name in meta and not meta[name]:
-            del meta[name]
+
+
+def deduplicate_owners(meta: dict[str, Any], *, created: bool) -> list[str]:
+    """Drop owner references that are there twice. Returns warnings."""
+    owners = meta.get("ownerReferences", [])
+    kept = [owner for i, owner in enumerate(owners) if owner not in owners[:i]]
+    if len(kept) == len(owners):
+        return []
+    meta["ownerReferences"] = kept
+    twice = ", ".join(owner["uid"] for i, owner in enumerate(owners) if owner in owners[:i])
+    return [
+        f".metadata.ownerReferences contains duplicate entries{'' if created else ' after mutating admission happens'}; "
+        "API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; "
+        f"please fix your requests; duplicate UID(s) observed: {twice}"
+    ]
 
 
 def generated_name(base: str) -> str:
@@ -115,13 +140,16 @@ def check(meta: dict[str, Any], found: list[Problem]) -> None:
             for key in annotations
             if not _is_qualified(key.lower())
         )
-        if sum(len(k) + len(v) for k, v in annotations.items()) > ANNOTATIONS_BYTES_MAX:
+        if sum(len(k.encode()) + len(v.encode()) for k, v in annotations.items()) > ANNOTATIONS_BYTES_MAX:
             found.append(p.too_long("metadata.annotations", ANNOTATIONS_BYTES_MAX))
     found.extend(
         p.invalid("metadata.finalizers", finalizer, QUALIFIED_HELP)
         for finalizer in meta.get("finalizers", ())
         if not _is_qualified(finalizer)
     )
+    if {"orphan", "foregroundDeletion"} <= set(meta.get("finalizers", ())):
+        why = "finalizer orphan and foregroundDeletion cannot be both set"
+        found.append(p.invalid("metadata.finalizers", meta["finalizers"], why))
     if owners := meta.get("ownerReferences"):
         _check_owners(owners, found)
 
@@ -136,7 +164,7 @@ def _check_owners(owners: list[dict[str, Any]], found: list[Problem]) -> None:
     for i, owner in enumerate(owners):
         field = f"metadata.ownerReferences[{i}]"
         version = owner.get("apiVersion", "")
-        if version.count("/") > 1:
+        if version.count("/") > 1 or version.endswith("/"):
             found.append(p.invalid(f"{field}.apiVersion", version, "must be <group>/<version> or <version>"))
         elif (version, owner.get("kind")) == ("v1", "Event"):
             found.append(p.invalid(field, owner, "/v1, Kind=Event is disallowed from being an owner"))
@@ -176,12 +204,13 @@ def check_not_marked(meta: dict[str, Any], old: dict[str, Any], found: list[Prob
         found.append(p.invalid("metadata.deletionGracePeriodSeconds", seconds, "field is immutable"))
 
 
-def finalizer_warnings(meta: dict[str, Any], old: dict[str, Any]) -> list[str]:
-    """Advice on new finalizers that are likely to clash."""
-    standard = ("orphan", "foregroundDeletion", "kubernetes")
+def finalizer_warnings(kind: Kind, meta: dict[str, Any], old: dict[str, Any]) -> list[str]:
+    """Advice on new finalizers that are likely to clash. For core kinds they are problems."""
+    if not kind.custom:
+        return []
     return [
         f'metadata.finalizers: "{f}": prefer a domain-qualified finalizer name '
         f"{'including a path (/) ' if '.' in f else ''}to avoid accidental conflicts with other finalizer writers"
         for f in sorted(set(meta.get("finalizers", ())) - set(old.get("finalizers", ())))
-        if "/" not in f and f not in standard
+        if "/" not in f and f not in STANDARD_FINALIZERS
     ]

@@ -57,13 +57,13 @@ def revision_of(text: str) -> int:
 
 async def listing(store: Store, kind: Kind, namespace: str, options: ListOptions) -> Listing:
     """A page of a list."""
-    if options.limit < 0:
-        raise errors.bad_request("limit must not be negative")
     selection = Selection(kind, options.label_selector, options.field_selector)
     prefix = _prefix(kind, namespace)
     wanted = revision_of(options.resource_version)
     after, revision = "", 0
     if options.continue_:
+        if options.resource_version_match:
+            raise _no_match("resourceVersionMatch is forbidden when continue is provided")
         if wanted:
             raise errors.bad_request("specifying resource version is not allowed when using continue")
         token = _token(options.continue_, prefix)
@@ -77,7 +77,7 @@ async def listing(store: Store, kind: Kind, namespace: str, options: ListOptions
     if wanted > store.revision:
         await _reach(store, wanted)
     try:
-        entries, page = _page(store, prefix, after, options.limit, revision, selection)
+        entries, page = _page(store, prefix, after, max(options.limit, 0), revision, selection)
     except Gone:
         raise _too_old(bool(options.continue_)) from None
     except FutureRevision as future:

@@ -203,6 +203,8 @@ class App:
     def _discovered(self, request: Request, parts: list[str]) -> Response | None:
         if parts == ["version"]:
             return Response(200, _encode(discovery.version()))
+        if parts == ["openapi", "v2"]:
+            return Response(200, *discovery.openapi_v2(request.headers.get("accept", "")))
         if parts[:2] == ["openapi", "v3"]:
             body = discovery.openapi_document("/".join(parts[2:])) if parts[2:] else discovery.openapi_index()
             return Response(200, body) if body else None

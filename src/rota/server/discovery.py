@@ -146,6 +146,18 @@ def _aggregated(kind: Kind) -> dict[str, Any]:
     return entry
 
 
+V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+V2_EMPTY = b"\x0a\x032.0\x12\x0c\x0a\x04Rota\x12\x04v1.0B\x00"
+"""An OpenAPI v2 document without paths, in protobuf: fields swagger, info (title, version) and paths."""
+
+
+def openapi_v2(accept: str) -> tuple[bytes, str]:
+    """OpenAPI v2, and its content type. kubectl still asks for it before it says that a kind is unknown."""
+    if "openapi.spec.v2" in accept:
+        return V2_EMPTY, V2_PROTOBUF
+    return _encode({"swagger": "2.0", "info": {"title": "Rota", "version": "v1.0"}, "paths": {}}), "application/json"
+
+
 @cache
 def openapi_index() -> bytes:
     """Where the OpenAPI documents are. The hash lets clients keep what they have."""

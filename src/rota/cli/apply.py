@@ -1,0 +1,34 @@
+"""`rota apply`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rota.cli.applying import foresee, manifests, substance
+from rota.cli.command import command
+from rota.cli.options import Files, Force
+from rota.cli.output import line
+from rota.cli.session import Session
+
+STYLES = {"created": "green", "configured": "yellow", "unchanged": "dim"}
+
+
+@command
+async def apply(
+    session: Session,
+    filename: Files = None,
+    force: Force = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change, and change nothing.")] = False,
+) -> None:
+    """Make objects be as manifests say. All are checked, here and by the server, before the first is written."""
+    found = manifests(filename)
+    async with session.client() as client:
+        for outlook in await foresee(client, found, force=force):
+            outcome = outlook.outcome
+            if not dry_run:
+                now = await client.apply(outlook.manifest.object, force=force)
+                if outlook.live is not None:
+                    outcome = "unchanged" if substance(now) == substance(outlook.live) else "configured"
+            line(f"{outlook.reference} ", (outcome, STYLES[outcome]), " (dry run)" if dry_run else "")

@@ -1,0 +1,86 @@
+"""What an apply would change, and the order in which it is done."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Literal, NamedTuple
+
+from rota.cli.naming import reference
+from rota.cli.session import CommandError, bad_usage
+from rota.client import Client
+from rota.manifest import Manifest, load
+from rota.registry import ApiError
+
+Object = dict[str, Any]
+Outcome = Literal["created", "configured", "unchanged"]
+
+BOOKKEEPING = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp")
+"""What the server writes into metadata on its own account."""
+
+
+class Outlook(NamedTuple):
+    """One manifest: the object as it is, if it is, and as it would be."""
+
+    manifest: Manifest
+    live: Object | None
+    planned: Object
+
+    @property
+    def outcome(self) -> Outcome:
+        if self.live is None:
+            return "created"
+        return "unchanged" if substance(self.live) == substance(self.planned) else "configured"
+
+    @property
+    def reference(self) -> str:
+        return reference(self.manifest.kind, self.manifest.name)
+
+
+def manifests(files: list[str] | None) -> list[Manifest]:
+    """The manifests of `-f`, namespaces first: the others may be in them."""
+    if not files:
+        raise bad_usage("name what to read with -f: a file, a folder, or - for standard input")
+    found = load(files, read_stdin=sys.stdin.buffer.read)
+    return sorted(found, key=lambda manifest: manifest.kind.name != "Namespace")
+
+
+async def foresee(client: Client, found: list[Manifest], *, force: bool) -> list[Outlook]:
+    """What the server would make of all of these. Raises with everything that it would refuse."""
+    to_be = {manifest.name for manifest in found if manifest.kind.name == "Namespace"}
+    out: list[Outlook] = []
+    refused: list[str] = []
+    for manifest in found:
+        live = await _live(client, manifest)
+        try:
+            planned = await client.apply(manifest.object, dry_run=True, force=force)
+        except ApiError as error:
+            if live is None and _is_missing_namespace(error, to_be):
+                out.append(Outlook(manifest, None, manifest.object))
+                continue
+            hint = "; leave these fields out, or take them over with --force" if error.code == 409 else ""
+            refused.append(f"{manifest.source}:{manifest.line}: {error.message}{hint}")
+        else:
+            out.append(Outlook(manifest, live, planned))
+    if refused:
+        raise CommandError("\n".join([*refused, "nothing was changed"]))
+    return out
+
+
+async def _live(client: Client, manifest: Manifest) -> Object | None:
+    try:
+        return await client.get(manifest.kind, manifest.name, namespace=manifest.namespace)
+    except ApiError as error:
+        if error.code != 404:
+            raise
+        return None
+
+
+def _is_missing_namespace(error: ApiError, to_be: set[str]) -> bool:
+    details = error.details or {}
+    return error.code == 404 and details.get("kind") == "namespaces" and details.get("name") in to_be
+
+
+def substance(obj: Object) -> Object:
+    """An object without the server's bookkeeping."""
+    meta = {name: value for name, value in obj["metadata"].items() if name not in BOOKKEEPING}
+    return {**obj, "metadata": meta}

@@ -1,0 +1,71 @@
+"""`rota backup` and `rota restore`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rota.cli.command import command, is_terminal
+from rota.cli.output import line
+from rota.cli.session import CommandError, Session, bad_usage
+
+
+@command
+async def backup(
+    session: Session,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it.")],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
+) -> None:
+    """Save everything that a running server has, into one file. The server goes on meanwhile."""
+    from rota.cli.gateway import backend_of
+
+    if file.exists() and not overwrite:
+        raise CommandError(f"{file} is there already; name another file, or say --overwrite")
+    partial = file.with_name(f".{file.name}.partial")
+    size = 0
+    try:
+        async with session.client() as client, backend_of(client).stream("GET", "/v1/backup") as pieces:
+            # Secrets are in it: nobody else may read it.
+            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "wb") as out:
+                async for piece in pieces:
+                    size += out.write(piece)
+                out.flush()
+                os.fsync(out.fileno())
+        partial.rename(file)
+    finally:
+        partial.unlink(missing_ok=True)
+    line(f"{file} written, {size} bytes; put it back with `rota restore {file}`")
+
+
+@command
+def restore(
+    session: Session,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `rota backup` wrote.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Replace everything that the server has by a backup. The server must be stopped."""
+    from rota.store import StoreError
+    from rota.store import restore as put_back
+
+    home = session.settings.home_path
+    target = home / "rota.db"
+    if session.settings.context or session.settings.kubeconfig:
+        raise bad_usage("only the local server's store can be restored: leave --context and --kubeconfig out")
+    if not file.exists():
+        raise CommandError(f"{file} does not exist; name the file that a backup was written to")
+    if target.exists() and not yes:
+        if not is_terminal():
+            raise CommandError(f"this replaces everything in {target}; say --yes if that is meant")
+        if not typer.confirm(f"Replace everything in {target}?", err=True):
+            raise CommandError("nothing was changed")
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        put_back(file, target)
+    except StoreError as error:
+        raise CommandError(str(error)) from None
+    target.chmod(0o600)
+    line(f"{target} restored; start the server with `rota up`")

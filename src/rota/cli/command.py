@@ -1,0 +1,129 @@
+"""From a function to a command: global options, the event loop, and errors in words."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from rota.cli.session import BAD_USAGE, FAILED, CommandError, Session, Settings
+
+INTERRUPTED = 130
+
+GLOBAL_OPTIONS: dict[str, Any] = {
+    "namespace": Annotated[
+        str | None,
+        typer.Option("--namespace", "-n", metavar="NAME", help="The namespace; without it, the context's, or default."),
+    ],
+    "context": Annotated[
+        str | None, typer.Option("--context", metavar="NAME", help="A context of the kubeconfig: another server.")
+    ],
+    "kubeconfig": Annotated[
+        str | None, typer.Option("--kubeconfig", metavar="FILE", help="Where contexts are looked up.")
+    ],
+    "home": Annotated[
+        str | None,
+        typer.Option("--home", metavar="FOLDER", help="The local server's folder; without it, $ROTA_HOME or ~/.rota."),
+    ],
+}
+"""Taken before the command, and after it."""
+
+
+def command(function: Callable[..., Any]) -> Callable[..., None]:
+    """Make a command of a function whose first parameter is the session. It may be async, and may return an exit code."""
+    own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [
+        inspect.Parameter("ctx", keyword, annotation=typer.Context),
+        *(parameter.replace(kind=keyword) for parameter in own),
+        *(inspect.Parameter(name, keyword, default=None, annotation=type_) for name, type_ in GLOBAL_OPTIONS.items()),
+    ]
+
+    def call(**given: Any) -> None:
+        outer: Session = given.pop("ctx").obj
+        settings = Settings(**{name: given.pop(name) for name in GLOBAL_OPTIONS})
+        session = Session(outer.settings.overridden(settings), outer.connect_with)
+        code = run(lambda: function(session, **given))
+        if code:
+            raise typer.Exit(code)
+
+    call.__name__, call.__doc__ = function.__name__, function.__doc__
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return call
+
+
+def run(function: Callable[[], Any]) -> int:
+    """Carry a command out. Returns its exit code; what goes wrong is told on standard error."""
+    try:
+        result = function()
+        if inspect.iscoroutine(result):
+            import asyncio
+
+            result = asyncio.run(result)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        code, message = explained(error)
+        complain(message)
+        return code
+    return result or 0
+
+
+def complain(message: str) -> None:
+    """Tell what is wrong, on standard error."""
+    from rota.cli.output import error_line
+
+    error_line(message)
+
+
+def explained(error: Exception) -> tuple[int, str]:
+    """The exit code and the words for an error. One that nobody foresaw is raised again: it is a fault of ours."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, CommandError):
+        return error.code, str(error)
+    from rota.manifest import ManifestError
+    from rota.registry import ApiError
+    from rota.store import StoreError
+
+    if isinstance(error, ManifestError):
+        return BAD_USAGE, f"{error}\nnothing was changed: correct {_these(len(error.problems))} first"
+    if isinstance(error, ApiError):
+        return FAILED, _refusal(error)
+    if isinstance(error, StoreError | OSError):
+        return FAILED, _os_error(error)
+    if isinstance(error, ValueError) and type(error).__module__.startswith("rota."):
+        return BAD_USAGE, str(error)
+    raise error
+
+
+def _these(count: int) -> str:
+    return "it" if count == 1 else f"these {count} problems"
+
+
+def _refusal(error: Any) -> str:
+    hints = {
+        401: "the credential is not accepted; use another --context, or make a token with `rota token create`",
+        403: "this credential may not do that",
+    }
+    if error.code == 409 and "conflict" in error.message and error.causes:
+        return f"{error.message}\nleave these fields out, or take them over with --force"
+    hint = hints.get(error.code)
+    return f"{error.message}\n{hint}" if hint and hint not in error.message else str(error.message)
+
+
+def _os_error(error: Exception) -> str:
+    if not isinstance(error, OSError) or error.filename is None:
+        return str(getattr(error, "strerror", None) or error)
+    return f"{error.filename}: {(error.strerror or str(error)).lower()}"
+
+
+def is_terminal() -> bool:
+    """Whether somebody is there to answer a question."""
+    return sys.stdin.isatty() and sys.stderr.isatty()

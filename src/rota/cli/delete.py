@@ -1,0 +1,135 @@
+"""`rota delete`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from enum import StrEnum
+from typing import Annotated, NamedTuple
+
+import typer
+
+from rota.api import Kind
+from rota.cli.applying import manifests
+from rota.cli.command import command, complain
+from rota.cli.following import everything, follow
+from rota.cli.naming import reference, targets
+from rota.cli.options import AllNamespaces, Files, Selector, Targets
+from rota.cli.output import line, note
+from rota.cli.session import FAILED, Session, bad_usage
+from rota.client import ALL_NAMESPACES, Client
+from rota.registry import ApiError
+from rota.registry.options import Propagation
+
+
+class Cascade(StrEnum):
+    """What happens to the objects that belong to the deleted one."""
+
+    background = "background"
+    foreground = "foreground"
+    orphan = "orphan"
+
+
+PROPAGATION: dict[Cascade, Propagation] = {
+    Cascade.background: "Background",
+    Cascade.foreground: "Foreground",
+    Cascade.orphan: "Orphan",
+}
+
+
+class Doomed(NamedTuple):
+    """One object that is to go."""
+
+    kind: Kind
+    name: str
+    namespace: str | None
+
+
+@command
+async def delete(
+    session: Session,
+    which: Targets = None,
+    filename: Files = None,
+    selector: Selector = "",
+    all_: Annotated[bool, typer.Option("--all", help="All objects of the kind in the namespace.")] = False,
+    all_namespaces: AllNamespaces = False,
+    cascade: Annotated[
+        Cascade,
+        typer.Option(
+            "--cascade",
+            help="What belongs to the object goes later (background), before it (foreground), or stays (orphan).",
+        ),
+    ] = Cascade.background,
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Return when the objects are gone, or at once.")
+    ] = True,
+    ignore_not_found: Annotated[
+        bool, typer.Option("--ignore-not-found", help="An object that is not there is no failure.")
+    ] = False,
+) -> int:
+    """Delete objects, by name, by label, or as manifests name them."""
+    if filename and (which or selector or all_):
+        raise bad_usage("-f names the objects: it does not go with kinds, names, --selector or --all")
+    async with session.client() as client:
+        if filename:
+            # What was made first, such as a namespace, goes last.
+            doomed = [Doomed(m.kind, m.name, m.namespace) for m in reversed(manifests(filename))]
+        else:
+            doomed = await _selected(client, which or [], selector, all_=all_, everywhere=all_namespaces)
+            if not doomed:
+                note("nothing to delete")
+        asked = [await _ask(client, each, PROPAGATION[cascade], lenient=ignore_not_found) for each in doomed]
+        waiting = [(each, uid) for each, uid in zip(doomed, asked, strict=True) if uid]
+        if not wait:
+            for each, _ in waiting:
+                line(f"{reference(each.kind, each.name)} is being deleted")
+        else:
+            async with asyncio.TaskGroup() as group:
+                for each, uid in waiting:
+                    group.create_task(_gone(client, each, uid))
+    return FAILED if None in asked else 0
+
+
+async def _selected(client: Client, words: list[str], labels: str, *, all_: bool, everywhere: bool) -> list[Doomed]:
+    wanted = targets(words)
+    if wanted[0].name:
+        if labels or all_ or everywhere:
+            raise bad_usage("a name does not go with --selector, --all or --all-namespaces")
+        return [Doomed(kind, name, None) for kind, name in wanted]
+    if not labels and not all_:
+        raise bad_usage("name the objects, or select them with --selector or --all")
+    doomed = []
+    for kind, _ in wanted:
+        found, _ = await everything(client, kind, namespace=ALL_NAMESPACES if everywhere else None, labels=labels)
+        doomed += [Doomed(kind, obj["metadata"]["name"], obj["metadata"].get("namespace")) for obj in found]
+    return doomed
+
+
+async def _ask(client: Client, each: Doomed, propagation: Propagation, *, lenient: bool) -> str | None:
+    """Ask for one deletion. Returns the uid of what is not gone yet, empty when it is; None when it was refused."""
+    try:
+        left = await client.delete(each.kind, each.name, namespace=each.namespace, propagation=propagation)
+    except ApiError as error:
+        if error.code == 404 and lenient:
+            return ""
+        if error.code not in (403, 404, 409):
+            raise
+        complain(error.message)
+        return None
+    if left is None:
+        line(f"{reference(each.kind, each.name)} deleted")
+        return ""
+    uid: str = left["metadata"]["uid"]
+    return uid
+
+
+async def _gone(client: Client, each: Doomed, uid: str) -> None:
+    name = f"metadata.name={each.name}"
+    async with contextlib.aclosing(follow(client, each.kind, namespace=each.namespace, fields=name)) as batches:
+        present = False
+        async for changed, _ in batches:
+            # A namesake that was made meanwhile is another object.
+            present = any(obj["metadata"]["uid"] == uid for obj in changed)
+            if not present:
+                break
+    line(f"{reference(each.kind, each.name)} deleted")

@@ -1,0 +1,186 @@
+"""`rota doctor`: what this host has and lacks, and what each thing is for."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from rota.cli.command import command
+from rota.cli.output import line, style_of
+from rota.cli.session import Session
+
+SQLITE_NEEDED = (3, 35, 0)
+FREE_BYTES_WANTED = 1 << 30
+CLOCK_EARLIEST = 1_704_067_200
+"""2024: a clock before that was never set."""
+NETWORK_FILE_SYSTEMS = frozenset(("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "ceph", "glusterfs"))
+MOUNTS = Path("/proc/mounts")
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at."""
+
+    state: str
+    """`ok`, `missing` (something does not work) or `absent` (nothing needs it)."""
+    what: str
+    found: str
+    purpose: str
+
+
+@command
+def doctor(session: Session) -> None:
+    """Say what this host has and lacks, and what each thing is for. Changes nothing."""
+    home = session.settings.home_path
+    findings = [*_software(), *_isolation(), *_containers(), *_home(home), _clock()]
+    width = max(len(finding.what) for finding in findings)
+    for state, what, found, purpose in findings:
+        line((f"{state:<8}", style_of(state)), (f"{what:<{width}}  ", "bold"), found)
+        line(" " * (10 + width), (purpose, "dim"))
+    lacking = [finding.what for finding in findings if finding.state == "missing"]
+    line("")
+    line(f"To look at: {', '.join(lacking)}." if lacking else "Everything that Rota needs is here.")
+
+
+def _software() -> Iterator[Finding]:
+    python = platform.python_version()
+    yield Finding(
+        "ok" if sys.version_info >= (3, 11) else "missing",
+        "Python",
+        f"{python} ({sys.executable})",
+        "runs Rota; 3.11 or newer",
+    )
+    import sqlite3
+
+    new = sqlite3.sqlite_version_info >= SQLITE_NEEDED
+    needed = ".".join(map(str, SQLITE_NEEDED))
+    yield Finding("ok" if new else "missing", "SQLite", sqlite3.sqlite_version, f"keeps all objects; {needed} or newer")
+    yield _module("uvloop", "a faster event loop for the server; without it, Python's own is used")
+    yield _tls()
+    yield _program(("kubectl",), "the usual client of Kubernetes; it works with Rota, and is not needed")
+    yield _program(("git",), "fetches the repositories of Workspaces")
+
+
+def _module(name: str, purpose: str) -> Finding:
+    from importlib import metadata
+
+    try:
+        return Finding("ok", name, metadata.version(name), purpose)
+    except metadata.PackageNotFoundError:
+        return Finding("absent", name, f"not installed; pip install {name}", purpose)
+
+
+def _tls() -> Finding:
+    purpose = "encrypts what goes over the network; the local socket does without"
+    try:
+        import ssl
+    except ImportError:
+        return Finding("missing", "TLS", "this Python has no ssl module", purpose)
+    return Finding("ok" if ssl.HAS_TLSv1_3 else "missing", "TLS", ssl.OPENSSL_VERSION, purpose)
+
+
+def _program(names: tuple[str, ...], purpose: str) -> Finding:
+    found = [path for path in map(shutil.which, names) if path]
+    what = " or ".join(names)
+    return Finding("ok", what, ", ".join(found), purpose) if found else Finding("absent", what, "not found", purpose)
+
+
+def _isolation() -> Iterator[Finding]:
+    if sys.platform != "linux":
+        yield Finding("absent", "sandbox", f"not on {sys.platform}", "keeps workers apart; here they run without one")
+        return
+    yield _cgroups()
+    sandbox = _program(("bwrap",), "bubblewrap: keeps workers out of each other's and your files")
+    hint = f"{sandbox.found}; install the package bubblewrap" if sandbox.state == "absent" else sandbox.found
+    yield sandbox._replace(what="bubblewrap", found=hint)
+    yield _user_namespaces()
+
+
+def _cgroups() -> Finding:
+    purpose = "limits workers, and ends all their processes at once"
+    if not (CGROUPS / "cgroup.controllers").exists():
+        return Finding("absent", "cgroup v2", "not mounted; process groups are used instead", purpose)
+    try:
+        own = Path("/proc/self/cgroup").read_text().strip().rpartition("::")[2]
+    except OSError:
+        own = "/"
+    if os.access(CGROUPS / own.lstrip("/"), os.W_OK):
+        return Finding("ok", "cgroup v2", f"mounted, and this user may make groups below {own}", purpose)
+    return Finding("absent", "cgroup v2", f"mounted, but this user may not write below {own}", purpose)
+
+
+def _user_namespaces() -> Finding:
+    purpose = "what a sandbox is made of without being root"
+    limit = Path("/proc/sys/user/max_user_namespaces")
+    unprivileged = Path("/proc/sys/kernel/unprivileged_userns_clone")
+    if _number(limit) == 0 or _number(unprivileged) == 0:
+        return Finding("absent", "user namespaces", "turned off by the kernel's settings", purpose)
+    return Finding("ok", "user namespaces", "allowed", purpose)
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _containers() -> Iterator[Finding]:
+    yield _program(("podman", "docker"), "runs Instances as containers; processes need neither")
+
+
+def _home(home: Path) -> Iterator[Finding]:
+    place = next(folder for folder in (home, *home.parents) if folder.exists())
+    kind = file_system(place, _mounts())
+    shared = kind in NETWORK_FILE_SYSTEMS
+    purpose = "where the server keeps everything ($ROTA_HOME)"
+    where = f"{home} on {kind or 'an unknown file system'}"
+    if shared:
+        yield Finding("missing", "home", f"{where}: SQLite's locks are not safe there; use a local disk", purpose)
+    elif not os.access(place, os.W_OK):
+        yield Finding("missing", "home", f"{where}: this user may not write there", purpose)
+    elif home.exists() and home.stat().st_mode & 0o077:
+        yield Finding("missing", "home", f"{where}: others may look into it; chmod 700 {home}", purpose)
+    else:
+        yield Finding("ok", "home", where + ("" if home.exists() else " (made by `rota up`)"), purpose)
+    free = shutil.disk_usage(place).free
+    enough = free >= FREE_BYTES_WANTED
+    yield Finding(
+        "ok" if enough else "missing", "free disk", f"{free / (1 << 30):.1f} GiB", "1 GiB or more is wanted there"
+    )
+
+
+def _mounts() -> str:
+    try:
+        return MOUNTS.read_text()
+    except OSError:
+        return ""
+
+
+def file_system(path: Path, mounts: str) -> str:
+    """The type of the file system that a path is on, by a table in the form of /proc/mounts."""
+    best, found = "", ""
+    resolved = str(path.resolve())
+    for entry in mounts.splitlines():
+        _, point, kind, *_ = entry.split()
+        point = point.replace("\\040", " ")
+        inside = resolved == point or resolved.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, found = point, kind
+    return found
+
+
+def _clock() -> Finding:
+    import time
+
+    now = time.time()
+    text = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(now))
+    purpose = "schedules, leases and certificates go by it"
+    if now < CLOCK_EARLIEST:
+        return Finding("missing", "clock", f"{text}: it was never set", purpose)
+    return Finding("ok", "clock", text, purpose)

@@ -1,0 +1,52 @@
+"""`rota events`."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Annotated, Any
+
+import typer
+
+from rota.api import Event
+from rota.api.table import last_seen
+from rota.cli.command import command
+from rota.cli.following import everything, follow
+from rota.cli.formats import Format, TableOf
+from rota.cli.naming import targets
+from rota.cli.options import AllNamespaces, Watch
+from rota.cli.output import note
+from rota.cli.session import Session, bad_usage
+from rota.client import ALL_NAMESPACES
+
+
+@command
+async def events(
+    session: Session,
+    for_: Annotated[
+        str, typer.Option("--for", metavar="KIND/NAME", help="Only what was reported of this object.")
+    ] = "",
+    watch: Watch = False,
+    all_namespaces: AllNamespaces = False,
+) -> None:
+    """Show what was reported of objects, oldest first."""
+    about = ""
+    if for_:
+        (target,) = targets([for_])
+        if not target.name:
+            raise bad_usage(f"--for {for_}: KIND/NAME is meant")
+        about = f"involvedObject.kind={target.kind.name},involvedObject.name={target.name}"
+    everywhere = all_namespaces or bool(for_ and not target.kind.namespaced)
+    where: dict[str, Any] = {"namespace": ALL_NAMESPACES if everywhere else None, "fields": about}
+    table = TableOf(Event.api, Format("table"), with_namespace=everywhere)
+    async with session.client() as client:
+        if watch:
+            async with contextlib.aclosing(follow(client, Event.api, **where)) as batches:
+                async for changed, _ in batches:
+                    if changed:
+                        table.write(sorted(changed, key=last_seen))
+            return
+        found, _ = await everything(client, Event.api, **where)
+        if found:
+            table.write(sorted(found, key=last_seen))
+        else:
+            note("no events" + ("" if everywhere else f" in namespace {client.namespace}"))

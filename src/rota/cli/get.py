@@ -1,0 +1,144 @@
+"""`rota get`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Annotated, Any
+
+import typer
+
+from rota.cli.command import command, complain
+from rota.cli.following import everything, follow
+from rota.cli.formats import (
+    FORMATS,
+    Format,
+    Group,
+    TableOf,
+    format_named,
+    listed,
+    without_managed_fields,
+    write_document,
+    write_names,
+)
+from rota.cli.naming import Target, targets
+from rota.cli.options import AllNamespaces, FieldSelector, Selector, Targets, Watch
+from rota.cli.output import line, note
+from rota.cli.session import FAILED, Session, bad_usage
+from rota.client import ALL_NAMESPACES, Client
+from rota.registry import ApiError
+
+Object = dict[str, Any]
+
+
+@command
+async def get(
+    session: Session,
+    which: Targets = None,
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FORMAT", help=f"The form: {FORMATS}.")] = "",
+    watch: Watch = False,
+    all_namespaces: AllNamespaces = False,
+    selector: Selector = "",
+    field_selector: FieldSelector = "",
+    show_managed_fields: Annotated[
+        bool, typer.Option("--show-managed-fields", help="In json and yaml, keep the record of who owns which field.")
+    ] = False,
+) -> int:
+    """Show objects, as a table or in full."""
+    wanted, form = targets(which or []), format_named(output)
+    named = bool(wanted[0].name)
+    if named and (selector or field_selector or all_namespaces):
+        raise bad_usage("a name does not go with --selector, --field-selector or --all-namespaces")
+    query = Query(ALL_NAMESPACES if all_namespaces else None, selector, field_selector)
+    async with session.client() as client:
+        if watch:
+            await _watch(client, wanted, query, form)
+            return 0
+        groups, failed = await (_by_name(client, wanted) if named else _by_kind(client, wanted, query))
+        if not show_managed_fields:
+            groups = [Group(kind, [without_managed_fields(obj) for obj in objects]) for kind, objects in groups]
+        _write(groups, form, named=named, with_namespace=all_namespaces)
+        if not named and not any(group.objects for group in groups):
+            note("nothing found" + ("" if all_namespaces else f" in namespace {client.namespace}"))
+    return failed
+
+
+class Query:
+    """What is asked of each kind."""
+
+    def __init__(self, namespace: str | None, labels: str, fields: str) -> None:
+        self.namespace = namespace
+        self.labels = labels
+        self.fields = fields
+
+    def of(self, target: Target) -> dict[str, Any]:
+        fields = f"metadata.name={target.name}" if target.name else self.fields
+        return {"namespace": self.namespace, "labels": self.labels, "fields": fields}
+
+
+async def _by_name(client: Client, wanted: list[Target]) -> tuple[list[Group], int]:
+    """What is there of these objects; what is not is told."""
+    groups: dict[str, Group] = {}
+    failed = 0
+    for kind, name in wanted:
+        try:
+            obj = await client.get(kind, name)
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            complain(error.message)
+            failed = FAILED
+        else:
+            groups.setdefault(kind.name, Group(kind, [])).objects.append(obj)
+    return [*groups.values()], failed
+
+
+async def _by_kind(client: Client, wanted: list[Target], query: Query) -> tuple[list[Group], int]:
+    return [Group(target.kind, (await everything(client, target.kind, **query.of(target)))[0]) for target in wanted], 0
+
+
+def _write(groups: list[Group], form: Format, *, named: bool, with_namespace: bool) -> None:
+    objects = [obj for group in groups for obj in group.objects]
+    if form.name == "name":
+        write_names(groups)
+    elif not form.is_table:
+        if objects or not named:
+            write_document(objects[0] if named and len(objects) == 1 else listed(objects), form)
+    else:
+        filled = [group for group in groups if group.objects]
+        for i, (kind, members) in enumerate(filled):
+            if i:
+                line("")
+            TableOf(kind, form, with_namespace=with_namespace, with_kind=len(groups) > 1).write(members)
+
+
+async def _watch(client: Client, wanted: list[Target], query: Query, form: Format) -> None:
+    """Every kind, or named object, is followed on its own; lines come as the changes do."""
+    tables = {
+        target.kind.name: TableOf(
+            target.kind,
+            form,
+            with_namespace=query.namespace == ALL_NAMESPACES,
+            with_kind=len({t.kind.name for t in wanted}) > 1,
+        )
+        for target in wanted
+    }
+    async with asyncio.TaskGroup() as following:
+        for target in wanted:
+            following.create_task(_follow(client, target, query, form, tables[target.kind.name]))
+
+
+async def _follow(client: Client, target: Target, query: Query, form: Format, table: TableOf) -> None:
+    async with contextlib.aclosing(follow(client, target.kind, **query.of(target))) as batches:
+        async for changed, gone in batches:
+            objects = [*changed, *gone]
+            if form.is_table:
+                if objects:
+                    table.write(objects)
+            elif form.name == "name":
+                write_names([Group(target.kind, objects)])
+            else:
+                for obj in objects:
+                    if form.name == "yaml":
+                        line("---")
+                    write_document(without_managed_fields(obj), form)

@@ -1,0 +1,107 @@
+"""`rota token`."""
+
+from __future__ import annotations
+
+import time
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from rota.cli.command import command
+from rota.cli.durations import seconds
+from rota.cli.output import Columns, line, note
+from rota.cli.session import Session
+
+app = typer.Typer(help="Make, list and revoke the tokens that the server accepts.", rich_markup_mode=None)
+
+
+class Scope(StrEnum):
+    """What a token allows."""
+
+    admin = "admin"
+    deployer = "deployer"
+    viewer = "viewer"
+    worker = "worker"
+    cell = "cell"
+    function = "function"
+
+
+@app.callback(no_args_is_help=True)
+def _group() -> None:
+    """Make, list and revoke the tokens that the server accepts."""
+
+
+@command
+async def create(
+    session: Session,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="For whom it is.")],
+    scope: Annotated[Scope, typer.Option("--scope", help="What it allows.")] = Scope.viewer,
+    only: Annotated[
+        str | None, typer.Option("--only-namespace", metavar="NAME", help="Allow it in this namespace only.")
+    ] = None,
+    expires: Annotated[
+        str, typer.Option("--expires", metavar="SPAN", help="For how long it is good: 12h, 30d; without it, for ever.")
+    ] = "",
+) -> None:
+    """Make a token. It is printed once, alone, on standard output."""
+    from rota.cli.gateway import call
+
+    asked: dict[str, Any] = {"name": name, "scope": scope.value}
+    if only:
+        asked["namespace"] = only
+    if expires:
+        asked["expiresSeconds"] = max(1, int(seconds(expires)))
+    async with session.client() as client:
+        made = await call(client, "POST", "/v1/tokens", asked)
+    note(
+        f"token {made['id']} of scope {scope.value}: it is not shown again; revoke it with `rota token revoke {made['id']}`"
+    )
+    line(made["token"])
+
+
+@command
+async def list_(session: Session) -> None:
+    """Show which tokens there are."""
+    from rota.cli.gateway import call
+
+    async with session.client() as client:
+        found = (await call(client, "GET", "/v1/tokens"))["tokens"]
+    if not found:
+        note("there are no tokens")
+        return
+    table = Columns(["ID", "NAME", "SCOPE", "NAMESPACE", "AGE", "EXPIRES"])
+    table.write([[*(each.get(n) for n in ("id", "name", "scope", "namespace")), *_times(each)] for each in found])
+
+
+def _times(token: dict[str, Any]) -> list[str]:
+    from rota.api.table import age, duration
+
+    now = time.time()
+    texts = []
+    for name in ("created", "expires"):
+        value = token.get(name)
+        if isinstance(value, int | float) and value:
+            texts.append(duration(now - value) if value <= now else f"in {duration(value - now)}")
+        else:
+            texts.append(age(value, now) if value else "")
+    return texts
+
+
+@command
+async def revoke(
+    session: Session, identity: Annotated[str, typer.Argument(metavar="ID", help="Which one, as `list` shows it.")]
+) -> None:
+    """Make a token worthless, at once."""
+    from urllib.parse import quote
+
+    from rota.cli.gateway import call
+
+    async with session.client() as client:
+        await call(client, "DELETE", f"/v1/tokens/{quote(identity, safe='')}")
+    line(f"token {identity} revoked")
+
+
+app.command("create")(create)
+app.command("list")(list_)
+app.command("revoke")(revoke)

@@ -1,0 +1,152 @@
+"""`rota wait`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from rota.api import Kind
+from rota.api.jsonpath import JSONPathError, Path, shown
+from rota.cli.command import command, complain
+from rota.cli.durations import seconds
+from rota.cli.following import everything, follow
+from rota.cli.naming import reference, targets
+from rota.cli.options import AllNamespaces, Selector, Targets
+from rota.cli.output import line
+from rota.cli.session import FAILED, CommandError, Session, bad_usage
+from rota.client import ALL_NAMESPACES, Client
+from rota.registry import ApiError
+
+Object = dict[str, Any]
+FORMS = "condition=TYPE[=STATUS], delete, create, jsonpath={PATH}[=VALUE]"
+
+
+class Goal(NamedTuple):
+    """What is waited for."""
+
+    text: str
+    met: Callable[[Object | None], bool]
+    """Whether an object, or its absence, is what is waited for."""
+    lacking: Callable[[Object | None], str]
+    """How it is instead."""
+    when_absent: bool = False
+    """Whether an object that is not there is worth waiting on, or the very thing."""
+
+
+@command
+async def wait(
+    session: Session,
+    which: Targets = None,
+    for_: Annotated[str, typer.Option("--for", metavar="GOAL", help=f"What to wait for: {FORMS}.")] = "",
+    timeout: Annotated[str, typer.Option("--timeout", metavar="SPAN", help="How long at most: 30s, 5m, 1h.")] = "30s",
+    selector: Selector = "",
+    all_: Annotated[bool, typer.Option("--all", help="All objects of the kind in the namespace.")] = False,
+    all_namespaces: AllNamespaces = False,
+) -> int:
+    """Wait until objects are as they should be, or gone."""
+    goal, limit_seconds = goal_of(for_), seconds(timeout)
+    wanted = targets(which or [])
+    if not wanted[0].name and not (selector or all_):
+        raise bad_usage("name the objects, or select them with --selector or --all")
+    async with session.client() as client:
+        found: list[tuple[Kind, str, str | None]] = [(kind, name, None) for kind, name in wanted if name]
+        for kind in [target.kind for target in wanted if not target.name]:
+            namespace = ALL_NAMESPACES if all_namespaces else None
+            objects, _ = await everything(client, kind, namespace=namespace, labels=selector)
+            found += [(kind, obj["metadata"]["name"], obj["metadata"].get("namespace")) for obj in objects]
+        if not found and not goal.met(None):
+            raise CommandError("nothing is selected that could be waited for")
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(_until(client, each, goal, limit_seconds)) for each in found]
+        except* ApiError as several:
+            raise several.exceptions[0] from None
+    return 0 if all(task.result() for task in tasks) else FAILED
+
+
+async def _until(client: Client, each: tuple[Kind, str, str | None], goal: Goal, limit_seconds: float) -> bool:
+    kind, name, namespace = each
+    latest: Object | None = None
+    try:
+        async with asyncio.timeout(limit_seconds):
+            select = {"namespace": namespace, "fields": f"metadata.name={name}"}
+            async with contextlib.aclosing(follow(client, kind, **select)) as batches:  # type: ignore[arg-type]
+                async for changed, _ in batches:
+                    latest = changed[-1] if changed else None
+                    if goal.met(latest):
+                        break
+                    if latest is None and not goal.when_absent:
+                        complain(f"{reference(kind, name)} is not there")
+                        return False
+    except TimeoutError:
+        complain(f"{reference(kind, name)}: {goal.text} has not come true in time; {goal.lacking(latest)}")
+        return False
+    line(f"{reference(kind, name)} {goal.text}")
+    return True
+
+
+def goal_of(text: str) -> Goal:
+    """What `--for` means."""
+    name, _, rest = text.partition("=")
+    if text == "delete":
+        return Goal("deleted", lambda obj: obj is None, lambda _: "it is still there", when_absent=True)
+    if text == "create":
+        return Goal("created", lambda obj: obj is not None, lambda _: "it is not there", when_absent=True)
+    if name == "condition" and rest:
+        return _condition(*rest.partition("=")[::2])
+    if name == "jsonpath" and rest:
+        return _path(rest)
+    raise bad_usage(f"--for={text}: there are {FORMS}" if text else f"say what to wait for with --for: {FORMS}")
+
+
+def _condition(type_: str, status: str) -> Goal:
+    status = status or "True"
+
+    def found(obj: Object | None) -> Object | None:
+        conditions = ((obj or {}).get("status") or {}).get("conditions", [])
+        return next((each for each in conditions if each.get("type", "").lower() == type_.lower()), None)
+
+    def met(obj: Object | None) -> bool:
+        condition = found(obj)
+        if obj is None or condition is None or condition.get("status", "").lower() != status.lower():
+            return False
+        observed = condition.get("observedGeneration") or obj["status"].get("observedGeneration")
+        # A condition that speaks of an older generation says nothing of this one.
+        return observed is None or observed >= obj["metadata"].get("generation", 0)
+
+    def lacking(obj: Object | None) -> str:
+        condition = found(obj)
+        if condition is None:
+            return f"it has no condition {type_}"
+        why = ": ".join(condition[part] for part in ("reason", "message") if condition.get(part))
+        return f"{type_} is {condition.get('status')}" + (f" ({why})" if why else "")
+
+    return Goal(f"condition {type_}={status}", met, lacking)
+
+
+def _path(text: str) -> Goal:
+    path_text, brace, rest = text.partition("}")
+    if brace:
+        wanted = rest.removeprefix("=") if rest else None
+        path_text += brace
+    else:
+        path_text, equals, value = text.partition("=")
+        wanted = value if equals else None
+    try:
+        path = Path(path_text.strip().removeprefix("{").removesuffix("}"))
+    except JSONPathError as error:
+        raise bad_usage(f"--for=jsonpath={text}: {error}") from None
+
+    def met(obj: Object | None) -> bool:
+        values = path.find(obj)
+        return wanted in map(shown, values) if wanted is not None else bool(values)
+
+    def lacking(obj: Object | None) -> str:
+        values = path.find(obj)
+        return f"it is {' '.join(map(shown, values))}" if values else "there is no such field"
+
+    return Goal(f"{path_text}={wanted}" if wanted is not None else path_text, met, lacking)

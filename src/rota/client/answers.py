@@ -1,0 +1,199 @@
+"""What answers mean: objects, lists, events, warnings, and refusals."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, TypeVar
+
+import msgspec
+
+from rota.api import Kind
+from rota.client.connection import Headers, Response, header
+from rota.registry import Answer, ApiError, Listing, WatchEvent
+
+SHOWN_CHARACTERS_MAX = 500
+"""Of an answer that is no Status."""
+
+REASONS = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    406: "NotAcceptable",
+    409: "Conflict",
+    410: "Gone",
+    413: "RequestEntityTooLarge",
+    415: "UnsupportedMediaType",
+    422: "Invalid",
+    429: "TooManyRequests",
+    500: "InternalError",
+    502: "BadGateway",
+    503: "ServiceUnavailable",
+    504: "Timeout",
+}
+
+T = TypeVar("T")
+_WARNING = re.compile(r'\d{3} \S+ "((?:[^"\\]|\\.)*)"')
+
+
+class _Meta(msgspec.Struct):
+    resource_version: str = msgspec.field(default="", name="resourceVersion")
+    deletion_timestamp: str | None = msgspec.field(default=None, name="deletionTimestamp")
+
+
+class _Object(msgspec.Struct):
+    kind: str = ""
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+
+
+class _ListMeta(msgspec.Struct):
+    resource_version: str = msgspec.field(default="", name="resourceVersion")
+    continue_: str = msgspec.field(default="", name="continue")
+    remaining: int | None = msgspec.field(default=None, name="remainingItemCount")
+
+
+class _List(msgspec.Struct):
+    kind: str = ""
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+    items: list[msgspec.Raw] | None = None
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _Status(msgspec.Struct):
+    kind: str = ""
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    details: dict[str, Any] | None = None
+
+
+class _Batch(msgspec.Struct):
+    objects: list[msgspec.Raw]
+
+
+_object = msgspec.json.Decoder(_Object)
+_list = msgspec.json.Decoder(_List)
+_event = msgspec.json.Decoder(_Event)
+_status = msgspec.json.Decoder(_Status)
+_batch = msgspec.json.Decoder(_Batch)
+
+
+def answer(response: Response) -> Answer:
+    """Of a verb on one object."""
+    obj = _decoded(_object, response)
+    return Answer(response.body, _revision(obj.metadata.resource_version), warnings(response.headers))
+
+
+def created(response: Response) -> Answer:
+    """Of an apply: the code says whether it made the object."""
+    return msgspec.structs.replace(answer(response), created=response.status == 201)
+
+
+def deleted(response: Response) -> Answer:
+    """Of a delete: a Status, or the object as it was last, when it is gone; else the object, which something holds."""
+    obj = _decoded(_object, response)
+    gone = obj.kind == "Status" or obj.metadata.deletion_timestamp is None
+    return Answer(response.body, _revision(obj.metadata.resource_version), warnings(response.headers), gone=gone)
+
+
+def listing(kind: Kind, response: Response) -> Listing:
+    """Of a list."""
+    found = _decoded(_list, response)
+    if found.kind == "Status":
+        return Listing([], 0)
+    items = [bytes(raw) for raw in found.items or ()]
+    if not kind.custom:
+        items = [_named(kind, item) for item in items]
+    meta = found.metadata
+    return Listing(items, _revision(meta.resource_version), meta.continue_, meta.remaining)
+
+
+def _named(kind: Kind, item: bytes) -> bytes:
+    """Kubernetes leaves apiVersion and kind out of the items of its own kinds' lists, and nowhere else."""
+    if _object.decode(item).kind:
+        return item
+    start = f'{{"apiVersion":"{kind.api_version}","kind":"{kind.name}",'.encode()
+    return start + item[1:]
+
+
+def event(line: bytes) -> WatchEvent:
+    """One line of a watch. An error in it is raised."""
+    try:
+        told = _event.decode(line)
+        raw = bytes(told.object)
+        if told.type == "ERROR":
+            raise _refused(_status.decode(raw), 500)
+        return WatchEvent(told.type, raw, _revision(_object.decode(raw).metadata.resource_version))
+    except msgspec.DecodeError as error:
+        raise ApiError(502, "BadGateway", f"a line of the watch is no event: {error}: {_shown(line)}") from None
+
+
+def batched(response: Response) -> list[Answer]:
+    """Of an atomic batch."""
+    said = warnings(response.headers)
+    answers = []
+    for raw in _decoded(_batch, response).objects:
+        value = bytes(raw)
+        obj = _object.decode(value) if value != b"null" else _Object("Status")
+        answers.append(Answer(value, _revision(obj.metadata.resource_version), said, gone=obj.kind == "Status"))
+    return answers
+
+
+def warnings(headers: Headers) -> tuple[str, ...]:
+    """The texts of the `Warning` headers."""
+    said = [value.decode("utf-8", "replace") for name, value in headers if name == b"warning"]
+    return tuple(re.sub(r"\\(.)", r"\1", text) for value in said for text in _WARNING.findall(value))
+
+
+def refusal(response: Response) -> ApiError:
+    """What an answer with an error code says. Not every one is from the API server: proxies have their own manner."""
+    try:
+        status = _status.decode(response.body)
+    except msgspec.DecodeError:
+        status = _Status()
+    if status.kind == "Status":
+        return _refused(status, response.status)
+    code = response.status
+    said = _shown(response.body)
+    message = f"the server answered {code}" + (f": {said}" if said else " and did not say why")
+    if 300 <= code < 400:
+        message = f"the server answered {code} and refers to {response.header('location')!r}: use that address"
+    return ApiError(code, REASONS.get(code, "Unknown"), message)
+
+
+def _refused(status: _Status, code: int) -> ApiError:
+    code = status.code or code
+    return ApiError(code, status.reason or REASONS.get(code, "Unknown"), status.message, details=status.details)
+
+
+def retry_after_seconds(headers: Headers) -> float | None:
+    """When the server wants to be asked again, if it says so."""
+    value = header(headers, "retry-after").strip()
+    return float(value) if value.isascii() and value.isdigit() else None
+
+
+def _decoded(decoder: msgspec.json.Decoder[T], response: Response) -> T:
+    try:
+        return decoder.decode(response.body)
+    except msgspec.DecodeError as error:
+        what = header(response.headers, "content-type") or "something"
+        message = f"the server answered {what} that is not the JSON of an object ({error}): {_shown(response.body)}"
+        raise ApiError(502, "BadGateway", f"{message}; is there a proxy in between?") from None
+
+
+def _revision(text: str) -> int:
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdigit()):
+        raise ApiError(502, "BadGateway", f"the server's resource version {text!r} is not a number")
+    return int(text)
+
+
+def _shown(body: bytes) -> str:
+    text = " ".join(body[: 4 * SHOWN_CHARACTERS_MAX].decode("utf-8", "replace").split())
+    return text if len(text) <= SHOWN_CHARACTERS_MAX else f"{text[:SHOWN_CHARACTERS_MAX]}…"

@@ -1,0 +1,151 @@
+"""Requests to one server, until they are answered.
+
+What is sent again, and what never:
+
+- A request whose connection could not be opened, and one that the server refused with 429 or 503 and a `Retry-After`,
+  was certainly not carried out. It is sent again, a few times, after as long as the server says.
+- After 401 the credentials are fetched anew, if they can be, and the request is sent once more.
+- A read is sent again also when its connection was cut.
+- A write that may have been carried out is never sent again: the caller is told, and has to look.
+- Nothing is sent again that timed out: the caller has waited long enough.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from rota.client.answers import refusal, retry_after_seconds
+from rota.client.connection import Limits, Response
+from rota.client.credentials import Credential
+from rota.client.failures import ConnectionCut, CredentialsFailed, NoServer, NotConnected, TooManyStreams
+from rota.client.pool import Pool, Stream
+from rota.client.target import Target
+
+TRIES_MAX = 5
+AGAIN_SECONDS_FIRST = 0.1
+RETRY_AFTER_SECONDS_MAX = 30.0
+"""A server that wants more patience than this is not waited for."""
+METHODS = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE"))
+
+Sleep = Callable[[float], Awaitable[None]]
+R = TypeVar("R", Response, "Response | Stream")
+
+_DEFAULTS = {"Accept": "application/json", "Content-Type": "application/json"}
+_PATH = re.compile(r"/[!-~]*")
+_NAME = re.compile(r"[!-9;-~]+")
+_VALUE = re.compile(r"[ -~]*")
+
+
+class Calls:
+    """Sends requests to a server, and sees to credentials and repetition. Refusals are `ApiError`."""
+
+    def __init__(self, target: Target, limits: Limits, *, sleep: Sleep = asyncio.sleep) -> None:
+        self._target = target
+        self._sleep = sleep
+        self._credential: Credential | None = None
+        self._pool = Pool(target.endpoint, None, limits)
+        at = target.endpoint
+        host = "localhost" if at.socket_path else f"[{at.host}]" if ":" in at.host else at.host
+        near = at.socket_path or at.host in ("localhost", "127.0.0.1", "::1")
+        # Compression pays where bytes travel.
+        coding = "" if near else "Accept-Encoding: gzip\r\n"
+        port = "" if at.socket_path else f":{at.port}"
+        self._start = f"Host: {host}{port}\r\nUser-Agent: rota-client\r\n{coding}"
+
+    async def request(
+        self, method: str, path: str, body: bytes = b"", *, headers: Mapping[str, str] | None = None
+    ) -> Response:
+        """The answer, whole."""
+        return await self._answered(method, self._head(method, path, body, headers), body, self._pool.request)
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        *,
+        headers: Mapping[str, str] | None = None,
+        patience_seconds: float = 0,
+    ) -> AsyncIterator[Stream]:
+        """The answer, piece by piece. It may be silent for that long."""
+
+        async def send(request: bytes) -> Response | Stream:
+            stream = await self._pool.stream(request, patience_seconds)
+            if stream.status < 300:
+                return stream
+            try:
+                return await stream.whole()
+            finally:
+                stream.close()
+
+        stream = await self._answered(method, self._head(method, path, body, headers), body, send)
+        assert isinstance(stream, Stream)
+        try:
+            yield stream
+        finally:
+            stream.close()
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    async def _answered(self, method: str, head: str, body: bytes, send: Callable[[bytes], Awaitable[R]]) -> R:
+        tries, renewed = 0, False
+        while True:
+            tries += 1
+            credential = await self._target.credentials.current()
+            if credential is not self._credential:
+                self._show(credential)
+            try:
+                response = await send((head + self._shown).encode("ascii") + body)
+            except (NoServer, CredentialsFailed, TooManyStreams):
+                raise
+            except (NotConnected, ConnectionCut) as failure:
+                if tries == TRIES_MAX or (isinstance(failure, ConnectionCut) and method != "GET"):
+                    raise
+                await self._sleep(AGAIN_SECONDS_FIRST * 2 ** (tries - 1))
+                continue
+            if response.status < 300:
+                return response
+            assert isinstance(response, Response)
+            if response.status == 401 and not renewed and self._target.credentials.refuse(credential):
+                renewed = True
+                continue
+            wait = retry_after_seconds(response.headers) if response.status in (429, 503) else None
+            if wait is None or wait > RETRY_AFTER_SECONDS_MAX or tries == TRIES_MAX:
+                raise refusal(response)
+            await self._sleep(wait)
+
+    def _head(self, method: str, path: str, body: bytes, headers: Mapping[str, str] | None) -> str:
+        """The head of a request, up to what the credentials add."""
+        if method not in METHODS or not _PATH.fullmatch(path):
+            raise ValueError(f"{method} {path!r} is no request: a path begins with / and is percent-encoded")
+        said = _DEFAULTS | {name.title(): value for name, value in headers.items()} if headers else _DEFAULTS
+        lines = "".join([_line(name, value) for name, value in said.items() if body or name != "Content-Type"])
+        length = f"Content-Length: {len(body)}\r\n" if body or method != "GET" else ""
+        return f"{method} {self._target.path}{path} HTTP/1.1\r\n{self._start}{lines}{length}"
+
+    def _show(self, credential: Credential) -> None:
+        """Use a credential from here on."""
+        said = [*credential.headers, *([("Authorization", f"Bearer {credential.token}")] if credential.token else ())]
+        try:
+            lines = "".join([_line(name, value) for name, value in said])
+        except ValueError:
+            raise CredentialsFailed(
+                "the token holds characters that no token has; is its file the right one?"
+            ) from None
+        known = self._credential
+        if self._target.tls is not None and (known is None or known.certificate != credential.certificate):
+            self._pool.use(self._target.tls.context(credential.certificate))
+        self._credential = credential
+        self._shown = f"{lines}\r\n"
+
+
+def _line(name: str, value: str) -> str:
+    if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+        raise ValueError(f"the header {name!r} is not printable ASCII")
+    return f"{name}: {value}\r\n"

@@ -1,0 +1,221 @@
+"""The backend over HTTP: a Rota server on its Unix socket or over TLS, or any Kubernetes API server."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final
+
+import msgspec
+
+from rota.api import Kind
+from rota.client import answers, paths
+from rota.client.backend import Object, Operation, PatchType
+from rota.client.calls import Calls, Sleep
+from rota.client.connection import Limits, Response
+from rota.client.failures import BadAnswer, ConnectionCut
+from rota.client.pool import Stream
+from rota.client.target import PathLike, Target, find
+from rota.registry import (
+    Answer,
+    ApiError,
+    DeleteOptions,
+    Listing,
+    ListOptions,
+    WatchEvent,
+    WatchOptions,
+    WriteOptions,
+)
+from rota.registry.errors import bad_request
+
+WATCH_SECONDS_MIN = 300
+WATCH_SECONDS_MAX = 600
+"""A watch is ended by the server after this time, at random, so that not all come back at once."""
+WATCH_GRACE_SECONDS = 30.0
+"""If the server forgets to, the client ends it."""
+
+PATCH_HEADERS: Final[dict[PatchType, dict[str, str]]] = {
+    "merge": {"Content-Type": "application/merge-patch+json"},
+    "json": {"Content-Type": "application/json-patch+json"},
+    "strategic": {"Content-Type": "application/strategic-merge-patch+json"},
+}
+APPLY_HEADERS = {"Content-Type": "application/apply-patch+yaml"}
+
+Events = list[WatchEvent]
+
+_encode = msgspec.json.Encoder().encode
+
+
+class HttpBackend:
+    """An API server as a backend. Connects when it is first used. `calls` says what is sent again, and what never."""
+
+    atomic: bool = True
+    """True until the server has said that it is no Rota; `version` asks it."""
+
+    def __init__(self, target: Target, *, limits: Limits | None = None, sleep: Sleep = asyncio.sleep) -> None:
+        self.target = target
+        self._limits = limits or Limits()
+        self._calls = Calls(target, self._limits, sleep=sleep)
+        self._version: Object | None = None
+
+    @classmethod
+    def connect(
+        cls, *, home: PathLike | None = None, kubeconfig: PathLike | None = None, context: str | None = None
+    ) -> HttpBackend:
+        """The server that is meant: see `target`."""
+        return cls(find(home, kubeconfig, context))
+
+    # Reading.
+
+    async def get(self, kind: Kind, namespace: str, name: str, *, subresource: str = "") -> Answer:
+        return answers.answer(await self._calls.request("GET", paths.item(kind, namespace, name, subresource)))
+
+    async def list(self, kind: Kind, namespace: str, options: ListOptions) -> Listing:
+        path = paths.with_query(paths.collection(kind, namespace), paths.list_query(options))
+        return answers.listing(kind, await self._calls.request("GET", path))
+
+    async def watch(self, kind: Kind, namespace: str, options: WatchOptions) -> AsyncIterator[Events]:
+        seconds = random.randint(WATCH_SECONDS_MIN, WATCH_SECONDS_MAX)
+        path = paths.with_query(paths.collection(kind, namespace), paths.watch_query(options, seconds))
+        async with self._calls.stream("GET", path, patience_seconds=seconds + WATCH_GRACE_SECONDS) as stream:
+            lines = Lines(self._limits.line_bytes, self.target.endpoint.url)
+            while piece := await stream.piece():
+                batch: Events = []
+                try:
+                    for line in lines.split(piece):
+                        batch.append(answers.event(line))
+                except ApiError:
+                    if batch:
+                        yield batch
+                    raise
+                if batch:
+                    yield batch
+            lines.end()
+
+    # Writing.
+
+    async def create(self, kind: Kind, namespace: str, obj: Object, options: WriteOptions) -> Answer:
+        path = paths.with_query(paths.creation(kind, namespace), paths.write_query(options))
+        return answers.answer(await self._calls.request("POST", path, _encode(obj)))
+
+    async def update(
+        self, kind: Kind, namespace: str, name: str, obj: Object, options: WriteOptions, *, subresource: str = ""
+    ) -> Answer:
+        path = paths.with_query(paths.item(kind, namespace, name, subresource), paths.write_query(options))
+        return answers.answer(await self._calls.request("PUT", path, _encode(obj)))
+
+    async def patch(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        patch: Any,
+        options: WriteOptions,
+        *,
+        type_: PatchType = "merge",
+        subresource: str = "",
+    ) -> Answer:
+        path = paths.with_query(paths.item(kind, namespace, name, subresource), paths.write_query(options))
+        return answers.answer(await self._calls.request("PATCH", path, _encode(patch), headers=PATCH_HEADERS[type_]))
+
+    async def apply(
+        self, kind: Kind, namespace: str, name: str, config: Object, options: WriteOptions, *, subresource: str = ""
+    ) -> Answer:
+        query = paths.write_query(options, applies=True)
+        path = paths.with_query(paths.item(kind, namespace, name, subresource), query)
+        return answers.created(await self._calls.request("PATCH", path, _encode(config), headers=APPLY_HEADERS))
+
+    async def delete(self, kind: Kind, namespace: str, name: str, options: DeleteOptions) -> Answer:
+        body = paths.delete_body(options)
+        path = paths.item(kind, namespace, name)
+        return answers.deleted(await self._calls.request("DELETE", path, _encode(body) if body else b""))
+
+    async def delete_collection(
+        self, kind: Kind, namespace: str, options: DeleteOptions, select: ListOptions
+    ) -> Listing:
+        body = paths.delete_body(options)
+        path = paths.with_query(paths.collection(kind, namespace), paths.list_query(select))
+        return answers.listing(kind, await self._calls.request("DELETE", path, _encode(body) if body else b""))
+
+    async def batch(self, operations: Sequence[Operation]) -> Sequence[Answer]:
+        await self.version()
+        if not self.atomic:
+            raise bad_request("this server has no atomic batch: write one object at a time")
+        body = _encode({"operations": [_operation(o) for o in operations]})
+        return answers.batched(await self._calls.request("POST", "/v1/batch", body))
+
+    # Beyond objects.
+
+    async def version(self) -> Object:
+        """What the server says of itself; asked once."""
+        if self._version is None:
+            response = await self._calls.request("GET", "/version")
+            try:
+                self._version = msgspec.json.decode(response.body, type=Object)
+            except msgspec.DecodeError:
+                raise ApiError(502, "BadGateway", f"{self.target.endpoint.url} is no API server") from None
+            self.atomic = "rotaVersion" in self._version
+        return self._version
+
+    async def raw(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> Response:
+        """Any request, e.g. for a Table by another `Accept`. Refusals are `ApiError` here as well."""
+        return await self._calls.request(method, path, body or b"", headers=headers)
+
+    def stream(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> AbstractAsyncContextManager[Stream]:
+        """Any request whose answer is read piece by piece, e.g. a backup: `async for piece in stream`."""
+        return self._calls.stream(method, path, body or b"", headers=headers)
+
+    async def close(self) -> None:
+        await self._calls.close()
+
+
+class Lines:
+    """Pieces in, complete lines out. What is kept is one incomplete line at most."""
+
+    def __init__(self, line_bytes_max: int, place: str) -> None:
+        self._line_bytes_max = line_bytes_max
+        self._place = place
+        self._rest: list[bytes] = []
+        self._rest_bytes = 0
+
+    def split(self, piece: bytes) -> Iterator[bytes]:
+        *complete, rest = piece.split(b"\n")
+        for line in complete:
+            if self._rest:
+                line = b"".join((*self._rest, line))
+                self._rest, self._rest_bytes = [], 0
+            if line:
+                yield line
+        if rest:
+            self._rest.append(rest)
+            self._rest_bytes += len(rest)
+            if self._rest_bytes > self._line_bytes_max:
+                raise BadAnswer(f"an event from {self._place} is larger than {self._line_bytes_max} bytes")
+
+    def end(self) -> None:
+        """Nothing more comes."""
+        if self._rest:
+            raise ConnectionCut(f"the watch of {self._place} ended within an event")
+
+
+def _operation(o: Operation) -> Object:
+    out: Object = {
+        "verb": o.verb,
+        "apiVersion": o.kind.api_version,
+        "kind": o.kind.name,
+        "namespace": o.namespace,
+        "name": o.name,
+        "body": o.body,
+        "subresource": o.subresource,
+    }
+    if o.verb == "delete":
+        return out | {name: value for name, value in paths.delete_body(o.delete).items() if name not in out}
+    out |= {"manager": o.options.manager, "fieldValidation": o.options.field_validation, "dryRun": o.options.dry_run}
+    out |= {"patchType": o.patch_type} if o.verb == "patch" else {}
+    return out | ({"force": o.options.force} if o.verb == "apply" else {})

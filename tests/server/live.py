@@ -1,0 +1,78 @@
+"""`rota up` as a process of its own, as people run it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROTA = "/tmp/fakerota"
+READY_SECONDS = 20
+
+
+class Live:
+    """A running server and its home."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.kubeconfig = home / "kubeconfig"
+        self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            [ROTA, "--home", str(self.home), "up", "--port", "0"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        assert self.process.stdout is not None
+        said = []
+        for line in self.process.stdout:
+            said.append(line)
+            if found := re.search(r"https://\S+:\d+", line):
+                self.url = found[0].rstrip(".,")
+                return
+        raise AssertionError(f"rota up ended without being ready: {''.join(said)}")
+
+    def kill(self, how: int = signal.SIGKILL) -> int:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, how)
+        code = self.process.wait(10)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        return code
+
+    def kubectl(self, *arguments: str, stdin: str = "", check: bool = True, **environment: str) -> str:
+        """What kubectl prints, on both its outputs."""
+        done = subprocess.run(
+            ["kubectl", *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, "KUBECONFIG": str(self.kubeconfig), **environment},
+            check=False,
+        )
+        said = done.stdout + done.stderr
+        assert (done.returncode == 0) == check, said
+        return said
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self.kubectl(*arguments, "-o", "json"))
+
+
+@contextlib.contextmanager
+def live(home: Path) -> Iterator[Live]:
+    server = Live(home)
+    try:
+        yield server
+    finally:
+        server.kill()

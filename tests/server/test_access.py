@@ -1,0 +1,235 @@
+"""Who may do what: every scope, verb and kind, in one's own place and in others'."""
+
+from __future__ import annotations
+
+import json
+import stat
+from typing import Any
+
+import pytest
+
+from rota.api import KINDS, Kind
+from rota.server.auth import READ, SCOPES, Tokens, User, allows
+from tests.examples import examples
+from tests.server.conftest import POOLS, Server, pool
+
+VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
+ALL_KINDS = sorted(KINDS.values(), key=lambda kind: kind.name)
+
+
+def expected(scope: str, own: bool, verb: str, kind: Kind) -> bool:
+    """The access rules, written down a second time, by scope. `own`: in the place that the credential is for."""
+    reading = verb in READ
+    if scope == "admin":
+        return True
+    if scope == "deployer":
+        if kind.namespaced:
+            return own and (reading or not kind.made)
+        return reading
+    if scope == "viewer":
+        return reading and kind.name != "Secret" and (own or not kind.namespaced)
+    if scope == "cell":
+        if kind.namespaced:
+            return own
+        if kind.name == "Cell":
+            return reading or (own and verb in ("update", "patch"))
+        return reading and kind.name in ("Location", "InstanceType")
+    return False
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["own", "other"])
+@pytest.mark.parametrize("scope", SCOPES)
+def test_the_matrix_of_scopes_verbs_and_kinds(scope: Any, own: bool) -> None:
+    namespace = "" if scope == "admin" else "rota-cell-here"
+    user = User("someone", scope, namespace)
+    where, name = ("rota-cell-here", "here") if own else ("elsewhere", "there")
+    wrong = [
+        f"{verb} {kind.name}"
+        for verb in VERBS
+        for kind in ALL_KINDS
+        if allows(user, verb, kind, where if kind.namespaced else "", name) != expected(scope, own, verb, kind)
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize("scope", ["deployer", "viewer", "cell"])
+def test_a_credential_for_one_namespace_does_not_list_all(scope: Any) -> None:
+    user = User("someone", scope, "rota-cell-here")
+    listed = [k.name for k in ALL_KINDS if k.namespaced and allows(user, "list", k, "")]
+    assert not listed
+
+
+def test_a_deployer_for_all_namespaces_may_make_one() -> None:
+    assert allows(User("d", "deployer"), "create", KINDS["Namespace"], "")
+    assert not allows(User("d", "deployer"), "delete", KINDS["Namespace"], "", "default")
+    assert not allows(User("d", "deployer", "shop"), "create", KINDS["Namespace"], "")
+
+
+async def make(server: Server, scope: str, **more: Any) -> str:
+    made = await server.ask("POST", "/v1/tokens", {"name": f"a-{scope}", "scope": scope, **more})
+    assert made.status == 201, made.body
+    return str(made.json["token"])
+
+
+def requests(kind: Kind) -> list[tuple[str, str, str, Any]]:
+    """A real request for each verb: (verb, method, path, body)."""
+    base = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
+    place = f"{base}/namespaces/default/{kind.plural}" if kind.namespaced else f"{base}/{kind.plural}"
+    body = examples(kind.name)[0]
+    return [
+        ("get", "GET", f"{place}/nothing", None),
+        ("list", "GET", place, None),
+        ("watch", "GET", f"{place}?watch=1&timeoutSeconds=1&resourceVersion=1", None),
+        ("create", "POST", f"{place}?dryRun=All", body),
+        ("update", "PUT", f"{place}/nothing", body),
+        ("patch", "PATCH", f"{place}/nothing", {}),
+        ("delete", "DELETE", f"{place}/nothing", None),
+        ("deletecollection", "DELETE", f"{place}?labelSelector=no=body", None),
+    ]
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+async def test_the_server_holds_every_request_to_the_matrix(server: Server, scope: str) -> None:
+    token = await make(server, scope, **({"namespace": "rota-cell-here"} if scope == "cell" else {}))
+    own = scope not in ("cell", "worker", "function")
+    wrong = []
+    for kind in ALL_KINDS:
+        for verb, method, path, body in requests(kind):
+            if verb == "watch" and expected(scope, own, verb, kind) and kind.name != "Task":
+                continue  # it is allowed, so it would last a second: once is enough
+            headers = {"Authorization": f"Bearer {token}"}
+            if verb == "patch":
+                headers["Content-Type"] = "application/merge-patch+json"
+            reply = await server.ask(method, path, body, unix=True, headers=headers)
+            allowed = expected(scope, own, verb, kind)
+            if verb == "create" and kind.name == "Namespace" and scope == "deployer":
+                allowed = True
+            if (reply.status == 403 and reply.json["reason"] == "Forbidden") == allowed:
+                wrong.append((verb, kind.name, reply.status, reply.body[:200]))
+    assert not wrong
+
+
+async def test_nothing_but_health_is_open_without_a_credential(server: Server) -> None:
+    for path in ("/healthz", "/livez", "/readyz"):
+        assert (await server.ask("GET", path, token=None)).status == 200
+    for path in ("/", "/version", "/api", "/apis", "/openapi/v3", "/v1/status", POOLS, "/nowhere"):
+        for token in (None, "rota-wrong"):
+            refused = await server.ask("GET", path, token=token)
+            assert (refused.status, refused.json["reason"]) == (401, "Unauthorized"), path
+
+
+async def test_forbidden_is_worded_as_in_kubernetes(server: Server) -> None:
+    token = await make(server, "viewer")
+    refused = await server.ask("POST", POOLS, pool("a"), token=token)
+    assert refused.json["message"] == (
+        'workerpools.rota.dev is forbidden: User "a-viewer" cannot create resource "workerpools" '
+        'in API group "rota.dev" in the namespace "default"'
+    )
+
+
+async def test_the_gateway_of_the_server_is_the_admins(server: Server) -> None:
+    for scope in ("deployer", "viewer", "worker", "function"):
+        token = await make(server, scope)
+        for method, path in (
+            ("GET", "/v1/tokens"),
+            ("POST", "/v1/tokens"),
+            ("GET", "/v1/backup"),
+            ("GET", "/v1/status"),
+        ):
+            assert (await server.ask(method, path, {}, token=token)).status == 403
+
+
+async def test_a_batch_is_held_to_the_same_rules(server: Server) -> None:
+    operation = {"verb": "create", "apiVersion": "rota.dev/v1alpha1", "kind": "WorkerPool", "namespace": "default"}
+    batch = {"operations": [{**operation, "body": pool("a")}]}
+    assert (await server.ask("POST", "/v1/batch", batch, token=await make(server, "viewer"))).status == 403
+    assert (await server.ask("POST", "/v1/batch", batch, token=await make(server, "deployer"))).status == 200
+
+
+async def test_a_revoked_token_is_dead_at_once(server: Server) -> None:
+    token = await make(server, "viewer")
+    assert (await server.ask("GET", POOLS, token=token)).status == 200
+    listed = (await server.ask("GET", "/v1/tokens")).json["tokens"]
+    (found,) = [t["id"] for t in listed if t["name"] == "a-viewer"]
+    assert (await server.ask("DELETE", f"/v1/tokens/{found}")).status == 200
+    assert (await server.ask("GET", POOLS, token=token)).status == 401
+    assert (await server.ask("DELETE", f"/v1/tokens/{found}")).status == 404
+
+
+def test_a_token_ends_when_it_expires(tmp_path: Any) -> None:
+    now = [1000.0]
+    tokens = Tokens(tmp_path / "tokens.json", clock=lambda: now[0])
+    secret, _ = tokens.create("short", "viewer", expires_seconds=60)
+    assert tokens.user(secret) is not None
+    now[0] += 60
+    assert tokens.user(secret) is None
+
+
+def test_tokens_are_kept_only_as_hashes_and_survive_a_restart(tmp_path: Any) -> None:
+    path = tmp_path / "tokens.json"
+    secret, _ = Tokens(path).create("one", "viewer")
+    assert secret not in path.read_text()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    found = Tokens(path).user(secret)
+    assert found is not None and found.name == "one"
+
+
+async def test_tokens_that_make_no_sense_are_refused(server: Server) -> None:
+    for wrong in (
+        {"name": "x", "scope": "king"},
+        {"name": "x", "scope": "cell", "namespace": "default"},
+        {"name": "x", "scope": "admin", "namespace": "default"},
+        {"scope": "viewer"},
+    ):
+        assert (await server.ask("POST", "/v1/tokens", wrong)).status == 400
+
+
+async def test_files_in_the_home_are_for_its_user_only(server: Server) -> None:
+    assert stat.S_IMODE(server.home.stat().st_mode) == 0o700
+    for name in ("ca.key", "server.key", "tokens.json", "kubeconfig", "audit.log", "rota.sock"):
+        assert stat.S_IMODE((server.home / name).stat().st_mode) == 0o600, name
+
+
+async def test_the_socket_knows_its_user_without_a_token(server: Server) -> None:
+    assert (await server.ask("GET", POOLS, unix=True)).status == 200
+
+
+async def test_a_foreign_host_or_origin_is_refused(server: Server) -> None:
+    assert (await server.ask("GET", POOLS, headers={"Host": "evil.example"})).status == 403
+    assert (await server.ask("GET", POOLS, headers={"Origin": "https://evil.example"})).status == 403
+    own = f"https://127.0.0.1:{server.port}"
+    assert (await server.ask("GET", POOLS, headers={"Origin": own})).status == 200
+
+
+async def test_every_write_leaves_an_audit_line_without_its_content(server: Server) -> None:
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "s"},
+        "stringData": {"password": "correct-horse-battery"},
+    }
+    made = await server.ask("POST", "/api/v1/namespaces/default/secrets", secret)
+    await server.ask("DELETE", "/api/v1/namespaces/default/secrets/s")
+    await server.ask("DELETE", "/api/v1/namespaces/default/secrets/s")
+    text = (server.home / "audit.log").read_text()
+    assert "correct-horse" not in text and made.json["data"]["password"] not in text
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert [(line["verb"], line["resource"], line["name"], line["code"]) for line in lines] == [
+        ("create", "secrets", "s", 201),
+        ("delete", "secrets", "s", 200),
+        ("delete", "secrets", "s", 404),
+    ]
+    assert lines[0]["user"] == "rota-admin"
+    assert lines[0]["revision"] == int(made.json["metadata"]["resourceVersion"])
+
+
+async def test_a_backup_comes_whole_and_can_be_opened(server: Server, tmp_path: Any) -> None:
+    from rota.store import SqliteStore
+
+    await server.ask("POST", POOLS, pool("a"))
+    backup = await server.ask("GET", "/v1/backup")
+    path = tmp_path / "backup.db"
+    path.write_bytes(backup.body)
+    store = SqliteStore(path)
+    assert store.get("workerpools.rota.dev/default/a")
+    await store.close()
