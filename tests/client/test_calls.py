@@ -13,7 +13,7 @@ from rota.api import ConfigMap
 from rota.client import Operation
 from rota.client.calls import RETRY_AFTER_SECONDS_MAX, TRIES_MAX
 from rota.client.credentials import Credential
-from rota.client.failures import BadAnswer, ConnectionCut, NotConnected, TimedOut
+from rota.client.failures import BadAnswer, ConnectionCut, TimedOut, Unreachable
 from rota.client.http import HttpBackend
 from rota.registry import ApiError, DeleteOptions, ListOptions, WatchOptions, WriteOptions
 from tests.client.scripted import Exchange, Naps, Server, answer, client_of, cut, say, serving, silence, status, watch
@@ -61,7 +61,7 @@ async def test_a_server_that_is_not_there_is_tried_a_few_times_and_named(call: C
     nobody, naps = Server(()), Naps()
     nobody.port = free_port()
     async with client_of(nobody, naps=naps) as backend:
-        with pytest.raises(NotConnected, match=rf"cannot connect to http://127.0.0.1:{nobody.port}: .*; is the server"):
+        with pytest.raises(Unreachable, match=rf"cannot connect to http://127.0.0.1:{nobody.port}: .*; is the server"):
             await call(backend)
     assert len(naps.seconds) == TRIES_MAX - 1
 

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+import os
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from rota import ApiError, Client
 from rota.api import Namespace
+from tests.conformance.cluster import Cluster, cluster
 from tests.conformance.objects import namespace as a_namespace
-from tests.conformance.planes import PLANES, Plane
+from tests.conformance.planes import KUBERNETES, PLANES, Plane, kubernetes
 
 As = Callable[[str], Client]
 """A client of the same namespace that writes as another manager."""
@@ -21,12 +23,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "plane" in metafunc.fixturenames:
-        metafunc.parametrize("plane", list(PLANES), indirect=True)
+        metafunc.parametrize("plane", [*PLANES, KUBERNETES], indirect=True)
+
+
+@pytest.fixture(scope="session")
+def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    assets = os.environ.get("KUBEBUILDER_ASSETS", "")
+    if not assets:
+        pytest.skip("KUBEBUILDER_ASSETS is not set to a folder with etcd and kube-apiserver")
+    with cluster(Path(assets), tmp_path_factory.mktemp("cluster")) as started:
+        yield started
 
 
 @pytest.fixture
 async def plane(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Plane]:
-    async with PLANES[request.param](tmp_path) as opened:
+    shared = request.param == KUBERNETES
+    async with kubernetes(request.getfixturevalue("shared_cluster")) if shared else PLANES[request.param](tmp_path) as opened:
         for marker in request.node.iter_markers("needs"):
             if marker.args[0] in opened.lacks:
                 pytest.skip(f"{request.param} has no {marker.args[0]}")

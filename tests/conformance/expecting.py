@@ -14,7 +14,7 @@ from rota.api import Kind
 from rota.client import Change
 
 Object = dict[str, Any]
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 100.0
 """How long something that must come may take."""
 
 

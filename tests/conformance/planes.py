@@ -1,7 +1,7 @@
 """The planes that the suite runs on: each serves the API, and says what it cannot do.
 
-A further plane is one more entry of `PLANES`. It may outlive a test and be shared by many: every test has a namespace
-of its own, and names cluster-wide objects after it.
+A further plane is one more entry of `PLANES`. One that outlives a test is shared by many: every test has a namespace of
+its own, and names cluster-wide objects after it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Literal, Protocol
 
-from rota.client import Backend, LocalBackend
+from rota.client import Backend, HttpBackend, LocalBackend
 from rota.registry import Registry
 from rota.store import MemoryStore, SqliteStore, Store
+from tests.client.running import running
+from tests.conformance.cluster import Cluster
 
 Ability = Literal["atomic batch", "garbage collection", "namespace lifecycle", "compaction on demand"]
 """What a plane may lack. `garbage collection` and `namespace lifecycle` are done by controllers, which may not run."""
@@ -62,7 +64,43 @@ def sqlite(directory: Path) -> AbstractAsyncContextManager[Plane]:
     return _local(SqliteStore(directory / "store.db"))
 
 
-OpenPlane = Callable[[Path], AbstractAsyncContextManager[Plane]]
-"""Makes or joins a plane; the directory is the test's own."""
+class RemotePlane:
+    """A server, over HTTP."""
 
-PLANES: dict[str, OpenPlane] = {"memory": memory, "sqlite": sqlite}
+    def __init__(self, backend: Backend, lacks: frozenset[Ability]) -> None:
+        self.backend = backend
+        self.lacks = lacks
+
+    async def forget_history(self) -> None:
+        raise NotImplementedError("no server does that on demand")
+
+
+@asynccontextmanager
+async def server(directory: Path) -> AsyncIterator[Plane]:
+    """Rota's, on its Unix socket."""
+    async with running(directory):
+        backend = HttpBackend.connect(home=directory)
+        try:
+            yield RemotePlane(backend, frozenset({"compaction on demand"}))
+        finally:
+            await backend.close()
+
+
+@asynccontextmanager
+async def kubernetes(cluster: Cluster) -> AsyncIterator[Plane]:
+    lacks: frozenset[Ability] = frozenset({"atomic batch", "compaction on demand"})
+    if not cluster.controlled:
+        lacks |= {"garbage collection", "namespace lifecycle"}
+    backend = HttpBackend.connect(kubeconfig=cluster.kubeconfig)
+    try:
+        yield RemotePlane(backend, lacks)
+    finally:
+        await backend.close()
+
+
+OpenPlane = Callable[[Path], AbstractAsyncContextManager[Plane]]
+"""Makes a plane; the directory is the test's own."""
+
+PLANES: dict[str, OpenPlane] = {"memory": memory, "sqlite": sqlite, "server": server}
+KUBERNETES = "kubernetes"
+"""A plane that outlives a test and is shared by many; it is there where its programs are."""

@@ -32,6 +32,7 @@ class Both:
     registry: Registry
     asked: int = 0
     unexplained: list[str] = field(default_factory=list)
+    explained: set[str] = field(default_factory=set)
     made: list[str] = field(default_factory=list)
     live: dict[str, tuple[Object, Object]] = field(default_factory=dict)
 
@@ -89,8 +90,12 @@ class Both:
 
     def _compared(self, what: str, theirs: Verdict, mine: Verdict) -> Verdict:
         self.asked += 1
-        if theirs != mine and not differences.explains(theirs, mine):
-            self.unexplained.append(f"{what}\n{theirs.against(mine)}")
+        if theirs != mine:
+            known = differences.explanation(theirs, mine)
+            if known is None:
+                self.unexplained.append(f"{what}\n{theirs.against(mine)}")
+            else:
+                self.explained.add(known)
         return theirs
 
     def forget(self) -> None:

@@ -13,7 +13,7 @@ from rota.api.crd import crds
 from rota.registry import Registry
 from rota.store import MemoryStore
 from tests.kubernetes.comparison import Both
-from tests.kubernetes.corpus import Corpus
+from tests.corpus import Corpus
 from tests.kubernetes.server import Client, running
 
 CRD_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from rota.registry.errors import CAUSES_MAX
 from tests.kubernetes.verdict import Verdict
 
-seen: Counter[str] = Counter()
-"""How often each was met."""
-
-
-def explains(theirs: Verdict, mine: Verdict) -> bool:
-    """Whether a documented difference accounts for two verdicts."""
-    for name, matches in KNOWN.items():
-        if matches(theirs, mine):
-            seen[name] += 1
-            return True
-    return False
+def explanation(theirs: Verdict, mine: Verdict) -> str | None:
+    """The documented difference that accounts for two verdicts."""
+    return next((name for name, matches in KNOWN.items() if matches(theirs, mine)), None)
 
 
 def _list_for_a_time(theirs: Verdict, mine: Verdict) -> bool:
@@ -72,6 +64,10 @@ def _bytes_as_a_list(theirs: Verdict, mine: Verdict) -> bool:
     return theirs.accepted and mine.code == 400 and theirs.stored["kind"] in ("Secret", "ConfigMap")
 
 
+def _more_causes(theirs: Verdict, mine: Verdict) -> bool:
+    return len(theirs.causes) > CAUSES_MAX and len(mine.causes) == CAUSES_MAX and mine.causes < theirs.causes
+
+
 TIME_FIELD = re.compile(r"(Time|since|arrival|expiresAt|boundTime|start|end|time|restartedAt\.[^.]*|nextRunTime)$")
 
 KNOWN: dict[str, Callable[[Verdict, Verdict], bool]] = {
@@ -84,4 +80,5 @@ KNOWN: dict[str, Callable[[Verdict, Verdict], bool]] = {
     "Empty fields of Events": _empty_fields_of_events,
     "Bounds on the texts of Events and Leases": _bounds_on_core_kinds,
     "Bytes written as a list": _bytes_as_a_list,
+    "More than a thousand causes": _more_causes,
 }

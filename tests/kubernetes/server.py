@@ -36,6 +36,9 @@ class Client:
     """Speaks to the server over one connection that is kept open."""
 
     def __init__(self, port: int, certificate: Path, token: str) -> None:
+        self.port, self.certificate, self.token = port, certificate, token
+        self.pids: list[int] = []
+        """The API server's process, and etcd's."""
         # Trusting its own certificate alone, it cannot be answered by another server that happens to be there.
         self._connection = http.client.HTTPSConnection(
             "127.0.0.1", port, timeout=30, context=ssl.create_default_context(cafile=str(certificate))
@@ -67,8 +70,11 @@ def _warning_text(header: str) -> str:
 
 
 @contextlib.contextmanager
-def running(assets: Path, folder: Path) -> Iterator[Client]:
-    """Start both processes, yield a client that may do everything, and end both whatever happens."""
+def running(assets: Path, folder: Path, etcd_flags: tuple[str, ...] = ("--unsafe-no-fsync",)) -> Iterator[Client]:
+    """Start both processes, yield a client that may do everything, and end both whatever happens.
+
+    Tests do without etcd's fsync, since they lose nothing but time by it; what measures speed must not.
+    """
     with contextlib.ExitStack() as stack:
         etcd_port, peer_port, port = _free_ports(3)
         token = secrets.token_hex(16)
@@ -84,8 +90,8 @@ def running(assets: Path, folder: Path) -> Iterator[Client]:
             f"--listen-peer-urls={peer_url}",
             f"--initial-advertise-peer-urls={peer_url}",
             f"--initial-cluster=default={peer_url}",
-            "--unsafe-no-fsync",
             "--log-level=error",
+            *etcd_flags,
         ]
         certificates = folder / "certificates"
         api_server = [
@@ -102,10 +108,11 @@ def running(assets: Path, folder: Path) -> Iterator[Client]:
             "--service-cluster-ip-range=10.0.0.0/24",
             "--disable-admission-plugins=ServiceAccount",
         ]
-        stack.enter_context(_process(etcd, folder / "etcd.log"))
+        storage = stack.enter_context(_process(etcd, folder / "etcd.log"))
         process = stack.enter_context(_process(api_server, folder / "kube-apiserver.log"))
         client = _ready_client(process, port, certificates / "apiserver.crt", token, folder / "kube-apiserver.log")
         stack.callback(client.close)
+        client.pids = [process.pid, storage.pid]
         yield client
 
 

@@ -10,7 +10,7 @@ import pytest
 from rota.api import KINDS
 from tests.examples import TIME, example, examples
 from tests.kubernetes.comparison import Both
-from tests.kubernetes.corpus import shown
+from tests.corpus import shown
 
 Object = dict[str, Any]
 

@@ -11,7 +11,7 @@ from rota.api import KINDS, Kind
 from rota.api.schema import object_schema
 from tests.examples import examples
 from tests.kubernetes.comparison import Both
-from tests.kubernetes.corpus import Corpus, Variant, places, spots
+from tests.corpus import Corpus, Variant, places, spots
 
 CUSTOM = [kind for kind in KINDS.values() if kind.custom]
 KINDS_OF_ROTA = pytest.mark.parametrize("kind", CUSTOM, ids=lambda kind: kind.name)

@@ -10,7 +10,7 @@ import pytest
 from rota.api import KINDS
 from tests.examples import examples
 from tests.kubernetes.comparison import Both, path_of
-from tests.kubernetes.corpus import shown
+from tests.corpus import shown
 
 Meta = dict[str, Any]
 

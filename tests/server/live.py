@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-ROTA = "/tmp/fakerota"
+ROTA = str(Path(sys.executable).parent / "rota")
 READY_SECONDS = 20
 
 
@@ -27,7 +27,7 @@ class Live:
 
     def start(self) -> None:
         self.process = subprocess.Popen(
-            [ROTA, "--home", str(self.home), "up", "--port", "0"],
+            [ROTA, "up", "--home", str(self.home), "--port", "0"],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -39,6 +39,10 @@ class Form:
         """
         if self._fit(obj) and _is_typed(obj, self._type):
             return [], []
+        return self.walk(obj)
+
+    def walk(self, obj: dict[str, Any]) -> tuple[list[str], list[Problem]]:
+        """What `conform` does for objects that are not plainly right. For the others it comes to the same."""
         unknown: list[str] = []
         found: list[Problem] = []
         validation.prune(self.schema, obj, "", unknown)
@@ -58,6 +62,12 @@ class Form:
             return [], []
         if self._fit_status(status) and _is_typed(status, self._status_type):
             return [], []
+        return self.walk_status(obj)
+
+    def walk_status(self, obj: dict[str, Any]) -> tuple[list[str], list[Problem]]:
+        """What `conform_status` does for a status that is not plainly right."""
+        assert self._status is not None, f"{self.kind} has no status"
+        status = obj["status"]
         unknown: list[str] = []
         found: list[Problem] = []
         validation.prune(self._status, status, "status", unknown)

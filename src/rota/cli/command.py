@@ -33,7 +33,7 @@ GLOBAL_OPTIONS: dict[str, Any] = {
 
 
 def command(function: Callable[..., Any]) -> Callable[..., None]:
-    """Make a command of a function whose first parameter is the session. It may be async, and may return an exit code."""
+    """Make a command of a function whose first parameter is the session. It may be async, and return an exit code."""
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [

@@ -30,7 +30,7 @@ async def crds(
     session: Session,
     output: Annotated[Form, typer.Option("--output", "-o", help="The form in which they are printed.")] = Form.yaml,
     install: Annotated[bool, typer.Option("--install", help="Put them on the cluster of --context instead.")] = False,
-    timeout: Annotated[
+    within: Annotated[
         str, typer.Option("--timeout", metavar="SPAN", help="How long the cluster may take to serve them.")
     ] = "60s",
 ) -> None:
@@ -40,7 +40,7 @@ async def crds(
     if install:
         if not session.settings.context:
             raise bad_usage("--install needs --context: the cluster that is meant is never guessed")
-        await _install(session, definitions(), seconds(timeout))
+        await _install(session, definitions(), seconds(within))
     elif output is Form.json:
         line(json.dumps({"apiVersion": "v1", "kind": "List", "items": definitions()}, indent=2))
     else:
@@ -65,7 +65,7 @@ async def _install(session: Session, definitions: list[dict[str, Any]], limit_se
             async with asyncio.timeout(limit_seconds):
                 for definition in definitions:
                     name = definition["metadata"]["name"]
-                    while not await _is_served(backend, name):
+                    while not await _is_served(backend, name):  # noqa: ASYNC110
                         await asyncio.sleep(POLL_SECONDS)
                     line(f"customresourcedefinition.apiextensions.k8s.io/{name} installed")
         except TimeoutError:

@@ -104,15 +104,19 @@ def _fields(fields: Object, indent: str) -> None:
         if value is None or value in ({}, []):
             continue
         title = (f"{indent}{printable(name)}:", "bold")
-        if isinstance(value, dict):
+        if isinstance(value, dict | list):
             line(title)
-            _fields(value, indent + "  ")
-        elif isinstance(value, list):
-            line(title)
-            for item in value:
-                _item(item, indent + "  ")
+            _inside(value, indent + "  ")
         else:
             _scalar(title, value, indent)
+
+
+def _inside(value: Any, indent: str) -> None:
+    if isinstance(value, dict):
+        _fields(value, indent)
+        return
+    for item in value:
+        _item(item, indent)
 
 
 def _item(item: Any, indent: str) -> None:
@@ -124,7 +128,7 @@ def _item(item: Any, indent: str) -> None:
         if isinstance(value, dict | list):
             line((f"{indent}{mark}{printable(name)}:", "bold"))
             inner = indent + "    "
-            _fields(value, inner) if isinstance(value, dict) else [_item(each, inner) for each in value]
+            _inside(value, inner)
         else:
             _scalar((f"{indent}{mark}{printable(name)}:", "bold"), value, indent + "  ")
 

@@ -54,4 +54,5 @@ def _masked(live: Any, planned: Any) -> tuple[list[str], list[str]]:
     shown_new = {key: "***" if old.get(key) == value else "*** (after)" for key, value in new.items()}
     written = dict.fromkeys((planned or {}).get("stringData") or {}, "*** (after)")
     before = _lines({**live, "data": shown_old}) if live else []
-    return before, _lines({**planned, "data": {**shown_new, **written}, "stringData": {}})
+    after = {name: value for name, value in planned.items() if name != "stringData"}
+    return before, _lines({**after, "data": {**shown_new, **written}})

@@ -55,8 +55,10 @@ async def _edit(client: Client, kind: Kind, name: str) -> None:
             try:
                 changed = _changed(body, kind, live)
                 await client.update(changed)
-            except (ManifestError, CommandError) as error:
-                complaint = _commented(str(error).replace(f"{file.name}:", "line "))
+            except ManifestError as error:
+                complaint = _commented(_located(error))
+            except CommandError as error:
+                complaint = _commented(str(error))
             except ApiError as error:
                 complaint = _commented(error.message)
                 if error.code == 409:
@@ -90,6 +92,14 @@ def _without_comments(text: str) -> str:
 
 def _commented(text: str) -> str:
     return "".join(f"# {each}\n" for each in text.splitlines()) + "#\n"
+
+
+def _located(error: ManifestError) -> str:
+    """The problems, with the lines that they will be on below themselves."""
+    above = HEADING.count("\n") + len(error.problems) + 1
+    return "\n".join(
+        f"line {each.line + above}: " + ": ".join(filter(None, (each.path, each.message))) for each in error.problems
+    )
 
 
 def _give_up(complaint: str, body: str) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 from rota.api import Kind
@@ -14,7 +15,7 @@ PAGE_ITEMS = 500
 GONE = 410
 
 Object = dict[str, Any]
-Known = dict[tuple[str, str], str]
+Batch = tuple[list[Object], list[Object]]
 
 
 async def everything(
@@ -35,40 +36,41 @@ async def everything(
 
 async def follow(
     client: Client, kind: Kind, *, namespace: str | None, labels: str = "", fields: str = ""
-) -> AsyncIterator[tuple[list[Object], list[Object]]]:
+) -> AsyncGenerator[Batch, None]:
     """Batches of what is new or changed, and of what is gone, beginning with what there is. It does not end.
 
     When the server has forgotten what came between, the differences are told.
     """
     where: dict[str, Any] = {"namespace": namespace, "labels": labels, "fields": fields}
-    known: Known = {}
     last: dict[tuple[str, str], Object] = {}
     while True:
         found, version = await everything(client, kind, **where)
         now = {key(obj): obj for obj in found}
-        changed = [obj for at, obj in now.items() if known.get(at) != obj["metadata"]["resourceVersion"]]
+        changed = [obj for at, obj in now.items() if at not in last or _version(last[at]) != _version(obj)]
         yield changed, [obj for at, obj in last.items() if at not in now]
         last = now
-        known = {at: obj["metadata"]["resourceVersion"] for at, obj in now.items()}
         try:
-            async for batch in _changes(client, kind, version, where):
-                yield batch
-                for obj in batch[0]:
-                    last[key(obj)], known[key(obj)] = obj, obj["metadata"]["resourceVersion"]
-                for obj in batch[1]:
-                    last.pop(key(obj), None)
-                    known.pop(key(obj), None)
+            async with aclosing(_changes(client, kind, version, where)) as batches:
+                async for batch in batches:
+                    yield batch
+                    last.update({key(obj): obj for obj in batch[0]})
+                    for obj in batch[1]:
+                        last.pop(key(obj), None)
         except ApiError as error:
             if error.code != GONE:
                 raise
 
 
-async def _changes(
-    client: Client, kind: Kind, version: str, where: dict[str, Any]
-) -> AsyncIterator[tuple[list[Object], list[Object]]]:
+async def _changes(client: Client, kind: Kind, version: str, where: dict[str, Any]) -> AsyncGenerator[Batch, None]:
     while True:
         # A server ends a watch when it likes; the next one begins where this one stopped.
-        async for change in client.watch(kind, resource_version=version, bookmarks=True, **where):
-            version = change.resource_version
-            if change.object is not None:
-                yield ([], [change.object]) if change.type == "DELETED" else ([change.object], [])
+        changes: Any = client.watch(kind, resource_version=version, bookmarks=True, **where)
+        async with aclosing(changes):
+            async for change in changes:
+                version = change.resource_version
+                if change.object is not None:
+                    yield ([], [change.object]) if change.type == "DELETED" else ([change.object], [])
+
+
+def _version(obj: Object) -> Any:
+    return obj["metadata"].get("resourceVersion")

@@ -16,6 +16,7 @@ from rota.cli.session import bad_usage
 
 Object = dict[str, Any]
 FORMATS = "wide, json, yaml, name, jsonpath=TEMPLATE, custom-columns=HEADING:PATH,…"
+NAMES = ("", "wide", "json", "yaml", "name", "jsonpath", "custom-columns")
 
 
 class Group(NamedTuple):
@@ -40,15 +41,7 @@ def format_named(text: str) -> Format:
     """What is meant by `-o`."""
     name, equals, argument = text.partition("=")
     takes_argument = name in ("jsonpath", "custom-columns")
-    if takes_argument != bool(argument) or name not in (
-        "",
-        "wide",
-        "json",
-        "yaml",
-        "name",
-        "jsonpath",
-        "custom-columns",
-    ):
+    if takes_argument != bool(argument) or name not in NAMES:
         raise bad_usage(f"-o {text}: there are {FORMATS}")
     if equals and not takes_argument:
         raise bad_usage(f"-o {text}: {name} takes no argument")

@@ -54,9 +54,7 @@ async def create(
         asked["expiresSeconds"] = max(1, int(seconds(expires)))
     async with session.client() as client:
         made = await call(client, "POST", "/v1/tokens", asked)
-    note(
-        f"token {made['id']} of scope {scope.value}: it is not shown again; revoke it with `rota token revoke {made['id']}`"
-    )
+    note(f"token {made['id']}, scope {scope.value}; it is not shown again. `rota token revoke {made['id']}` ends it.")
     line(made["token"])
 
 

@@ -42,13 +42,13 @@ async def wait(
     session: Session,
     which: Targets = None,
     for_: Annotated[str, typer.Option("--for", metavar="GOAL", help=f"What to wait for: {FORMS}.")] = "",
-    timeout: Annotated[str, typer.Option("--timeout", metavar="SPAN", help="How long at most: 30s, 5m, 1h.")] = "30s",
+    within: Annotated[str, typer.Option("--timeout", metavar="SPAN", help="How long at most: 30s, 5m, 1h.")] = "30s",
     selector: Selector = "",
     all_: Annotated[bool, typer.Option("--all", help="All objects of the kind in the namespace.")] = False,
     all_namespaces: AllNamespaces = False,
 ) -> int:
     """Wait until objects are as they should be, or gone."""
-    goal, limit_seconds = goal_of(for_), seconds(timeout)
+    goal, limit_seconds = goal_of(for_), seconds(within)
     wanted = targets(which or [])
     if not wanted[0].name and not (selector or all_):
         raise bad_usage("name the objects, or select them with --selector or --all")
@@ -73,8 +73,8 @@ async def _until(client: Client, each: tuple[Kind, str, str | None], goal: Goal,
     latest: Object | None = None
     try:
         async with asyncio.timeout(limit_seconds):
-            select = {"namespace": namespace, "fields": f"metadata.name={name}"}
-            async with contextlib.aclosing(follow(client, kind, **select)) as batches:  # type: ignore[arg-type]
+            select = f"metadata.name={name}"
+            async with contextlib.aclosing(follow(client, kind, namespace=namespace, fields=select)) as batches:
                 async for changed, _ in batches:
                     latest = changed[-1] if changed else None
                     if goal.met(latest):

@@ -21,7 +21,7 @@ from typing import TypeVar
 from rota.client.answers import refusal, retry_after_seconds
 from rota.client.connection import Limits, Response
 from rota.client.credentials import Credential
-from rota.client.failures import ConnectionCut, CredentialsFailed, NoServer, NotConnected, TooManyStreams
+from rota.client.failures import ConnectionCut, CredentialsFailed, Unreachable
 from rota.client.pool import Pool, Stream
 from rota.client.target import Target
 
@@ -102,9 +102,7 @@ class Calls:
                 self._show(credential)
             try:
                 response = await send((head + self._shown).encode("ascii") + body)
-            except (NoServer, CredentialsFailed, TooManyStreams):
-                raise
-            except (NotConnected, ConnectionCut) as failure:
+            except (Unreachable, ConnectionCut) as failure:
                 if tries == TRIES_MAX or (isinstance(failure, ConnectionCut) and method != "GET"):
                     raise
                 await self._sleep(AGAIN_SECONDS_FIRST * 2 ** (tries - 1))

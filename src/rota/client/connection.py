@@ -139,10 +139,10 @@ class Connection(asyncio.Protocol):
             return False
         return not self._unread.poll(0)
 
-    def send(self, request: bytes, *, streaming: bool = False, patience_seconds: float = 0) -> None:
+    def send(self, request: bytes, *, streaming: bool = False) -> None:
         assert not self._busy
         self._begin(busy=True, streaming=streaming)
-        self._expect(patience_seconds or self._limits.read_seconds)
+        self.expect(self._limits.read_seconds)
         self._transport.write(request)
 
     async def response(self) -> Response:
@@ -182,7 +182,7 @@ class Connection(asyncio.Protocol):
         self._busy = False
         self._pieces = []
         if reusable:
-            self._expect(self._limits.idle_seconds)
+            self.expect(self._limits.idle_seconds)
         else:
             self.abort()
         return reusable
@@ -249,7 +249,8 @@ class Connection(asyncio.Protocol):
 
     # Silence. One timer serves the whole life of the connection: it is set anew only when it would come too late.
 
-    def _expect(self, patience_seconds: float) -> None:
+    def expect(self, patience_seconds: float) -> None:
+        """Bear silence for that long."""
         self._patience_seconds = patience_seconds
         self._due = self._loop.time() + patience_seconds
         if self._timer is None or self._timer.when() > self._due:
@@ -281,7 +282,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._unread = select.poll()
         self._unread.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
-        self._expect(self._limits.idle_seconds)
+        self.expect(self._limits.idle_seconds)
 
     def data_received(self, data: bytes) -> None:
         if not self._busy or self._failure is not None:

@@ -12,7 +12,11 @@ class ConnectionFailed(OSError):  # noqa: N818
 
 
 class NotConnected(ConnectionFailed):
-    """The connection could not be opened: nothing was sent."""
+    """Nothing was sent."""
+
+
+class Unreachable(NotConnected):
+    """The connection could not be opened; a little later it may be."""
 
 
 class NoServer(NotConnected):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from rota.client.connection import Connection, Gunzip, Headers, Limits, Response, header
-from rota.client.failures import BadAnswer, NoServer, NotConnected, TooManyStreams
+from rota.client.failures import BadAnswer, NoServer, NotConnected, TooManyStreams, Unreachable
 
 KEEPALIVE_IDLE_SECONDS = 15
 KEEPALIVE_INTERVAL_SECONDS = 15
@@ -111,7 +111,7 @@ class Pool:
                 self._end(connection)
 
     async def stream(self, request: bytes, patience_seconds: float) -> Stream:
-        """Send a request, and take its answer piece by piece. It may be silent for that long."""
+        """Send a request, and take its answer piece by piece. Once it has begun it may be silent for that long."""
         self._check()
         if self._streams >= self.limits.streams:
             raise TooManyStreams(f"{self._streams} streams from {self.endpoint.url} are open: close some first")
@@ -122,8 +122,9 @@ class Pool:
             self._streams -= 1
             raise
         try:
-            connection.send(request, streaming=True, patience_seconds=patience_seconds)
+            connection.send(request, streaming=True)
             status, headers = await connection.head()
+            connection.expect(patience_seconds or self.limits.read_seconds)
         except BaseException:
             self._end_stream(connection)
             raise
@@ -183,7 +184,7 @@ class Pool:
                 connection = await self._opened()
         except TimeoutError:
             after = f"{self.limits.connect_seconds:g} s"
-            raise NotConnected(f"cannot connect to {self.endpoint.url} within {after}: is it out of reach?") from None
+            raise Unreachable(f"cannot connect to {self.endpoint.url} within {after}: is it out of reach?") from None
         except OSError as error:
             raise self._explained(error) from error
         self._open.add(connection)
@@ -222,7 +223,7 @@ class Pool:
         if isinstance(error, ssl.SSLCertVerificationError):
             why = f"its certificate is not trusted: {error.verify_message}"
             return NotConnected(f"cannot connect to {at.url}: {why}; check the certificate-authority in the kubeconfig")
-        return NotConnected(f"cannot connect to {at.url}: {error}; is the server running, and the address right?")
+        return Unreachable(f"cannot connect to {at.url}: {error}; is the server running, and the address right?")
 
 
 def _keep_alive(sock: socket.socket) -> None:

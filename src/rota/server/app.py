@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -64,10 +63,9 @@ class App:
         gateway: Gateway,
         *,
         hosts: frozenset[str],
-        closing: asyncio.Event,
         server_uid: int,
     ) -> None:
-        self._objects = Objects(registry, closing)
+        self._objects = Objects(registry)
         self._tokens = tokens
         self._audit = audit
         self._gateway = gateway
@@ -174,16 +172,12 @@ class App:
         if self._watches.get(user.token_id, 0) >= WATCHES_PER_USER_MAX:
             return refusal(429, f"there are {WATCHES_PER_USER_MAX} watches with this credential open already")
 
-        async def counted() -> Any:
-            self._watches[user.token_id] = self._watches.get(user.token_id, 0) + 1
-            try:
-                async for chunk in stream.chunks:
-                    yield chunk
-            finally:
-                self._watches[user.token_id] -= 1
-                await stream.chunks.aclose()  # type: ignore[attr-defined]
+        self._watches[user.token_id] = self._watches.get(user.token_id, 0) + 1
 
-        return msgspec.structs.replace(stream, chunks=counted())
+        def ended() -> None:
+            self._watches[user.token_id] -= 1
+
+        return msgspec.structs.replace(stream, on_end=ended)
 
     # Everything else.
 

@@ -83,6 +83,10 @@ class Stream(msgspec.Struct, frozen=True):
     content_type: str = JSON
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
+    seconds_max: float = 0.0
+    """After this time it is ended in good order; 0: never."""
+    on_end: Callable[[], None] = lambda: None
+    """Called once, however it ends."""
 
 
 Answer = Response | Stream
@@ -100,8 +104,8 @@ class HttpServer:
         self.connections: set[Connection] = set()
         self._servers: list[asyncio.AbstractServer] = []
         self._sweeper: asyncio.Task[None] | None = None
-        self.closing = asyncio.Event()
-        """Set when streams should end in good order."""
+        self.closing = False
+        """No connection outlives the request that it is at."""
 
     async def listen(self, **where: Any) -> asyncio.AbstractServer:
         """Listen on a TCP address (`host`, `port`, `ssl`) or a bound socket (`sock`)."""
@@ -120,7 +124,7 @@ class HttpServer:
         """Take no more connections, let streams and running requests end, then cut what is left."""
         for server in self._servers:
             server.close()
-        self.closing.set()
+        self.closing = True
         for connection in tuple(self.connections):
             connection.finish()
         deadline = asyncio.get_running_loop().time() + grace_seconds
@@ -165,6 +169,7 @@ class Connection(asyncio.Protocol):
         self._busy = False
         self._task: asyncio.Task[None] | None = None
         self._last = False  # no further request is taken
+        self._streaming = self._ending = False
         self._writable: asyncio.Future[None] | None = None
         self._stalled_since = 0.0
 
@@ -298,6 +303,10 @@ class Connection(asyncio.Protocol):
                 self._send(request, answer, keep_alive)
             else:
                 self._task = self._loop.create_task(self._finish(request, answer, keep_alive))
+                if isinstance(answer, Stream):
+                    # Not in the task itself: one that is cancelled before its first step does not run at all.
+                    on_end = answer.on_end
+                    self._task.add_done_callback(lambda _: on_end())
 
     async def _finish(self, request: Request, answer: Awaitable[Answer] | Stream, keep_alive: bool) -> None:
         try:
@@ -323,7 +332,7 @@ class Connection(asyncio.Protocol):
         return self._server.refusal(500, "an error on the server; its log says more")
 
     def _send(self, request: Request, response: Response, keep_alive: bool) -> None:
-        keep_alive = keep_alive and not self._last and not self._server.closing.is_set()
+        keep_alive = keep_alive and not self._last and not self._server.closing
         head = _head(response.status, response.content_type, response.headers, keep_alive)
         body = b"" if request.method == "HEAD" else response.body
         self._transport.write(b"%bContent-Length: %d\r\n\r\n%b" % (head, len(response.body), body))
@@ -336,21 +345,27 @@ class Connection(asyncio.Protocol):
     async def _stream(self, request: Request, stream: Stream) -> None:
         head = _head(stream.status, stream.content_type, stream.headers, keep_alive=False)
         self._transport.write(head + b"Transfer-Encoding: chunked\r\n\r\n")
-        self._last = True
+        self._last = self._streaming = True
+        timer = self._loop.call_later(stream.seconds_max, self.finish) if stream.seconds_max else None
         try:
             async for chunk in stream.chunks:
-                if chunk:
-                    self._transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+                self._transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
                 if self._writable is not None:
                     await self._writable
+            self._transport.write(b"0\r\n\r\n")
+        except asyncio.CancelledError:
+            if not self._ending:
+                raise
             self._transport.write(b"0\r\n\r\n")
         except Exception:
             # The head is out: all that is left is to cut the stream where the client can see that it is not whole.
             log.exception("%s %s failed", request.method, request.path)
             self.abort()
         finally:
+            if timer is not None:
+                timer.cancel()
             await cast(Any, stream.chunks).aclose()
-            self._busy = False
+            self._busy = self._streaming = False
             self._transport.close()
 
     def _refuse(self, status: int, message: str) -> None:
@@ -375,9 +390,12 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def finish(self) -> None:
-        """Close when what is under way is done; at once when nothing is."""
+        """Close when what is under way is done; at once when nothing is. A stream ends where it is."""
         self._requests.clear()
-        if not self._busy:
+        if self._streaming and self._task is not None and not self._ending:
+            self._ending = True
+            self._task.cancel()
+        elif not self._busy:
             self._last = True
             self._transport.close()
 

@@ -63,7 +63,7 @@ async def run(
     gateway = Gateway(registry, tokens, home.path)
     hosts = frozenset((*LOOPBACK, host))
     http = HttpServer(lambda request: app(request), refusal)
-    app = App(registry, tokens, audit, gateway, hosts=hosts, closing=http.closing, server_uid=os.getuid())
+    app = App(registry, tokens, audit, gateway, hosts=hosts, server_uid=os.getuid())
     gateway.http = http
     try:
         await registry.start()

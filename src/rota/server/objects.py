@@ -62,9 +62,8 @@ def is_true(text: str) -> bool:
 class Objects:
     """The handlers, by verb."""
 
-    def __init__(self, registry: Registry, closing: asyncio.Event) -> None:
+    def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._closing = closing
 
     # Reading.
 
@@ -115,39 +114,21 @@ class Objects:
         )
         seconds = _number(query, "timeoutSeconds") or random.uniform(WATCH_SECONDS_MIN, 2 * WATCH_SECONDS_MIN)
         batches = self._registry.watch(where.kind, where.namespace, options)
-        wanted = _accepted(request)
-        return Stream(self._lines(where, batches, wanted, seconds))
+        return Stream(self._lines(where, batches, _accepted(request)), seconds_max=seconds)
 
-    async def _lines(
-        self, where: Route, batches: AsyncIterator[Any], wanted: Wanted, seconds: float
-    ) -> AsyncIterator[bytes]:
-        """The events as lines of JSON, until the time is over or the server ends."""
-        ending = asyncio.create_task(self._closing.wait())
-        deadline = asyncio.get_running_loop().time() + seconds
-        following: asyncio.Task[Any] | None = None
+    @staticmethod
+    async def _lines(where: Route, batches: AsyncIterator[Any], wanted: Wanted) -> AsyncIterator[bytes]:
+        """The events as lines of JSON."""
         first = True
         try:
-            yield b""  # the head goes out at once: the client then knows that it is connected
-            while True:
-                following = asyncio.ensure_future(anext(batches))
-                left = deadline - asyncio.get_running_loop().time()
-                done, _ = await asyncio.wait((following, ending), timeout=left, return_when=asyncio.FIRST_COMPLETED)
-                if following not in done:
-                    return
-                try:
-                    batch = following.result()
-                except StopAsyncIteration:
-                    return
-                except ApiError as error:
-                    yield b'{"type":"ERROR","object":%b}\n' % _encode(error.status())
-                    return
-                yield _event_lines(where, batch, wanted, first)
-                first = False
+            async for batch in batches:
+                lines = _event_lines(where, batch, wanted, first)
+                if lines:
+                    yield lines
+                    first = False
+        except ApiError as error:
+            yield b'{"type":"ERROR","object":%b}\n' % _encode(error.status())
         finally:
-            ending.cancel()
-            if following is not None and not following.done():
-                following.cancel()
-                await asyncio.gather(following, return_exceptions=True)
             await batches.aclose()  # type: ignore[attr-defined]
 
     # Writing.

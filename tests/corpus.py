@@ -150,9 +150,9 @@ def values(spot: Spot) -> Iterator[Any]:
         yield from TIMES
     elif schema.get("type") == "string":
         yield from _texts(schema)
-    elif schema.get("type") == "array":
+    elif schema.get("type") == "array" and isinstance(spot.value, list) and spot.value:
         yield from _lists(schema, spot.value)
-    elif schema.get("type") == "object":
+    elif schema.get("type") == "object" and isinstance(spot.value, dict) and spot.value:
         yield from _objects(schema, spot.value)
 
 
@@ -188,7 +188,7 @@ def _lists(schema: Schema, value: list[Any]) -> Iterator[list[Any]]:
 
 def _numbered(schema: Schema, item: Any, number: int) -> Any:
     """A copy of an item that differs from its other copies where it must."""
-    if isinstance(item, str):
+    if not isinstance(item, dict):
         return f"a{number}" if schema.get("x-kubernetes-list-type") == "set" else item
     keys = schema.get("x-kubernetes-list-map-keys", ())
     return {**copy.deepcopy(item), **{key: f"a{number}" for key in keys}}
