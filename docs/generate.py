@@ -1,15 +1,18 @@
-"""Writes the reference pages that are derived from the types: `make docs`. A test fails when one is out of date."""
+"""Writes the reference pages that are derived from the code: `make docs`. A test fails when one is out of date."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rota.api import KINDS, Kind
 from rota.api.schema import REFERS, Schema, object_schema
+from rota.cli.app import HELP, build
+from rota.cli.command import GLOBAL_OPTIONS
 
 KINDS_PAGE = Path(__file__).parent / "reference" / "kinds.md"
+CLI_PAGE = Path(__file__).parent / "reference" / "cli.md"
 
 PREAMBLE = """\
 # The kinds
@@ -112,7 +115,110 @@ def _shown(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+CLI_PREAMBLE = """\
+# The command line
+
+This page is generated from the commands. `make docs` writes it.
+
+{about}
+Exit codes: 0 done, 1 refused or failed, 2 bad usage or invalid manifests. `rota diff` has its own, which it names.
+Results go to standard output and everything else to standard error. Colour is for terminals; `NO_COLOR` turns it off.
+
+`rota --install-completion` teaches your shell to complete commands, flags and kinds.
+"""
+
+
+class Option(NamedTuple):
+    """A flag, as it is written, and what its help says."""
+
+    name: str
+    flags: str
+    help: str
+
+
+class Documented:
+    """A command and what its help says."""
+
+    def __init__(self, name: str, command: Any) -> None:
+        self.name = name
+        self.help = (command.help or "").strip()
+        self.arguments = [(p.human_readable_name, p.help or "") for p in command.params if _is(p, "argument")]
+        options = [Option(p.name, _flags(p), _described(p)) for p in command.params if _is(p, "option")]
+        self.shared = [option for option in options if option.name in GLOBAL_OPTIONS]
+        self.options = [option for option in options if option.name not in (*GLOBAL_OPTIONS, "help")]
+
+
+def commands() -> list[Documented]:
+    """Every command, those of groups by their full name."""
+    import typer
+
+    return list(_walk("rota", typer.main.get_command(build())))
+
+
+def _walk(name: str, command: Any) -> Iterator[Documented]:
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        yield Documented(name, command)
+        return
+    for inner_name, inner_command in inner.items():
+        yield from _walk(f"{name} {inner_name}", inner_command)
+
+
+def _is(param: Any, type_: str) -> bool:
+    return bool(param.param_type_name == type_)
+
+
+def _flags(param: Any) -> str:
+    names = sorted((*param.opts, *param.secondary_opts), key=lambda flag: (len(flag) > 2, flag.startswith("--no-")))
+    takes = "" if param.is_flag else f" {_value(param)}"
+    return ", ".join(names) + takes
+
+
+def _value(param: Any) -> str:
+    choices = getattr(param.type, "choices", None)
+    if choices:
+        return "\\|".join(getattr(choice, "value", str(choice)) for choice in choices)
+    return str(param.metavar or "VALUE")
+
+
+def _described(param: Any) -> str:
+    default = getattr(param.default, "value", param.default)
+    shown = default not in (None, "", False) and not isinstance(default, bool)
+    return (param.help or "") + (f" Default: `{default}`." if shown else "")
+
+
+def cli_page() -> str:
+    """The reference of all commands."""
+    found = commands()
+    index = "\n".join(f"- [{c.name}](#{c.name.replace(' ', '-')}): {_first_sentence(c.help)}" for c in found)
+    shared = [f"`--{name}`" for name in GLOBAL_OPTIONS]
+    about = HELP.partition("\n\n")[2]
+    lines = [CLI_PREAMBLE.format(about=about), "## Global options", ""]
+    lines += [f"Every command takes {', '.join(shared[:-1])} and {shared[-1]}, before its name or after it.", ""]
+    lines += [*_option_table(found[0].shared), "", "## Commands", "", index, ""]
+    for documented in found:
+        lines += _command_section(documented)
+    return "\n".join(lines)
+
+
+def _first_sentence(text: str) -> str:
+    return " ".join(text.split()).partition(". ")[0].rstrip(".") + "."
+
+
+def _command_section(documented: Documented) -> list[str]:
+    usage = " ".join([documented.name, *(name for name, _ in documented.arguments), "[options]"])
+    lines = [f"### {documented.name}", "", " ".join(documented.help.split()), "", f"    {usage}", ""]
+    lines += [f"- `{name}`: {help_}" for name, help_ in documented.arguments]
+    lines += [""] if documented.arguments else []
+    return [*lines, *_option_table(documented.options), ""] if documented.options else lines
+
+
+def _option_table(options: list[Option]) -> list[str]:
+    return ["| option | what it does |", "| --- | --- |", *(f"| `{each.flags}` | {each.help} |" for each in options)]
+
+
 if __name__ == "__main__":
     KINDS_PAGE.parent.mkdir(parents=True, exist_ok=True)
-    KINDS_PAGE.write_text(kinds_page())
-    print(f"wrote {KINDS_PAGE.name}")
+    for page, text in ((KINDS_PAGE, kinds_page()), (CLI_PAGE, cli_page())):
+        page.write_text(text)
+        print(f"wrote {page.name}")

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+from rota.cli.app import COMMANDS
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -25,6 +27,24 @@ def test_the_reference_of_the_kinds_is_up_to_date() -> None:
     assert module.KINDS_PAGE.read_text() == module.kinds_page(), "run `make docs`"
 
 
+def test_the_reference_of_the_commands_is_up_to_date() -> None:
+    module = generator()
+    assert module.CLI_PAGE.read_text() == module.cli_page(), "run `make docs`"
+
+
+def test_every_command_argument_and_flag_says_what_it_is() -> None:
+    for command in generator().commands():
+        assert command.help.endswith("."), command.name
+        for name, text in [*command.arguments, *((o.flags, o.help) for o in (*command.options, *command.shared))]:
+            assert text.strip().endswith("."), f"{command.name} {name}"
+
+
+def test_every_command_has_its_section() -> None:
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text()
+    listed = [name for name in COMMANDS if f"### rota {name}" in page]
+    assert listed == [*COMMANDS]
+
+
 def test_links_between_pages_lead_somewhere() -> None:
     broken = []
     for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
@@ -34,7 +54,7 @@ def test_links_between_pages_lead_somewhere() -> None:
 
 
 def test_every_package_opens_with_its_contract() -> None:
-    for package in ("api", "store", "registry", "client"):
+    for package in ("api", "store", "registry", "client", "manifest", "cli"):
         text = (ROOT / "src" / "rota" / package / "__init__.py").read_text()
         assert text.startswith('"""') and len(text.split('"""')[1]) > 200, package
 

@@ -38,7 +38,9 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster
 @pytest.fixture
 async def plane(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Plane]:
     shared = request.param == KUBERNETES
-    async with kubernetes(request.getfixturevalue("shared_cluster")) if shared else PLANES[request.param](tmp_path) as opened:
+    async with (
+        kubernetes(request.getfixturevalue("shared_cluster")) if shared else PLANES[request.param](tmp_path) as opened
+    ):
         for marker in request.node.iter_markers("needs"):
             if marker.args[0] in opened.lacks:
                 pytest.skip(f"{request.param} has no {marker.args[0]}")

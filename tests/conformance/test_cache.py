@@ -216,9 +216,11 @@ async def test_a_cut_watch_is_taken_up_where_it_was(client: Client) -> None:
     async with Pools(Client(line), WorkerPool, namespace=client.namespace) as cache:
         told = Told(cache)
         await told.take(2)
-        line.cut()
         await changed(client, "kept", 1)
+        assert await told.next() == ("changed", "kept")
+        line.cut()
         await changed(client, "kept", 2)
+        await changed(client, "kept", 3)
         await client.delete(POOLS, "gone")
         await client.create(pool("new"))
         line.mend()

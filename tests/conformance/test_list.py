@@ -81,6 +81,13 @@ async def test_a_page_tells_how_many_follow(client: Client) -> None:
     assert (await client.list(POOLS, limit=2, continue_=first.continue_)).remaining is None
 
 
+async def test_how_many_of_a_selection_follow_is_not_told(client: Client) -> None:
+    for name in "abc":
+        await client.create(pool(name, labels={"x": "1"}))
+    first = await client.list(POOLS, labels="x=1", limit=1)
+    assert first.continue_ and first.remaining is None
+
+
 async def test_a_full_last_page_has_no_successor(client: Client) -> None:
     await make(client, "a", "b")
     assert (await client.list(POOLS, limit=2)).continue_ == ""

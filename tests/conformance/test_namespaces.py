@@ -5,11 +5,18 @@ import secrets
 import pytest
 
 from rota import Client
-from rota.api import Namespace
-from tests.conformance.expecting import becomes, gone, refused
-from tests.conformance.objects import CONFIG_MAPS, NAMESPACES, POOLS, config_map, name_of, namespace, pool
+from rota.api import Kind, Namespace
+from tests.conformance.expecting import Object, becomes, gone, refused, watching
+from tests.conformance.objects import CONFIG_MAPS, NAMESPACES, POOLS, config_map, name_of, namespace, pool, version_of
 
 HOLD = "example.com/hold"
+
+
+async def deleted_at(client: Client, kind: Kind, name: str, since: Object) -> int:
+    """The version at which an object that was there after `since` went."""
+    only = f"metadata.name={name}"
+    async with watching(client, kind, fields=only, resource_version=version_of(since)) as watch:
+        return int((await watch.until("DELETED", name))[-1].resource_version)
 
 
 async def test_a_new_namespace_is_active(client: Client) -> None:
@@ -92,12 +99,28 @@ async def test_a_deleted_namespace_is_emptied_and_goes(client: Client) -> None:
 
 @pytest.mark.needs("namespace lifecycle")
 async def test_a_finalizer_on_what_is_inside_holds_the_namespace(client: Client) -> None:
-    await client.create(pool("a", finalizers=[HOLD]))
-    await client.delete(NAMESPACES, client.namespace)
+    name = client.namespace
+    made = await client.create(pool("a", finalizers=[HOLD]))
+    await client.delete(NAMESPACES, name)
     await becomes(client, POOLS, "a", lambda obj: "deletionTimestamp" in obj["metadata"])
-    assert (await client.get(NAMESPACES, client.namespace))["status"]["phase"] == "Terminating"
+    for turn in range(10):
+        await client.patch(POOLS, "a", {"metadata": {"labels": {"turn": str(turn)}}})
+    assert (await client.get(NAMESPACES, name))["status"]["phase"] == "Terminating"
     await client.patch(POOLS, "a", {"metadata": {"finalizers": None}})
-    await gone(client, NAMESPACES, client.namespace)
+    assert await deleted_at(client, NAMESPACES, name, made) > await deleted_at(client, POOLS, "a", made)
+
+
+@pytest.mark.needs("namespace lifecycle")
+async def test_a_namespace_without_finalizers_of_its_own_is_still_emptied_first(client: Client) -> None:
+    name = client.namespace
+    await client.patch(NAMESPACES, name, {"metadata": {"finalizers": [HOLD]}})
+    made = await client.create(pool("a", finalizers=[HOLD]))
+    await client.delete(NAMESPACES, name)
+    await client.patch(NAMESPACES, name, {"metadata": {"finalizers": None}})
+    assert (await client.get(NAMESPACES, name))["status"]["phase"] == "Terminating"
+    await becomes(client, POOLS, "a", lambda obj: "deletionTimestamp" in obj["metadata"])
+    await client.patch(POOLS, "a", {"metadata": {"finalizers": None}})
+    assert await deleted_at(client, NAMESPACES, name, made) > await deleted_at(client, POOLS, "a", made)
 
 
 @pytest.mark.needs("namespace lifecycle")

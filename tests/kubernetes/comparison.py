@@ -168,6 +168,9 @@ def settled(obj: Any) -> Any:
     out = copy.deepcopy(obj)
     for name in ("uid", "resourceVersion", "creationTimestamp", "deletionTimestamp"):
         out["metadata"].pop(name, None)
-    for entry in out["metadata"].get("managedFields", ()):
+    entries = out["metadata"].get("managedFields", [])
+    for entry in entries:
         entry.pop("time", None)
+    # They are in the order of their times.
+    entries.sort(key=lambda entry: (entry["manager"], entry["operation"], entry.get("subresource", "")))
     return out

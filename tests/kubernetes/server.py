@@ -108,8 +108,8 @@ def running(assets: Path, folder: Path, etcd_flags: tuple[str, ...] = ("--unsafe
             "--service-cluster-ip-range=10.0.0.0/24",
             "--disable-admission-plugins=ServiceAccount",
         ]
-        storage = stack.enter_context(_process(etcd, folder / "etcd.log"))
-        process = stack.enter_context(_process(api_server, folder / "kube-apiserver.log"))
+        storage = stack.enter_context(until_left(etcd, folder / "etcd.log"))
+        process = stack.enter_context(until_left(api_server, folder / "kube-apiserver.log"))
         client = _ready_client(process, port, certificates / "apiserver.crt", token, folder / "kube-apiserver.log")
         stack.callback(client.close)
         client.pids = [process.pid, storage.pid]
@@ -117,7 +117,7 @@ def running(assets: Path, folder: Path, etcd_flags: tuple[str, ...] = ("--unsafe
 
 
 @contextlib.contextmanager
-def _process(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def until_left(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, preexec_fn=_die_with_parent)
     try:

@@ -40,6 +40,7 @@ def _call_it_a_pod(live: dict[str, Any]) -> None:
 
 PROVOKED: dict[str, Provoke] = {
     "A list where a time is wanted": creating("Claim", "spec", "renewTime", value=[]),
+    "Owners of fields beside a malformed status": creating("Quota", "status", value=[]),
     "The last instant of the year 9999": creating("Claim", "spec", "renewTime", value="9999-12-31T23:59:59.9999999Z"),
     "Whole numbers with a fraction, read by a rule": creating("Function", "spec", "scale", value={"min": 1.0}),
     "A version that makes no sense": creating("Quota", "metadata", "resourceVersion", value="1", dry_run=False),

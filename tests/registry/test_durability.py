@@ -10,6 +10,7 @@ import pytest
 
 from rota import ApiError, Client
 from rota.api import ConfigMap, Namespace
+from rota.client import Operation
 from rota.registry import DeleteOptions, Registry
 from rota.store import MemoryStore, SqliteStore
 from rota.store.core import Group
@@ -157,3 +158,44 @@ async def test_unfinished_deletions_are_taken_up_after_a_restart(tmp_path: Path)
     assert (await client.get(ConfigMap, "of-orphan")).metadata.owner_references == []
     await registry.stop()
     await store.close()
+
+
+async def test_what_a_cancelled_caller_deleted_is_collected_all_the_same() -> None:
+    store = HeldStore()
+    registry = Registry(store)
+    await registry.start()
+    client = Client.local(registry)
+    owner = await client.create(configmap("owner"))
+    ref = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
+    await client.create(configmap("owned", ownerReferences=[ref]))
+    store.hold()
+    deleting = asyncio.create_task(client.delete(ConfigMap, "owner"))
+    await turns()
+    deleting.cancel()
+    await asyncio.gather(deleting, return_exceptions=True)
+    store.release()
+    async with asyncio.timeout(10):
+        async for change in client.watch(ConfigMap, resource_version="0"):
+            if change.type == "DELETED" and change.object is not None and change.object.metadata.name == "owned":
+                break
+    await registry.stop()
+
+
+async def test_a_batch_with_a_part_that_changes_nothing_never_loses_a_race() -> None:
+    store, registry = await held_registry()
+    client = Client.local(registry)
+    making = asyncio.create_task(client.create(configmap("a")))
+    making_other = asyncio.create_task(client.create(configmap("b")))
+    await turns()
+    operations = [
+        Operation("patch", ConfigMap.api, "default", "a", body={"data": {"a": "b"}}),
+        Operation("patch", ConfigMap.api, "default", "b", body={"data": {"batch": "yes"}}),
+    ]
+    batch = asyncio.create_task(client.batch(operations))
+    await turns()
+    other = asyncio.create_task(client.patch(ConfigMap, "b", {"data": {"other": "yes"}}))
+    await turns()
+    store.release()
+    await asyncio.gather(making, making_other, batch, other)
+    assert set((await client.get(ConfigMap, "b")).data) == {"a", "batch", "other"}
+    await registry.stop()

@@ -324,7 +324,7 @@ def test_events_are_found_by_what_they_are_about(client: Lightkube) -> None:
         uid=made.metadata.uid,
     )
     event = Event(
-        metadata=ObjectMeta(generateName="a."),
+        metadata=ObjectMeta(generateName="a-"),
         involvedObject=about,
         reason="Scaled",
         message="to 3",
@@ -334,7 +334,7 @@ def test_events_are_found_by_what_they_are_about(client: Lightkube) -> None:
         firstTimestamp=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
     )
     kept = client.create(event)
-    assert kept.metadata.name.startswith("a.")
+    assert kept.metadata.name.startswith("a-")
     fields = {"involvedObject.name": "a", "involvedObject.kind": "WorkerPool"}
     assert [e.message for e in client.list(Event, fields=fields)] == ["to 3"]
     assert names(client.list(Event, fields={"involvedObject.name": "b"})) == []
@@ -353,7 +353,7 @@ def test_a_namespace_takes_its_objects_with_it(client: Lightkube) -> None:
 
 
 @pytest.mark.parametrize("cascade", list(CascadeType))
-def test_what_is_owned_follows_its_owner_as_asked(client: Lightkube, cascade: CascadeType) -> None:
+def test_what_is_owned_goes_as_asked(client: Lightkube, cascade: CascadeType) -> None:
     owner = client.create(settings("owner"))
     reference = OwnerReference(
         apiVersion="v1", kind="ConfigMap", name="owner", uid=owner.metadata.uid, blockOwnerDeletion=True

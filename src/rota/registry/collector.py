@@ -1,14 +1,15 @@
 """Garbage collection: objects go with their owners, and a deleted namespace with everything in it.
 
-The registry tells the collector of every committed write; it keeps who belongs to whom and a queue of what to look
-at. Each look is taken at the current state, so one too many does no harm, and all of it is found again from the store
-after a restart.
+The store tells the collector of every published write, also of those whose caller has gone away meanwhile; it keeps who
+belongs to whom and a queue of what to look at. Each look is taken at the current state, so one too many does no harm,
+and all of it is found again from the store after a restart.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -20,6 +21,7 @@ from rota.registry.options import DeleteOptions, Propagation, WriteOptions
 
 if TYPE_CHECKING:
     from rota.registry.registry import Registry
+    from rota.store import Event
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +32,15 @@ RETRY_SECONDS = 1.0
 AS_COLLECTOR = WriteOptions(manager="rota-garbage-collector")
 
 _decode = msgspec.json.Decoder().decode
+
+
+def _concerns(value: bytes) -> bool:
+    """Whether an object may belong to another, or be on its way out."""
+    return b'"ownerReferences"' in value or b'"deletionTimestamp"' in value
+
+
+def _nothing() -> None:
+    """Where there is nothing to undo."""
 
 
 class Owners(NamedTuple):
@@ -52,22 +63,35 @@ class Collector:
         self._terminating: set[str] = set()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._unsubscribe: Callable[[], None] = _nothing
 
     def start(self) -> None:
         """Find what was left unfinished, and go to work."""
         for kind in KINDS.values():
             for entry in self._store.list(f"{kind.bucket}/").entries:
-                if b'"ownerReferences"' in entry.value or b'"deletionTimestamp"' in entry.value:
+                if _concerns(entry.value):
                     self.note(kind, entry.key, None, _decode(entry.value))
+        self._unsubscribe = self._store.subscribe(self._published)
         self._task = asyncio.create_task(self._run(), name="garbage collector")
 
     async def stop(self) -> None:
+        self._unsubscribe()
+        self._unsubscribe = _nothing
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
 
-    # What the registry tells.
+    # What the store tells.
+
+    def _published(self, events: list[Event]) -> None:
+        """Most objects own nothing and belong to nothing: their bytes tell, and they are not decoded."""
+        for event in events:
+            prev = event.prev
+            if event.deleted or _concerns(event.value) or (prev is not None and _concerns(prev)):
+                kind = BY_BUCKET[event.key.partition("/")[0]]
+                old = _decode(prev) if prev is not None else None
+                self.note(kind, event.key, old, None if event.deleted else _decode(event.value))
 
     def note(self, kind: Kind, key: str, old: Object | None, new: Object | None) -> None:
         """An object was made, changed or is gone (`new` is None)."""

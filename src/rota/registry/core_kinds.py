@@ -154,12 +154,16 @@ def _check_go_types(
     """Problems of values that Kubernetes decodes more narrowly: to the microsecond, and into 32 bits."""
     if not isinstance(value, dict):
         return
-    for name in times:
-        if isinstance(value.get(name), str) and not MICRO_TIME.fullmatch(value[name]):
-            found.append(p.type_invalid(path + name, value[name], "MicroTime"))
-    for name in numbers:
-        if isinstance(value.get(name), int) and abs(value[name]) > INT32_MAX:
-            found.append(p.type_invalid(path + name, str(value[name]), "int32"))
+    found.extend(
+        p.type_invalid(path + name, value[name], "MicroTime")
+        for name in times
+        if isinstance(value.get(name), str) and not MICRO_TIME.fullmatch(value[name])
+    )
+    found.extend(
+        p.type_invalid(path + name, str(value[name]), "int32")
+        for name in numbers
+        if isinstance(value.get(name), int) and abs(value[name]) > INT32_MAX
+    )
 
 
 def _check_data(kind: Kind, obj: Object, found: list[Problem]) -> None:

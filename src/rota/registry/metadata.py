@@ -83,7 +83,8 @@ def deduplicate_owners(meta: dict[str, Any], *, created: bool) -> list[str]:
     meta["ownerReferences"] = kept
     twice = ", ".join(owner["uid"] for i, owner in enumerate(owners) if owner in owners[:i])
     return [
-        f".metadata.ownerReferences contains duplicate entries{'' if created else ' after mutating admission happens'}; "
+        ".metadata.ownerReferences contains duplicate entries"
+        f"{'' if created else ' after mutating admission happens'}; "
         "API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; "
         f"please fix your requests; duplicate UID(s) observed: {twice}"
     ]

@@ -416,14 +416,15 @@ class Registry:
             try:
                 decisions = decide()
                 changes = [d for d in decisions if isinstance(d, Change)]
-                if len({c.key for c in changes}) < len(changes):
+                if len(changes) > 1 and len({c.key for c in changes}) < len(changes):
                     raise errors.bad_request("a batch may change each object only once")
                 if dry_run:
                     await self.store.durable(self.store.accepted)
                     return [_foretold(d) for d in decisions]
-                if len(changes) < len(decisions):
-                    await self.store.durable(max(d.revision for d in decisions if isinstance(d, Unchanged)))
+                seen = self.store.accepted
                 entries = iter(await self.store.commit([c.write() for c in changes]) if changes else ())
+                if len(changes) < len(decisions):
+                    await self.store.durable(seen)
             except errors.ApiError:
                 # The refusal rests on accepted state: it must not be heard before that state is safe.
                 await self._settled()
@@ -436,8 +437,6 @@ class Registry:
             except Conflict as lost:
                 change = next(c for c in changes if c.key == lost.key)
                 raise errors.conflict(change.kind, change.new["metadata"]["name"]) from None
-            for change in changes:
-                self._collector.note(change.kind, change.key, change.old, None if change.gone else change.new)
             return [
                 self._answer(d, next(entries)) if isinstance(d, Change) else Answer(d.value, d.revision, d.warnings)
                 for d in decisions

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from threading import get_ident
 from typing import Any
@@ -31,6 +31,7 @@ CLOSED = "the store was closed"
 Row = tuple[Event, Entry, Bucket]
 Rows = list[Row]
 Committed = asyncio.Future[list[Entry]]
+Listener = Callable[[list[Event]], None]
 
 
 class Group(Struct, gc=False, eq=False):
@@ -57,6 +58,7 @@ class Store(ABC):
         self._waiters: list[tuple[int, int, asyncio.Future[Any], Exception | None]] = []
         self._waiters_made = 0
         self._room: list[asyncio.Future[None]] = []
+        self._listeners: list[Listener] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
         # Why no write is taken any more; then why nothing happens at all any more, and whether that was in good order.
@@ -125,6 +127,14 @@ class Store(ABC):
             raise FutureRevision(revision, self.revision)
         if revision < self.compacted:
             raise Gone(revision, self.compacted)
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Have every event told as it is published, whoever wrote it. Returns how to unsubscribe.
+
+        For bookkeeping that must miss nothing. It is called within the publication: it must be quick and not raise.
+        """
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
 
     # Writing.
 
@@ -279,6 +289,8 @@ class Store(ABC):
             self._pending_writes -= len(group.rows)
             self._pending_bytes -= group.size
         self.revision = groups[-1].rows[-1][0].rev
+        for listener in self._listeners:
+            listener([row[0] for group in groups for row in group.rows])
         # Watchers first: when a writer hears that its write is done, whoever watches is already on its way.
         for bucket in touched:
             if bucket.armed:
