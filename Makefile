@@ -15,7 +15,7 @@ $(VENV)/.installed: pyproject.toml
 	touch $@
 
 run: setup
-	$(BIN)/python examples/objects.py
+	$(BIN)/python examples/demo.py
 
 test: setup
 	$(BIN)/python -m pytest

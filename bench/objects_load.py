@@ -132,7 +132,8 @@ SCRIPTS = {
           local name = "patched-" .. (n % 200)
           local body = string.format('[{"op":"test","path":"/metadata/name","value":"%s"},' ..
             '{"op":"add","path":"/status","value":{"phase":"Running","message":"RUN-%d"}}]', name, n)
-          return wrk.format("PATCH", "/apis/rota.dev/v1alpha1/namespaces/default/tasks/" .. name .. "/status", nil, body)
+          local path = "/apis/rota.dev/v1alpha1/namespaces/default/tasks/" .. name .. "/status"
+          return wrk.format("PATCH", path, nil, body)
         end
     """,
     "get": """

@@ -305,8 +305,7 @@ class Connection(asyncio.Protocol):
                 self._task = self._loop.create_task(self._finish(request, answer, keep_alive))
                 if isinstance(answer, Stream):
                     # Not in the task itself: one that is cancelled before its first step does not run at all.
-                    on_end = answer.on_end
-                    self._task.add_done_callback(lambda _: on_end())
+                    self._task.add_done_callback(lambda _, end=answer.on_end: end())  # type: ignore[misc]
 
     async def _finish(self, request: Request, answer: Awaitable[Answer] | Stream, keep_alive: bool) -> None:
         try:

@@ -1,0 +1,95 @@
+"""A server with something to look at: what `make run` shows.
+
+Starts `rota up`, declares a pool, changes it now and then as two people would, and prints every change as it is watched.
+Ctrl-C ends all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+from rota import ApiError, Client
+from rota.api import Namespace, ObjectMeta, WorkerPool
+from rota.client import Cache, Update
+
+ROTA = Path(sys.executable).parent / "rota"
+HOME = Path(os.environ.get("ROTA_HOME") or Path.home() / ".rota")
+NAMESPACE = "demo"
+CHANGES = 6
+PAUSE_SECONDS = 2.0
+
+
+def pool(replicas: int) -> dict[str, object]:
+    return {
+        "apiVersion": "rota.dev/v1alpha1",
+        "kind": "WorkerPool",
+        "metadata": {"name": "agents", "namespace": NAMESPACE, "labels": {"app": "demo"}},
+        "spec": {"worker": {"type": "shell"}, "replicas": replicas},
+    }
+
+
+def show(update: Update[WorkerPool]) -> None:
+    found = update.new
+    what = f"replicas {found.spec.replicas}, generation {found.metadata.generation}" if found else "gone"
+    print(f"  watch  {update.key.name}: {what}", flush=True)
+
+
+async def declare(client: Client) -> None:
+    try:
+        await client.create(Namespace(metadata=ObjectMeta(name=NAMESPACE)))
+    except ApiError as error:
+        if error.reason != "AlreadyExists":
+            raise
+    async with Cache(client, WorkerPool, namespace=NAMESPACE) as cache:
+        cache.subscribe(show)
+        for turn in range(CHANGES):
+            if turn % 3 == 1:
+                print("scale  as someone with kubectl would", flush=True)
+                await client.set_scale(WorkerPool, "agents", turn + 3, namespace=NAMESPACE)
+            else:
+                print(f"apply  {turn + 1} replicas, as alice", flush=True)
+                try:
+                    await client.apply(pool(turn + 1), manager="alice")
+                except ApiError as error:
+                    print(f"       refused: {error}")
+                    await client.apply(pool(turn + 1), manager="alice", force=True)
+            await asyncio.sleep(PAUSE_SECONDS)
+        print(
+            f"\nThe server goes on until Ctrl-C. In another terminal:\n"
+            f"  {ROTA} get wp -n {NAMESPACE} -w\n"
+            f"  KUBECONFIG={HOME}/kubeconfig kubectl -n {NAMESPACE} scale wp/agents --replicas=9\n",
+            flush=True,
+        )
+        await asyncio.Event().wait()
+
+
+async def main() -> int:
+    server = await asyncio.create_subprocess_exec(ROTA, "up", *sys.argv[1:], stdout=asyncio.subprocess.PIPE)
+    assert server.stdout is not None
+    said = await server.stdout.readline()
+    print(said.decode(), end="", flush=True)
+    if b"https://" not in said:
+        return await server.wait()
+    client = Client.connect(home=HOME, manager="demo")
+    showing = asyncio.create_task(declare(client))
+    ending = asyncio.create_task(server.wait())
+    for one in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(one, showing.cancel)
+    await asyncio.wait((showing, ending), return_when=asyncio.FIRST_COMPLETED)
+    showing.cancel()
+    results = await asyncio.gather(showing, return_exceptions=True)
+    await client.close()
+    if server.returncode is None:
+        server.terminate()
+    code = await ending
+    if isinstance(results[0], Exception):
+        raise results[0]
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))
