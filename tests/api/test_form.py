@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from rota.api import KINDS
 from rota.api.form import form
+from tests.corpus import Corpus
 from tests.examples import examples
 from tests.random_objects import objects
 
 Object = dict[str, Any]
+CORPUS = Corpus()
 RANDOM_OBJECTS = st.sampled_from(sorted(KINDS)).flatmap(lambda name: objects(KINDS[name]))
 
 
@@ -24,7 +26,18 @@ def encoded(obj: Object) -> bytes:
     return msgspec.json.encode(obj, order="deterministic")
 
 
-@settings(max_examples=1000, deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_every_variant_of_the_examples_conforms_as_the_walk_says(kind: str) -> None:
+    shape = form(KINDS[kind])
+    for example in examples(kind):
+        for part in example.keys() - {"apiVersion", "kind", "metadata"}:
+            for what, obj in CORPUS.variants(shape.schema, example, part):
+                walked = copy.deepcopy(obj)
+                assert shape.conform(obj) == shape.walk(walked), what
+                assert encoded(obj) == encoded(walked), what
+
+
+@settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
 @given(RANDOM_OBJECTS)
 def test_random_objects_conform_as_the_walk_says(obj: Object) -> None:
     shape = form(KINDS[obj["kind"]])
@@ -33,7 +46,7 @@ def test_random_objects_conform_as_the_walk_says(obj: Object) -> None:
     assert encoded(obj) == encoded(walked)
 
 
-@settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(RANDOM_OBJECTS.filter(lambda obj: KINDS[obj["kind"]].has_status and obj.get("status") is not None))
 def test_a_random_status_conforms_as_the_walk_says(obj: Object) -> None:
     shape = form(KINDS[obj["kind"]])

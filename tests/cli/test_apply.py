@@ -93,6 +93,17 @@ def test_fields_of_others_are_taken_over_by_force_only(rota: Terminal) -> None:
     assert rota("apply", "--force", "-f", file).out == "workerpool.rota.dev/agents configured\n"
 
 
+def test_a_manifest_of_another_namespace_than_the_one_that_was_said_is_refused(rota: Terminal) -> None:
+    ran = rota("apply", "-n", "other", "-f", rota.write("team.yaml", TEAM))
+    assert ran.code == 2 and "team.yaml:1: WorkerPool builders is in namespace team" in ran.err
+
+
+def test_what_was_printed_can_be_applied(rota: Terminal) -> None:
+    rota("apply", "-f", rota.write("pool.yaml", POOL))
+    printed = rota("get", "wp", "-o", "yaml").out
+    assert rota("apply", "-f", "-", stdin=printed).out == "workerpool.rota.dev/agents unchanged\n"
+
+
 def test_apply_without_files_says_what_is_missing(rota: Terminal) -> None:
     ran = rota("apply")
     assert ran.code == 2 and "name what to read with -f" in ran.err

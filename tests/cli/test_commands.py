@@ -159,6 +159,22 @@ def test_colour_is_for_terminals_and_not_where_it_is_unwanted() -> None:
     assert "\x1b[" not in run("get", "nothing").stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "unwanted"),
+    [
+        (("version",), ("rich", "yaml", "pydantic", "rota.server", "rota.manifest")),
+        (("get", "wp"), ("rich", "yaml", "pydantic", "rota.server", "rota.manifest", "rota.cli.apply")),
+    ],
+)
+def test_a_command_imports_no_more_than_it_needs(
+    tmp_path: Path, arguments: tuple[str, ...], unwanted: tuple[str, ...]
+) -> None:
+    program = f"import sys; from rota.cli import main; main({arguments!r}); print(*sys.modules, file=sys.stderr)"
+    environment = {**os.environ, "ROTA_HOME": str(tmp_path)}
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
+    assert set(ran.stderr.split()) & set(unwanted) == set()
+
+
 def test_a_reader_that_leaves_is_no_error() -> None:
     with subprocess.Popen([COMMAND, "crds"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stderr is not None

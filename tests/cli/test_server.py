@@ -111,6 +111,23 @@ def test_an_object_from_its_manifest_to_its_end(server: Server, tmp_path: Path) 
     assert server.rota("get", "wp").stderr == "nothing found in namespace default\n"
 
 
+def test_an_edit_does_not_write_over_a_change_of_someone_else_unseen(server: Server, tmp_path: Path) -> None:
+    file, editor = tmp_path / "pool.yaml", tmp_path / "editor"
+    file.write_text(POOL)
+    server.rota("apply", "-f", str(file))
+    file.write_text(POOL.replace("replicas: 2", "replicas: 9"))
+    editor.write_text(
+        "#!/bin/sh\n"
+        f'if grep -q "changed meanwhile" "$1"; then exit 0; fi\n'
+        f"{COMMAND} apply -f {file} >&2\n"
+        'sed -i "s/replicas: 2/replicas: 3/" "$1"\n'
+    )
+    editor.chmod(0o700)
+    edited = server.rota("edit", "wp/agents", VISUAL="", EDITOR=str(editor))
+    assert (edited.returncode, edited.stdout) == (0, "workerpool.rota.dev/agents edited\n")
+    assert server.rota("get", "wp", "agents", "-o", "jsonpath={.spec.replicas}").stdout == "3\n"
+
+
 def test_a_watch_shows_changes_as_they_happen(server: Server, tmp_path: Path) -> None:
     file = tmp_path / "pool.yaml"
     file.write_text(POOL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import random
 
 import pytest
 
@@ -117,6 +118,31 @@ async def test_a_request_cancelled_within_its_answer_does_not_leave_the_rest_to_
         request.cancel()
         await asyncio.gather(request, return_exceptions=True)
         assert (await get(backend)).body == b"whole"
+
+
+async def test_however_requests_are_cancelled_nobody_gets_the_answer_of_another() -> None:
+    async def in_two_parts(exchange: Exchange) -> None:
+        await asyncio.sleep(0)
+        text = exchange.path.encode()
+        await exchange.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(text), text[:2]))
+        await asyncio.sleep(0)
+        await exchange.send(text[2:])
+
+    choice = random.Random(7)
+    async with serving(*[in_two_parts] * 1000) as server, client_of(server, connections=4) as backend:
+
+        async def ask(path: str) -> None:
+            assert (await backend.raw("GET", path)).body == path.encode()
+
+        for turn in range(60):
+            asking = [asyncio.create_task(ask(f"/{turn}/{i}")) for i in range(8)]
+            for task in choice.sample(asking, 4):
+                for _ in range(choice.randrange(12)):
+                    await asyncio.sleep(0)
+                task.cancel()
+            told = await asyncio.gather(*asking, return_exceptions=True)
+            assert all(one is None or isinstance(one, asyncio.CancelledError) for one in told), told
+        await ask("/at/last")
 
 
 async def test_an_answer_after_which_more_is_said_is_good_but_its_connection_is_not() -> None:
@@ -341,6 +367,23 @@ async def test_a_closed_client_has_ended_what_was_under_way_and_does_nothing_mor
             await request
         with pytest.raises(NotConnected, match="is closed"):
             await write(backend)
+
+
+async def test_a_request_that_waits_for_its_turn_does_not_outlive_the_client() -> None:
+    asked = asyncio.Event()
+
+    async def wait(exchange: Exchange) -> None:
+        asked.set()
+        await exchange.gone()
+
+    async with serving(wait, wait) as server, client_of(server, connections=1) as backend:
+        requests = [asyncio.create_task(write(backend)) for _ in range(2)]
+        await asked.wait()
+        await backend.close()
+        first, second = await asyncio.gather(*requests, return_exceptions=True)
+        assert isinstance(first, ConnectionCut)
+        assert isinstance(second, NotConnected)
+        assert len(server.seen) == 1
 
 
 # The first loop ends without its connection having been closed: Python says so.

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,12 +13,12 @@ from typing import NamedTuple
 import msgspec
 
 from rota.api.crd import crds
-from tests.kubernetes.server import Client, running
+from tests.kubernetes.server import Client, process_of, running
 
 CRD_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+NAMESPACES_PATH = "/api/v1/namespaces"
 KINDS_PATH = "/apis/rota.dev/v1alpha1"
 START_SECONDS_MAX = 60.0
-STOP_SECONDS_MAX = 5.0
 POLL_SECONDS = 0.1
 
 
@@ -41,7 +40,7 @@ def cluster(assets: Path, folder: Path) -> Iterator[Cluster]:
         _wait_until_served(client)
         manager = assets / "kube-controller-manager"
         if manager.exists():
-            stack.enter_context(_controllers(manager, kubeconfig, folder / "kube-controller-manager.log"))
+            stack.enter_context(_controllers(manager, kubeconfig, folder / "kube-controller-manager.log", client))
         yield Cluster(kubeconfig, manager.exists())
 
 
@@ -72,20 +71,24 @@ def _wait_until_served(client: Client) -> None:
 
 
 @contextlib.contextmanager
-def _controllers(program: Path, kubeconfig: Path, log: Path) -> Iterator[None]:
+def _controllers(program: Path, kubeconfig: Path, log: Path, client: Client) -> Iterator[None]:
     command = [
         str(program),
         f"--kubeconfig={kubeconfig}",
-        "--controllers=garbage-collector,namespace",
+        "--controllers=garbage-collector-controller,namespace-controller",
         "--leader-elect=false",
         "--secure-port=0",
     ]
-    with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT) as process:
-        try:
-            yield
-        finally:
-            process.terminate()
-            try:
-                process.wait(STOP_SECONDS_MAX)
-            except subprocess.TimeoutExpired:
-                process.kill()
+    with process_of(command, log):
+        _wait_until_controlled(client, log)
+        yield
+
+
+def _wait_until_controlled(client: Client, log: Path) -> None:
+    """They run when they have done something."""
+    deadline = time.monotonic() + START_SECONDS_MAX
+    assert client.send("POST", NAMESPACES_PATH, {"metadata": {"name": "probe"}}).code == 201
+    client.send("DELETE", f"{NAMESPACES_PATH}/probe")
+    while client.send("GET", f"{NAMESPACES_PATH}/probe").code != 404:
+        assert time.monotonic() < deadline, f"the controllers do nothing:\n{log.read_text()[-4000:]}"
+        time.sleep(POLL_SECONDS)

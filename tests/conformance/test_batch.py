@@ -6,6 +6,7 @@ import pytest
 
 from rota import Client
 from rota.client import Operation
+from rota.registry import DeleteOptions, WriteOptions
 from tests.conformance.expecting import refused, told, watching
 from tests.conformance.objects import CONFIG_MAPS, POOLS, config_map, name_of, pool
 
@@ -83,3 +84,15 @@ async def test_a_batch_has_each_object_once(client: Client) -> None:
         await client.batch(creations(client, "a", "a"))
     with refused(404, "NotFound"):
         await client.get(POOLS, "a")
+
+
+async def test_a_batch_can_be_a_dry_run_as_a_whole(client: Client) -> None:
+    await client.create(pool("kept"))
+    dry = WriteOptions(manager="tester", dry_run=True)
+    creating = Operation("create", POOLS, client.namespace, body=pool("new"), options=dry)
+    deleting = Operation("delete", POOLS, client.namespace, "kept", delete=DeleteOptions(dry_run=True))
+    assert len(await client.batch([creating, deleting])) == 2
+    assert [name_of(obj) for obj in (await client.list(POOLS)).items] == ["kept"]
+    with refused(400, "BadRequest"):
+        await client.batch([creating, *creations(client, "real")])
+    assert [name_of(obj) for obj in (await client.list(POOLS)).items] == ["kept"]

@@ -186,7 +186,7 @@ async def test_a_ring_of_owners_goes_as_a_whole(client: Client, propagation: str
     for obj, owner in zip(made, [made[2], made[0], made[1]], strict=True):
         patch = {"metadata": {"ownerReferences": [owned_by(owner, blockOwnerDeletion=True)]}}
         await client.patch(POOLS, name_of(obj), patch)
-    await client.delete(POOLS, "a", propagation=propagation)  # type: ignore[call-overload]
+    await client.delete(POOLS, "a", propagation=propagation)  # type: ignore[arg-type]
     for name in "abc":
         await gone(client, POOLS, name)
 

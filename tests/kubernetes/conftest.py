@@ -12,8 +12,8 @@ import pytest
 from rota.api.crd import crds
 from rota.registry import Registry
 from rota.store import MemoryStore
-from tests.kubernetes.comparison import Both
 from tests.corpus import Corpus
+from tests.kubernetes.comparison import Both
 from tests.kubernetes.server import Client, running
 
 CRD_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -59,7 +59,7 @@ def corpus() -> Corpus:
 
 @pytest.fixture
 async def both(client: Client) -> AsyncIterator[Both]:
-    """The API server and a registry, side by side. A test that uses it fails on any difference that is not documented."""
+    """The API server and a registry, side by side. A test fails on any difference that is not documented."""
     store = MemoryStore()
     registry = Registry(store)
     await registry.start()

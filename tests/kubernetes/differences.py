@@ -9,6 +9,7 @@ from typing import Any
 from rota.registry.errors import CAUSES_MAX
 from tests.kubernetes.verdict import Verdict
 
+
 def explanation(theirs: Verdict, mine: Verdict) -> str | None:
     """The documented difference that accounts for two verdicts."""
     return next((name for name, matches in KNOWN.items() if matches(theirs, mine)), None)
@@ -29,7 +30,7 @@ def _no_owners(theirs: Verdict, mine: Verdict) -> bool:
 
 
 def _last_instant(theirs: Verdict, mine: Verdict) -> bool:
-    return theirs.accepted and any('"9999-12-31T23:59:59.9999999Z"' in message for _, _, message in mine.causes)
+    return any('"9999-12-31T23:59:59.9999999Z"' in message for _, _, message in mine.causes - theirs.causes)
 
 
 def _whole_fraction_in_a_rule(theirs: Verdict, mine: Verdict) -> bool:

@@ -64,8 +64,8 @@ class Client:
 
 
 def _warning_text(header: str) -> str:
-    """`299 - "text"`, whose quotes and backslashes are escaped."""
-    quoted = header.split(" ", 2)[2]
+    """`299 - "text"`, in UTF-8, whose quotes and backslashes are escaped."""
+    quoted = header.split(" ", 2)[2].encode("latin-1").decode()
     return quoted[1:-1].replace('\\"', '"').replace("\\\\", "\\")
 
 
@@ -108,8 +108,8 @@ def running(assets: Path, folder: Path, etcd_flags: tuple[str, ...] = ("--unsafe
             "--service-cluster-ip-range=10.0.0.0/24",
             "--disable-admission-plugins=ServiceAccount",
         ]
-        storage = stack.enter_context(until_left(etcd, folder / "etcd.log"))
-        process = stack.enter_context(until_left(api_server, folder / "kube-apiserver.log"))
+        storage = stack.enter_context(process_of(etcd, folder / "etcd.log"))
+        process = stack.enter_context(process_of(api_server, folder / "kube-apiserver.log"))
         client = _ready_client(process, port, certificates / "apiserver.crt", token, folder / "kube-apiserver.log")
         stack.callback(client.close)
         client.pids = [process.pid, storage.pid]
@@ -117,7 +117,8 @@ def running(assets: Path, folder: Path, etcd_flags: tuple[str, ...] = ("--unsafe
 
 
 @contextlib.contextmanager
-def until_left(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def process_of(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process for as long as the block lasts, and no longer than this one lives."""
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, preexec_fn=_die_with_parent)
     try:

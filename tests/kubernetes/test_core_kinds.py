@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from rota.api import KINDS
+from tests.corpus import shown
 from tests.examples import TIME, example, examples
 from tests.kubernetes.comparison import Both
-from tests.corpus import shown
 
 Object = dict[str, Any]
 
@@ -18,6 +18,9 @@ DATA_KEYS = ("a", "A_b.c-d", "", ".", "..", "...", "..a", "a b", "a/b", "é", "a
 BASE64 = ("", "YQ==", "YQ", "YQ=", "Y Q==", "YQ==\n", "*", "é", "_-==", "//8=", "YWI=YWI=")
 WRONG: tuple[Any, ...] = (7, 1.5, True, "a", [], ["a"], {"a": 7}, {"a": {}}, {"a": []}, {"a": True})
 MEBIBYTE = 1_048_576
+SPECS: tuple[Any, ...] = (None, {}, 7, [], "a")
+NAMESPACE_SPECS: tuple[Any, ...] = (None, {}, {"finalizers": []}, {"unheardOf": 1})
+ABOUTS: tuple[Any, ...] = ({}, None, 7, {"namespace": "other"}, {"namespace": "default"})
 LEASE_TIMES = (TIME, "2024-05-06T07:08:09.000001Z", "2024-05-06T07:08:09.1Z", "2024-05-06", "", "now", 7)
 
 NEW: dict[str, list[Object]] = {
@@ -56,7 +59,7 @@ NEW: dict[str, list[Object]] = {
         {"binaryData": {"a": "YQ=="}},
     ],
     "Lease": [
-        *({"spec": value} for value in (None, {}, 7, [], "a")),
+        *({"spec": value} for value in SPECS),
         *({"spec": {"leaseDurationSeconds": value}} for value in (1, 0, -1, 1.5, "1", None, 2**31 - 1, 2**31)),
         *({"spec": {"leaseTransitions": value}} for value in (1, 0, -1, "1", 2**31)),
         *({"spec": {"renewTime": value}} for value in LEASE_TIMES),
@@ -64,7 +67,7 @@ NEW: dict[str, list[Object]] = {
         {"spec": {"unheardOf": 1}},
     ],
     "Event": [
-        *({"involvedObject": value} for value in ({}, None, 7, {"namespace": "other"}, {"namespace": "default"})),
+        *({"involvedObject": value} for value in ABOUTS),
         *({"involvedObject": {"namespace": "default", "name": value}} for value in ("", "a" * 2000, 7)),
         *({"type": value} for value in ("Normal", "Warning", "Other", "", 7)),
         *({"count": value} for value in (0, -1, 7, "7", 2**31)),
@@ -74,7 +77,7 @@ NEW: dict[str, list[Object]] = {
         {"unheardOf": 1},
     ],
     "Namespace": [
-        *({"spec": value} for value in (None, {}, {"finalizers": []}, {"unheardOf": 1})),
+        *({"spec": value} for value in NAMESPACE_SPECS),
         *({"status": value} for value in (None, {}, {"phase": "Active"})),
     ],
 }

@@ -1,4 +1,4 @@
-"""Every field of every kind: present, absent, null, of each wrong type, just inside and just outside each of its bounds."""
+"""Every field of every kind: absent, null, of each wrong type, just inside and just outside each of its bounds."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 
 from rota.api import KINDS, Kind
 from rota.api.schema import object_schema
+from tests.corpus import Corpus, Variant, places, spots
 from tests.examples import examples
 from tests.kubernetes.comparison import Both
-from tests.corpus import Corpus, Variant, places, spots
 
 CUSTOM = [kind for kind in KINDS.values() if kind.custom]
 KINDS_OF_ROTA = pytest.mark.parametrize("kind", CUSTOM, ids=lambda kind: kind.name)

@@ -8,15 +8,16 @@ from typing import Any
 
 from rota.api import KINDS
 from rota.api.schema import Schema, object_schema
+from tests.corpus import Path, at
 from tests.examples import CALL, COMMAND, ENV, LEAST_TEMPLATE, PROMPT, TEMPLATE, WORKER, examples
 from tests.kubernetes.comparison import Both
-from tests.corpus import Path, at
 
 Changes = dict[Path, Any]
 GONE: Any = object()
 
 REF = {"name": "a"}
 PLACE: Path = ("spec", "placements", 0, "scale")
+PATHS = ("a/../b", "..", "../a", "a/..", "..a", "a..", "a/..b", ".git", ".git/a", ".gitignore", "a/.git", "a\n..")
 PROBE: Path = ("spec", "containers", 0, "readinessProbe")
 
 
@@ -123,10 +124,7 @@ CASES: dict[str, list[Changes]] = {
         {PLACE: {"metric": {}, "min": 3, "max": 2}},
     ],
     "WorkloadDeployment": [],
-    "Workspace": [
-        {("spec", "files"): [{"path": path, "content": ""}]}
-        for path in ("a/../b", "..", "../a", "a/..", "..a", "a..", "a/..b", ".git", ".git/a", ".gitignore", "a/.git", "a\n..")
-    ],
+    "Workspace": [{("spec", "files"): [{"path": path, "content": ""}]} for path in PATHS],
 }
 """Per kind, changes of its least example."""
 

@@ -15,8 +15,8 @@ CUSTOM = [kind for kind in KINDS.values() if kind.custom]
 VALIDATIONS: tuple[FieldValidation, ...] = ("Strict", "Warn", "Ignore")
 
 
-def with_strays(obj: dict[str, Any]) -> dict[str, Any]:
-    """The object with fields that it does not have, at every level that is a struct."""
+def add_strays(obj: dict[str, Any]) -> None:
+    """Give an object fields that it does not have, at every level that is a struct."""
     obj["stray"] = {"deep": 1}
     obj["metadata"]["stray"] = "a"
     obj["metadata"]["ownerReferences"] = [
@@ -25,14 +25,14 @@ def with_strays(obj: dict[str, Any]) -> dict[str, Any]:
     obj["spec"]["stray"] = None
     obj["spec"]["apiVersion"] = "v1"
     obj["status"] = {"stray": [1], "conditions": [{"type": "Ready", "status": "True", "stray": 1}]}
-    return obj
 
 
 @pytest.mark.parametrize("validation", VALIDATIONS)
 @pytest.mark.parametrize("kind", CUSTOM, ids=lambda kind: kind.name)
 async def test_fields_of_new_objects(both: Both, kind: Kind, validation: FieldValidation) -> None:
     for obj in examples(kind.name):
-        await both.create("strays", with_strays(obj), validation=validation)
+        add_strays(obj)
+        await both.create("strays", obj, validation=validation)
 
 
 @pytest.mark.parametrize("validation", VALIDATIONS)
@@ -41,11 +41,12 @@ async def test_fields_of_changed_objects(both: Both, validation: FieldValidation
     kind = KINDS["Quota"]
     (least, *_) = examples(kind.name)
     await both.create("example", least, dry_run=False)
-    await both.update("strays", kind, "example", with_strays, validation=validation, subresource=subresource)
+    await both.update("strays", kind, "example", add_strays, validation=validation, subresource=subresource)
 
 
 @pytest.mark.parametrize("validation", VALIDATIONS)
 async def test_an_unknown_field_beside_a_problem(both: Both, validation: FieldValidation) -> None:
-    obj = with_strays(examples("Quota")[1])
+    obj = examples("Quota")[1]
+    add_strays(obj)
     obj["spec"]["hard"]["instances"] = -1
     await both.create("strays and a problem", obj, validation=validation)

@@ -11,9 +11,9 @@ import pytest
 
 from rota.api import KINDS, Kind
 from rota.api.schema import Schema, object_schema
+from tests.corpus import Path, Spot, at, shown, spots
 from tests.examples import examples
 from tests.kubernetes.comparison import Both
-from tests.corpus import Path, Spot, at, shown, spots
 from tests.kubernetes.test_rules import messages
 
 Object = dict[str, Any]
@@ -121,9 +121,7 @@ async def test_generation_counts_changes_of_the_spec(both: Both, kind: str) -> N
 
     for change in (label, generation, status, several):
         for subresource in ("", "status"):
-            verdict = await both.update(
-                change.__name__, api, "example", change, subresource=subresource, dry_run=False
-            )
+            verdict = await both.update(change.__name__, api, "example", change, subresource=subresource, dry_run=False)
             assert verdict.stored["metadata"]["generation"] == 1
     if kind == "Quota":
         more = partial(put, ("spec", "hard", "instances"), 5)

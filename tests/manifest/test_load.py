@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from rota.api import KINDS
-from rota.manifest import ManifestError, load, loads
+from rota.manifest import ManifestError, dumps, load, loads
 from rota.manifest.load import FILE_BYTES_MAX
 from rota.manifest.parse import DEPTH_MAX, DOCUMENTS_MAX, NODES_MAX, parse
 from tests.examples import examples
@@ -253,6 +256,42 @@ def test_an_object_that_is_declared_twice_is_refused() -> None:
 def test_a_folder_without_manifests_is_a_problem(tmp_path: Path) -> None:
     with pytest.raises(ManifestError, match="no objects in it; files that end in"):
         load([str(tmp_path)], read_stdin=no_stdin)
+
+
+YAML = st.text("abc:-[]{}#&*!|>'\"%@`,?~<\n\t 019.\\ée\x00", max_size=60)
+
+
+@given(YAML | st.binary(max_size=40))
+@example("? - a\n: b")
+@example("a: !!map [x]")
+@example("&a [*a, *b]")
+@example("<<: *x")
+@example("\ufeffa: 1")
+@example(b"\xff\xfea\x00")
+def test_whatever_is_read_there_are_objects_or_problems(text: str | bytes) -> None:
+    with contextlib.suppress(ManifestError):
+        loads(text, "f.yaml")
+
+
+SPOILT: st.SearchStrategy[Any] = st.sampled_from(
+    [None, True, 3, 1.5, "", "text", [], [None], {}, {"a": {"b": []}}, 2**70]
+)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+@given(data=st.data())
+def test_whatever_stands_in_a_field_is_an_object_or_a_problem(kind: str, data: st.DataObject) -> None:
+    obj = data.draw(st.sampled_from(examples(kind)))
+    here: Any = obj
+    while True:
+        keys = list(here) if isinstance(here, dict) else list(range(len(here)))
+        step = data.draw(st.sampled_from(keys))
+        if not isinstance(here[step], dict | list) or not here[step] or data.draw(st.booleans()):
+            here[step] = data.draw(SPOILT)
+            break
+        here = here[step]
+    with contextlib.suppress(ManifestError):
+        loads(dumps(obj), "f.yaml")
 
 
 # Bounds.

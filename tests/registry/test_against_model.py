@@ -170,7 +170,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(name=names, count=counts)
     def create(self, name: str, count: int) -> None:
-        body = {
+        body: dict[str, Any] = {
             "apiVersion": KIND.api_version,
             "kind": KIND.name,
             "metadata": {"name": name},

@@ -372,7 +372,6 @@ def test_a_configuration_that_cannot_be_merged_is_refused(spec: Spec, problem: s
         Cluster().apply("a", spec)
     start = f"failed to create typed patch object (d/w; {API_VERSION}, Kind=Widget): "
     assert str(raised.value) == start + problem
-    assert not raised.value.is_bad_request
 
 
 def test_a_configuration_of_another_form_is_refused() -> None:
@@ -387,9 +386,8 @@ def test_a_configuration_of_another_form_is_refused() -> None:
 
 @pytest.mark.parametrize("sent", [[], [{}]])
 def test_a_configuration_carries_no_managed_fields(sent: list[Any]) -> None:
-    with pytest.raises(InvalidApply, match=r"^metadata\.managedFields must be nil$") as raised:
+    with pytest.raises(InvalidApply, match=r"^metadata\.managedFields must be nil$"):
         Cluster().apply("a", {}, managedFields=sent)
-    assert raised.value.is_bad_request
 
 
 def test_duplicates_that_are_there_already_are_replaced_by_the_applied_item() -> None:

@@ -149,7 +149,8 @@ class ScheduleSpec(Model):
             "Five cron fields, or @hourly, @daily, @weekly, @monthly, @yearly.",
             min_length=1,
             max_length=256,
-            pattern="^(@(hourly|daily|midnight|weekly|monthly|yearly|annually)|[ \t]*[!-?A-~]+([ \t]+[!-~]+){4}[ \t]*)$",
+            pattern="^(@(hourly|daily|midnight|weekly|monthly|yearly|annually)"
+            "|[ \t]*[!-?A-~]+([ \t]+[!-~]+){4}[ \t]*)$",
         ),
     ]
     time_zone: Annotated[

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
 
 if TYPE_CHECKING:
     from rota.api.meta import Object
@@ -79,6 +81,16 @@ class Kind:
     @property
     def singular(self) -> str:
         return self.name.lower()
+
+    @property
+    def api(self) -> Kind:
+        """Itself: a kind can stand wherever a class of objects can."""
+        return self
+
+    def decode(self, value: bytes) -> dict[str, Any]:
+        """An object from its JSON, as a plain dict; a class of objects makes an instance of itself."""
+        decoded: dict[str, Any] = msgspec.json.decode(value)
+        return decoded
 
     def key(self, namespace: str, name: str) -> str:
         """The store's key of an object."""

@@ -1,6 +1,9 @@
 """What every object has: metadata, conditions, and the frame around spec and status."""
 
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+
+import msgspec
 
 from rota.api.kind import Kind
 from rota.api.model import MESSAGE_LENGTH_MAX, Model, Time, doc
@@ -90,11 +93,22 @@ class Readiness(NamedTuple):
 READY = Readiness("Ready")
 
 
+@cache
+def _decoder(type_: type[Any]) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(type_)
+
+
 class Object(Model):
     """Base of every kind: `apiVersion` and `kind` are the class's own, `spec` and `status` are added by the kind."""
 
     api: ClassVar[Kind]
     metadata: Annotated[ObjectMeta, doc("Name, identity, version and lifecycle.")]
+
+    @classmethod
+    def decode(cls, value: bytes) -> Self:
+        """An object of this kind from its JSON."""
+        decoded: Self = _decoder(cls).decode(value)
+        return decoded
 
     def readiness(self) -> Readiness:
         """Whether what depends on this object may go on. Plain data is ready as soon as it exists."""

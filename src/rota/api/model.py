@@ -63,7 +63,7 @@ class ModelMeta(msgspec.StructMeta):
 
 
 def exact(pattern: str) -> str:
-    """A pattern as Python must have it to mean what it means to an API server: `$` is the very end, classes are ASCII."""
+    """A pattern as Python must have it to mean what it does to an API server: `$` is the end, classes are ASCII."""
     assert "$" not in pattern[:-1], f"{pattern}: the end of a text is the end of its pattern"
     return ASCII_CLASSES + (pattern[:-1] + r"\Z" if pattern.endswith("$") else pattern)
 

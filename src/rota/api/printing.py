@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import json
+import re
 from decimal import Decimal
 from typing import Any
 
 ESCAPES = {char: "\\" + letter for char, letter in zip('"\\\a\b\f\n\r\t\v', '"\\abfnrtv', strict=True)}
 EXPONENT_MIN, EXPONENT_MAX = -4, 5
 """Numbers whose exponent is outside are written with it."""
+JSON_EXPONENTS = (-6, 20)
+NOT_IN_JSON = re.compile("[<>&\u2028\u2029]")
 
 
 def printed(value: Any) -> str:
     """A value within a message."""
     if isinstance(value, str):
         return quoted(value)
-    if isinstance(value, float):
-        return number(value)
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return number(value) if isinstance(value, float) else _json(value)
+
+
+def _json(value: Any) -> str:
+    match value:
+        case dict():
+            return "{" + ",".join(f"{_json(key)}:{_json(inner)}" for key, inner in sorted(value.items())) + "}"
+        case list():
+            return "[" + ",".join(map(_json, value)) + "]"
+        case float() | int() if isinstance(value, float) or not -(2**63) <= value < 2**63:
+            return re.sub("e-0", "e-", number(value, *JSON_EXPONENTS))
+        case str():
+            return NOT_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
+    return json.dumps(value)
 
 
 def plain(value: Any) -> str:
@@ -55,13 +68,14 @@ def _escaped(char: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def number(value: float) -> str:
-    """A number with as few digits as tell it apart from every other."""
-    sign, digits, exponent = Decimal(repr(float(value))).normalize().as_tuple()
+def number(value: float, least: int = EXPONENT_MIN, most: int = EXPONENT_MAX) -> str:
+    """A number with as few digits as tell it apart from every other, and an exponent if it is beyond these."""
+    exactly = Decimal(repr(float(value))).normalize()
+    sign, digits, exponent = exactly.as_tuple()
     assert isinstance(exponent, int), "JSON has no infinities"
     leading = len(digits) + exponent - 1
-    if EXPONENT_MIN <= leading <= EXPONENT_MAX:
-        return f"{Decimal(repr(float(value))).normalize():f}"
+    if least <= leading <= most:
+        return f"{exactly:f}"
     mantissa = "".join(map(str, digits))
     mantissa = mantissa[0] + (f".{mantissa[1:]}" if len(mantissa) > 1 else "")
     return f"{'-' if sign else ''}{mantissa}e{leading:+03d}"

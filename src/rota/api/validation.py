@@ -1,7 +1,7 @@
 """The thorough walk over an object by its schema: prune, fill in defaults, and report every problem.
 
-It runs when the quick check (`fitting`) has found that something is not plainly right, so it is written to be complete, not fast.
-Every check that can be made of a value is made, also of one of the wrong type: that is what Kubernetes does, and reports.
+It runs when the quick check (`fitting`) has found that something is not plainly right, so it is written to be complete,
+not fast. Every check that can be made of a value is made, also of one of the wrong type: that is what Kubernetes does.
 """
 
 from __future__ import annotations
@@ -90,7 +90,10 @@ def fill(schema: Schema, value: Any) -> None:
 
 
 def check(schema: Schema, value: Any, path: str, found: list[Problem]) -> Any:
-    """Report every problem of a value. Returns the value to store: whole numbers as integers where the schema wants them."""
+    """Report every problem of a value.
+
+    Returns the value to store: whole numbers as integers where the schema wants them.
+    """
     value = _as_json_number(value)
     _check_type(schema, value, path, found)
     if isinstance(value, str):
@@ -242,15 +245,16 @@ def check_scale(path: str, want: type, obj: dict[str, Any], found: list[Problem]
     value = _as_json_number(value)
     if type(value) is not want:
         found.append(_inaccessible(path, want, path, value, want))
-    elif want is int and value < 0:
+    elif isinstance(value, int) and value < 0:
         found.append(problems.invalid(path, value, "should be a non-negative integer"))
-    elif want is int and value > SCALE_MAX:
+    elif isinstance(value, int) and value > SCALE_MAX:
         found.append(problems.invalid(path, value, f"should be less than or equal to {SCALE_MAX}"))
 
 
 def _inaccessible(path: str, want: type, at: str, value: Any, expected: type) -> Problem:
     got = GO_TYPES[type(value)]
-    why = f"{at} accessor error: {plain(value)} is of the type {got}, expected {GO_TYPES[expected].replace('e {', 'e{')}"
+    wanted = GO_TYPES[expected].replace("interface {", "interface{")
+    why = f"{at} accessor error: {plain(value)} is of the type {got}, expected {wanted}"
     return problems.invalid(path, want(), why)
 
 

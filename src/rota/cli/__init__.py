@@ -13,12 +13,17 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+INTERRUPTED = 130
+
 if TYPE_CHECKING:
     from rota.cli.session import Connect
 
 
 def main(argv: Sequence[str] | None = None, *, connect: Connect | None = None) -> int:
     """The entry point of `rota`. Returns the exit code. `connect` says how a client is obtained."""
-    from rota.cli.app import run
+    try:
+        from rota.cli.app import run
 
-    return run(list(sys.argv[1:] if argv is None else argv), connect)
+        return run(list(sys.argv[1:] if argv is None else argv), connect)
+    except KeyboardInterrupt:
+        return INTERRUPTED

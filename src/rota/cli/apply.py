@@ -23,7 +23,7 @@ async def apply(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change, and change nothing.")] = False,
 ) -> None:
     """Make objects be as manifests say. All are checked, here and by the server, before the first is written."""
-    found = manifests(filename)
+    found = manifests(filename, session.settings.namespace)
     async with session.client() as client:
         for outlook in await foresee(client, found, force=force):
             outcome = outlook.outcome

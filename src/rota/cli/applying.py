@@ -36,11 +36,18 @@ class Outlook(NamedTuple):
         return reference(self.manifest.kind, self.manifest.name)
 
 
-def manifests(files: list[str] | None) -> list[Manifest]:
-    """The manifests of `-f`, namespaces first: the others may be in them."""
+def manifests(files: list[str] | None, namespace: str | None) -> list[Manifest]:
+    """The manifests of `-f`, namespaces first: the others may be in them.
+
+    A namespace that was said is the one of all of them.
+    """
     if not files:
         raise bad_usage("name what to read with -f: a file, a folder, or - for standard input")
     found = load(files, read_stdin=sys.stdin.buffer.read)
+    elsewhere = [m for m in found if namespace and m.kind.namespaced and m.namespace not in (None, namespace)]
+    if elsewhere:
+        places = [f"{m.source}:{m.line}: {m.kind.name} {m.name} is in namespace {m.namespace}" for m in elsewhere]
+        raise bad_usage("\n".join([*places, f"leave --namespace {namespace} out, or the namespace there"]))
     return sorted(found, key=lambda manifest: manifest.kind.name != "Namespace")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncIterable
 from pathlib import Path
 from typing import Annotated
 
@@ -20,25 +21,32 @@ async def backup(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
 ) -> None:
     """Save everything that a running server has, into one file. The server goes on meanwhile."""
-    from rota.cli.gateway import backend_of
+    from rota.cli.gateway import backend_of, of_rota_only
 
     if file.exists() and not overwrite:
         raise CommandError(f"{file} is there already; name another file, or say --overwrite")
     partial = file.with_name(f".{file.name}.partial")
-    size = 0
     try:
-        async with session.client() as client, backend_of(client).stream("GET", "/v1/backup") as pieces:
-            # Secrets are in it: nobody else may read it.
-            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "wb") as out:
-                async for piece in pieces:
-                    size += out.write(piece)
-                out.flush()
-                os.fsync(out.fileno())
+        async with session.client() as client:
+            with of_rota_only():
+                async with backend_of(client).stream("GET", "/v1/backup") as pieces:
+                    size = await _save(pieces, partial)
         partial.rename(file)
     finally:
         partial.unlink(missing_ok=True)
     line(f"{file} written, {size} bytes; put it back with `rota restore {file}`")
+
+
+async def _save(pieces: AsyncIterable[bytes], path: Path) -> int:
+    """Write a file that is complete on the disk, and that nobody else may read: Secrets are in it."""
+    size = 0
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as out:
+        async for piece in pieces:
+            size += out.write(piece)
+        out.flush()
+        os.fsync(out.fileno())
+    return size
 
 
 @command

@@ -9,9 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from rota.cli import INTERRUPTED
 from rota.cli.session import BAD_USAGE, FAILED, CommandError, Session, Settings
-
-INTERRUPTED = 130
 
 GLOBAL_OPTIONS: dict[str, Any] = {
     "namespace": Annotated[
@@ -88,16 +87,17 @@ def explained(error: Exception) -> tuple[int, str]:
         error = error.exceptions[0]
     if isinstance(error, CommandError):
         return error.code, str(error)
-    from rota.manifest import ManifestError
     from rota.registry import ApiError
     from rota.store import StoreError
 
-    if isinstance(error, ManifestError):
-        return BAD_USAGE, f"{error}\nnothing was changed: correct {_these(len(error.problems))} first"
     if isinstance(error, ApiError):
         return FAILED, _refusal(error)
     if isinstance(error, StoreError | OSError):
         return FAILED, _os_error(error)
+    from rota.manifest import ManifestError
+
+    if isinstance(error, ManifestError):
+        return BAD_USAGE, f"{error}\nnothing was changed: correct {_these(len(error.problems))} first"
     if isinstance(error, ValueError) and type(error).__module__.startswith("rota."):
         return BAD_USAGE, str(error)
     raise error
@@ -115,6 +115,8 @@ def _refusal(error: Any) -> str:
     if error.code == 409 and "conflict" in error.message and error.causes:
         return f"{error.message}\nleave these fields out, or take them over with --force"
     hint = hints.get(error.code)
+    if error.code == 404 and not (error.details or {}).get("name"):
+        hint = "the server does not have this kind; `rota crds --install --context NAME` puts Rota's kinds on a cluster"
     return f"{error.message}\n{hint}" if hint and hint not in error.message else str(error.message)
 
 

@@ -12,7 +12,7 @@ import typer
 from rota.api import Kind
 from rota.cli.applying import manifests
 from rota.cli.command import command, complain
-from rota.cli.following import everything, follow
+from rota.cli.following import Key, everything, follow_named, key_in
 from rota.cli.naming import reference, targets
 from rota.cli.options import AllNamespaces, Files, Selector, Targets
 from rota.cli.output import line, note
@@ -73,20 +73,22 @@ async def delete(
     async with session.client() as client:
         if filename:
             # What was made first, such as a namespace, goes last.
-            doomed = [Doomed(m.kind, m.name, m.namespace) for m in reversed(manifests(filename))]
+            found = manifests(filename, session.settings.namespace)
+            doomed = [Doomed(m.kind, m.name, m.namespace) for m in reversed(found)]
         else:
             doomed = await _selected(client, which or [], selector, all_=all_, everywhere=all_namespaces)
             if not doomed:
                 note("nothing to delete")
         asked = [await _ask(client, each, PROPAGATION[cascade], lenient=ignore_not_found) for each in doomed]
-        waiting = [(each, uid) for each, uid in zip(doomed, asked, strict=True) if uid]
-        if not wait:
-            for each, _ in waiting:
-                line(f"{reference(each.kind, each.name)} is being deleted")
-        else:
-            async with asyncio.TaskGroup() as group:
-                for each, uid in waiting:
-                    group.create_task(_gone(client, each, uid))
+        waiting: dict[Kind, dict[Key, str]] = {}
+        for (kind, name, namespace), uid in zip(doomed, asked, strict=True):
+            if uid and wait:
+                waiting.setdefault(kind, {})[key_in(client, kind, name, namespace)] = uid
+            elif uid:
+                line(f"{reference(kind, name)} is being deleted")
+        async with asyncio.TaskGroup() as group:
+            for kind, uids in waiting.items():
+                group.create_task(_gone(client, kind, uids))
     return FAILED if None in asked else 0
 
 
@@ -123,13 +125,14 @@ async def _ask(client: Client, each: Doomed, propagation: Propagation, *, lenien
     return uid
 
 
-async def _gone(client: Client, each: Doomed, uid: str) -> None:
-    name = f"metadata.name={each.name}"
-    async with contextlib.aclosing(follow(client, each.kind, namespace=each.namespace, fields=name)) as batches:
-        present = False
-        async for changed, _ in batches:
+async def _gone(client: Client, kind: Kind, uids: dict[Key, str]) -> None:
+    """Return when none of these objects is there any more."""
+    left = dict(uids)
+    async with contextlib.aclosing(follow_named(client, kind, uids)) as changes:
+        async for at, obj in changes:
             # A namesake that was made meanwhile is another object.
-            present = any(obj["metadata"]["uid"] == uid for obj in changed)
-            if not present:
-                break
-    line(f"{reference(each.kind, each.name)} deleted")
+            if at in left and (obj is None or obj["metadata"]["uid"] != left[at]):
+                del left[at]
+                line(f"{reference(kind, at[1])} deleted")
+            if not left:
+                return

@@ -19,7 +19,7 @@ STYLES = {"+": "green", "-": "red", "@": "cyan"}
 async def diff(session: Session, filename: Files = None, force: Force = False) -> int:
     """Show what `apply` would change. Exit code: 0 nothing, 1 something, 2 it cannot be told."""
     try:
-        found = manifests(filename)
+        found = manifests(filename, session.settings.namespace)
         async with session.client() as client:
             outlooks = await foresee(client, found, force=force)
     except Exception as error:

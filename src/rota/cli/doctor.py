@@ -42,9 +42,11 @@ def doctor(session: Session) -> None:
     for state, what, found, purpose in findings:
         line((f"{state:<8}", style_of(state)), (f"{what:<{width}}  ", "bold"), found)
         line(" " * (10 + width), (purpose, "dim"))
-    lacking = [finding.what for finding in findings if finding.state == "missing"]
+    missing, absent = ([each.what for each in findings if each.state == state] for state in ("missing", "absent"))
     line("")
-    line(f"To look at: {', '.join(lacking)}." if lacking else "Everything that Rota needs is here.")
+    line(f"To put right: {', '.join(missing)}." if missing else "Everything that Rota needs is here.")
+    if absent:
+        line(f"It does without {', '.join(absent)}, and offers that much less.")
 
 
 def _software() -> Iterator[Finding]:

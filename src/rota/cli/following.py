@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing
 from typing import Any
 
 from rota.api import Kind
 from rota.cli.naming import key
-from rota.client import Client
+from rota.client import ALL_NAMESPACES, Client
 from rota.registry import ApiError
 
 PAGE_ITEMS = 500
 GONE = 410
 
 Object = dict[str, Any]
+Key = tuple[str, str]
+"""A namespace and a name."""
 Batch = tuple[list[Object], list[Object]]
 
 
@@ -42,7 +44,7 @@ async def follow(
     When the server has forgotten what came between, the differences are told.
     """
     where: dict[str, Any] = {"namespace": namespace, "labels": labels, "fields": fields}
-    last: dict[tuple[str, str], Object] = {}
+    last: dict[Key, Object] = {}
     while True:
         found, version = await everything(client, kind, **where)
         now = {key(obj): obj for obj in found}
@@ -74,3 +76,29 @@ async def _changes(client: Client, kind: Kind, version: str, where: dict[str, An
 
 def _version(obj: Object) -> Any:
     return obj["metadata"].get("resourceVersion")
+
+
+async def follow_named(
+    client: Client, kind: Kind, keys: Collection[Key]
+) -> AsyncGenerator[tuple[Key, Object | None], None]:
+    """How each of these objects is, and then every change of one; None is one that is not there.
+
+    It takes one watch, however many they are.
+    """
+    namespaces = {namespace for namespace, _ in keys}
+    namespace = namespaces.pop() if len(namespaces) == 1 else ALL_NAMESPACES
+    fields = f"metadata.name={next(iter(keys))[1]}" if len(keys) == 1 else ""
+    first = True
+    async with aclosing(follow(client, kind, namespace=namespace, fields=fields)) as batches:
+        async for changed, gone in batches:
+            now: dict[Key, Object | None] = {key(obj): None for obj in gone}
+            now.update({key(obj): obj for obj in changed})
+            for each in keys if first else now:
+                if each in keys:
+                    yield each, now.get(each)
+            first = False
+
+
+def key_in(client: Client, kind: Kind, name: str, namespace: str | None = None) -> Key:
+    """Where an object of this name is."""
+    return (namespace or client.namespace if kind.namespaced else "", name)

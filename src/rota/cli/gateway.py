@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from rota.cli.session import CommandError
@@ -19,17 +21,24 @@ def backend_of(client: Client) -> HttpBackend:
     return client.backend
 
 
+@contextmanager
+def of_rota_only() -> Iterator[None]:
+    """A request that only Rota's own server knows."""
+    try:
+        yield
+    except ApiError as error:
+        if error.code == 404:
+            raise CommandError(NOT_ROTA) from None
+        raise
+
+
 async def call(client: Client, method: str, path: str, body: Any = None) -> Any:
     """One request to Rota's gateway, and its JSON answer."""
     import msgspec
 
     headers = {"Content-Type": "application/json"} if body is not None else None
     encoded = msgspec.json.encode(body) if body is not None else None
-    try:
+    # A server without a gateway does not know the path; one that has it names what is missing below.
+    with of_rota_only() if path.count("/") == 2 else nullcontext():
         answer = await backend_of(client).raw(method, path, encoded, headers)
-    except ApiError as error:
-        # A server without a gateway does not know the path; one with it names what is missing.
-        if error.code == 404 and path.count("/") == 2:
-            raise CommandError(NOT_ROTA) from None
-        raise
     return msgspec.json.decode(answer.body) if answer.body else None

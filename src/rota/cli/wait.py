@@ -13,13 +13,12 @@ from rota.api import Kind
 from rota.api.jsonpath import JSONPathError, Path, shown
 from rota.cli.command import command, complain
 from rota.cli.durations import seconds
-from rota.cli.following import everything, follow
-from rota.cli.naming import reference, targets
+from rota.cli.following import Key, everything, follow_named, key_in
+from rota.cli.naming import key, reference, targets
 from rota.cli.options import AllNamespaces, Selector, Targets
 from rota.cli.output import line
 from rota.cli.session import FAILED, CommandError, Session, bad_usage
 from rota.client import ALL_NAMESPACES, Client
-from rota.registry import ApiError
 
 Object = dict[str, Any]
 FORMS = "condition=TYPE[=STATUS], delete, create, jsonpath={PATH}[=VALUE]"
@@ -53,40 +52,46 @@ async def wait(
     if not wanted[0].name and not (selector or all_):
         raise bad_usage("name the objects, or select them with --selector or --all")
     async with session.client() as client:
-        found: list[tuple[Kind, str, str | None]] = [(kind, name, None) for kind, name in wanted if name]
-        for kind in [target.kind for target in wanted if not target.name]:
-            namespace = ALL_NAMESPACES if all_namespaces else None
-            objects, _ = await everything(client, kind, namespace=namespace, labels=selector)
-            found += [(kind, obj["metadata"]["name"], obj["metadata"].get("namespace")) for obj in objects]
-        if not found and not goal.met(None):
+        found: dict[Kind, list[Key]] = {}
+        for kind, name in wanted:
+            if name:
+                found.setdefault(kind, []).append(key_in(client, kind, name))
+            else:
+                namespace = ALL_NAMESPACES if all_namespaces else None
+                objects, _ = await everything(client, kind, namespace=namespace, labels=selector)
+                found.setdefault(kind, []).extend(map(key, objects))
+        if not any(found.values()) and not goal.met(None):
             raise CommandError("nothing is selected that could be waited for")
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(_until(client, each, goal, limit_seconds)) for each in found]
-        except* ApiError as several:
-            raise several.exceptions[0] from None
+        async with asyncio.TaskGroup() as group:
+            waits = [_until(client, kind, keys, goal, limit_seconds) for kind, keys in found.items() if keys]
+            tasks = [group.create_task(each) for each in waits]
     return 0 if all(task.result() for task in tasks) else FAILED
 
 
-async def _until(client: Client, each: tuple[Kind, str, str | None], goal: Goal, limit_seconds: float) -> bool:
-    kind, name, namespace = each
-    latest: Object | None = None
+async def _until(client: Client, kind: Kind, keys: list[Key], goal: Goal, limit_seconds: float) -> bool:
+    """Wait for all of these objects. Returns whether all came to be as they should."""
+    latest: dict[Key, Object | None] = dict.fromkeys(keys)
+    lost = False
     try:
-        async with asyncio.timeout(limit_seconds):
-            select = f"metadata.name={name}"
-            async with contextlib.aclosing(follow(client, kind, namespace=namespace, fields=select)) as batches:
-                async for changed, _ in batches:
-                    latest = changed[-1] if changed else None
-                    if goal.met(latest):
-                        break
-                    if latest is None and not goal.when_absent:
-                        complain(f"{reference(kind, name)} is not there")
-                        return False
+        async with asyncio.timeout(limit_seconds), contextlib.aclosing(follow_named(client, kind, keys)) as changes:
+            async for at, obj in changes:
+                if at not in latest:
+                    continue
+                latest[at] = obj
+                name = reference(kind, at[1])
+                if goal.met(obj):
+                    line(f"{name} {goal.text}")
+                    del latest[at]
+                elif obj is None and not goal.when_absent:
+                    complain(f"{name} is not there")
+                    lost = True
+                    del latest[at]
+                if not latest:
+                    break
     except TimeoutError:
-        complain(f"{reference(kind, name)}: {goal.text} has not come true in time; {goal.lacking(latest)}")
-        return False
-    line(f"{reference(kind, name)} {goal.text}")
-    return True
+        for (_, name), obj in latest.items():
+            complain(f"{reference(kind, name)}: {goal.text} has not come true in time; {goal.lacking(obj)}")
+    return not latest and not lost
 
 
 def goal_of(text: str) -> Goal:

@@ -12,10 +12,10 @@ import logging
 import random
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from rota.api import Kind, Object
-from rota.client.client import ALL_NAMESPACES, Client, ObjectList
+from rota.client.client import ALL_NAMESPACES, Client, KindOf, ObjectList
 from rota.registry import ApiError
 
 log = logging.getLogger(__name__)
@@ -61,6 +61,8 @@ class Cache(Generic[T]):
     ) -> None:
         self._client = client
         self._type = kind
+        # That a class is such a thing is beyond the type checker while the class is not known.
+        self._kind = cast("KindOf[T]", kind)
         self._namespace = namespace
         self._labels = labels
         self._fields = fields
@@ -160,7 +162,7 @@ class Cache(Generic[T]):
         continue_ = ""
         while True:
             page: ObjectList[T] = await self._client.list(
-                self._type,
+                self._kind,
                 namespace=self._namespace,
                 labels=self._labels,
                 fields=self._fields,
@@ -188,7 +190,7 @@ class Cache(Generic[T]):
         """Watch until the watch ends. Returns whether it brought anything."""
         heard = False
         changes = self._client.watch(
-            self._type,
+            self._kind,
             namespace=self._namespace,
             labels=self._labels,
             fields=self._fields,

@@ -8,8 +8,7 @@ caller's.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from functools import cache
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -24,13 +23,22 @@ from rota.registry import Answer, DeleteOptions, Listing, ListOptions, Registry,
 from rota.registry.errors import bad_request
 from rota.registry.options import FieldValidation, Propagation
 
-T = TypeVar("T", bound=TypedObject)
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+O = TypeVar("O", bound="TypedObject | Object")  # noqa: E741
 
 ALL_NAMESPACES = ""
 
 Objects = list[Object]
-KindLike = type[TypedObject] | Kind
+
+
+class KindOf(Protocol[R_co]):
+    """What names a kind, and the form of its objects: a class (then instances of it), or a descriptor (then dicts)."""
+
+    @property
+    def api(self) -> Kind: ...
+
+    def decode(self, value: bytes) -> R_co: ...
 
 
 class ObjectList(msgspec.Struct, Generic[R], frozen=True):
@@ -100,19 +108,14 @@ class Client:
 
     # Reading.
 
-    @overload
-    async def get(self, kind: type[T], name: str, *, namespace: str | None = None) -> T: ...
-    @overload
-    async def get(self, kind: Kind, name: str, *, namespace: str | None = None) -> Object: ...
-    async def get(self, kind: KindLike, name: str, *, namespace: str | None = None) -> Any:
+    async def get(self, kind: KindOf[R], name: str, *, namespace: str | None = None) -> R:
         """One object."""
-        answer = await self.backend.get(_kind(kind), self._in(kind, namespace), name)
-        return _decoded(kind, answer.value)
+        answer = await self.backend.get(kind.api, self._in(kind.api, namespace), name)
+        return kind.decode(answer.value)
 
-    @overload
     async def list(
         self,
-        kind: type[T],
+        kind: KindOf[R],
         *,
         namespace: str | None = None,
         labels: str = "",
@@ -121,63 +124,14 @@ class Client:
         continue_: str = "",
         resource_version: str = "",
         match: Literal["", "Exact", "NotOlderThan"] = "",
-    ) -> ObjectList[T]: ...
-    @overload
-    async def list(
-        self,
-        kind: Kind,
-        *,
-        namespace: str | None = None,
-        labels: str = "",
-        fields: str = "",
-        limit: int = 0,
-        continue_: str = "",
-        resource_version: str = "",
-        match: Literal["", "Exact", "NotOlderThan"] = "",
-    ) -> ObjectList[Object]: ...
-    async def list(
-        self,
-        kind: KindLike,
-        *,
-        namespace: str | None = None,
-        labels: str = "",
-        fields: str = "",
-        limit: int = 0,
-        continue_: str = "",
-        resource_version: str = "",
-        match: Literal["", "Exact", "NotOlderThan"] = "",
-    ) -> Any:
+    ) -> ObjectList[R]:
         """A page of objects; `namespace=ALL_NAMESPACES` for those of all."""
         options = ListOptions(labels, fields, limit, continue_, resource_version, match)
-        return _listed(kind, await self.backend.list(_kind(kind), self._in(kind, namespace), options))
+        return _listed(kind, await self.backend.list(kind.api, self._in(kind.api, namespace), options))
 
-    @overload
-    def watch(
-        self,
-        kind: type[T],
-        *,
-        namespace: str | None = None,
-        labels: str = "",
-        fields: str = "",
-        resource_version: str = "",
-        bookmarks: bool = False,
-        send_initial_events: bool | None = None,
-    ) -> AsyncIterator[Change[T]]: ...
-    @overload
-    def watch(
-        self,
-        kind: Kind,
-        *,
-        namespace: str | None = None,
-        labels: str = "",
-        fields: str = "",
-        resource_version: str = "",
-        bookmarks: bool = False,
-        send_initial_events: bool | None = None,
-    ) -> AsyncIterator[Change[Object]]: ...
     async def watch(
         self,
-        kind: KindLike,
+        kind: KindOf[R],
         *,
         namespace: str | None = None,
         labels: str = "",
@@ -185,10 +139,10 @@ class Client:
         resource_version: str = "",
         bookmarks: bool = False,
         send_initial_events: bool | None = None,
-    ) -> AsyncIterator[Any]:
+    ) -> AsyncIterator[Change[R]]:
         """Changes from a version on, or from what there is. Refused with 410 when that version is no longer kept."""
         options = WatchOptions(labels, fields, resource_version, bookmarks, send_initial_events)
-        batches = self.backend.watch(_kind(kind), self._in(kind, namespace), options)
+        batches = self.backend.watch(kind.api, self._in(kind.api, namespace), options)
         try:
             async for batch in batches:
                 for event in batch:
@@ -198,107 +152,41 @@ class Client:
 
     # Writing.
 
-    @overload
     async def create(
         self,
-        obj: T,
+        obj: O,
         *,
         namespace: str | None = None,
         dry_run: bool = False,
         field_validation: FieldValidation = "Strict",
-    ) -> T: ...
-    @overload
-    async def create(
-        self,
-        obj: Object,
-        *,
-        namespace: str | None = None,
-        dry_run: bool = False,
-        field_validation: FieldValidation = "Strict",
-    ) -> Object: ...
-    async def create(
-        self,
-        obj: TypedObject | Object,
-        *,
-        namespace: str | None = None,
-        dry_run: bool = False,
-        field_validation: FieldValidation = "Strict",
-    ) -> Any:
+    ) -> O:
         """Make an object."""
         kind, body = _body(obj)
         options = WriteOptions(self.manager, dry_run, field_validation)
         answer = await self.backend.create(kind, self._of(kind, body, namespace), body, options)
         return _like(obj, answer)
 
-    @overload
     async def update(
         self,
-        obj: T,
+        obj: O,
         *,
         subresource: str = "",
         dry_run: bool = False,
         field_validation: FieldValidation = "Strict",
-    ) -> T: ...
-    @overload
-    async def update(
-        self,
-        obj: Object,
-        *,
-        subresource: str = "",
-        dry_run: bool = False,
-        field_validation: FieldValidation = "Strict",
-    ) -> Object: ...
-    async def update(
-        self,
-        obj: TypedObject | Object,
-        *,
-        subresource: str = "",
-        dry_run: bool = False,
-        field_validation: FieldValidation = "Strict",
-    ) -> Any:
+    ) -> O:
         """Replace an object; refused with 409 when it has changed since it was read."""
         kind, body = _body(obj)
         options = WriteOptions(self.manager, dry_run, field_validation)
         namespace, name = self._of(kind, body, None), _name(body)
         return _like(obj, await self.backend.update(kind, namespace, name, body, options, subresource=subresource))
 
-    @overload
-    async def update_status(self, obj: T) -> T: ...
-    @overload
-    async def update_status(self, obj: Object) -> Object: ...
-    async def update_status(self, obj: Any) -> Any:
+    async def update_status(self, obj: O) -> O:
         """Replace the status of an object, and nothing else."""
         return await self.update(obj, subresource="status")
 
-    @overload
     async def patch(
         self,
-        kind: type[T],
-        name: str,
-        patch: Any,
-        *,
-        namespace: str | None = None,
-        type: PatchType = "merge",
-        subresource: str = "",
-        dry_run: bool = False,
-        field_validation: FieldValidation = "Strict",
-    ) -> T: ...
-    @overload
-    async def patch(
-        self,
-        kind: Kind,
-        name: str,
-        patch: Any,
-        *,
-        namespace: str | None = None,
-        type: PatchType = "merge",
-        subresource: str = "",
-        dry_run: bool = False,
-        field_validation: FieldValidation = "Strict",
-    ) -> Object: ...
-    async def patch(
-        self,
-        kind: KindLike,
+        kind: KindOf[R],
         name: str,
         patch: Any,
         *,
@@ -307,17 +195,16 @@ class Client:
         subresource: str = "",
         dry_run: bool = False,
         field_validation: FieldValidation = "Strict",
-    ) -> Any:
+    ) -> R:
         """Change an object by a merge patch, a JSON patch, or (core kinds) a strategic merge patch."""
         options = WriteOptions(self.manager, dry_run, field_validation)
-        where = (_kind(kind), self._in(kind, namespace), name)
+        where = (kind.api, self._in(kind.api, namespace), name)
         answer = await self.backend.patch(*where, patch, options, type_=type, subresource=subresource)
-        return _decoded(kind, answer.value)
+        return kind.decode(answer.value)
 
-    @overload
     async def apply(
         self,
-        obj: T,
+        obj: O,
         *,
         namespace: str | None = None,
         force: bool = False,
@@ -325,40 +212,16 @@ class Client:
         dry_run: bool = False,
         field_validation: FieldValidation = "Strict",
         manager: str = "",
-    ) -> T: ...
-    @overload
-    async def apply(
-        self,
-        obj: Object,
-        *,
-        namespace: str | None = None,
-        force: bool = False,
-        subresource: str = "",
-        dry_run: bool = False,
-        field_validation: FieldValidation = "Strict",
-        manager: str = "",
-    ) -> Object: ...
-    async def apply(
-        self,
-        obj: TypedObject | Object,
-        *,
-        namespace: str | None = None,
-        force: bool = False,
-        subresource: str = "",
-        dry_run: bool = False,
-        field_validation: FieldValidation = "Strict",
-        manager: str = "",
-    ) -> Any:
+    ) -> O:
         """Declare the fields that this client wants the object to have; it is made if it is not there."""
         kind, body = _body(obj)
         options = WriteOptions(manager or self.manager, dry_run, field_validation, force)
         where = (kind, self._of(kind, body, namespace), _name(body))
         return _like(obj, await self.backend.apply(*where, body, options, subresource=subresource))
 
-    @overload
     async def delete(
         self,
-        kind: type[T],
+        kind: KindOf[R],
         name: str,
         *,
         namespace: str | None = None,
@@ -366,38 +229,15 @@ class Client:
         uid: str = "",
         resource_version: str = "",
         dry_run: bool = False,
-    ) -> T | None: ...
-    @overload
-    async def delete(
-        self,
-        kind: Kind,
-        name: str,
-        *,
-        namespace: str | None = None,
-        propagation: Propagation = "",
-        uid: str = "",
-        resource_version: str = "",
-        dry_run: bool = False,
-    ) -> Object | None: ...
-    async def delete(
-        self,
-        kind: KindLike,
-        name: str,
-        *,
-        namespace: str | None = None,
-        propagation: Propagation = "",
-        uid: str = "",
-        resource_version: str = "",
-        dry_run: bool = False,
-    ) -> Any:
+    ) -> R | None:
         """Delete an object. Returns it when finalizers still hold it, else None."""
         options = DeleteOptions(propagation, uid, resource_version, dry_run)
-        answer = await self.backend.delete(_kind(kind), self._in(kind, namespace), name, options)
-        return None if answer.gone else _decoded(kind, answer.value)
+        answer = await self.backend.delete(kind.api, self._in(kind.api, namespace), name, options)
+        return None if answer.gone else kind.decode(answer.value)
 
     async def delete_collection(
         self,
-        kind: KindLike,
+        kind: KindOf[Any],
         *,
         namespace: str | None = None,
         labels: str = "",
@@ -406,21 +246,21 @@ class Client:
     ) -> None:
         """Delete every object that is selected."""
         options, select = DeleteOptions(propagation), ListOptions(labels, fields)
-        await self.backend.delete_collection(_kind(kind), self._in(kind, namespace), options, select)
+        await self.backend.delete_collection(kind.api, self._in(kind.api, namespace), options, select)
 
     # Scale.
 
-    async def get_scale(self, kind: KindLike, name: str, *, namespace: str | None = None) -> int:
+    async def get_scale(self, kind: KindOf[Any], name: str, *, namespace: str | None = None) -> int:
         """How many replicas an object asks for."""
-        answer = await self.backend.get(_kind(kind), self._in(kind, namespace), name, subresource="scale")
+        answer = await self.backend.get(kind.api, self._in(kind.api, namespace), name, subresource="scale")
         replicas: int = msgspec.json.decode(answer.value)["spec"].get("replicas", 0)
         return replicas
 
-    async def set_scale(self, kind: KindLike, name: str, replicas: int, *, namespace: str | None = None) -> None:
+    async def set_scale(self, kind: KindOf[Any], name: str, replicas: int, *, namespace: str | None = None) -> None:
         """Change how many replicas an object asks for."""
         patch = {"spec": {"replicas": replicas}}
         options = WriteOptions(self.manager)
-        where = (_kind(kind), self._in(kind, namespace), name)
+        where = (kind.api, self._in(kind.api, namespace), name)
         await self.backend.patch(*where, patch, options, subresource="scale")
 
     # Several at once.
@@ -439,8 +279,8 @@ class Client:
 
     # Where an object is.
 
-    def _in(self, kind: KindLike, namespace: str | None) -> str:
-        if not _kind(kind).namespaced:
+    def _in(self, kind: Kind, namespace: str | None) -> str:
+        if not kind.namespaced:
             return ""
         return self.namespace if namespace is None else namespace
 
@@ -470,10 +310,6 @@ def _write_micros(body: Object, path: tuple[str, ...]) -> None:
         body[last] = f"{time[:19]}.000000{time[19:]}"
 
 
-def _kind(kind: KindLike) -> Kind:
-    return kind if isinstance(kind, Kind) else kind.api
-
-
 def _body(obj: TypedObject | Object) -> tuple[Kind, Object]:
     if isinstance(obj, TypedObject):
         return obj.api, to_dict(obj)
@@ -492,26 +328,19 @@ def _name(body: Object) -> str:
     return name
 
 
-@cache
-def _decoder(type_: type[TypedObject]) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(type_)
+def _like(obj: O, answer: Answer) -> O:
+    decoded: Any = type(obj).decode(answer.value) if isinstance(obj, TypedObject) else msgspec.json.decode(answer.value)
+    form: O = decoded
+    return form
 
 
-def _decoded(kind: KindLike, value: bytes) -> Any:
-    return msgspec.json.decode(value) if isinstance(kind, Kind) else _decoder(kind).decode(value)
-
-
-def _like(obj: TypedObject | Object, answer: Answer) -> Any:
-    return _decoded(type(obj), answer.value) if isinstance(obj, TypedObject) else msgspec.json.decode(answer.value)
-
-
-def _listed(kind: KindLike, listing: Listing) -> ObjectList[Any]:
-    items = [_decoded(kind, value) for value in listing.items]
+def _listed(kind: KindOf[R], listing: Listing) -> ObjectList[R]:
+    items = [kind.decode(value) for value in listing.items]
     return ObjectList(items, str(listing.revision), listing.continue_, listing.remaining)
 
 
-def _changed(kind: KindLike, event: WatchEvent) -> Change[Any]:
-    obj = None if event.type == "BOOKMARK" else _decoded(kind, event.object)
+def _changed(kind: KindOf[R], event: WatchEvent) -> Change[R]:
+    obj = None if event.type == "BOOKMARK" else kind.decode(event.object)
     return Change(event.type, obj, str(event.revision))  # type: ignore[arg-type]
 
 

@@ -215,6 +215,7 @@ def _operation(o: Operation) -> Object:
         "subresource": o.subresource,
     }
     if o.verb == "delete":
+        out["dryRun"] = o.delete.dry_run
         return out | {name: value for name, value in paths.delete_body(o.delete).items() if name not in out}
     out |= {"manager": o.options.manager, "fieldValidation": o.options.field_validation, "dryRun": o.options.dry_run}
     out |= {"patchType": o.patch_type} if o.verb == "patch" else {}

@@ -18,6 +18,7 @@ from rota.registry import (
     WatchOptions,
     WriteOptions,
 )
+from rota.registry.errors import bad_request
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
@@ -84,22 +85,24 @@ class LocalBackend:
         return await self._registry.delete_collection(kind, namespace, options, select)
 
     async def batch(self, operations: Sequence[Operation]) -> Sequence[Answer]:
-        return await self._registry.batch([self._decision(operation) for operation in operations])
+        dry_runs = {o.delete.dry_run if o.verb == "delete" else o.options.dry_run for o in operations}
+        if len(dry_runs) > 1:
+            raise bad_request("a batch is a dry run as a whole, or not at all")
+        decide = [self._decision(operation) for operation in operations]
+        return await self._registry.batch(decide, dry_run=True in dry_runs)
 
     def _decision(self, o: Operation) -> Callable[[], Any]:
-        registry, body = self._registry, _own(o.body)
+        decide, body = self._registry.decide, _own(o.body)
         where = (o.kind, o.namespace)
         if o.verb == "create":
-            return lambda: registry.decide_create(*where, body, o.options)
+            return lambda: decide.create(*where, body, o.options)
         if o.verb == "update":
-            return lambda: registry.decide_update(*where, o.name, body, o.options, subresource=o.subresource)
+            return lambda: decide.update(*where, o.name, body, o.options, subresource=o.subresource)
         if o.verb == "apply":
-            return lambda: registry.decide_apply(*where, o.name, body, o.options, subresource=o.subresource)
+            return lambda: decide.apply(*where, o.name, body, o.options, subresource=o.subresource)
         if o.verb == "delete":
-            return lambda: registry.decide_delete(*where, o.name, o.delete)
-        return lambda: registry.decide_patch(
-            *where, o.name, body, o.options, type_=o.patch_type, subresource=o.subresource
-        )
+            return lambda: decide.delete(*where, o.name, o.delete)
+        return lambda: decide.patch(*where, o.name, body, o.options, type_=o.patch_type, subresource=o.subresource)
 
     async def close(self) -> None:
         """Nothing of its own to close."""

@@ -155,12 +155,15 @@ class Pool:
 
     def _check(self) -> None:
         if self._closed:
-            raise NotConnected(f"this client of {self.endpoint.url} is closed")
+            raise self._is_closed()
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             # Connections live and die with their event loop; a client may be used in several, one after the other.
             self._forget()
             self._loop = loop
+
+    def _is_closed(self) -> NotConnected:
+        return NotConnected(f"this client of {self.endpoint.url} is closed")
 
     def _idle_one(self) -> Connection | None:
         while self._idle:
@@ -187,6 +190,9 @@ class Pool:
             raise Unreachable(f"cannot connect to {self.endpoint.url} within {after}: is it out of reach?") from None
         except OSError as error:
             raise self._explained(error) from error
+        if self._closed:
+            connection.abort()
+            raise self._is_closed()
         self._open.add(connection)
         connection.lost.add_done_callback(lambda _: self._lost(connection))
         return connection

@@ -90,7 +90,9 @@ def _problems(kind: Kind, obj: Object) -> tuple[list[p.Problem], list[str]]:
     shape = form(kind)
     more, wrong = shape.conform(obj)
     metadata.check_new(kind, meta, found)
-    core_kinds.check(kind, obj, None, found)
+    if all(each.reason != "FieldValueTypeInvalid" for each in wrong):
+        # What these look for is found only where the types are right.
+        core_kinds.check(kind, obj, None, found)
     found = shape.break_rules(obj, None, [*found, *wrong])
     # What the scale subresource could not show (`.spec.replicas`) is wrong by its type, too.
     fields = {problem.field for problem in found}

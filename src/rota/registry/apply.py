@@ -20,12 +20,7 @@ from rota.registry.merging import merged, with_named_fields, without_items
 
 
 class InvalidApply(ValueError):  # noqa: N818 - what is invalid is the apply
-    """The configuration cannot be applied. `is_bad_request` tells a request that is wrong in form from one wrong in
-    content."""
-
-    def __init__(self, message: str, *, is_bad_request: bool = False) -> None:
-        super().__init__(message)
-        self.is_bad_request = is_bad_request
+    """The configuration cannot be applied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +117,7 @@ def apply(
 def _check(config: dict[str, Any], node: Node) -> None:
     meta = config.get("metadata")
     if isinstance(meta, dict) and meta.get("managedFields") is not None:
-        raise InvalidApply("metadata.managedFields must be nil", is_bad_request=True)
+        raise InvalidApply("metadata.managedFields must be nil")
     found = list(problems(config, node))
     if found:
         text = found[0] if len(found) == 1 else "\n  ".join(["errors:", *found])

@@ -306,7 +306,7 @@ class Collector:
         if left:
             # What went at once has queued this namespace again; what has finalizers will when it goes.
             return
-        await self._registry.batch([lambda: self._registry.decide_finalized(namespace)])
+        await self._registry.batch([lambda: self._registry.decide.finalized(namespace)])
 
     async def _delete_quietly(self, kind: Kind, namespace: str, name: str) -> None:
         try:

@@ -42,6 +42,7 @@ class Batched(msgspec.Struct, rename="camel"):
     patch_type: str = "merge"
     propagation_policy: str = ""
     preconditions: dict[str, str] = {}
+    dry_run: bool = False
 
 
 class Batch(msgspec.Struct):
@@ -152,12 +153,13 @@ class Gateway:
             raise ApiError(
                 403, "Forbidden", f'User "{user.name}" cannot {VERBS[o.verb]} {kind.bucket} in "{o.namespace}"'
             )
-        options = WriteOptions(o.manager, False, o.field_validation, o.force)  # type: ignore[arg-type]
+        options = WriteOptions(o.manager, o.dry_run, o.field_validation, o.force)  # type: ignore[arg-type]
         conditions = o.preconditions
         delete = DeleteOptions(
             o.propagation_policy,  # type: ignore[arg-type]
             conditions.get("uid", ""),
             conditions.get("resourceVersion", ""),
+            o.dry_run,
         )
         return Operation(
             o.verb,  # type: ignore[arg-type]
