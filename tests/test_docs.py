@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -76,3 +79,25 @@ def test_the_example_shows_what_it_says() -> None:
     assert "watch: agents: replicas=5 generation=2" in run.stdout
     assert "refused: Apply failed with 1 conflict" in run.stdout
     assert "still there: WorkerPool ['agents']" in run.stdout
+
+
+def test_the_demo_shows_changes_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    demo = subprocess.Popen(
+        [sys.executable, ROOT / "examples" / "demo.py", "--port", "0"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "ROTA_HOME": str(tmp_path)},
+        start_new_session=True,
+    )
+    try:
+        assert demo.stdout is not None
+        assert "Rota is ready at https://" in demo.stdout.readline()
+        assert any("watch  agents: replicas 1" in line for line in iter(demo.stdout.readline, ""))
+        assert (tmp_path / "rota.sock").exists()
+        demo.terminate()
+        demo.wait(20)
+        assert not (tmp_path / "rota.sock").exists(), "the server has ended in good order"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(demo.pid, signal.SIGKILL)
+        demo.communicate()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import re
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 ROTA = str(Path(sys.executable).parent / "rota")
-READY_SECONDS = 20
+PR_SET_PDEATHSIG = 1
 
 
 class Live:
@@ -32,6 +33,7 @@ class Live:
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
+            preexec_fn=_die_with_parent,
         )
         assert self.process.stdout is not None
         said = []
@@ -67,6 +69,12 @@ class Live:
 
     def json(self, *arguments: str) -> Any:
         return json.loads(self.kubectl(*arguments, "-o", "json"))
+
+
+def _die_with_parent() -> None:
+    """A test run that is killed leaves no server behind."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @contextlib.contextmanager

@@ -97,6 +97,50 @@ async def test_what_cannot_be_given_or_taken_is_refused(server: Server) -> None:
     assert (await server.ask("GET", "/apis/rota.dev/v1alpha1/namespaces/default/gadgets")).status == 404
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"[" * 50_000,
+        b"- " * 20_000,
+        b"{a: " * 20_000,
+        b"a: &x [*x]",
+        b"a: 1\n---\nb: 2",
+        b"\xff",
+        b"a: [",
+        b"a: 1\na: 2",
+        b"",
+    ],
+    ids=["deep list", "deep dashes", "deep map", "ring", "two documents", "no text", "open", "key twice", "empty"],
+)
+async def test_yaml_that_makes_no_sense_is_refused(server: Server, text: bytes) -> None:
+    for type_, method, path in (
+        ("application/yaml", "POST", POOLS),
+        ("application/apply-patch+yaml", "PATCH", f"{POOLS}/a?fieldManager=me"),
+    ):
+        refused = await server.ask(method, path, text, headers={"Content-Type": type_})
+        assert (refused.status, refused.json["reason"]) == (400, "BadRequest")
+
+
+async def test_json_that_is_nested_too_deep_is_refused(server: Server) -> None:
+    deep: Any = 1
+    for _ in range(80):
+        deep = {"a": [deep]}
+    task: dict[str, Any] = {"apiVersion": "rota.dev/v1alpha1", "kind": "Task", "metadata": {"name": "a"}}
+    task["spec"] = {"function": {"name": "f", "payload": {"deep": deep}}}
+    refused = await server.ask("POST", "/apis/rota.dev/v1alpha1/namespaces/default/tasks", task)
+    assert (refused.status, refused.json["message"]) == (400, "the body is nested more than 100 levels deep")
+    brackets = {"text": '[{"' * 300 + "\\"}
+    task["spec"] = {"function": {"name": "f", "payload": brackets}}
+    assert (await server.ask("POST", "/apis/rota.dev/v1alpha1/namespaces/default/tasks", task)).status == 201
+
+
+async def test_yaml_bombs_are_refused(server: Server) -> None:
+    bomb = b"a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
+    for i in range(1, 9):
+        bomb += b"a%d: &a%d [%s]\n" % (i, i, b", ".join([b"*a%d" % (i - 1)] * 10))
+    assert (await server.ask("POST", POOLS, bomb, headers={"Content-Type": "application/yaml"})).status == 400
+
+
 async def test_unknown_fields_are_a_warning_header(server: Server) -> None:
     answer = await server.ask("POST", POOLS, pool("a", colour="red"))
     assert (answer.status, answer.warnings) == (201, ['299 - "unknown field \\"spec.colour\\""'])

@@ -193,11 +193,11 @@ def _check_data(kind: Kind, obj: Object, found: list[Problem]) -> None:
 
 def _check_type(obj: Object, found: list[Problem]) -> None:
     """A Secret of a type that Kubernetes knows has the keys that are looked for."""
-    data = obj.get("data")
+    data, type_ = obj.get("data"), obj.get("type", "")
     have = data.keys() if isinstance(data, dict) else ()
-    needed = TYPE_KEYS.get(obj.get("type", ""), ())
+    needed = TYPE_KEYS.get(type_, ()) if isinstance(type_, str) else ()
     missing = [key for key in needed if key not in have]
-    if missing and (obj["type"] != BASIC_AUTH or len(missing) == len(needed)):
+    if missing and (type_ != BASIC_AUTH or len(missing) == len(needed)):
         found.extend(p.required(f"data[{key}]") for key in missing)
 
 
