@@ -1,6 +1,6 @@
 """A server with something to look at: what `make run` shows.
 
-Starts `rota up`, declares a pool, changes it now and then as two people would, and prints every change as it is watched.
+Starts `rota up`, declares a pool, changes it now and then as two people would, and prints every change that it sees.
 Ctrl-C ends all of it.
 """
 

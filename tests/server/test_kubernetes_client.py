@@ -299,8 +299,12 @@ def test_a_finalizer_holds_a_namespace_until_it_is_taken_off(core: Any, watch: A
     version = held.metadata.resource_version
     core.patch_namespace("official-held", {"metadata": {"finalizers": None}})
     selected = {"field_selector": "metadata.name=official-held", "resource_version": version}
-    events = watch.stream(core.list_namespace, timeout_seconds=10, **selected)
-    assert "DELETED" in (event["type"] for event in events)
+    types = []
+    for event in watch.stream(core.list_namespace, timeout_seconds=10, **selected):
+        types.append(event["type"])
+        if event["type"] == "DELETED":
+            watch.stop()
+    assert types[-1] == "DELETED"
 
 
 def test_events_are_found_by_what_they_are_about(core: Any, namespace: str) -> None:

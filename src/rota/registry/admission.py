@@ -20,6 +20,7 @@ from rota.registry.options import WriteOptions
 Object = dict[str, Any]
 
 WARNINGS_MAX = 20
+UNSEARCHED = frozenset(("apiVersion", "kind", "metadata", "status"))
 """Warnings of one answer at most."""
 
 
@@ -75,21 +76,22 @@ def admit_new(kind: Kind, namespace: str, obj: Object, options: WriteOptions, at
     if meta.get("resourceVersion"):
         raise errors.bad_request("resourceVersion should not be set on objects to be created")
     sent_managed = meta.pop("managedFields", None) or None
-    for name in (*metadata.SERVER_FIELDS, "selfLink", "resourceVersion"):
-        meta.pop(name, None)
+    for name in metadata.NOT_FOR_CREATORS & meta.keys():
+        del meta[name]
     if not meta.get("name") and meta.get("generateName"):
         meta["name"] = metadata.generated_name(meta["generateName"])
     shape = form(kind)
-    if kind.has_status and kind.custom:
-        unknown += shape.prune({"status": obj.pop("status", None)})
-    elif kind.has_status:
-        unknown += shape.prune({"spec": obj.get("spec"), "status": obj.get("status")})
-    core_kinds.prepare_new(kind, obj)
+    if not kind.custom:
+        unknown += shape.prune({"spec": obj.get("spec"), "status": obj.get("status")}) if kind.has_status else []
+        core_kinds.prepare_new(kind, obj)
+    elif "status" in obj:
+        unknown += shape.prune({"status": obj.pop("status")})
 
     more_unknown, found = shape.conform(obj)
     problems: list[Problem] = []
     metadata.check_new(kind, meta, problems)
-    core_kinds.check(kind, obj, None, problems)
+    if not kind.custom:
+        core_kinds.check(kind, obj, None, problems)
     _refuse_malformed(kind, [*problems, *found])
     _refuse_unknown(kind, [*unknown, *more_unknown], options)
     problems = shape.break_rules(obj, None, [*problems, *found])
@@ -169,17 +171,19 @@ def admit_change(
     shape = form(kind)
     problems: list[Problem] = []
     if subresource == "status":
-        unknown += shape.prune({name: value for name, value in new.items() if name not in ("metadata", "status")})
+        # What is not looked at is still searched for fields that there are none of, unless it is what is there already.
+        other = {name: value for name, value in new.items() if name not in UNSEARCHED and value != old.get(name)}
+        unknown += shape.prune(other) if other else []
         new = {**old, "metadata": dict(old_meta), "status": new.get("status")}
         more_unknown, found = shape.conform_status(new)
         meta = new["metadata"]
     else:
-        if kind.has_status and kind.custom:
+        if not kind.custom:
+            unknown += shape.prune({"spec": new.get("spec"), "status": new.get("status")}) if kind.has_status else []
+            core_kinds.prepare_change(kind, old, new)
+        elif new.get("status") != old.get("status"):
             unknown += shape.prune({"status": new.pop("status", None)})
             _keep_status(old, new)
-        elif kind.has_status:
-            unknown += shape.prune({"spec": new.get("spec"), "status": new.get("status")})
-        core_kinds.prepare_change(kind, old, new)
         more_unknown, found = shape.conform(new)
         metadata.check_not_marked(meta, old_meta, problems)
         for name in (*metadata.SERVER_FIELDS, "resourceVersion"):
@@ -187,7 +191,8 @@ def admit_change(
             if name in old_meta:
                 meta[name] = old_meta[name]
     metadata.check_change(meta, old_meta, problems)
-    core_kinds.check(kind, new, old, problems)
+    if not kind.custom:
+        core_kinds.check(kind, new, old, problems)
     _refuse_malformed(kind, [*problems, *found])
     _refuse_unknown(kind, [*unknown, *more_unknown], options)
     problems = shape.break_rules(new, old, [*problems, *found])

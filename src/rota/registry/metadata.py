@@ -24,6 +24,8 @@ SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 SERVER_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 """What a client cannot change: on update these are what they were."""
+NOT_FOR_CREATORS = frozenset((*SERVER_FIELDS, "selfLink", "resourceVersion"))
+"""What is dropped from an object that is to be made."""
 
 SUBDOMAIN = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
 LABEL = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
@@ -76,7 +78,9 @@ def tidy(meta: dict[str, Any], unknown: list[str]) -> None:
 
 def deduplicate_owners(meta: dict[str, Any], *, created: bool) -> list[str]:
     """Drop owner references that are there twice. Returns warnings."""
-    owners = meta.get("ownerReferences", [])
+    owners = meta.get("ownerReferences")
+    if not owners:
+        return []
     kept = [owner for i, owner in enumerate(owners) if owner not in owners[:i]]
     if len(kept) == len(owners):
         return []
@@ -132,7 +136,7 @@ def check(meta: dict[str, Any], found: list[Problem]) -> None:
     for key, value in meta.get("labels", {}).items():
         if not _is_qualified(key):
             found.append(p.invalid("metadata.labels", key, QUALIFIED_HELP))
-        if not LABEL_VALUE.fullmatch(value):
+        if not _is_label_value(value):
             found.append(p.invalid("metadata.labels", value, VALUE_HELP))
     annotations = meta.get("annotations")
     if annotations:
@@ -143,16 +147,22 @@ def check(meta: dict[str, Any], found: list[Problem]) -> None:
         )
         if sum(len(k.encode()) + len(v.encode()) for k, v in annotations.items()) > ANNOTATIONS_BYTES_MAX:
             found.append(p.too_long("metadata.annotations", ANNOTATIONS_BYTES_MAX))
-    found.extend(
-        p.invalid("metadata.finalizers", finalizer, QUALIFIED_HELP)
-        for finalizer in meta.get("finalizers", ())
-        if not _is_qualified(finalizer)
-    )
-    if {"orphan", "foregroundDeletion"} <= set(meta.get("finalizers", ())):
-        why = "finalizer orphan and foregroundDeletion cannot be both set"
-        found.append(p.invalid("metadata.finalizers", meta["finalizers"], why))
+    if finalizers := meta.get("finalizers"):
+        found.extend(
+            p.invalid("metadata.finalizers", finalizer, QUALIFIED_HELP)
+            for finalizer in finalizers
+            if not _is_qualified(finalizer)
+        )
+        if {"orphan", "foregroundDeletion"} <= set(finalizers):
+            why = "finalizer orphan and foregroundDeletion cannot be both set"
+            found.append(p.invalid("metadata.finalizers", finalizers, why))
     if owners := meta.get("ownerReferences"):
         _check_owners(owners, found)
+
+
+@lru_cache(KEYS_REMEMBERED_MAX)
+def _is_label_value(value: str) -> bool:
+    return bool(LABEL_VALUE.fullmatch(value))
 
 
 @lru_cache(KEYS_REMEMBERED_MAX)
