@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import stat
 from pathlib import Path
 
 import pytest
@@ -63,15 +64,57 @@ async def test_a_restored_store_has_the_backups_objects_and_jumps_ahead_of_every
         await put(store, A, "lost")
     await store.close()
 
-    assert restore(tmp_path / "backup.db", path) == 13 + RESTORE_JUMP
+    restored = restore(tmp_path / "backup.db", path)
+    assert restored > 13
     store = SqliteStore(path)
     assert store.list("tasks/").entries == [Entry(A, b"kept", 1)]
-    assert store.revision == store.compacted == 13 + RESTORE_JUMP
+    assert store.revision == store.compacted == restored
     with pytest.raises(Gone):
         store.watch("tasks/", 13)
-    assert (await put(store, A)).rev == 14 + RESTORE_JUMP
+    assert (await put(store, A)).rev == restored + 1
     await store.close()
-    assert restore(tmp_path / "backup.db", path) == 14 + 2 * RESTORE_JUMP
+    assert restore(tmp_path / "backup.db", path) > restored + 1
+
+
+async def test_a_restore_jumps_ahead_also_when_the_old_file_cannot_say_how_far_it_was(
+    path: Path, tmp_path: Path
+) -> None:
+    store = SqliteStore(path)
+    await create(store, A)
+    await store.backup(tmp_path / "backup.db")
+    await store.close()
+    restore(tmp_path / "backup.db", path)
+    store = SqliteStore(path)
+    handed_out = (await put(store, A)).rev
+    await store.close()
+    path.write_bytes(b"not a database at all" + path.read_bytes()[21:])
+    restore(tmp_path / "backup.db", path)
+    store = SqliteStore(path)
+    with pytest.raises(Gone):
+        store.watch("tasks/", handed_out)
+    await store.close()
+
+
+async def test_a_restore_jumps_ahead_also_when_the_clock_is_wrong(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteStore(path)
+    await create(store, A)
+    await store.backup(tmp_path / "backup.db")
+    await store.close()
+    monkeypatch.setattr("time.time_ns", lambda: 0)
+    assert restore(tmp_path / "backup.db", path) == 1 + RESTORE_JUMP
+
+
+async def test_files_are_for_their_user_only(path: Path, tmp_path: Path) -> None:
+    store = SqliteStore(path)
+    await create(store, A)
+    await store.backup(tmp_path / "backup.db")
+    files = [path, path.with_name(path.name + "-wal"), tmp_path / "backup.db"]
+    assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o600] * 3
+    await store.close()
+    restore(tmp_path / "backup.db", path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 async def test_a_restored_store_can_be_compacted_and_reopened(path: Path, tmp_path: Path) -> None:
@@ -95,7 +138,7 @@ async def test_a_restore_into_nothing_makes_a_store(path: Path, tmp_path: Path) 
     await create(store, A)
     await store.backup(tmp_path / "backup.db")
     await store.close()
-    assert restore(tmp_path / "backup.db", path) == 1 + RESTORE_JUMP
+    assert restore(tmp_path / "backup.db", path) > 1
     store = SqliteStore(path)
     assert store.get(A) is not None
     await store.close()

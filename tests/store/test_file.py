@@ -172,3 +172,44 @@ async def test_a_file_of_a_newer_format_is_refused(path: Path) -> None:
     change(path, f"PRAGMA user_version = {newer}")
     with pytest.raises(StoreVersion, match=f"format {newer}.*upgrade Rota"):
         SqliteStore(path)
+
+
+async def test_a_file_is_held_under_every_name_that_it_has(path: Path, tmp_path: Path) -> None:
+    store = SqliteStore(path)
+    link = tmp_path / "link.db"
+    link.symlink_to(path)
+    with pytest.raises(StoreHeld):
+        SqliteStore(link)
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE log SET deleted = 1 WHERE rev = (SELECT max(rev) FROM log)",
+        "UPDATE log SET prev = 0 WHERE rev = (SELECT max(rev) FROM log)",
+        "UPDATE log SET key = 7",
+        "UPDATE log SET value = 'text'",
+        "UPDATE log SET key = 'no-bucket', crc = 0",
+        "DELETE FROM meta",
+        "DROP TABLE log",
+    ],
+)
+async def test_damage_to_any_part_of_a_row_is_found(path: Path, damage: str) -> None:
+    store = SqliteStore(path)
+    await put(store, "tasks/x/a")
+    await put(store, "tasks/x/a")
+    await store.close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(damage)
+        connection.commit()
+    with pytest.raises(StoreCorrupt):
+        SqliteStore(path)
+
+
+async def test_commits_wait_for_the_disk(path: Path) -> None:
+    store = SqliteStore(path)
+    (synchronous,) = store._connection.execute("PRAGMA synchronous").fetchone()
+    (journal,) = store._connection.execute("PRAGMA journal_mode").fetchone()
+    assert (synchronous, journal) == (2, "wal"), "FULL: the log is synced at every commit"
+    await store.close()

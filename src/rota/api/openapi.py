@@ -36,6 +36,11 @@ def base_path(group: str, version: str) -> str:
     return f"apis/{group}/{version}" if group else f"api/{version}"
 
 
+def goes_as_collection(kind: Kind) -> bool:
+    """Whether all objects of a collection can be deleted at once. As on Kubernetes, namespaces go one by one."""
+    return kind.name != "Namespace"
+
+
 def component(kind: Kind) -> str:
     """The name of a kind's schema."""
     if kind.custom:
@@ -164,7 +169,7 @@ def _paths(kind: Kind) -> Iterator[tuple[str, Any]]:
         {
             "get": _operation(kind, "list"),
             "post": _operation(kind, "post"),
-            "delete": _operation(kind, "deletecollection"),
+            **({"delete": _operation(kind, "deletecollection")} if goes_as_collection(kind) else {}),
             **({"parameters": scope} if scope else {}),
         },
     )
@@ -195,6 +200,7 @@ DELETE_PARAMETERS = [
     _parameter("dryRun", "query"),
     _parameter("propagationPolicy", "query"),
     _parameter("gracePeriodSeconds", "query", "integer"),
+    _parameter("orphanDependents", "query", "boolean"),
 ]
 ACTIONS = {"get": "get", "list": "list", "post": "post", "put": "put", "patch": "patch", "delete": "delete"}
 WORDS = {"get": "read", "list": "list", "post": "create", "put": "replace", "patch": "patch", "delete": "delete"}
@@ -229,10 +235,11 @@ def _operation(kind: Kind, verb: str, part: str = "") -> dict[str, Any]:
 
 
 def _responses(kind: Kind, verb: str, body: Schema) -> dict[str, Any]:
-    answers = {"list": _ref(component(kind) + "List"), "deletecollection": _ref(f"{META}.Status")}
+    listed = _ref(component(kind) + "List")
+    answers = {"list": listed, "deletecollection": listed}
     good = {"description": "OK", "content": {"application/json": {"schema": answers.get(verb, body)}}}
     if verb == "delete":
-        either = {"oneOf": [_ref(f"{META}.Status"), body]}
+        either = {"anyOf": [_ref(f"{META}.Status"), body]}
         good = {"description": "OK", "content": {"application/json": {"schema": either}}}
     refusal = {"description": "Refused", "content": {"application/json": {"schema": _ref(f"{META}.Status")}}}
     code = {"post": ["201"], "put": ["200", "201"], "patch": ["200", "201"]}.get(verb, ["200"])

@@ -14,7 +14,7 @@ from rota.server.audit import Audit, Line
 from rota.server.audit import now as audit_now
 from rota.server.auth import Tokens, User, allows
 from rota.server.gateway import Gateway
-from rota.server.http import Answer, Request, Response, Stream
+from rota.server.http import Answer, Request, Response, Stream, TooManyParameters
 from rota.server.objects import Objects, verb_of
 from rota.server.routing import Route, route
 
@@ -93,6 +93,8 @@ class App:
             return self._other(request, user)
         except ApiError as error:
             return failed(error)
+        except TooManyParameters as error:
+            return refusal(400, str(error))
 
     def _health(self, path: str) -> Response:
         if path == "/readyz" and not self.ready:

@@ -11,7 +11,7 @@ import msgspec
 
 from rota import __version__
 from rota.api import Kind
-from rota.api.openapi import base_path, document, group_versions, kinds_of
+from rota.api.openapi import base_path, document, goes_as_collection, group_versions, kinds_of
 
 KUBERNETES_MINOR = 33
 """The minor version of Kubernetes whose API this is: clients decide by it what they may ask for."""
@@ -19,6 +19,11 @@ VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update
 AGGREGATED = "apidiscovery.k8s.io"
 
 _encode = msgspec.json.Encoder().encode
+
+
+def verbs_of(kind: Kind) -> list[str]:
+    """What can be done with objects of a kind."""
+    return [verb for verb in VERBS if verb != "deletecollection" or goes_as_collection(kind)]
 
 
 def version() -> dict[str, Any]:
@@ -87,7 +92,7 @@ def _resources(kind: Kind) -> list[dict[str, Any]]:
         "singularName": kind.singular,
         "namespaced": kind.namespaced,
         "kind": kind.name,
-        "verbs": VERBS,
+        "verbs": verbs_of(kind),
         "storageVersionHash": hashlib.sha256(f"{kind.group}/{kind.version}/{kind.name}".encode()).hexdigest()[:12],
     }
     if kind.short_names:
@@ -130,7 +135,7 @@ def _aggregated(kind: Kind) -> dict[str, Any]:
         "responseKind": gvk,
         "scope": "Namespaced" if kind.namespaced else "Cluster",
         "singularResource": kind.singular,
-        "verbs": VERBS,
+        "verbs": verbs_of(kind),
     }
     if kind.short_names:
         entry["shortNames"] = list(kind.short_names)

@@ -27,6 +27,7 @@ HEAD_BYTES_MAX = 64 * 1024
 BODY_BYTES_MAX = 3 * 1024 * 1024
 CONNECTIONS_MAX = 4096
 PIPELINED_REQUESTS_MAX = 16
+QUERY_PARAMETERS_MAX = 100
 REQUEST_SECONDS_MAX = 30.0
 """A request must have arrived whole within this time of its first byte."""
 IDLE_SECONDS_MAX = 180.0
@@ -38,6 +39,10 @@ WRITE_BUFFER_BYTES = 256 * 1024
 
 JSON = "application/json"
 REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
+
+
+class TooManyParameters(Exception):  # noqa: N818 - says what the request has
+    """A query with more parameters than any request needs."""
 
 
 class Request:
@@ -60,10 +65,11 @@ class Request:
 
     @property
     def query(self) -> dict[str, str]:
-        """The query parameters; of repeated ones the last."""
+        """The query parameters; of repeated ones the last. Raises TooManyParameters."""
         if self._query is None:
-            pairs = parse_qsl(self.query_text, keep_blank_values=True, max_num_fields=100) if self.query_text else ()
-            self._query = dict(pairs)
+            if self.query_text.count("&") >= QUERY_PARAMETERS_MAX:
+                raise TooManyParameters(f"a request has at most {QUERY_PARAMETERS_MAX} query parameters")
+            self._query = dict(parse_qsl(self.query_text, keep_blank_values=True))
         return self._query
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import time
 import zlib
 from collections.abc import AsyncIterator
@@ -12,6 +13,7 @@ from typing import Any
 import msgspec
 
 from rota.api import Kind
+from rota.api.openapi import goes_as_collection
 from rota.api.table import rows
 from rota.registry import (
     Answer,
@@ -25,6 +27,8 @@ from rota.registry import (
     WriteOptions,
 )
 from rota.registry.errors import bad_request, method_not_supported, unprocessable
+from rota.registry.reading import revision_of
+from rota.registry.selectors import Selection
 from rota.server import media
 from rota.server.http import Request, Response, Stream
 from rota.server.media import PLAIN, Wanted
@@ -41,22 +45,48 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 COLLECTION_VERBS = {"GET": "list", "HEAD": "list", "POST": "create", "DELETE": "deletecollection"}
+ALL_NAMESPACES_VERBS = {"GET": "list", "HEAD": "list"}
 OBJECT_VERBS = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+SUBRESOURCE_VERBS = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch"}
+FLAGS = {"": True, "1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
+NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
+INT64 = range(-(2**63), 2**63)
+
+
+class Preconditions(msgspec.Struct):
+    """What must hold of an object for it to be deleted."""
+
+    uid: str | None = None
+    resource_version: str | None = msgspec.field(default=None, name="resourceVersion")
+
+
+class SentDeleteOptions(msgspec.Struct, rename="camel"):
+    """DeleteOptions as a client sends them."""
+
+    grace_period_seconds: int | None = None
+    orphan_dependents: bool | None = None
+    propagation_policy: str | None = None
+    preconditions: Preconditions | None = None
+    dry_run: list[str] | None = None
 
 
 def verb_of(request: Request, where: Route) -> str:
     """What is asked for, in the words of access rules."""
-    table = OBJECT_VERBS if where.name else COLLECTION_VERBS
+    if where.subresource:
+        has = {"status": where.kind.has_status, "scale": where.kind.scale is not None}
+        if not has.get(where.subresource, False):
+            raise ApiError(404, "NotFound", "the server could not find the requested resource")
+        table = SUBRESOURCE_VERBS
+    elif where.name:
+        table = OBJECT_VERBS
+    else:
+        table = ALL_NAMESPACES_VERBS if where.kind.namespaced and not where.namespace else COLLECTION_VERBS
     verb = table.get(request.method)
     if verb is None:
         raise method_not_supported(where.kind, request.method)
-    if verb == "list" and is_true(request.query.get("watch", "")):
+    if verb == "list" and request.method == "GET" and _flag(request.query, "watch"):
         return "watch"
     return verb
-
-
-def is_true(text: str) -> bool:
-    return text.lower() in ("1", "true", "t")
 
 
 class Objects:
@@ -70,22 +100,12 @@ class Objects:
     def get(self, request: Request, where: Route) -> Response:
         if where.subresource == "scale" and where.kind.scale:
             answer = self._registry.get_scale(where.kind, where.namespace, where.name)
-        elif where.subresource and not (where.subresource == "status" and where.kind.has_status):
-            raise ApiError(404, "NotFound", "the server could not find the requested resource")
         else:
             answer = self._registry.get(where.kind, where.namespace, where.name)
         return Response(200, _formed(where, [answer.value], _accepted(request)))
 
     async def list(self, request: Request, where: Route) -> Response:
-        query = request.query
-        options = ListOptions(
-            label_selector=query.get("labelSelector", ""),
-            field_selector=query.get("fieldSelector", ""),
-            limit=_number(query, "limit"),
-            continue_=query.get("continue", ""),
-            resource_version=query.get("resourceVersion", ""),
-            resource_version_match=_choice(query, "resourceVersionMatch", ("", "Exact", "NotOlderThan")),  # type: ignore[arg-type]
-        )
+        options = _list_options(request.query)
         wanted = _accepted(request)
         listing = await self._registry.list(where.kind, where.namespace, options)
         body = _list_body(where, listing, wanted)
@@ -109,9 +129,12 @@ class Objects:
             label_selector=query.get("labelSelector", ""),
             field_selector=field_selector,
             resource_version=query.get("resourceVersion", ""),
-            bookmarks=is_true(query.get("allowWatchBookmarks", "")),
-            send_initial_events=None if initial is None else is_true(initial),
+            bookmarks=_flag(query, "allowWatchBookmarks"),
+            send_initial_events=None if initial is None else _flag(query, "sendInitialEvents"),
         )
+        # Asked for what cannot be, it is refused before the stream begins, where clients see a status.
+        Selection(where.kind, options.label_selector, options.field_selector)
+        revision_of(options.resource_version)
         seconds = _number(query, "timeoutSeconds") or random.uniform(WATCH_SECONDS_MIN, 2 * WATCH_SECONDS_MIN)
         batches = self._registry.watch(where.kind, where.namespace, options)
         return Stream(self._lines(where, batches, _accepted(request)), seconds_max=seconds)
@@ -193,8 +216,9 @@ class Objects:
         return Response(200, _success(details)), answer.revision
 
     async def deletecollection(self, request: Request, where: Route) -> tuple[Response, int]:
-        query = request.query
-        select = ListOptions(query.get("labelSelector", ""), query.get("fieldSelector", ""))
+        if not goes_as_collection(where.kind):
+            raise method_not_supported(where.kind, request.method)
+        select = _list_options(request.query)
         options = _delete_options(request)
         listing = await self._registry.delete_collection(where.kind, where.namespace, options, select)
         return Response(200, _list_body(where, listing, PLAIN)), listing.revision
@@ -206,13 +230,18 @@ def _accepted(request: Request) -> Wanted:
 
 
 def _number(query: dict[str, str], name: str) -> int:
-    text = query.get(name, "")
-    if not text:
-        return 0
-    try:
-        return int(text)
-    except ValueError:
-        raise bad_request(f"{name} must be a number, not {text!r}") from None
+    text = query.get(name, "0")
+    if not NUMBER.fullmatch(text) or int(text) not in INT64:
+        raise bad_request(f"{name} must be a number of 64 bits, not {text!r}")
+    return int(text)
+
+
+def _flag(query: dict[str, str], name: str) -> bool:
+    """A parameter that is set or not. As Kubernetes has it, one without a value is set; what is neither is refused."""
+    text = query.get(name, "false")
+    if text.lower() not in FLAGS:
+        raise bad_request(f"{name} must be true or false, not {text!r}")
+    return FLAGS[text.lower()]
 
 
 def _choice(query: dict[str, str], name: str, choices: tuple[str, ...]) -> str:
@@ -224,6 +253,20 @@ def _choice(query: dict[str, str], name: str, choices: tuple[str, ...]) -> str:
     return text
 
 
+def _list_options(query: dict[str, str]) -> ListOptions:
+    for name in ("allowWatchBookmarks", "sendInitialEvents"):
+        _flag(query, name)
+    _number(query, "timeoutSeconds")
+    return ListOptions(
+        label_selector=query.get("labelSelector", ""),
+        field_selector=query.get("fieldSelector", ""),
+        limit=_number(query, "limit"),
+        continue_=query.get("continue", ""),
+        resource_version=query.get("resourceVersion", ""),
+        resource_version_match=_choice(query, "resourceVersionMatch", ("", "Exact", "NotOlderThan")),  # type: ignore[arg-type]
+    )
+
+
 def _dry_run(values: list[str]) -> bool:
     if values and values != ["All"]:
         raise unprocessable(f'dryRun: Unsupported value: "{values[0]}": supported values: "All"')
@@ -232,38 +275,48 @@ def _dry_run(values: list[str]) -> bool:
 
 def _write_options(request: Request) -> WriteOptions:
     query = request.query
-    manager = query.get("fieldManager") or request.headers.get("user-agent", "").partition("/")[0] or "unknown"
+    manager = query.get("fieldManager") or _manager(request.headers.get("user-agent", ""))
     if len(manager) > MANAGER_LENGTH_MAX or not manager.isprintable():
         raise unprocessable(f"fieldManager: Invalid value: it has at most {MANAGER_LENGTH_MAX} printable characters")
     return WriteOptions(
         manager=manager,
         dry_run=_dry_run([query["dryRun"]] if query.get("dryRun") else []),
         field_validation=_choice(query, "fieldValidation", ("", "Strict", "Warn", "Ignore")) or "Warn",  # type: ignore[arg-type]
-        force=is_true(query.get("force", "")),
+        force=_flag(query, "force"),
     )
 
 
+def _manager(user_agent: str) -> str:
+    """The manager of a client that does not name one. Unlike a name that is given, it is made to fit."""
+    name = "".join(c for c in user_agent.partition("/")[0] if c.isprintable())
+    return name[:MANAGER_LENGTH_MAX] or "unknown"
+
+
 def _delete_options(request: Request) -> DeleteOptions:
-    sent = media.decoded(request.body, request.headers.get("content-type", "")) if request.body else {}
-    if not isinstance(sent, dict):
-        raise bad_request("DeleteOptions were expected")
+    """From the body, and from the query where the body says nothing."""
+    body = media.decoded(request.body, request.headers.get("content-type", "")) if request.body else {}
+    try:
+        sent = msgspec.convert(body, SentDeleteOptions)
+    except msgspec.ValidationError as error:
+        raise bad_request(f"DeleteOptions were expected: {error}") from None
     query = request.query
-    dry = sent.get("dryRun") or ([query["dryRun"]] if query.get("dryRun") else [])
-    propagation = sent.get("propagationPolicy") or query.get("propagationPolicy") or ""
+    _number(query, "gracePeriodSeconds")  # there is nothing here that would need a while to end
+    propagation = sent.propagation_policy or _choice(
+        query, "propagationPolicy", ("", "Background", "Foreground", "Orphan")
+    )
     if propagation not in ("", "Background", "Foreground", "Orphan"):
         raise unprocessable(
             f"propagationPolicy: Unsupported value: {propagation!r}: supported values: Foreground, Background, Orphan"
         )
-    if "orphanDependents" in sent and not propagation:
-        propagation = "Orphan" if sent["orphanDependents"] else "Background"
-    conditions = sent.get("preconditions") or {}
-    if not isinstance(conditions, dict) or not isinstance(dry, list):
-        raise bad_request("DeleteOptions are not in the right form")
+    orphan = _flag(query, "orphanDependents") if "orphanDependents" in query else sent.orphan_dependents
+    if orphan is not None and not propagation:
+        propagation = "Orphan" if orphan else "Background"
+    conditions = sent.preconditions or Preconditions()
     return DeleteOptions(
         propagation=propagation,  # type: ignore[arg-type]
-        uid=str(conditions.get("uid") or ""),
-        resource_version=str(conditions.get("resourceVersion") or ""),
-        dry_run=_dry_run(dry),
+        uid=conditions.uid or "",
+        resource_version=conditions.resource_version or "",
+        dry_run=_dry_run(sent.dry_run or ([query["dryRun"]] if query.get("dryRun") else [])),
     )
 
 

@@ -6,7 +6,7 @@ Only what clients send is here, and only to read. A field is `number: (name, typ
 from __future__ import annotations
 
 import base64
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -14,6 +14,8 @@ import msgspec
 MAGIC = b"k8s\x00"
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 DEPTH_MAX = 16
+UINT64_MAX = 2**64 - 1
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Field = tuple[str, Any]
 Message = dict[int, Field]
@@ -103,6 +105,13 @@ LEASE_SPEC: Message = {
     6: ("strategy", TEXT),
     7: ("preferredHolder", TEXT),
 }
+CONDITION: Message = {
+    1: ("type", TEXT),
+    2: ("status", TEXT),
+    4: ("lastTransitionTime", TIME),
+    5: ("reason", TEXT),
+    6: ("message", TEXT),
+}
 ATTRIBUTES: Message = {
     1: ("namespace", TEXT),
     2: ("verb", TEXT),
@@ -120,7 +129,7 @@ MESSAGES: dict[str, Message] = {
     "Namespace": {
         1: ("metadata", META),
         2: ("spec", {1: ("finalizers", _list_of(TEXT))}),
-        3: ("status", {1: ("phase", TEXT)}),
+        3: ("status", {1: ("phase", TEXT), 2: ("conditions", _list_of(CONDITION))}),
     },
     "ConfigMap": {
         1: ("metadata", META),
@@ -170,19 +179,21 @@ def _message(data: bytes, message: Message, depth: int) -> dict[str, Any]:
     while at < len(data):
         tag, at = _varint(data, at)
         number, wire = tag >> 3, tag & 7
+        if number == 0:
+            raise ValueError("there is no field 0")
         value: int | bytes
         if wire == 0:
             value, at = _varint(data, at)
         elif wire == 2:
             size, at = _varint(data, at)
-            if at + size > len(data):
-                raise ValueError("it ends too early")
             value, at = data[at : at + size], at + size
         elif wire in (1, 5):
-            at += 8 if wire == 1 else 4
-            continue
+            size = 8 if wire == 1 else 4
+            value, at = data[at : at + size], at + size
         else:
             raise ValueError(f"wire type {wire} is not known")
+        if at > len(data):
+            raise ValueError("it ends too early")
         if number in message:
             name, type_ = message[number]
             _set(out, name, type_, value, depth)
@@ -198,7 +209,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         at += 1
         if byte < 0x80:
-            return value, at
+            return value & UINT64_MAX, at
         shift += 7
 
 
@@ -231,18 +242,27 @@ def _value(type_: Any, value: int | bytes, depth: int) -> Any:
         return base64.b64encode(data).decode()
     if type_ == FIELDS:
         raw = _message(data, {1: ("raw", "raw")}, depth + 1).get("raw", b"{}")
-        return msgspec.json.decode(raw)
+        try:
+            return msgspec.json.decode(raw)
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
     if type_ in (TIME, MICRO_TIME):
         return _time(data, micro=type_ == MICRO_TIME, depth=depth)
     return data
 
 
 def _time(data: bytes, *, micro: bool, depth: int) -> str | None:
+    if not data:
+        return None  # Go's zero time
     parts = _message(data, {1: ("seconds", NUMBER), 2: ("nanos", NUMBER)}, depth + 1)
-    if not parts.get("seconds"):
-        return None
-    at = datetime.fromtimestamp(parts["seconds"], UTC).replace(microsecond=parts.get("nanos", 0) // 1000)
-    return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ" if micro else "%Y-%m-%dT%H:%M:%SZ")
+    nanos = parts.get("nanos", 0)
+    if not 0 <= nanos < 1_000_000_000:
+        raise ValueError("a time has less than a second of nanoseconds")
+    try:
+        at = EPOCH + timedelta(seconds=parts.get("seconds", 0), microseconds=nanos // 1000)
+    except OverflowError:
+        raise ValueError("a time is before the year 1 or after the year 9999") from None
+    return at.isoformat(timespec="microseconds" if micro else "seconds").replace("+00:00", "Z")
 
 
 def _bytes(value: int | bytes) -> bytes:

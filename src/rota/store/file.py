@@ -11,10 +11,12 @@ from pathlib import Path
 
 from rota.store import sql
 from rota.store.errors import StoreCorrupt, StoreHeld, StoreVersion
+from rota.store.model import Event
 from rota.store.sql import MIGRATIONS, Migration
 
 # The result codes with which SQLite says that the content is wrong, as opposed to the disk or the permissions.
-_DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+# SQLITE_ERROR is what a table or a column that should be there and is not gives.
+_DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
 _CODE_MASK = 0xFF
 
 
@@ -45,7 +47,7 @@ def beside(path: Path, suffix: str) -> Path:
 
 def open_file(path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> sqlite3.Connection:
     """Opens or creates a store's file, checks it, and brings it to the newest format."""
-    created = not path.exists()
+    created = create_private(path)
     with reading(path):
         connection = sqlite3.connect(path)
         try:
@@ -82,6 +84,9 @@ def reading(path: Path) -> Iterator[None]:
         if (error.sqlite_errorcode & _CODE_MASK) in _DAMAGE:
             raise StoreCorrupt(path, str(error)) from error
         raise
+    except (TypeError, ValueError, AttributeError, LookupError) as error:
+        # A column of another type, a key of another form: what a store never writes.
+        raise StoreCorrupt(path, f"it has content of another form ({error})") from error
 
 
 def rows(connection: sqlite3.Connection, path: Path) -> Iterator[sql.Row]:
@@ -91,7 +96,7 @@ def rows(connection: sqlite3.Connection, path: Path) -> Iterator[sql.Row]:
     expected = compacted + 1
     for row in sql.rows(connection):
         rev, key, prev, deleted, crc, value = row
-        if sql.checksum(key, value) != crc:
+        if sql.checksum(Event(rev, key, value, bool(deleted), None, prev)) != crc:
             raise StoreCorrupt(path, f"the checksum of revision {rev} ({key}) is wrong")
         if rev <= compacted:
             if key in newest or deleted:
@@ -107,6 +112,18 @@ def rows(connection: sqlite3.Connection, path: Path) -> Iterator[sql.Row]:
         else:
             newest[key] = rev
         yield row
+
+
+def create_private(path: Path) -> bool:
+    """Makes an empty file that nobody else may read, since Secrets go in. False when it is there already.
+
+    SQLite gives the files that it adds beside it the same mode.
+    """
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        return False
+    return True
 
 
 def sync_directory(path: Path) -> None:

@@ -15,7 +15,7 @@ from rota.store import sql
 from rota.store.compaction import KEEP_SECONDS, SUPERSEDED_ROWS_MAX, Policy
 from rota.store.core import CLOSED, Group, Store
 from rota.store.errors import Gone, StoreCorrupt, StoreError, StoreStopped
-from rota.store.file import Hold, beside, open_file, reading, rows, sync_directory, sync_file
+from rota.store.file import Hold, beside, create_private, open_file, reading, rows, sync_directory, sync_file
 from rota.store.model import Entry, Event
 from rota.store.objects import after_prefix
 from rota.store.ring import RING_BYTES_MAX, RING_EVENTS_MAX, weight
@@ -45,7 +45,8 @@ class SqliteStore(Store):
         append: Append = sql.append,
     ) -> None:
         super().__init__(ring_events_max=ring_events_max, ring_bytes_max=ring_bytes_max)
-        self.path = Path(path)
+        # Under its real name: whoever comes by another name must meet the same lock.
+        self.path = Path(path).resolve()
         self._hold = Hold(self.path)
         policy = Policy(keep_seconds, superseded_rows_max, clock)
         try:
@@ -107,11 +108,10 @@ class SqliteStore(Store):
 
     def _writer_gone(self, failure: BaseException | None) -> None:
         if failure is not None:
-            self._end(
-                f"{self.path}: a commit failed ({failure}) and the store has stopped; what was acknowledged is safe."
-                " Free some space or replace the disk, then start again",
-                closed=False,
-            )
+            what = f"{self.path}: a commit failed ({failure}) and the store has stopped; what was acknowledged is safe."
+            is_disk = isinstance(failure, OSError | sqlite3.OperationalError)
+            then = "Free some space or replace the disk, then start again" if is_disk else "Start again"
+            self._end(f"{what} {then}", closed=False)
         for _, future in self._compactions:
             if not future.done():
                 future.set_exception(StoreStopped(self._stopped or CLOSED))
@@ -163,7 +163,7 @@ class SqliteStore(Store):
                 if sql.compacted(connection) > after:
                     return None
                 for event, crc in sql.events(connection, prefix, after_prefix(prefix), after, upto):
-                    if sql.checksum(event.key, event.value) != crc:
+                    if sql.checksum(event) != crc:
                         raise StoreCorrupt(self.path, f"the checksum of revision {event.rev} ({event.key}) is wrong")
                     page.append(event)
                     size += weight(event)
@@ -184,10 +184,15 @@ class SqliteStore(Store):
             raise StoreError(f"{path} exists already; name another file for the backup")
         partial = beside(path, ".partial")
         partial.unlink(missing_ok=True)
-        with closing(sql.connect_reader(self.path)) as connection:
-            sql.copy(connection, partial)
-        sync_file(partial)
-        partial.rename(path)
+        create_private(partial)
+        try:
+            with closing(sql.connect_reader(self.path)) as connection:
+                sql.copy(connection, partial)
+            sync_file(partial)
+            partial.rename(path)
+        except (sqlite3.Error, OSError) as error:
+            partial.unlink(missing_ok=True)
+            raise StoreError(f"{path}: the backup failed ({error}); free some space, or name another place") from error
         sync_directory(path.parent)
 
     async def close(self) -> None:
