@@ -275,7 +275,6 @@ def test_a_collection_is_deleted_as_far_as_its_limit(asking: Asking) -> None:
     assert [item["metadata"]["name"] for item in left] == ["c"]
 
 
-@pytest.mark.xfail(reason="the registry warns of an owner that is there twice by its uid before it knows of one")
 def test_an_owner_that_is_there_twice_without_a_uid_is_invalid(asking: Asking) -> None:
     meta = {"generateName": "a", "ownerReferences": [{}, {}]}
     assert asking.at("POST", collection(KINDS["ConfigMap"]), json={"metadata": meta}).status_code == 422

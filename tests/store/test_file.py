@@ -122,9 +122,9 @@ async def test_a_flipped_bit_in_a_value_is_found(path: Path) -> None:
     ("statement", "found"),
     [
         ("DELETE FROM log WHERE rev = 30", "revision 30 is missing"),
-        ("UPDATE log SET prev = 3 WHERE rev = 51", "supersedes 3"),
+        ("UPDATE log SET prev = 3 WHERE rev = 51", "checksum of revision 51"),
         ("UPDATE meta SET value = 51", "should have been compacted"),
-        ("UPDATE log SET deleted = 1 WHERE rev = 8", "supersedes 0"),
+        ("UPDATE log SET deleted = 1 WHERE rev = 8", "checksum of revision 8"),
     ],
 )
 async def test_a_log_that_contradicts_itself_is_found(path: Path, statement: str, found: str) -> None:

@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 
 from rota.api.model import TIME_PATTERN, exact
-from rota.api.schema import Schema
+from rota.api.schema import PRESERVE, Schema
+from rota.api.structure import too_deep
 
 INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
 TIME = re.compile(exact(TIME_PATTERN)).search
@@ -66,6 +67,8 @@ class _Writer:
 
     def _inside(self, var: str, prop: Schema) -> list[str]:
         """What must be checked inside a value, beyond what msgspec sees. Nothing, for most."""
+        if prop.get(PRESERVE):
+            return [f"if {self._constant(too_deep)}({var}): return False"]
         if "properties" in prop:
             return [f"if not {self.struct(prop)}({var}): return False"]
         if "items" in prop:

@@ -34,6 +34,27 @@ class Node:
     """Of a struct, a map or an `any`: owned and replaced as one value (`x-kubernetes-map-type: atomic`)."""
 
 
+FREE_FORM_DEPTH_MAX = 64
+"""Levels that free-form JSON may be nested, so that whatever walks objects can walk them."""
+INPUT_DEPTH_MAX = 100
+"""Levels that anything sent may be nested."""
+
+
+def too_deep(value: Any, levels: int = FREE_FORM_DEPTH_MAX) -> bool:
+    """Whether JSON is nested too deep. Level by level, since a recursion is what it is to prevent."""
+    level = [value]
+    for _ in range(levels):
+        level = [
+            inner
+            for outer in level
+            if outer.__class__ is dict or outer.__class__ is list
+            for inner in (outer.values() if outer.__class__ is dict else outer)
+        ]
+        if not level:
+            return False
+    return True
+
+
 SCALAR = Node("scalar")
 ANY = Node("any")
 ATOMIC_ANY = Node("any", atomic=True)

@@ -6,6 +6,7 @@ not fast. Every check that can be made of a value is made, also of one of the wr
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import date
 from decimal import Decimal
@@ -21,6 +22,7 @@ from rota.api.model import Time, exact
 from rota.api.printing import number, plain
 from rota.api.problems import Problem
 from rota.api.schema import PRESERVE, Schema
+from rota.api.structure import FREE_FORM_DEPTH_MAX, too_deep
 
 TYPE_NAMES: dict[type, str] = {
     str: "string",
@@ -96,6 +98,11 @@ def check(schema: Schema, value: Any, path: str, found: list[Problem]) -> Any:
     """
     value = _as_json_number(value)
     _check_type(schema, value, path, found)
+    if schema.get(PRESERVE):
+        if too_deep(value):
+            why = f"must not be nested more than {FREE_FORM_DEPTH_MAX} levels deep"
+            found.append(Problem("FieldValueInvalid", path, f"Invalid value: {why}"))
+        return value
     if isinstance(value, str):
         _check_text(schema, value, path, found)
     elif type(value) in (int, float):
@@ -112,7 +119,12 @@ def check(schema: Schema, value: Any, path: str, found: list[Problem]) -> Any:
 
 def _as_json_number(value: Any) -> Any:
     """Whole numbers beyond 64 bits are numbers like those with a fraction."""
-    return float(value) if type(value) is int and not INTEGER_MIN <= value <= INTEGER_MAX else value
+    if type(value) is not int or INTEGER_MIN <= value <= INTEGER_MAX:
+        return value
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def _check_type(schema: Schema, value: Any, path: str, found: list[Problem]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from rota.api import Kind
+from rota.api.structure import INPUT_DEPTH_MAX, too_deep
 from rota.client.backend import Batches, Object, Operation, PatchType
 from rota.registry import (
     Answer,
@@ -26,7 +27,14 @@ _encode = msgspec.json.Encoder().encode
 
 def _own(value: Any) -> Any:
     """A copy that the registry may keep. Through JSON, so that what goes in is what would have come over the wire."""
-    return _decode(_encode(value))
+    try:
+        text = _encode(value)
+        own = _decode(text)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise bad_request(f"this cannot be sent as JSON: {error}") from None
+    if text.count(b"{") + text.count(b"[") > INPUT_DEPTH_MAX and too_deep(own, INPUT_DEPTH_MAX):
+        raise bad_request(f"this is nested more than {INPUT_DEPTH_MAX} levels deep")
+    return own
 
 
 class LocalBackend:

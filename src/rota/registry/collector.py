@@ -62,6 +62,7 @@ class Collector:
         self._queue: dict[str, None] = {}
         self._terminating: set[str] = set()
         self._wake = asyncio.Event()
+        self._later: dict[str, asyncio.TimerHandle] = {}
         self._task: asyncio.Task[None] | None = None
         self._unsubscribe: Callable[[], None] = _nothing
 
@@ -77,6 +78,9 @@ class Collector:
     async def stop(self) -> None:
         self._unsubscribe()
         self._unsubscribe = _nothing
+        for timer in self._later.values():
+            timer.cancel()
+        self._later.clear()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -151,25 +155,26 @@ class Collector:
             batch = list(self._queue)[:LOOKS_AT_ONCE]
             for key in batch:
                 del self._queue[key]
-            failed = await asyncio.gather(*(self._attempt(key) for key in batch))
-            if any(failed):
-                await asyncio.sleep(RETRY_SECONDS)
+            await asyncio.gather(*(self._attempt(key) for key in batch))
 
-    async def _attempt(self, key: str) -> bool:
-        """Look at one object; True when it failed and has been queued again."""
+    async def _attempt(self, key: str) -> None:
+        """Look at one object. One that fails is looked at again in a while; the others do not wait for it."""
         try:
             await self._examine(key)
         except ApiError as error:
             if error.code == 404:
-                return False
+                return
             if error.code != 409:
                 log.warning("garbage collection of %s: %s", key, error)
         except Exception:
             log.exception("garbage collection of %s", key)
         else:
-            return False
+            return
+        self._later[key] = asyncio.get_running_loop().call_later(RETRY_SECONDS, self._again, key)
+
+    def _again(self, key: str) -> None:
+        del self._later[key]
         self._look_at(key)
-        return True
 
     async def _examine(self, key: str) -> None:
         entry = self._store.get(key)
@@ -200,7 +205,7 @@ class Collector:
         blocked = False
         for key in self._dependents.get(meta["uid"], ()):
             entry = self._store.get(key)
-            if entry is None:
+            if entry is None or key == kind.key(meta.get("namespace", ""), meta["name"]):
                 continue
             dependent = _decode(entry.value)["metadata"]
             blocked |= any(

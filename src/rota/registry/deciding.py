@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,6 +20,9 @@ from rota.store import Store, Write
 
 GENERATE_NAME_TRIES_MAX = 8
 JSON_PATCH_OPERATIONS_MAX = 10_000
+OBJECT_BYTES_MAX = 1_572_864
+"""Bytes of one object as it is stored, as much as etcd takes."""
+PROTECTED_NAMESPACES = frozenset(("default", "kube-system", "kube-public"))
 
 PatchType = Literal["merge", "json", "strategic"]
 
@@ -50,7 +54,10 @@ class Change:
         if self.gone and self.old is not None:
             # What is told of a deletion is the last state that there was, at the version of the deletion.
             return _encode({**self.old, "metadata": {**self.old["metadata"], "resourceVersion": version}})
-        return _encode(self.new)
+        value = _encode(self.new)
+        if len(value) > OBJECT_BYTES_MAX:
+            raise errors.too_large(self.kind, self.new["metadata"]["name"], len(value), OBJECT_BYTES_MAX)
+        return value
 
 
 class Unchanged(msgspec.Struct):
@@ -152,6 +159,8 @@ class Decider:
         subresource: str = "",
     ) -> Decision:
         check_subresource(kind, subresource)
+        if not options.manager:
+            raise errors.unprocessable("fieldManager: Required value: is required for apply patch")
         meta = admission.check_frame(kind, config)
         if meta.setdefault("name", name) != name:
             raise errors.bad_request(
@@ -191,8 +200,10 @@ class Decider:
             ]
             raise errors.apply_conflict(str(conflict), causes) from None
         except apply.InvalidApply as problem:
-            # Kubernetes answers some of these with 500, as if the mistake were its own.
-            raise errors.bad_request(str(problem)) from None
+            # Kubernetes answers some of these with 500, as if the mistake were its own. What is in a Secret is not
+            # repeated.
+            said = re.sub(r", got .*", "", str(problem)) if kind.name == "Secret" else str(problem)
+            raise errors.bad_request(said) from None
         new = _decode(_encode(new))
         if old is None or entry is None:
             admitted, warnings = admission.admit_new(kind, namespace, new, options, Moment(self._now(), new_uid()))
@@ -203,6 +214,8 @@ class Decider:
 
     def delete(self, kind: Kind, namespace: str, name: str, options: DeleteOptions = DEFAULT_DELETE) -> Decision:
         key, revision, value, old = self._current(kind, namespace, name)
+        if kind is Namespace.api and name in PROTECTED_NAMESPACES:
+            raise errors.forbidden(kind, name, "this namespace may not be deleted")
         deletion.check_preconditions(kind, old, options)
         marked = deletion.marked(kind, old, options.propagation, self._now())
         if marked is old:
@@ -275,10 +288,10 @@ def patched(kind: Kind, base: Object, patch: Any, type_: PatchType) -> Object:
             new = patches.json_patch(base, patch, max_ops=JSON_PATCH_OPERATIONS_MAX)
         elif type_ == "strategic":
             new = strategic.strategic_merge(base, patch, form(kind).node)
-        elif isinstance(patch, dict):
+        elif type_ == "merge" and isinstance(patch, dict):
             new = patches.merge_patch(base, patch)
         else:
-            raise errors.bad_request("a merge patch must be an object")
+            raise errors.bad_request(f"a {type_} patch of this form is not known")
     except patches.JSONPatchTestFailed as failed:
         raise errors.unprocessable(str(failed)) from None
     except patches.JSONPatchError as wrong:

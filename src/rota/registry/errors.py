@@ -163,6 +163,11 @@ def invalid_options(kind_name: str, problem: Problem) -> ApiError:
     return ApiError(422, "Invalid", f'{kind_name}.meta.k8s.io "" is invalid: {problem}', details=details)
 
 
+def too_large(kind: Kind, name: str, size: int, most: int) -> ApiError:
+    message = f'{kind.bucket} "{name}" would have {size} bytes; an object has at most {most}'
+    return ApiError(413, "RequestEntityTooLarge", message, details=_details(kind, name))
+
+
 def unprocessable(message: str) -> ApiError:
     return ApiError(422, "Invalid", message)
 

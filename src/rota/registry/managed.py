@@ -160,7 +160,7 @@ def requested(sent: Any, live: list[Entry], *, subresource: str) -> list[Entry]:
         return []
     try:
         return decoded(sent)
-    except ValueError:
+    except (ValueError, RecursionError):
         return live
 
 

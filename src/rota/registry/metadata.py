@@ -81,16 +81,17 @@ def deduplicate_owners(meta: dict[str, Any], *, created: bool) -> list[str]:
     owners = meta.get("ownerReferences")
     if not owners:
         return []
-    kept = [owner for i, owner in enumerate(owners) if owner not in owners[:i]]
-    if len(kept) == len(owners):
+    first: dict[bytes, Any] = {}
+    repeated = [o for o in owners if first.setdefault(msgspec.json.encode(o, order="sorted"), o) is not o]
+    twice = [str(owner.get("uid", "")) for owner in repeated]
+    if not twice:
         return []
-    meta["ownerReferences"] = kept
-    twice = ", ".join(owner["uid"] for i, owner in enumerate(owners) if owner in owners[:i])
+    meta["ownerReferences"] = list(first.values())
     return [
         ".metadata.ownerReferences contains duplicate entries"
         f"{'' if created else ' after mutating admission happens'}; "
         "API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; "
-        f"please fix your requests; duplicate UID(s) observed: {twice}"
+        f"please fix your requests; duplicate UID(s) observed: {', '.join(twice)}"
     ]
 
 

@@ -6,8 +6,19 @@ from typing import Literal
 
 import msgspec
 
+from rota.registry.errors import unprocessable
+
 FieldValidation = Literal["Strict", "Warn", "Ignore"]
 Propagation = Literal["", "Background", "Foreground", "Orphan"]
+
+
+MANAGER_BYTES_MAX = 128
+
+
+def _check(value: str, choices: tuple[str, ...], name: str) -> None:
+    if value not in choices:
+        supported = ", ".join(f'"{choice}"' for choice in choices if choice)
+        raise unprocessable(f"{name}: Unsupported value: {value!r}: supported values: {supported}")
 
 
 class WriteOptions(msgspec.Struct, frozen=True):
@@ -22,6 +33,11 @@ class WriteOptions(msgspec.Struct, frozen=True):
     force: bool = False
     """Of apply: take fields over from their owners."""
 
+    def __post_init__(self) -> None:
+        _check(self.field_validation, ("Strict", "Warn", "Ignore"), "fieldValidation")
+        if len(self.manager.encode()) > MANAGER_BYTES_MAX or not self.manager.isprintable():
+            raise unprocessable(f"fieldManager: Invalid value: it has at most {MANAGER_BYTES_MAX} printable characters")
+
 
 class DeleteOptions(msgspec.Struct, frozen=True):
     """Options of delete."""
@@ -33,6 +49,9 @@ class DeleteOptions(msgspec.Struct, frozen=True):
     resource_version: str = ""
     """Delete only if it is at this version."""
     dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        _check(self.propagation, ("", "Background", "Foreground", "Orphan"), "propagationPolicy")
 
 
 class ListOptions(msgspec.Struct, frozen=True):
@@ -46,6 +65,9 @@ class ListOptions(msgspec.Struct, frozen=True):
     """Where the previous page ended."""
     resource_version: str = ""
     resource_version_match: Literal["", "Exact", "NotOlderThan"] = ""
+
+    def __post_init__(self) -> None:
+        _check(self.resource_version_match, ("", "Exact", "NotOlderThan"), "resourceVersionMatch")
 
 
 class WatchOptions(msgspec.Struct, frozen=True):

@@ -16,6 +16,7 @@ from rota.registry.strategic import strategic_merge as strategic_merge
 COPY_BYTES_MAX = 3 * 1024 * 1024
 """What the `copy` operations of one JSON patch may add in all: copies of copies grow without bound otherwise."""
 
+INDEX_DIGITS_MAX = 9
 _INDEX = re.compile(r"[+-]?[0-9]+")
 _ABSENT: Any = object()
 
@@ -198,7 +199,7 @@ class _Patching:
         elif key == "-":
             holder.append(value)
         else:
-            if not _INDEX.fullmatch(key):
+            if not _INDEX.fullmatch(key) or len(key) > INDEX_DIGITS_MAX:
                 raise _Problem(f"{context}: value was not a proper array index: '{key}'")
             holder.insert(_index(key, len(holder) + 1, context), value)
 
@@ -218,7 +219,7 @@ def _get(holder: Any, key: str, context: str) -> Any:
 def _index(key: str, size: int, context: str = "") -> int:
     prefix = f"{context}: " if context else ""
     if not _INDEX.fullmatch(key):
-        raise _Problem(f'{prefix}strconv.Atoi: parsing "{key}": invalid syntax')
+        raise _Problem(f'{prefix}strconv.Atoi: parsing "{key[:40]}": invalid syntax')
     index = int(key)
     if not -size <= index < size:
         raise _Problem(f"{prefix}Unable to access invalid index: {index}: invalid index referenced")

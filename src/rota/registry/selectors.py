@@ -16,10 +16,9 @@ REQUIREMENTS_MAX = 100
 """Terms of one selector at most."""
 SELECTOR_LENGTH_MAX = 32_768
 
-_SET = re.compile(r"^\s*(\S+)\s+(in|notin)\s*\(([^()]*)\)\s*$")
-_EQUAL = re.compile(r"^\s*([^=!\s]+)\s*(==|=|!=)\s*([^=!\s]*)\s*$")
-_NUMBER = re.compile(r"^\s*([^<>\s]+)\s*([<>])\s*(-?\d+)\s*$")
-_PRESENT = re.compile(r"^\s*(!?)\s*([^=!\s]+)\s*$")
+INT64_DIGITS_MAX = 19
+_TOKEN = re.compile(r"\s*(?:([(),])|([=!<>]+)|([^=!<>(),\s]+))")
+_FIELD_OPERATOR = re.compile(r"!=|==|=")
 LABEL_KEY = re.compile(r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$")
 LABEL_VALUE = re.compile(r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$")
 
@@ -44,53 +43,104 @@ class Requirement:
             return value is not None
         if self.operator == "!":
             return value is None
-        if value is None or not value.lstrip("-").isdigit():
-            return False
+        number = _number(value or "")
         (bound,) = self.values
-        return int(value) > int(bound) if self.operator == ">" else int(value) < int(bound)
+        if number is None:
+            return False
+        return number > int(bound) if self.operator == ">" else number < int(bound)
+
+
+def _number(text: str) -> int | None:
+    """A whole number of 64 bits."""
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > INT64_DIGITS_MAX:
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None
 
 
 def parse_labels(text: str) -> tuple[Requirement, ...]:
     """The terms of a label selector."""
     if len(text) > SELECTOR_LENGTH_MAX:
         raise bad_request(f"the label selector is longer than {SELECTOR_LENGTH_MAX} characters")
-    terms = tuple(_label_term(term) for term in _split(text))
-    if len(terms) > REQUIREMENTS_MAX:
-        raise bad_request(f"the label selector has more than {REQUIREMENTS_MAX} terms")
-    return terms
+    tokens = _Tokens(text)
+    terms: list[Requirement] = []
+    while tokens.here is not None:
+        if len(terms) == REQUIREMENTS_MAX:
+            raise bad_request(f"the label selector has more than {REQUIREMENTS_MAX} terms")
+        terms.append(_requirement(tokens))
+        if tokens.here is not None:
+            tokens.take(",")
+            if tokens.here is None:
+                raise bad_request("unable to parse requirement: found '', expected: identifier after ','")
+    return tuple(terms)
 
 
-def _split(text: str) -> list[str]:
-    """The terms between commas that are not inside parentheses."""
-    return [term for term in re.split(r",(?![^()]*\))", text) if term.strip()] if text.strip() else []
+class _Tokens:
+    """The words of a selector, in one pass over its text."""
+
+    def __init__(self, text: str) -> None:
+        self._words = [found[1] or found[2] or found[3] for found in _TOKEN.finditer(text)]
+        self._at = 0
+
+    @property
+    def here(self) -> str | None:
+        return self._words[self._at] if self._at < len(self._words) else None
+
+    def next(self) -> str:
+        """The word that is here; the one after it is here then."""
+        word = self.here or ""
+        self._at += 1
+        return word
+
+    def take(self, wanted: str) -> None:
+        if (word := self.next()) != wanted:
+            raise bad_request(f"unable to parse requirement: found '{word}', expected: '{wanted}'")
 
 
-def _label_term(term: str) -> Requirement:
-    if found := _SET.match(term):
-        key, operator, values = found.groups()
-        requirement = Requirement(key, operator, frozenset(v.strip() for v in values.split(",")))
-    elif found := _EQUAL.match(term):
-        key, operator, value = found.groups()
-        requirement = Requirement(key, "notin" if operator == "!=" else "in", frozenset((value,)))
-    elif found := _NUMBER.match(term):
-        key, operator, value = found.groups()
-        return Requirement(_checked_key(key, term), operator, frozenset((value,)))
-    elif found := _PRESENT.match(term):
-        negated, key = found.groups()
-        requirement = Requirement(key, "!" if negated else "exists", frozenset())
-    else:
-        raise bad_request(f"unable to parse requirement: found {term.strip()!r}")
-    _checked_key(requirement.key, term)
-    for value in requirement.values:
-        if not LABEL_VALUE.match(value):
-            raise bad_request(f"unable to parse requirement: values[0][{requirement.key}]: Invalid value: {value!r}")
-    return requirement
+def _requirement(tokens: _Tokens) -> Requirement:
+    negated = tokens.here == "!"
+    if negated:
+        tokens.next()
+    key = tokens.next()
+    if not LABEL_KEY.fullmatch(key):
+        raise bad_request(f"unable to parse requirement: {key!r} is not a label key")
+    if negated or tokens.here in (None, ","):
+        return Requirement(key, "!" if negated else "exists", frozenset())
+    operator = tokens.next()
+    if operator in ("in", "notin"):
+        return Requirement(key, operator, frozenset(_checked(key, value) for value in _values(tokens)))
+    if operator in ("=", "==", "!="):
+        value = "" if tokens.here in (None, ",") else tokens.next()
+        return Requirement(key, "notin" if operator == "!=" else "in", frozenset((_checked(key, value),)))
+    if operator in ("<", ">"):
+        bound = tokens.next()
+        if _number(bound) is None:
+            raise bad_request(f"unable to parse requirement: values[0][{key}]: for {operator!r} it must be an integer")
+        return Requirement(key, operator, frozenset((bound,)))
+    raise bad_request(f"unable to parse requirement: found '{operator}', expected: in, notin, =, ==, !=, <, >")
 
 
-def _checked_key(key: str, term: str) -> str:
-    if not LABEL_KEY.match(key):
-        raise bad_request(f"unable to parse requirement: {key!r} in {term.strip()!r} is not a label key")
-    return key
+def _values(tokens: _Tokens) -> list[str]:
+    """The values between parentheses; between two commas there is an empty one."""
+    tokens.take("(")
+    if tokens.here == ")":
+        raise bad_request("unable to parse requirement: for 'in', 'notin' operators, values set can't be empty")
+    values = [""]
+    while (word := tokens.next()) != ")":
+        if word == ",":
+            values.append("")
+        elif values[-1] or word in ("", "("):
+            raise bad_request(f"unable to parse requirement: found '{word}', expected: ',' or ')'")
+        else:
+            values[-1] = word
+    return values
+
+
+def _checked(key: str, value: str) -> str:
+    if not LABEL_VALUE.fullmatch(value):
+        raise bad_request(f"unable to parse requirement: values[0][{key}]: Invalid value: {value!r}")
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +164,19 @@ def parse_fields(kind: Kind, text: str) -> tuple[FieldTerm, ...]:
     if len(text) > SELECTOR_LENGTH_MAX:
         raise bad_request(f"the field selector is longer than {SELECTOR_LENGTH_MAX} characters")
     allowed = {"metadata.name", "metadata.namespace", *(path.lstrip(".") for path in kind.selectable)}
-    terms = []
-    for term in text.split(",") if text.strip() else []:
-        found = re.match(r"^\s*([^=!]+?)\s*(==|=|!=)\s*(.*?)\s*$", term)
-        if not found:
+    terms: list[FieldTerm] = []
+    for term in text.split(","):
+        if not term.strip():
+            continue
+        if len(terms) == REQUIREMENTS_MAX:
+            raise bad_request(f"the field selector has more than {REQUIREMENTS_MAX} terms")
+        operator = _FIELD_OPERATOR.search(term)
+        if operator is None:
             raise bad_request(f"invalid selector: {term!r}; can't understand {term!r}")
-        path, operator, value = found.groups()
+        path, value = term[: operator.start()].strip(), term[operator.end() :].strip()
         if path not in allowed:
             raise bad_request(f"field label not supported: {path}")
-        terms.append(FieldTerm(tuple(path.split(".")), operator != "!=", value))
+        terms.append(FieldTerm(tuple(path.split(".")), operator[0] != "!=", value))
     return tuple(terms)
 
 

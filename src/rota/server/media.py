@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from rota.api.structure import INPUT_DEPTH_MAX, too_deep
 from rota.registry.errors import ApiError, bad_request
 from rota.server import protobuf
 
@@ -18,8 +18,6 @@ PATCH_TYPES: dict[str, Literal["json", "merge", "strategic", "apply"]] = {
     "application/apply-patch+yaml": "apply",
 }
 YAML_BYTES_MAX = 1024 * 1024
-DEPTH_MAX = 100
-"""Levels that a body may be nested: far more than any kind has, and few enough to walk."""
 
 _decode = msgspec.json.Decoder().decode
 
@@ -86,24 +84,14 @@ def decoded(body: bytes, content_type: str) -> Any:
 
 
 def json_value(body: bytes) -> Any:
-    if body.count(b"{") + body.count(b"[") > DEPTH_MAX and _depth(body) > DEPTH_MAX:
-        raise bad_request(f"the body is nested more than {DEPTH_MAX} levels deep")
     try:
-        return _decode(body)
+        value = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise bad_request(f"the body is not JSON: {error}") from None
-
-
-def _depth(body: bytes) -> int:
-    """How deep brackets are nested. Those inside texts do not count."""
-    depth = deepest = 0
-    for bracket in re.findall(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', body):
-        if bracket in b"[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif bracket in b"]}":
-            depth -= 1
-    return deepest
+    # Few bodies have so many brackets at all.
+    if body.count(b"{") + body.count(b"[") > INPUT_DEPTH_MAX and too_deep(value, INPUT_DEPTH_MAX):
+        raise bad_request(f"the body is nested more than {INPUT_DEPTH_MAX} levels deep")
+    return value
 
 
 def yaml_value(body: bytes) -> Any:

@@ -84,9 +84,16 @@ def reading(path: Path) -> Iterator[None]:
         if (error.sqlite_errorcode & _CODE_MASK) in _DAMAGE:
             raise StoreCorrupt(path, str(error)) from error
         raise
-    except (TypeError, ValueError, AttributeError, LookupError) as error:
-        # A column of another type, a key of another form: what a store never writes.
-        raise StoreCorrupt(path, f"it has content of another form ({error})") from error
+
+
+@contextmanager
+def loading(path: Path) -> Iterator[None]:
+    """`reading`, and a column of another type or a key of another form, which no store writes, is damage too."""
+    with reading(path):
+        try:
+            yield
+        except (TypeError, ValueError, AttributeError, LookupError) as error:
+            raise StoreCorrupt(path, f"it has content of another form ({error})") from error
 
 
 def rows(connection: sqlite3.Connection, path: Path) -> Iterator[sql.Row]:

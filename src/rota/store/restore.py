@@ -11,7 +11,18 @@ from pathlib import Path
 
 from rota.store import sql
 from rota.store.errors import StoreError
-from rota.store.file import Hold, beside, check, create_private, open_file, reading, rows, sync_directory, sync_file
+from rota.store.file import (
+    Hold,
+    beside,
+    check,
+    create_private,
+    loading,
+    open_file,
+    reading,
+    rows,
+    sync_directory,
+    sync_file,
+)
 
 # How far to jump where the clock is of no use. A client of the lost history may hold any revision that it had, and must
 # find it gone, not meaning something else.
@@ -50,7 +61,7 @@ def _prepare(source: Path, fresh: Path, reached: int) -> int:
         check(connection, source, len(sql.MIGRATIONS))
     create_private(fresh)
     shutil.copyfile(source, fresh)
-    with reading(source), closing(open_file(fresh)) as connection:
+    with loading(source), closing(open_file(fresh)) as connection:
         for _ in rows(connection, source):
             pass
         last = max(reached, sql.last_revision(connection))

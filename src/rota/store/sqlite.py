@@ -15,7 +15,7 @@ from rota.store import sql
 from rota.store.compaction import KEEP_SECONDS, SUPERSEDED_ROWS_MAX, Policy
 from rota.store.core import CLOSED, Group, Store
 from rota.store.errors import Gone, StoreCorrupt, StoreError, StoreStopped
-from rota.store.file import Hold, beside, create_private, open_file, reading, rows, sync_directory, sync_file
+from rota.store.file import Hold, beside, create_private, loading, open_file, reading, rows, sync_directory, sync_file
 from rota.store.model import Entry, Event
 from rota.store.objects import after_prefix
 from rota.store.ring import RING_BYTES_MAX, RING_EVENTS_MAX, weight
@@ -52,7 +52,7 @@ class SqliteStore(Store):
         try:
             connection = open_file(self.path)
             try:
-                with reading(self.path):
+                with loading(self.path):
                     self._load(connection, policy)
             except BaseException:
                 connection.close()
