@@ -266,3 +266,9 @@ async def test_an_event_is_counted_up(client: Client) -> None:
     about = {"kind": "WorkerPool", "name": "a", "namespace": client.namespace}
     await client.create(event("e", about, count=1))
     assert (await client.patch(EVENTS, "e", {"count": 2}))["count"] == 2
+
+
+async def test_base64_may_be_wrapped_to_lines(client: Client) -> None:
+    made = await client.create(secret(data={"key": "aGVs\nbG8=\n"}))
+    assert base64.b64decode(made["data"]["key"]) == b"hello"
+    assert "\n" not in made["data"]["key"]

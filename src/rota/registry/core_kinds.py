@@ -80,11 +80,21 @@ def _settle(kind: Kind, obj: Object) -> None:
             del obj[part]
         elif isinstance(values, dict) and None in values.values():
             obj[part] = {key: "" if value is None else value for key, value in values.items()}
+    _drop_line_ends(obj, "data" if kind.name == "Secret" else "binaryData")
     if kind.name == "Secret":
         _move_string_data(obj)
         obj["type"] = obj.get("type") or "Opaque"
     elif kind.name == "Lease" and obj.get("spec") is None:
         obj["spec"] = {}
+
+
+def _drop_line_ends(obj: Object, part: str) -> None:
+    """base64 that was wrapped to lines, as tools and YAML blocks have it, means the same without them."""
+    values = obj.get(part)
+    if isinstance(values, dict):
+        for key, value in values.items():
+            if isinstance(value, str) and ("\n" in value or "\r" in value):
+                values[key] = value.replace("\n", "").replace("\r", "")
 
 
 def _label_name(obj: Object) -> None:
