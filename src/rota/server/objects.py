@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
-import re
 import time
 import zlib
 from collections.abc import AsyncIterator
@@ -18,26 +16,20 @@ from rota.api.table import rows
 from rota.registry import (
     Answer,
     ApiError,
-    DeleteOptions,
     Listing,
-    ListOptions,
     Registry,
     WatchEvent,
-    WatchOptions,
-    WriteOptions,
 )
 from rota.registry.errors import bad_request, method_not_supported, unprocessable
 from rota.registry.reading import revision_of
 from rota.registry.selectors import Selection
-from rota.server import media
+from rota.server import media, parameters
 from rota.server.http import Request, Response, Stream
 from rota.server.media import PLAIN, Wanted
 from rota.server.routing import Route
 
 GZIP_BYTES_MIN = 128 * 1024
 """Answers smaller than this are sent as they are: over loopback compressing costs more than it saves."""
-WATCH_SECONDS_MIN = 1800
-MANAGER_LENGTH_MAX = 128
 WARNINGS_MAX = 20
 WARNING_LENGTH_MAX = 256
 
@@ -48,26 +40,6 @@ COLLECTION_VERBS = {"GET": "list", "HEAD": "list", "POST": "create", "DELETE": "
 ALL_NAMESPACES_VERBS = {"GET": "list", "HEAD": "list"}
 OBJECT_VERBS = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 SUBRESOURCE_VERBS = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch"}
-FLAGS = {"": True, "1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
-NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
-INT64 = range(-(2**63), 2**63)
-
-
-class Preconditions(msgspec.Struct):
-    """What must hold of an object for it to be deleted."""
-
-    uid: str | None = None
-    resource_version: str | None = msgspec.field(default=None, name="resourceVersion")
-
-
-class SentDeleteOptions(msgspec.Struct, rename="camel"):
-    """DeleteOptions as a client sends them."""
-
-    grace_period_seconds: int | None = None
-    orphan_dependents: bool | None = None
-    propagation_policy: str | None = None
-    preconditions: Preconditions | None = None
-    dry_run: list[str] | None = None
 
 
 def verb_of(request: Request, where: Route) -> str:
@@ -84,7 +56,7 @@ def verb_of(request: Request, where: Route) -> str:
     verb = table.get(request.method)
     if verb is None:
         raise method_not_supported(where.kind, request.method)
-    if verb == "list" and request.method == "GET" and _flag(request.query, "watch"):
+    if verb == "list" and request.method == "GET" and parameters.flag(request.query, "watch"):
         return "watch"
     return verb
 
@@ -105,7 +77,7 @@ class Objects:
         return Response(200, _formed(where, [answer.value], _accepted(request)))
 
     async def list(self, request: Request, where: Route) -> Response:
-        options = _list_options(request.query)
+        options = parameters.of_list(request.query)
         wanted = _accepted(request)
         listing = await self._registry.list(where.kind, where.namespace, options)
         body = _list_body(where, listing, wanted)
@@ -115,29 +87,13 @@ class Objects:
         return Response(200, body)
 
     def watch(self, request: Request, where: Route) -> Stream:
-        query = request.query
-        initial = query.get("sendInitialEvents")
-        match = query.get("resourceVersionMatch", "")
-        if initial is not None and match != "NotOlderThan":
-            raise unprocessable("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
-        if initial is None and match:
-            raise unprocessable("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
-        field_selector = query.get("fieldSelector", "")
-        if where.name:
-            field_selector = ",".join(filter(None, (field_selector, f"metadata.name={where.name}")))
-        options = WatchOptions(
-            label_selector=query.get("labelSelector", ""),
-            field_selector=field_selector,
-            resource_version=query.get("resourceVersion", ""),
-            bookmarks=_flag(query, "allowWatchBookmarks"),
-            send_initial_events=None if initial is None else _flag(query, "sendInitialEvents"),
-        )
+        options = parameters.of_watch(request.query, where.name)
         # Asked for what cannot be, it is refused before the stream begins, where clients see a status.
         Selection(where.kind, options.label_selector, options.field_selector)
         revision_of(options.resource_version)
-        seconds = _number(query, "timeoutSeconds") or random.uniform(WATCH_SECONDS_MIN, 2 * WATCH_SECONDS_MIN)
         batches = self._registry.watch(where.kind, where.namespace, options)
-        return Stream(self._lines(where, batches, _accepted(request)), seconds_max=seconds)
+        lines = self._lines(where, batches, _accepted(request))
+        return Stream(lines, seconds_max=parameters.watch_seconds(request.query))
 
     @staticmethod
     async def _lines(where: Route, batches: AsyncIterator[Any], wanted: Wanted) -> AsyncIterator[bytes]:
@@ -160,7 +116,7 @@ class Objects:
         body = media.decoded(request.body, request.headers.get("content-type", ""))
         if not isinstance(body, dict):
             raise bad_request(f"an object of kind {where.kind.name} was expected")
-        options = _write_options(request)
+        options = parameters.of_write(request)
         answer = await self._registry.create(where.kind, where.namespace, body, options)
         return _answered(where, answer, request, 201), answer.revision
 
@@ -168,7 +124,7 @@ class Objects:
         body = media.decoded(request.body, request.headers.get("content-type", ""))
         if not isinstance(body, dict):
             raise bad_request(f"an object of kind {where.kind.name} was expected")
-        options = _write_options(request)
+        options = parameters.of_write(request)
         answer = await self._registry.update(
             where.kind, where.namespace, where.name, body, options, subresource=where.subresource
         )
@@ -179,7 +135,7 @@ class Objects:
         if type_ is None or (type_ == "strategic" and where.kind.custom):
             accepted = [t for t, p in media.PATCH_TYPES.items() if not (p == "strategic" and where.kind.custom)]
             raise media.unsupported(", ".join(accepted))
-        options = _write_options(request)
+        options = parameters.of_write(request)
         place = (where.kind, where.namespace, where.name)
         if type_ == "apply":
             if not request.query.get("fieldManager"):
@@ -205,7 +161,7 @@ class Objects:
         return _answered(where, answer, request, code)
 
     async def delete(self, request: Request, where: Route) -> tuple[Response, int]:
-        options = _delete_options(request)
+        options = parameters.of_delete(request)
         answer = await self._registry.delete(where.kind, where.namespace, where.name, options)
         if not answer.gone:
             return _answered(where, answer, request, 200), answer.revision
@@ -218,8 +174,8 @@ class Objects:
     async def deletecollection(self, request: Request, where: Route) -> tuple[Response, int]:
         if not goes_as_collection(where.kind):
             raise method_not_supported(where.kind, request.method)
-        select = _list_options(request.query)
-        options = _delete_options(request)
+        select = parameters.of_list(request.query)
+        options = parameters.of_delete(request)
         listing = await self._registry.delete_collection(where.kind, where.namespace, options, select)
         return Response(200, _list_body(where, listing, PLAIN)), listing.revision
 
@@ -227,97 +183,6 @@ class Objects:
 def _accepted(request: Request) -> Wanted:
     accept = request.headers.get("accept", "")
     return PLAIN if accept in ("", "application/json", "*/*") else media.wanted(accept)
-
-
-def _number(query: dict[str, str], name: str) -> int:
-    text = query.get(name, "0")
-    if not NUMBER.fullmatch(text) or int(text) not in INT64:
-        raise bad_request(f"{name} must be a number of 64 bits, not {text!r}")
-    return int(text)
-
-
-def _flag(query: dict[str, str], name: str) -> bool:
-    """A parameter that is set or not. As Kubernetes has it, one without a value is set; what is neither is refused."""
-    text = query.get(name, "false")
-    if text.lower() not in FLAGS:
-        raise bad_request(f"{name} must be true or false, not {text!r}")
-    return FLAGS[text.lower()]
-
-
-def _choice(query: dict[str, str], name: str, choices: tuple[str, ...]) -> str:
-    text = query.get(name, "")
-    if text not in choices:
-        raise unprocessable(
-            f"{name}: Unsupported value: {text!r}: supported values: {', '.join(c for c in choices if c)}"
-        )
-    return text
-
-
-def _list_options(query: dict[str, str]) -> ListOptions:
-    for name in ("allowWatchBookmarks", "sendInitialEvents"):
-        _flag(query, name)
-    _number(query, "timeoutSeconds")
-    return ListOptions(
-        label_selector=query.get("labelSelector", ""),
-        field_selector=query.get("fieldSelector", ""),
-        limit=_number(query, "limit"),
-        continue_=query.get("continue", ""),
-        resource_version=query.get("resourceVersion", ""),
-        resource_version_match=_choice(query, "resourceVersionMatch", ("", "Exact", "NotOlderThan")),  # type: ignore[arg-type]
-    )
-
-
-def _dry_run(values: list[str]) -> bool:
-    if values and values != ["All"]:
-        raise unprocessable(f'dryRun: Unsupported value: "{values[0]}": supported values: "All"')
-    return bool(values)
-
-
-def _write_options(request: Request) -> WriteOptions:
-    query = request.query
-    manager = query.get("fieldManager") or _manager(request.headers.get("user-agent", ""))
-    if len(manager) > MANAGER_LENGTH_MAX or not manager.isprintable():
-        raise unprocessable(f"fieldManager: Invalid value: it has at most {MANAGER_LENGTH_MAX} printable characters")
-    return WriteOptions(
-        manager=manager,
-        dry_run=_dry_run([query["dryRun"]] if query.get("dryRun") else []),
-        field_validation=_choice(query, "fieldValidation", ("", "Strict", "Warn", "Ignore")) or "Warn",  # type: ignore[arg-type]
-        force=_flag(query, "force"),
-    )
-
-
-def _manager(user_agent: str) -> str:
-    """The manager of a client that does not name one. Unlike a name that is given, it is made to fit."""
-    name = "".join(c for c in user_agent.partition("/")[0] if c.isprintable())
-    return name[:MANAGER_LENGTH_MAX] or "unknown"
-
-
-def _delete_options(request: Request) -> DeleteOptions:
-    """From the body, and from the query where the body says nothing."""
-    body = media.decoded(request.body, request.headers.get("content-type", "")) if request.body else {}
-    try:
-        sent = msgspec.convert(body, SentDeleteOptions)
-    except msgspec.ValidationError as error:
-        raise bad_request(f"DeleteOptions were expected: {error}") from None
-    query = request.query
-    _number(query, "gracePeriodSeconds")  # there is nothing here that would need a while to end
-    propagation = sent.propagation_policy or _choice(
-        query, "propagationPolicy", ("", "Background", "Foreground", "Orphan")
-    )
-    if propagation not in ("", "Background", "Foreground", "Orphan"):
-        raise unprocessable(
-            f"propagationPolicy: Unsupported value: {propagation!r}: supported values: Foreground, Background, Orphan"
-        )
-    orphan = _flag(query, "orphanDependents") if "orphanDependents" in query else sent.orphan_dependents
-    if orphan is not None and not propagation:
-        propagation = "Orphan" if orphan else "Background"
-    conditions = sent.preconditions or Preconditions()
-    return DeleteOptions(
-        propagation=propagation,  # type: ignore[arg-type]
-        uid=conditions.uid or "",
-        resource_version=conditions.resource_version or "",
-        dry_run=_dry_run(sent.dry_run or ([query["dryRun"]] if query.get("dryRun") else [])),
-    )
 
 
 def _answered(where: Route, answer: Answer, request: Request, code: int) -> Response:
