@@ -32,6 +32,7 @@ docs: setup
 bench: setup
 	$(BIN)/python -m bench.store --quick
 	$(BIN)/python -m bench.fields --quick
+	$(BIN)/python -m bench.objects --quick
 
 crash: setup
 	$(BIN)/python -m bench.crash --kills 2000

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
+import os
+import signal
 import stat
 from typing import Any
 
 import pytest
 
 from rota.api import KINDS, Kind
+from rota.server import tls
 from rota.server.auth import READ, SCOPES, Tokens, User, allows
+from rota.server.home import Home
 from tests.examples import examples
 from tests.server.conftest import POOLS, Server, pool
 
@@ -32,7 +38,7 @@ def expected(scope: str, own: bool, verb: str, kind: Kind) -> bool:
         if kind.namespaced:
             return own
         if kind.name == "Cell":
-            return reading or (own and verb in ("update", "patch"))
+            return reading
         return reading and kind.name in ("Location", "InstanceType")
     return False
 
@@ -180,6 +186,10 @@ async def test_tokens_that_make_no_sense_are_refused(server: Server) -> None:
         {"name": "x", "scope": "cell", "namespace": "default"},
         {"name": "x", "scope": "admin", "namespace": "default"},
         {"scope": "viewer"},
+        {"name": "", "scope": "viewer"},
+        {"name": "a\nb", "scope": "viewer"},
+        {"name": "x", "scope": "viewer", "expiresSeconds": -5},
+        {"name": "x", "scope": "viewer", "expiresSeconds": 10**20},
     ):
         assert (await server.ask("POST", "/v1/tokens", wrong)).status == 400
 
@@ -233,3 +243,111 @@ async def test_a_backup_comes_whole_and_can_be_opened(server: Server, tmp_path: 
     store = SqliteStore(path)
     assert store.get("workerpools.rota.dev/default/a")
     await store.close()
+
+
+async def test_a_cell_reports_by_its_status_and_changes_nothing_else(server: Server) -> None:
+    cell = {
+        "apiVersion": "rota.dev/v1alpha1",
+        "kind": "Cell",
+        "metadata": {"name": "here"},
+        "spec": {"cityCode": "par"},
+    }
+    await server.ask("POST", "/apis/rota.dev/v1alpha1/cells", cell)
+    token = await make(server, "cell", namespace="rota-cell-here")
+    path = "/apis/rota.dev/v1alpha1/cells/here"
+    merge = {"Content-Type": "application/merge-patch+json"}
+    assert (await server.ask("PATCH", path, {"spec": {"weight": 1}}, token=token, headers=merge)).status == 403
+    status = {"status": {"instances": 1}}
+    assert (await server.ask("PATCH", f"{path}/status", status, token=token, headers=merge)).status == 200
+    other = "/apis/rota.dev/v1alpha1/cells/there/status"
+    assert (await server.ask("PATCH", other, status, token=token, headers=merge)).status == 403
+
+
+async def test_an_apply_that_would_make_an_object_needs_the_right_to_create(server: Server) -> None:
+    token = await make(server, "cell", namespace="rota-cell-here")
+    apply = {"Content-Type": "application/apply-patch+yaml"}
+    cell = {
+        "apiVersion": "rota.dev/v1alpha1",
+        "kind": "Cell",
+        "metadata": {"name": "here"},
+        "spec": {"cityCode": "par"},
+    }
+    path = "/apis/rota.dev/v1alpha1/cells/here/status?fieldManager=cell"
+    refused = await server.ask("PATCH", path, cell, token=token, headers=apply)
+    assert refused.status == 403
+    assert "cannot create" in refused.json["message"]
+
+
+async def test_a_revoked_token_ends_its_watches(server: Server) -> None:
+    token = await make(server, "viewer")
+    reader, writer = await server.connect()
+    head = f"GET {POOLS}?watch=1 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"
+    writer.write(head.encode())
+    await reader.readuntil(b"\r\n\r\n")
+    listed = (await server.ask("GET", "/v1/tokens")).json["tokens"]
+    (found,) = [t["id"] for t in listed if t["name"] == "a-viewer"]
+    await server.ask("DELETE", f"/v1/tokens/{found}")
+    assert await asyncio.wait_for(reader.read(-1), 10) == b"0\r\n\r\n"
+    writer.close()
+
+
+async def test_batches_tokens_and_dry_runs_are_in_the_audit_trail(server: Server) -> None:
+    operation = {"verb": "create", "apiVersion": "rota.dev/v1alpha1", "kind": "WorkerPool", "namespace": "default"}
+    await server.ask("POST", "/v1/batch", {"operations": [{**operation, "body": pool(n)} for n in "ab"]})
+    await server.ask("DELETE", f"{POOLS}/a", {"kind": "DeleteOptions", "apiVersion": "v1", "dryRun": ["All"]})
+    await make(server, "viewer")
+    await server.ask("DELETE", POOLS)
+    lines = [json.loads(line) for line in (server.home / "audit.log").read_text().splitlines()]
+    seen = [(line["verb"], line["resource"], line.get("name"), line.get("dryRun", False)) for line in lines]
+    pools = "workerpools.rota.dev"
+    assert seen[:3] == [("create", pools, "a", False), ("create", pools, "b", False), ("delete", pools, "a", True)]
+    assert seen[3][:2] == ("create", "tokens")
+    assert seen[4:] == [("deletecollection", pools, "a", False), ("deletecollection", pools, "b", False)]
+
+
+async def test_a_batch_without_a_body_is_refused(server: Server) -> None:
+    operation = {"verb": "create", "apiVersion": "v1", "kind": "ConfigMap", "namespace": "default"}
+    assert (await server.ask("POST", "/v1/batch", {"operations": [operation]})).status == 400
+
+
+@pytest.mark.parametrize("spec", [{}, {"nonResourceAttributes": [1]}, {"resourceAttributes": 1}])
+async def test_reviews_that_ask_nothing_are_refused(server: Server, spec: Any) -> None:
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    assert (await server.ask("POST", path, {"spec": spec})).status == 400
+
+
+async def test_certificates_are_kept_over_a_restart_and_made_anew_when_they_are_no_good(tmp_path: Any) -> None:
+    hosts = ["localhost", "127.0.0.1", "::1"]
+    tls.ensure(tmp_path, hosts)
+    first = {name: (tmp_path / name).read_bytes() for name in ("ca.crt", "server.crt", "server.key")}
+    tls.ensure(tmp_path, hosts)
+    assert {name: (tmp_path / name).read_bytes() for name in first} == first
+    (tmp_path / "server.crt").write_text("garbage")
+    tls.ensure(tmp_path, hosts)
+    assert (tmp_path / "ca.crt").read_bytes() == first["ca.crt"]
+    (tmp_path / "ca.crt").write_text("garbage")
+    tls.ensure(tmp_path, hosts)
+    assert (tmp_path / "ca.crt").read_bytes() != first["ca.crt"]
+
+
+async def test_a_kubeconfig_that_kubectl_rewrote_keeps_its_token(server: Server) -> None:
+    tokens = Tokens(server.home / "tokens.json")
+    server.kubeconfig.write_text(f"apiVersion: v1\nusers:\n- name: x\n  user:\n    token: {server.token}\n")
+    Home(server.home).write_kubeconfig(tokens, server.url)
+    assert len(tokens.list()) == 1
+    assert json.loads(server.kubeconfig.read_text())["users"][0]["user"]["token"] == server.token
+
+
+async def test_a_backup_that_is_cut_off_does_not_look_whole(server: Server) -> None:
+    for i in range(30):
+        body = pool(f"p{i}") | {"metadata": {"name": f"p{i}", "annotations": {"a": "x" * 200_000}}}
+        await server.ask("POST", POOLS, body)
+    reader, writer = await server.connect(unix=True)
+    writer.write(b"GET /v1/backup HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    await reader.readuntil(b"\r\n\r\n")
+    os.kill(os.getpid(), signal.SIGTERM)
+    rest = b""
+    with contextlib.suppress(ConnectionError):
+        rest = await asyncio.wait_for(reader.read(-1), 10)
+    assert not rest.endswith(b"0\r\n\r\n")
+    writer.close()

@@ -84,6 +84,14 @@ def test_get_prints_tables_and_paths(rota: Live, namespace: str) -> None:
     assert rota.kubectl("get", *n, "wp", "-l", "app=none", "-o", "name") == ""
 
 
+def test_get_sorts_by_any_field(rota: Live, namespace: str) -> None:
+    for name, replicas in (("a", 3), ("b", 1), ("c", 2)):
+        manifest = POOL.replace("demo", name).replace("replicas: 2", f"replicas: {replicas}")
+        rota.kubectl("apply", "-n", namespace, "-f", "-", stdin=manifest)
+    listed = rota.kubectl("get", "-n", namespace, "wp", "--sort-by=.spec.replicas", "--no-headers")
+    assert [line.split()[0] for line in listed.splitlines()] == ["b", "c", "a"]
+
+
 def test_get_watches(rota: Live, namespace: str) -> None:
     command = ["kubectl", "--kubeconfig", str(rota.kubeconfig), "get", "-n", namespace, "wp", "-w", "--no-headers"]
     watching = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

@@ -37,19 +37,16 @@ async def create(
     session: Session,
     name: Annotated[str, typer.Argument(metavar="NAME", help="For whom it is.")],
     scope: Annotated[Scope, typer.Option("--scope", help="What it allows.")] = Scope.viewer,
-    only: Annotated[
-        str | None, typer.Option("--only-namespace", metavar="NAME", help="Allow it in this namespace only.")
-    ] = None,
     expires: Annotated[
         str, typer.Option("--expires", metavar="SPAN", help="For how long it is good: 12h, 30d; without it, for ever.")
     ] = "",
 ) -> None:
-    """Make a token. It is printed once, alone, on standard output."""
+    """Make a token, with -n for one namespace only. It is printed once, alone, on standard output."""
     from rota.cli.gateway import call
 
     asked: dict[str, Any] = {"name": name, "scope": scope.value}
-    if only:
-        asked["namespace"] = only
+    if session.settings.namespace:
+        asked["namespace"] = session.settings.namespace
     if expires:
         asked["expiresSeconds"] = max(1, int(seconds(expires)))
     async with session.client() as client:

@@ -82,6 +82,8 @@ class Decider:
         namespace = scope(kind, namespace)
         if kind.namespaced and not namespace:
             raise errors.bad_request("an empty namespace may not be set during creation")
+        if not isinstance(obj, dict):
+            raise errors.bad_request(f"an object of kind {kind.name} was expected")
         generating = isinstance(obj.get("metadata"), dict) and not obj["metadata"].get("name")
         sent = dict(obj, metadata=dict(obj["metadata"])) if generating else obj
         for attempt in range(GENERATE_NAME_TRIES_MAX):
@@ -110,6 +112,8 @@ class Decider:
             if admission.check_frame(kind, obj).setdefault("name", name) != name:
                 raise errors.bad_request("the name of the object does not match the name on the URL")
             return self.create(kind, namespace, obj, options)
+        if not isinstance(obj, dict):
+            raise errors.bad_request(f"an object of kind {kind.name} was expected")
         key, revision, value, old = self._current(kind, namespace, name)
         check_subresource(kind, subresource)
         if subresource == "scale":

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
 
 from rota.registry import ApiError, Registry
-from rota.server import discovery, reviews
+from rota.server import discovery, media, reviews
 from rota.server.audit import Audit, Line
 from rota.server.audit import now as audit_now
 from rota.server.auth import Tokens, User, allows
 from rota.server.gateway import Gateway
 from rota.server.http import Answer, Request, Response, Stream, TooManyParameters
-from rota.server.objects import Objects, verb_of
+from rota.server.objects import Objects, Written, verb_of
 from rota.server.routing import Route, route
 
 REQUESTS_PER_USER_MAX = 400
@@ -72,9 +71,8 @@ class App:
         self._hosts = hosts
         self._server_uid = server_uid
         self._under_way: dict[str, int] = {}
-        self._watches: dict[str, int] = {}
+        self._watches: dict[str, dict[object, Callable[[], None]]] = {}
         self.ready = False
-        self.started = time.monotonic()
 
     def __call__(self, request: Request) -> Answer | Awaitable[Answer]:
         path = request.path
@@ -107,7 +105,7 @@ class App:
         """Whether a browser was led here under another name, or by a page of someone else's."""
         host = request.headers.get("host", "")
         name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
-        if name.strip("[]") not in self._hosts:
+        if name.strip("[]").lower() not in self._hosts:
             return False
         origin = request.headers.get("origin")
         return origin is None or origin == f"https://{host}"
@@ -124,13 +122,24 @@ class App:
 
     def _object(self, request: Request, where: Route, user: User) -> Answer | Awaitable[Answer]:
         verb = verb_of(request, where)
-        if not allows(user, verb, where.kind, where.namespace, where.name):
-            raise forbidden(user, verb, where)
+        self._check_access(user, verb, where)
+        if (
+            verb == "patch"
+            and media.is_apply(request.headers.get("content-type", ""))
+            and not self._objects.is_there(where)
+        ):
+            # It would make the object.
+            self._check_access(user, "create", where)
         if verb == "get":
             return self._objects.get(request, where)
         if verb == "watch":
             return self._counted_watch(self._objects.watch(request, where), user)
         return self._under_bound(request, where, verb, user)
+
+    @staticmethod
+    def _check_access(user: User, verb: str, where: Route) -> None:
+        if not allows(user, verb, where.kind, where.namespace, where.name, where.subresource):
+            raise forbidden(user, verb, where)
 
     async def _under_bound(self, request: Request, where: Route, verb: str, user: User) -> Answer:
         count = self._under_way.get(user.token_id, 0)
@@ -147,13 +156,12 @@ class App:
             self._under_way[user.token_id] -= 1
 
     async def _write(self, request: Request, where: Route, verb: str, user: User) -> Response:
-        handler: Callable[..., Awaitable[tuple[Response, int]]] = getattr(self._objects, verb)
-        response, revision = Response(500, b""), 0
+        handler: Callable[..., Awaitable[Written]] = getattr(self._objects, verb)
         try:
-            response, revision = await handler(request, where)
+            response, revision, names, dry_run = await handler(request, where)
         except ApiError as error:
-            response = failed(error)
-        finally:
+            response, revision, names, dry_run = failed(error), 0, [where.name], False
+        for name in names:
             line = Line(
                 audit_now(),
                 user.name,
@@ -161,25 +169,35 @@ class App:
                 verb,
                 where.kind.bucket,
                 where.namespace,
-                where.name or _made_name(response),
+                name,
                 where.subresource,
                 response.status,
                 revision,
-                bool(request.query.get("dryRun")),
+                dry_run,
             )
             self._audit.write(line)
         return response
 
     def _counted_watch(self, stream: Stream, user: User) -> Answer:
-        if self._watches.get(user.token_id, 0) >= WATCHES_PER_USER_MAX:
+        if len(self._watches.get(user.token_id, ())) >= WATCHES_PER_USER_MAX:
             return refusal(429, f"there are {WATCHES_PER_USER_MAX} watches with this credential open already")
+        ends = self._watches.setdefault(user.token_id, {})
+        key = object()
 
-        self._watches[user.token_id] = self._watches.get(user.token_id, 0) + 1
+        def started(end: Callable[[], None]) -> None:
+            ends[key] = end
+
+        seconds = min(stream.seconds_max, user.seconds_left) if user.seconds_left else stream.seconds_max
 
         def ended() -> None:
-            self._watches[user.token_id] -= 1
+            ends.pop(key, None)
 
-        return msgspec.structs.replace(stream, on_end=ended)
+        return msgspec.structs.replace(stream, seconds_max=seconds, on_start=started, on_end=ended)
+
+    def end_watches(self, token_id: str) -> None:
+        """End what goes on with a credential that is no longer good."""
+        for end in tuple(self._watches.get(token_id, {}).values()):
+            end()
 
     # Everything else.
 
@@ -239,10 +257,3 @@ def forbidden(user: User, verb: str, where: Route) -> ApiError:
     if kind.group:
         details["group"] = kind.group
     return ApiError(403, "Forbidden", message, details=details)
-
-
-def _made_name(response: Response) -> str:
-    """The name of what was made, when the request did not say it."""
-    if response.status != 201:
-        return ""
-    return str(msgspec.json.decode(response.body).get("metadata", {}).get("name", ""))

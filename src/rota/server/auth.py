@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import secrets
 import time
 from collections.abc import Callable
@@ -25,6 +26,8 @@ TOKENS_MAX = 10_000
 KNOWN_TOKENS_MAX = 10_000
 """Tokens whose owner is remembered without hashing them again."""
 CELL_NAMESPACE_PREFIX = "rota-cell-"
+EXPIRES_SECONDS_MAX = 10 * 366 * 86400
+NAME = re.compile(r"[-A-Za-z0-9_.@]{1,63}")
 
 
 class User(msgspec.Struct, frozen=True):
@@ -35,10 +38,8 @@ class User(msgspec.Struct, frozen=True):
     namespace: str = ""
     """The one namespace that the credential is good for; empty: all. Of a cell: its own."""
     token_id: str = ""
-
-    @property
-    def groups(self) -> list[str]:
-        return [f"rota:{self.scope}", "system:authenticated"]
+    seconds_left: float = 0.0
+    """How long the credential is still good; 0: for ever."""
 
 
 class Token(msgspec.Struct, omit_defaults=True):
@@ -70,6 +71,10 @@ class Tokens:
             raise ValueError(f"there are {TOKENS_MAX} tokens already; revoke some")
         if scope not in SCOPES:
             raise ValueError(f"no scope {scope!r}; there are {', '.join(SCOPES)}")
+        if not NAME.fullmatch(name):
+            raise ValueError("a token's name has 1 to 63 letters, digits, '-', '_', '.' or '@'")
+        if expires_seconds < 0 or expires_seconds > EXPIRES_SECONDS_MAX:
+            raise ValueError(f"a token is good for at most {EXPIRES_SECONDS_MAX} seconds; 0: for ever")
         if scope == "admin" and namespace:
             raise ValueError("an admin's token is for all namespaces; a deployer's can be for one")
         if scope == "cell" and not namespace.startswith(CELL_NAMESPACE_PREFIX):
@@ -107,7 +112,8 @@ class Tokens:
             self._known[secret] = token
         if token.expires and token.expires <= self._clock():
             return None
-        return User(token.name, token.scope, token.namespace, token.id)
+        left = token.expires - self._clock() if token.expires else 0.0
+        return User(token.name, token.scope, token.namespace, token.id, left)
 
     def _save(self) -> None:
         write_private(self._path, msgspec.json.encode(list(self._by_hash.values())))
@@ -129,12 +135,12 @@ def write_private(path: Path, content: bytes) -> None:
     temporary.rename(path)
 
 
-def allows(user: User, verb: str, kind: Kind, namespace: str, name: str = "") -> bool:
+def allows(user: User, verb: str, kind: Kind, namespace: str, name: str = "", subresource: str = "") -> bool:
     """Whether a scope may do this to an object, there. `namespace` is empty for all of them, and for cluster kinds."""
     if user.scope == "admin":
         return True
     if user.scope == "cell":
-        return _cell_allows(user, verb, kind, namespace, name)
+        return _cell_allows(user, verb, kind, namespace, name, subresource)
     inside = not user.namespace or namespace == user.namespace
     if user.scope == "viewer":
         return verb in READ and kind.name != "Secret" and (inside or not kind.namespaced)
@@ -146,10 +152,10 @@ def allows(user: User, verb: str, kind: Kind, namespace: str, name: str = "") ->
     return False
 
 
-def _cell_allows(user: User, verb: str, kind: Kind, namespace: str, name: str) -> bool:
-    """A cell has its own namespace, reports on its own Cell, and reads what the cluster offers."""
+def _cell_allows(user: User, verb: str, kind: Kind, namespace: str, name: str, subresource: str) -> bool:
+    """A cell has its own namespace, reports on its own Cell by its status, and reads what the cluster offers."""
     if kind.namespaced:
         return namespace == user.namespace
     if kind.name == "Cell" and verb in ("update", "patch"):
-        return name == user.namespace.removeprefix(CELL_NAMESPACE_PREFIX)
+        return subresource == "status" and name == user.namespace.removeprefix(CELL_NAMESPACE_PREFIX)
     return kind.name in ("Cell", "Location", "InstanceType") and verb in READ

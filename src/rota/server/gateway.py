@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from rota.client import LocalBackend, Operation
 from rota.registry import ApiError, DeleteOptions, Registry, WriteOptions
 from rota.registry.errors import bad_request
 from rota.server import media
+from rota.server.audit import Audit, Line
+from rota.server.audit import now as audit_now
 from rota.server.auth import Token, Tokens, User, allows
 from rota.server.http import Answer, HttpServer, Request, Response, Stream
 from rota.store import SqliteStore
@@ -59,13 +61,16 @@ class NewToken(msgspec.Struct, rename="camel"):
 class Gateway:
     """The handlers below `/v1`."""
 
-    def __init__(self, registry: Registry, tokens: Tokens, home: Path) -> None:
+    def __init__(self, registry: Registry, tokens: Tokens, audit: Audit, home: Path) -> None:
         self._registry = registry
         self._backend = LocalBackend(registry)
         self._tokens = tokens
+        self._audit = audit
         self._home = home
         self._started = time.monotonic()
         self.http: HttpServer | None = None
+        self.on_revoked: Callable[[str], None] = lambda token_id: None
+        """Told of a token that is no longer good."""
 
     def __call__(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
         parts = request.path.strip("/").split("/")[1:]
@@ -75,9 +80,9 @@ class Gateway:
             case ["GET", "tokens"]:
                 return self._admin(user) or Response(200, _encode({"tokens": [shown(t) for t in self._tokens.list()]}))
             case ["POST", "tokens"]:
-                return self._admin(user) or self._create_token(request)
+                return self._admin(user) or self._create_token(request, user)
             case ["DELETE", "tokens", token_id]:
-                return self._admin(user) or self._revoke_token(token_id)
+                return self._admin(user) or self._revoke_token(token_id, user)
             case ["GET", "backup"]:
                 return self._admin(user) or Stream(self._backup(), "application/vnd.sqlite3")
             case ["POST", "batch"]:
@@ -103,7 +108,7 @@ class Gateway:
 
     # Tokens.
 
-    def _create_token(self, request: Request) -> Response:
+    def _create_token(self, request: Request, user: User) -> Response:
         asked = _typed(request, NewToken)
         try:
             secret, token = self._tokens.create(
@@ -114,11 +119,16 @@ class Gateway:
             )
         except ValueError as error:
             raise bad_request(str(error)) from None
+        self._audit.write(
+            Line(audit_now(), user.name, user.scope, "create", "tokens", token.namespace, token.id, "", 201)
+        )
         return Response(201, _encode({**shown(token), "token": secret}))
 
-    def _revoke_token(self, token_id: str) -> Response:
+    def _revoke_token(self, token_id: str, user: User) -> Response:
         if not self._tokens.revoke(token_id):
             raise ApiError(404, "NotFound", f'token "{token_id}" not found')
+        self._audit.write(Line(audit_now(), user.name, user.scope, "delete", "tokens", "", token_id, "", 200))
+        self.on_revoked(token_id)
         return Response(200, _encode({"kind": "Status", "apiVersion": "v1", "status": "Success"}))
 
     # Backup.
@@ -142,6 +152,23 @@ class Gateway:
             answers = await self._backend.batch(operations)
         except ApiError as error:
             return Response(error.code, _encode(error.status()))
+        for o, answer in zip(operations, answers, strict=True):
+            name = o.name or msgspec.json.decode(answer.value)["metadata"]["name"]
+            dry_run = o.delete.dry_run if o.verb == "delete" else o.options.dry_run
+            line = Line(
+                audit_now(),
+                user.name,
+                user.scope,
+                VERBS[o.verb],
+                o.kind.bucket,
+                o.namespace,
+                name,
+                o.subresource,
+                200,
+                answer.revision,
+                dry_run,
+            )
+            self._audit.write(line)
         return Response(200, b'{"objects":[%b]}' % b",".join(answer.value for answer in answers))
 
     @staticmethod
@@ -149,7 +176,7 @@ class Gateway:
         kind = KINDS.get(o.kind)
         if kind is None or kind.api_version != o.api_version or o.verb not in VERBS:
             raise bad_request(f"no {o.verb} of {o.api_version} {o.kind}")
-        if not allows(user, VERBS[o.verb], kind, o.namespace if kind.namespaced else "", o.name):
+        if not allows(user, VERBS[o.verb], kind, o.namespace if kind.namespaced else "", o.name, o.subresource):
             raise ApiError(
                 403, "Forbidden", f'User "{user.name}" cannot {VERBS[o.verb]} {kind.bucket} in "{o.namespace}"'
             )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -52,10 +52,12 @@ class Home:
 
     def _token(self, tokens: Tokens) -> str:
         try:
-            found: Any = msgspec.json.decode(self.kubeconfig.read_bytes())
-            secret = str(found["users"][0]["user"]["token"])
-        except (OSError, msgspec.DecodeError, LookupError, TypeError):
+            text = self.kubeconfig.read_bytes()
+        except OSError:
             return ""
+        # kubectl writes YAML when it changes the file; the token is the one thing that is looked for in it.
+        found = re.search(rb'token"?: *"?(rota-[-_A-Za-z0-9]+)', text)
+        secret = found[1].decode() if found else ""
         user = tokens.user(secret)
         return secret if user is not None and user.scope == "admin" else ""
 

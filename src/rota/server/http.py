@@ -91,6 +91,10 @@ class Stream(msgspec.Struct, frozen=True):
     headers: tuple[tuple[str, str], ...] = ()
     seconds_max: float = 0.0
     """After this time it is ended in good order; 0: never."""
+    endless: bool = False
+    """Whole wherever it is ended, as a watch is. One that is not is cut instead, so that the client sees it."""
+    on_start: Callable[[Callable[[], None]], None] = lambda end: None
+    """Told, before anything is sent, how to end it early."""
     on_end: Callable[[], None] = lambda: None
     """Called once, however it ends."""
 
@@ -310,6 +314,7 @@ class Connection(asyncio.Protocol):
             else:
                 self._task = self._loop.create_task(self._finish(request, answer, keep_alive))
                 if isinstance(answer, Stream):
+                    answer.on_start(self.finish)
                     # Not in the task itself: one that is cancelled before its first step does not run at all.
                     self._task.add_done_callback(lambda _, end=answer.on_end: end())  # type: ignore[misc]
 
@@ -361,7 +366,10 @@ class Connection(asyncio.Protocol):
         except asyncio.CancelledError:
             if not self._ending:
                 raise
-            self._transport.write(b"0\r\n\r\n")
+            if stream.endless:
+                self._transport.write(b"0\r\n\r\n")
+            else:
+                self.abort()
         except Exception:
             # The head is out: all that is left is to cut the stream where the client can see that it is not whole.
             log.exception("%s %s failed", request.method, request.path)

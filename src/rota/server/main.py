@@ -60,11 +60,12 @@ async def run(
     registry = Registry(store)
     audit = Audit(home.audit)
     tokens = Tokens(home.tokens)
-    gateway = Gateway(registry, tokens, home.path)
+    gateway = Gateway(registry, tokens, audit, home.path)
     hosts = frozenset((*LOOPBACK, host))
     http = HttpServer(lambda request: app(request), refusal)
     app = App(registry, tokens, audit, gateway, hosts=hosts, server_uid=os.getuid())
     gateway.http = http
+    gateway.on_revoked = app.end_watches
     try:
         await registry.start()
         context = tls.ensure(home.path, sorted(hosts))

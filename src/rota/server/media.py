@@ -23,21 +23,23 @@ _decode = msgspec.json.Decoder().decode
 
 
 class Wanted(NamedTuple):
-    """The form of an answer. `include` says how much of an object a row of a table carries."""
+    """The form of an answer. `include` says how much of its object a row of a table carries."""
 
     form: Form
-    version: str = "v1"
+    include: str = "Metadata"
 
 
 PLAIN = Wanted("object")
 
 
-def wanted(accept: str) -> Wanted:
+def wanted(accept: str, include: str) -> Wanted:
     """The first form that is asked for and can be had."""
     if "as=" not in accept:
         if accept and not any(t in accept for t in ("json", "*/*", "application/*")):
             raise not_acceptable()
         return PLAIN
+    if include not in ("None", "Metadata", "Object"):
+        raise bad_request(f"includeObject must be None, Metadata or Object, not {include!r}")
     for choice in accept.split(","):
         type_, *parameters = (part.strip() for part in choice.split(";"))
         options = dict(p.split("=", 1) for p in parameters if "=" in p)
@@ -46,11 +48,11 @@ def wanted(accept: str) -> Wanted:
         form = options.get("as", "")
         if not form:
             return PLAIN
-        if options.get("g") == "meta.k8s.io" and options.get("v") in ("v1", "v1beta1"):
+        if options.get("g") == "meta.k8s.io" and options.get("v") == "v1":
             if form == "Table":
-                return Wanted("table", options["v"])
+                return Wanted("table", include)
             if form in ("PartialObjectMetadata", "PartialObjectMetadataList"):
-                return Wanted("metadata", options["v"])
+                return Wanted("metadata")
     raise not_acceptable()
 
 
@@ -66,6 +68,10 @@ def unsupported(what: str) -> ApiError:
 
 def media_type(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
+
+
+def is_apply(content_type: str) -> bool:
+    return PATCH_TYPES.get(media_type(content_type)) == "apply"
 
 
 def decoded(body: bytes, content_type: str) -> Any:

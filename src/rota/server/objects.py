@@ -6,7 +6,7 @@ import asyncio
 import time
 import zlib
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -61,11 +61,23 @@ def verb_of(request: Request, where: Route) -> str:
     return verb
 
 
+class Written(NamedTuple):
+    """What a write came to: the answer, and what the audit trail says of it."""
+
+    response: Response
+    revision: int
+    names: list[str]
+    dry_run: bool
+
+
 class Objects:
     """The handlers, by verb."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
+
+    def is_there(self, where: Route) -> bool:
+        return self._registry.store.head(where.kind.key(where.namespace, where.name)) is not None
 
     # Reading.
 
@@ -93,7 +105,7 @@ class Objects:
         revision_of(options.resource_version)
         batches = self._registry.watch(where.kind, where.namespace, options)
         lines = self._lines(where, batches, _accepted(request))
-        return Stream(lines, seconds_max=parameters.watch_seconds(request.query))
+        return Stream(lines, seconds_max=parameters.watch_seconds(request.query), endless=True)
 
     @staticmethod
     async def _lines(where: Route, batches: AsyncIterator[Any], wanted: Wanted) -> AsyncIterator[bytes]:
@@ -112,25 +124,23 @@ class Objects:
 
     # Writing.
 
-    async def create(self, request: Request, where: Route) -> tuple[Response, int]:
+    async def create(self, request: Request, where: Route) -> Written:
         body = media.decoded(request.body, request.headers.get("content-type", ""))
-        if not isinstance(body, dict):
-            raise bad_request(f"an object of kind {where.kind.name} was expected")
         options = parameters.of_write(request)
         answer = await self._registry.create(where.kind, where.namespace, body, options)
-        return _answered(where, answer, request, 201), answer.revision
+        name = _decode(answer.value)["metadata"]["name"]
+        return Written(_answered(where, answer, request, 201), answer.revision, [name], options.dry_run)
 
-    async def update(self, request: Request, where: Route) -> tuple[Response, int]:
+    async def update(self, request: Request, where: Route) -> Written:
         body = media.decoded(request.body, request.headers.get("content-type", ""))
-        if not isinstance(body, dict):
-            raise bad_request(f"an object of kind {where.kind.name} was expected")
         options = parameters.of_write(request)
         answer = await self._registry.update(
             where.kind, where.namespace, where.name, body, options, subresource=where.subresource
         )
-        return self._subresource(where, answer, request, 200), answer.revision
+        response = self._subresource(where, answer, request, 200)
+        return Written(response, answer.revision, [where.name], options.dry_run)
 
-    async def patch(self, request: Request, where: Route) -> tuple[Response, int]:
+    async def patch(self, request: Request, where: Route) -> Written:
         type_ = media.PATCH_TYPES.get(media.media_type(request.headers.get("content-type", "")))
         if type_ is None or (type_ == "strategic" and where.kind.custom):
             accepted = [t for t, p in media.PATCH_TYPES.items() if not (p == "strategic" and where.kind.custom)]
@@ -151,7 +161,8 @@ class Objects:
                 )
             patch = media.json_value(request.body)
             answer = await self._registry.patch(*place, patch, options, type_=type_, subresource=where.subresource)
-        return self._subresource(where, answer, request, 201 if answer.created else 200), answer.revision
+        response = self._subresource(where, answer, request, 201 if answer.created else 200)
+        return Written(response, answer.revision, [where.name], options.dry_run)
 
     def _subresource(self, where: Route, answer: Answer, request: Request, code: int) -> Response:
         if where.subresource == "scale":
@@ -160,29 +171,33 @@ class Objects:
             return Response(code, _encode(scaling.of(where.kind, _decode(answer.value))), headers=_warned(answer))
         return _answered(where, answer, request, code)
 
-    async def delete(self, request: Request, where: Route) -> tuple[Response, int]:
+    async def delete(self, request: Request, where: Route) -> Written:
         options = parameters.of_delete(request)
         answer = await self._registry.delete(where.kind, where.namespace, where.name, options)
         if not answer.gone:
-            return _answered(where, answer, request, 200), answer.revision
+            return Written(_answered(where, answer, request, 200), answer.revision, [where.name], options.dry_run)
         meta = _decode(answer.value)["metadata"]
         details = {"name": where.name, "kind": where.kind.plural, "uid": meta["uid"]}
         if where.kind.group:
             details["group"] = where.kind.group
-        return Response(200, _success(details)), answer.revision
+        return Written(Response(200, _success(details)), answer.revision, [where.name], options.dry_run)
 
-    async def deletecollection(self, request: Request, where: Route) -> tuple[Response, int]:
+    async def deletecollection(self, request: Request, where: Route) -> Written:
         if not goes_as_collection(where.kind):
             raise method_not_supported(where.kind, request.method)
         select = parameters.of_list(request.query)
         options = parameters.of_delete(request)
         listing = await self._registry.delete_collection(where.kind, where.namespace, options, select)
-        return Response(200, _list_body(where, listing, PLAIN)), listing.revision
+        names = [_decode(value)["metadata"]["name"] for value in listing.items]
+        revision = self._registry.store.revision
+        return Written(Response(200, _list_body(where, listing, PLAIN)), revision, names, options.dry_run)
 
 
 def _accepted(request: Request) -> Wanted:
     accept = request.headers.get("accept", "")
-    return PLAIN if accept in ("", "application/json", "*/*") else media.wanted(accept)
+    if accept in ("", "application/json", "*/*"):
+        return PLAIN
+    return media.wanted(accept, request.query.get("includeObject", "Metadata") or "Metadata")
 
 
 def _answered(where: Route, answer: Answer, request: Request, code: int) -> Response:
@@ -204,14 +219,15 @@ def _formed(where: Route, values: list[bytes], wanted: Wanted) -> bytes:
         return values[0]
     objects = [_decode(value) for value in values]
     if wanted.form == "table" and where.subresource != "scale":
-        return _encode(_table(where.kind, objects))
+        return _encode(_table(where.kind, objects, wanted))
     return _encode(_metadata_only(objects[0]))
 
 
-def _table(kind: Kind, objects: list[Any], *, headed: bool = True) -> dict[str, Any]:
+def _table(kind: Kind, objects: list[Any], wanted: Wanted, *, headed: bool = True) -> dict[str, Any]:
     table = rows(kind, objects, time.time())
     for row, obj in zip(table["rows"], objects, strict=True):
-        row["object"] = _metadata_only(obj)
+        if wanted.include != "None":
+            row["object"] = obj if wanted.include == "Object" else _metadata_only(obj)
     if not headed:
         table["columnDefinitions"] = []
     if len(objects) == 1:
@@ -230,7 +246,7 @@ def _list_body(where: Route, listing: Listing, wanted: Wanted) -> bytes:
         if listing.remaining is not None:
             meta["remainingItemCount"] = listing.remaining
     if wanted.form == "table":
-        table = _table(where.kind, [_decode(value) for value in listing.items])
+        table = _table(where.kind, [_decode(value) for value in listing.items], wanted)
         return _encode({**table, "metadata": meta})
     if wanted.form == "metadata":
         items = [_metadata_only(_decode(value)) for value in listing.items]
@@ -248,7 +264,7 @@ def _event_lines(where: Route, batch: list[WatchEvent], wanted: Wanted, first: b
     for event in batch:
         obj = _decode(event.object)
         if event.type != "BOOKMARK":
-            form = _table(where.kind, [obj], headed=first) if wanted.form == "table" else _metadata_only(obj)
+            form = _table(where.kind, [obj], wanted, headed=first) if wanted.form == "table" else _metadata_only(obj)
             first = False
         elif wanted.form == "table":
             form = {"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"], "rows": []}

@@ -16,6 +16,13 @@ from rota.server.http import Request, Response
 
 _encode = msgspec.json.Encoder().encode
 
+OPEN_PATHS = ("/api", "/healthz", "/livez", "/openapi", "/readyz", "/version")
+"""Where everyone with a credential may look."""
+KINDS_OF_REVIEWS = {
+    "selfsubjectaccessreviews": "SelfSubjectAccessReview",
+    "selfsubjectrulesreviews": "SelfSubjectRulesReview",
+}
+
 
 def review(request: Request, user: User) -> Response:
     """Answer a SelfSubjectAccessReview or a SelfSubjectRulesReview."""
@@ -30,13 +37,16 @@ def review(request: Request, user: User) -> Response:
     else:
         raise ApiError(404, "NotFound", "the server could not find the requested resource")
     frame = {"apiVersion": "authorization.k8s.io/v1", "metadata": {}}
-    return Response(201, _encode({**frame, "kind": body.get("kind", ""), "spec": body["spec"], "status": status}))
+    return Response(201, _encode({**frame, "kind": KINDS_OF_REVIEWS[asked], "spec": body["spec"], "status": status}))
 
 
 def _access(spec: dict[str, Any], user: User) -> dict[str, Any]:
-    asked = spec.get("resourceAttributes")
+    asked, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    if isinstance(path, dict) and not asked:
+        open_ = path.get("verb") == "get" and str(path.get("path", "")).startswith(OPEN_PATHS)
+        return {"allowed": user.scope == "admin" or open_}
     if not isinstance(asked, dict):
-        return {"allowed": user.scope == "admin" or spec.get("nonResourceAttributes", {}).get("verb") == "get"}
+        raise bad_request("exactly one of resourceAttributes and nonResourceAttributes must be set")
     plural, group, verb = (str(asked.get(k) or "") for k in ("resource", "group", "verb"))
     kinds = [k for k in KINDS.values() if plural in ("*", k.plural) and group in ("*", k.group)]
     namespace, name = str(asked.get("namespace") or ""), str(asked.get("name") or "")

@@ -6,7 +6,7 @@ import ipaddress
 import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rota.server.auth import write_private
 
@@ -35,11 +35,33 @@ def ensure(folder: Path, hosts: list[str]) -> ssl.SSLContext:
 def _good(ca: Path, certificate: Path, key: Path, hosts: list[str]) -> bool:
     if not (ca.exists() and certificate.exists() and key.exists()):
         return False
+    try:
+        named = {_canonical(value) for _, value in _read(certificate).get("subjectAltName", ())}
+        lasting = all(_days_left(each) > RENEW_DAYS for each in (ca, certificate))
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+    except (ssl.SSLError, OSError, ValueError):
+        return False
+    return lasting and {_canonical(host) for host in hosts} <= named
+
+
+def _read(certificate: Path) -> dict[str, Any]:
     # The standard library reads just enough of a certificate for this, and is loaded anyway.
-    found = ssl._ssl._test_decode_cert(str(certificate))  # type: ignore[attr-defined]
-    left = ssl.cert_time_to_seconds(found["notAfter"]) - datetime.now(UTC).timestamp()
-    named = {value for _, value in found.get("subjectAltName", ())}
-    return left > RENEW_DAYS * 86400 and set(hosts) <= named
+    found: dict[str, Any] = ssl._ssl._test_decode_cert(str(certificate))  # type: ignore[attr-defined]
+    return found
+
+
+def _days_left(certificate: Path) -> float:
+    seconds = ssl.cert_time_to_seconds(_read(certificate)["notAfter"]) - datetime.now(UTC).timestamp()
+    return seconds / 86400
+
+
+def _canonical(host: str) -> str:
+    """An address in the one form that all its spellings share; a name as it is."""
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return host
 
 
 def _make(folder: Path, hosts: list[str]) -> None:
@@ -55,7 +77,7 @@ def _make(folder: Path, hosts: list[str]) -> None:
         )
 
     ca_path, ca_key_path = folder / "ca.crt", folder / "ca.key"
-    if ca_path.exists() and ca_key_path.exists():
+    if _is_usable(ca_path, ca_key_path):
         ca_key = serialization.load_pem_private_key(ca_key_path.read_bytes(), None)
         assert isinstance(ca_key, ec.EllipticCurvePrivateKey)
         ca = x509.load_pem_x509_certificate(ca_path.read_bytes())
@@ -79,6 +101,16 @@ def _make(folder: Path, hosts: list[str]) -> None:
     certificate = builder.add_extension(issuer, critical=False).sign(ca_key, hashes.SHA256())
     write_private(folder / "server.key", pem(key))
     write_private(folder / "server.crt", certificate.public_bytes(serialization.Encoding.PEM))
+
+
+def _is_usable(ca: Path, key: Path) -> bool:
+    """Whether there is a certificate authority that will outlive the certificates made under it by now."""
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(ca, key)
+        return _days_left(ca) > RENEW_DAYS
+    except (ssl.SSLError, OSError, ValueError):
+        return False
 
 
 def _name(common: str) -> x509.Name:
