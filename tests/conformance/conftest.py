@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from rota import ApiError, Client
 from rota.api import Namespace
 from tests.conformance.cluster import Cluster, cluster
 from tests.conformance.objects import namespace as a_namespace
-from tests.conformance.planes import KUBERNETES, PLANES, Plane, kubernetes
+from tests.conformance.planes import KUBERNETES, PLANES, UP, Plane, kubernetes, up
+from tests.server.live import live
 
 As = Callable[[str], Client]
 """A client of the same namespace that writes as another manager."""
@@ -23,7 +25,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "plane" in metafunc.fixturenames:
-        metafunc.parametrize("plane", [*PLANES, KUBERNETES], indirect=True)
+        metafunc.parametrize("plane", [*PLANES, UP, KUBERNETES], indirect=True)
 
 
 @pytest.fixture(scope="session")
@@ -35,12 +37,24 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster
         yield started
 
 
+@pytest.fixture(scope="session")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The kubeconfig of a server."""
+    with live(tmp_path_factory.mktemp("server")) as server:
+        yield server.kubeconfig
+
+
+def opening(request: pytest.FixtureRequest, directory: Path) -> AbstractAsyncContextManager[Plane]:
+    if request.param == KUBERNETES:
+        return kubernetes(request.getfixturevalue("shared_cluster"))
+    if request.param == UP:
+        return up(request.getfixturevalue("shared_server"))
+    return PLANES[request.param](directory)
+
+
 @pytest.fixture
 async def plane(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Plane]:
-    shared = request.param == KUBERNETES
-    async with (
-        kubernetes(request.getfixturevalue("shared_cluster")) if shared else PLANES[request.param](tmp_path) as opened
-    ):
+    async with opening(request, tmp_path) as opened:
         for marker in request.node.iter_markers("needs"):
             if marker.args[0] in opened.lacks:
                 pytest.skip(f"{request.param} has no {marker.args[0]}")

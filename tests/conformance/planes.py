@@ -14,7 +14,6 @@ from typing import Literal, Protocol
 from rota.client import Backend, HttpBackend, LocalBackend
 from rota.registry import Registry
 from rota.store import MemoryStore, SqliteStore, Store
-from tests.client.running import running
 from tests.conformance.cluster import Cluster
 
 Ability = Literal["atomic batch", "garbage collection", "namespace lifecycle", "compaction on demand"]
@@ -76,14 +75,13 @@ class RemotePlane:
 
 
 @asynccontextmanager
-async def server(directory: Path) -> AsyncIterator[Plane]:
-    """Rota's, on its Unix socket."""
-    async with running(directory):
-        backend = HttpBackend.connect(home=directory)
-        try:
-            yield RemotePlane(backend, frozenset({"compaction on demand"}))
-        finally:
-            await backend.close()
+async def up(kubeconfig: Path) -> AsyncIterator[Plane]:
+    """`rota up`, a process of its own, over TLS with the token of its kubeconfig."""
+    backend = HttpBackend.connect(kubeconfig=kubeconfig)
+    try:
+        yield RemotePlane(backend, frozenset({"compaction on demand"}))
+    finally:
+        await backend.close()
 
 
 @asynccontextmanager
@@ -101,6 +99,7 @@ async def kubernetes(cluster: Cluster) -> AsyncIterator[Plane]:
 OpenPlane = Callable[[Path], AbstractAsyncContextManager[Plane]]
 """Makes a plane; the directory is the test's own."""
 
-PLANES: dict[str, OpenPlane] = {"memory": memory, "sqlite": sqlite, "server": server}
+PLANES: dict[str, OpenPlane] = {"memory": memory, "sqlite": sqlite}
+UP = "rota up"
 KUBERNETES = "kubernetes"
 """A plane that outlives a test and is shared by many; it is there where its programs are."""

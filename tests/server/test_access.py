@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rota.api import KINDS, Kind
-from rota.server import tls
+from rota.server import run, tls
 from rota.server.auth import READ, SCOPES, Tokens, User, allows
 from rota.server.home import Home
 from tests.examples import examples
@@ -351,3 +351,11 @@ async def test_a_backup_that_is_cut_off_does_not_look_whole(server: Server) -> N
         rest = await asyncio.wait_for(reader.read(-1), 10)
     assert not rest.endswith(b"0\r\n\r\n")
     writer.close()
+
+
+async def test_a_damaged_or_impossible_home_is_told_with_what_to_do(tmp_path: Any) -> None:
+    (tmp_path / "tokens.json").write_text("garbage")
+    with pytest.raises(OSError, match=r"tokens\.json is damaged .* remove it"):
+        await run(tmp_path, port=0)
+    with pytest.raises(OSError, match="choose a shorter home"):
+        await run(tmp_path / ("x" * 120), port=0)

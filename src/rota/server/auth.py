@@ -30,6 +30,10 @@ EXPIRES_SECONDS_MAX = 10 * 366 * 86400
 NAME = re.compile(r"[-A-Za-z0-9_.@]{1,63}")
 
 
+class HomeDamaged(OSError):  # noqa: N818
+    """A file of the server's home is not what the server wrote."""
+
+
 class User(msgspec.Struct, frozen=True):
     """Someone with a credential."""
 
@@ -62,7 +66,12 @@ class Tokens:
         self._path = path
         self._clock = clock
         self._known: dict[str, Token] = {}
-        loaded = msgspec.json.decode(path.read_bytes(), type=list[Token]) if path.exists() else []
+        try:
+            loaded = msgspec.json.decode(path.read_bytes(), type=list[Token]) if path.exists() else []
+        except msgspec.DecodeError as error:
+            raise HomeDamaged(
+                f"{path} is damaged ({error}); put back a copy of it, or remove it: all tokens must then be made anew"
+            ) from None
         self._by_hash = {token.hash: token for token in loaded}
 
     def create(self, name: str, scope: Scope, *, namespace: str = "", expires_seconds: int = 0) -> tuple[str, Token]:

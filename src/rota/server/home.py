@@ -9,9 +9,11 @@ from pathlib import Path
 
 import msgspec
 
-from rota.server.auth import Tokens, write_private
+from rota.server.auth import HomeDamaged, Tokens, write_private
 
 ADMIN = "rota-admin"
+SOCKET_PATH_BYTES_MAX = 107
+"""What the system takes for a Unix socket."""
 
 
 class Home:
@@ -27,6 +29,8 @@ class Home:
         self.ca = path / "ca.crt"
 
     def prepare(self) -> None:
+        if len(os.fsencode(self.socket)) > SOCKET_PATH_BYTES_MAX:
+            raise HomeDamaged(f"{self.socket} is too long for a socket's path; choose a shorter home with --home")
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         if self.path.stat().st_mode & 0o077:
             self.path.chmod(0o700)

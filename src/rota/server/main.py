@@ -51,6 +51,7 @@ async def run(
     stop = stop or asyncio.Event()
     home = Home(home_path)
     home.prepare()
+    tokens = Tokens(home.tokens)
     listening = _bind(host, port)
     try:
         store = SqliteStore(home.store)
@@ -59,7 +60,6 @@ async def run(
         raise
     registry = Registry(store)
     audit = Audit(home.audit)
-    tokens = Tokens(home.tokens)
     gateway = Gateway(registry, tokens, audit, home.path)
     hosts = frozenset((*LOOPBACK, host))
     http = HttpServer(lambda request: app(request), refusal)
