@@ -1,17 +1,16 @@
-"""Asks a real API server and Rota's registry the same, and tells where their answers differ."""
+"""Asks a real API server and a Rota server the same, over HTTPS, and tells where their answers differ."""
 
 from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from rota.api import KINDS, Kind
-from rota.registry import Answer, ApiError, Registry, WriteOptions
 from rota.registry.options import FieldValidation
 from tests.kubernetes import differences
 from tests.kubernetes.server import Client, Response
@@ -29,7 +28,7 @@ class Both:
     """The two servers, side by side."""
 
     client: Client
-    registry: Registry
+    rota: Client
     asked: int = 0
     unexplained: list[str] = field(default_factory=list)
     explained: set[str] = field(default_factory=set)
@@ -45,10 +44,7 @@ class Both:
         response = self.client.send("POST", path_of(kind), body, **_query(validation, dry_run))
         if response.code == 201 and not dry_run:
             self.made.append(f"{path_of(kind)}/{response.body['metadata']['name']}")
-        options = WriteOptions(manager=MANAGER, dry_run=dry_run, field_validation=validation)
-        mine = await _verdict(
-            self.registry.create(kind, _namespace(kind), msgspec.json.decode(body), options), code=201
-        )
+        mine = of_response(self.rota.send("POST", path_of(kind), body, **_query(validation, dry_run)))
         theirs = of_response(response)
         if prefix := _generated_from(obj):
             theirs, mine = theirs.named(prefix), mine.named(prefix)
@@ -72,20 +68,16 @@ class Both:
         change(mine)
         suffix = f"/{subresource}" if subresource else ""
         response = self.client.send("PUT", path + suffix, theirs, **_query(validation, dry_run))
-        options = WriteOptions(manager=MANAGER, dry_run=dry_run, field_validation=validation)
-        sent = msgspec.json.decode(msgspec.json.encode(mine))
-        answer = self.registry.update(kind, _namespace(kind), name, sent, options, subresource=subresource)
-        verdict = await _verdict(answer, code=200)
+        answer = self.rota.send("PUT", path + suffix, mine, **_query(validation, dry_run))
         if not dry_run:
             self.live.pop(path, None)
-        return self._compared(f"update {kind.name}{suffix}: {what}", of_response(response), verdict)
+        return self._compared(f"update {kind.name}{suffix}: {what}", of_response(response), of_response(answer))
 
     def _live(self, kind: Kind, name: str) -> tuple[Object, Object]:
         """The object as each server has it."""
         path = f"{path_of(kind)}/{name}"
         if path not in self.live:
-            mine = msgspec.json.decode(self.registry.get(kind, _namespace(kind), name).value)
-            self.live[path] = self.client.send("GET", path).body, mine
+            self.live[path] = self.client.send("GET", path).body, self.rota.send("GET", path).body
         return self.live[path]
 
     def _compared(self, what: str, theirs: Verdict, mine: Verdict) -> Verdict:
@@ -99,9 +91,10 @@ class Both:
         return theirs
 
     def forget(self) -> None:
-        """Delete what was made on the API server."""
+        """Delete what was made."""
         for path in self.made:
             self.client.send("DELETE", path)
+            self.rota.send("DELETE", path)
 
 
 def _generated_from(obj: Object) -> str:
@@ -116,10 +109,6 @@ def path_of(kind: Kind) -> str:
     return f"{root}/namespaces/{NAMESPACE}/{kind.plural}" if kind.namespaced else f"{root}/{kind.plural}"
 
 
-def _namespace(kind: Kind) -> str:
-    return NAMESPACE if kind.namespaced else ""
-
-
 def _query(validation: FieldValidation, dry_run: bool) -> dict[str, str]:
     query = {"fieldManager": MANAGER, "fieldValidation": validation}
     return {**query, "dryRun": "All"} if dry_run else query
@@ -127,14 +116,6 @@ def _query(validation: FieldValidation, dry_run: bool) -> dict[str, str]:
 
 def of_response(response: Response) -> Verdict:
     return of(response.code, response.body, response.warnings)
-
-
-async def _verdict(answer: Awaitable[Answer], code: int) -> Verdict:
-    try:
-        given = await answer
-    except ApiError as error:
-        return of(error.code, error.status())
-    return of(code, msgspec.json.decode(given.value), given.warnings)
 
 
 def of(code: int, body: Any, warnings: tuple[str, ...] = ()) -> Verdict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -10,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from rota.api.crd import crds
-from rota.registry import Registry
-from rota.store import MemoryStore
 from tests.corpus import Corpus
 from tests.kubernetes.comparison import Both
 from tests.kubernetes.server import Client, running
+from tests.server.live import live
 
 CRD_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 ESTABLISHED_SECONDS_MAX = 60
@@ -57,15 +57,20 @@ def corpus() -> Corpus:
     return Corpus()
 
 
+@pytest.fixture(scope="session")
+def rota(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """A client of `rota up`."""
+    with live(tmp_path_factory.mktemp("rota")) as server:
+        token = json.loads(server.kubeconfig.read_text())["users"][0]["user"]["token"]
+        client = Client(int(server.url.rpartition(":")[2]), server.home / "ca.crt", token)
+        yield client
+        client.close()
+
+
 @pytest.fixture
-async def both(client: Client) -> AsyncIterator[Both]:
-    """The API server and a registry, side by side. A test fails on any difference that is not documented."""
-    store = MemoryStore()
-    registry = Registry(store)
-    await registry.start()
-    both = Both(client, registry)
+async def both(client: Client, rota: Client) -> AsyncIterator[Both]:
+    """The two servers, side by side. A test fails on any difference that is not documented."""
+    both = Both(client, rota)
     yield both
-    await registry.stop()
-    await store.close()
     both.forget()
     assert not both.unexplained, "\n\n".join([f"{len(both.unexplained)} of {both.asked}:", *both.unexplained[:20]])

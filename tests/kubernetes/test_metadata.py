@@ -137,7 +137,7 @@ async def test_finalizers_of_what_is_being_deleted(both: Both) -> None:
     obj["metadata"]["finalizers"] = ["a.example/b"]
     await both.create("held", obj, dry_run=False)
     both.client.send("DELETE", f"{path_of(kind)}/example")
-    await both.registry.delete(kind, "default", "example")
+    both.rota.send("DELETE", f"{path_of(kind)}/example")
 
     def finalizers(names: list[str], live: Meta) -> None:
         live["metadata"]["finalizers"] = names

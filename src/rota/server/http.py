@@ -424,7 +424,7 @@ def _head(status: int, content_type: str, headers: tuple[tuple[str, str], ...], 
         content_type.encode("latin-1"),
     )
     for name, value in headers:
-        text += f"{name}: {value}\r\n".encode("latin-1", "replace")
+        text += f"{name}: {value}\r\n".encode()
     return text if keep_alive else text + b"Connection: close\r\n"
 
 
