@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -15,7 +15,9 @@ from rota import __version__
 from rota.api import KINDS
 from rota.client import LocalBackend, Operation
 from rota.registry import ApiError, DeleteOptions, Registry, WriteOptions
+from rota.registry.deciding import PatchType
 from rota.registry.errors import bad_request
+from rota.registry.options import FieldValidation, Propagation
 from rota.server import media
 from rota.server.audit import Audit, Line
 from rota.server.audit import now as audit_now
@@ -31,18 +33,18 @@ VERBS = {"create": "create", "update": "update", "patch": "patch", "apply": "pat
 class Batched(msgspec.Struct, rename="camel"):
     """One operation of a batch, as it is sent."""
 
-    verb: str
+    verb: Literal["create", "update", "patch", "apply", "delete"]
     api_version: str
     kind: str
     namespace: str = ""
     name: str = ""
     body: Any = None
     manager: str = "unknown"
-    field_validation: str = "Warn"
+    field_validation: FieldValidation = "Warn"
     force: bool = False
     subresource: str = ""
-    patch_type: str = "merge"
-    propagation_policy: str = ""
+    patch_type: PatchType = "merge"
+    propagation_policy: Propagation = ""
     preconditions: dict[str, str] = {}
     dry_run: bool = False
 
@@ -174,22 +176,22 @@ class Gateway:
     @staticmethod
     def _operation(o: Batched, user: User) -> Operation:
         kind = KINDS.get(o.kind)
-        if kind is None or kind.api_version != o.api_version or o.verb not in VERBS:
+        if kind is None or kind.api_version != o.api_version:
             raise bad_request(f"no {o.verb} of {o.api_version} {o.kind}")
         if not allows(user, VERBS[o.verb], kind, o.namespace if kind.namespaced else "", o.name, o.subresource):
             raise ApiError(
                 403, "Forbidden", f'User "{user.name}" cannot {VERBS[o.verb]} {kind.bucket} in "{o.namespace}"'
             )
-        options = WriteOptions(o.manager, o.dry_run, o.field_validation, o.force)  # type: ignore[arg-type]
+        options = WriteOptions(o.manager, o.dry_run, o.field_validation, o.force)
         conditions = o.preconditions
         delete = DeleteOptions(
-            o.propagation_policy,  # type: ignore[arg-type]
+            o.propagation_policy,
             conditions.get("uid", ""),
             conditions.get("resourceVersion", ""),
             o.dry_run,
         )
         return Operation(
-            o.verb,  # type: ignore[arg-type]
+            o.verb,
             kind,
             o.namespace,
             o.name,
@@ -197,7 +199,7 @@ class Gateway:
             options,
             delete,
             o.subresource,
-            o.patch_type,  # type: ignore[arg-type]
+            o.patch_type,
         )
 
 

@@ -66,10 +66,5 @@ class Home:
         return secret if user is not None and user.scope == "admin" else ""
 
 
-def default() -> Path:
-    """Where the home is unless someone says otherwise."""
-    return Path(os.environ.get("ROTA_HOME") or Path.home() / ".rota")
-
-
 def _data(path: Path) -> str:
     return base64.b64encode(path.read_bytes()).decode()

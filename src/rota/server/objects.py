@@ -99,7 +99,7 @@ class Objects:
         return Response(200, body)
 
     def watch(self, request: Request, where: Route) -> Stream:
-        options = parameters.of_watch(request.query, where.name)
+        options = parameters.of_watch(request.query)
         # Asked for what cannot be, it is refused before the stream begins, where clients see a status.
         Selection(where.kind, options.label_selector, options.field_selector)
         revision_of(options.resource_version)

@@ -55,20 +55,16 @@ def of_list(query: Query) -> ListOptions:
     )
 
 
-def of_watch(query: Query, name: str) -> WatchOptions:
-    """Options of a watch of all objects, or of the one of this name."""
+def of_watch(query: Query) -> WatchOptions:
     initial = query.get("sendInitialEvents")
     match = query.get("resourceVersionMatch", "")
     if initial is not None and match != "NotOlderThan":
         raise unprocessable("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
     if initial is None and match:
         raise unprocessable("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
-    fields = query.get("fieldSelector", "")
-    if name:
-        fields = ",".join(filter(None, (fields, f"metadata.name={name}")))
     return WatchOptions(
         label_selector=query.get("labelSelector", ""),
-        field_selector=fields,
+        field_selector=query.get("fieldSelector", ""),
         resource_version=query.get("resourceVersion", ""),
         bookmarks=flag(query, "allowWatchBookmarks"),
         send_initial_events=None if initial is None else flag(query, "sendInitialEvents"),
