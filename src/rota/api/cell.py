@@ -138,7 +138,7 @@ class QuotaClaimSpec(Model):
     """One instance's request against the budget."""
 
     rules = immutable("instanceRef")
-    instance_ref: Annotated[Ref, doc("The instance; immutable.", refers="Instance")]
+    instance_ref: Annotated[Ref, doc("The instance; immutable.", refers="Instance", needs="existence")]
     requests: Annotated[Capacity, doc("How much it asks for.")]
 
 

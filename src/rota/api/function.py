@@ -129,8 +129,8 @@ class Target(Model):
     """What a schedule starts."""
 
     rules = (exactly_one("functionRef", "taskTemplate"),)
-    function_ref: Annotated[Ref | None, doc("The function to call.", refers="Function")] = None
-    task_template: Annotated[TaskTemplate | None, doc("The task to make.")] = None
+    function_ref: Annotated[Ref | None, doc("The function to call.", refers="Function", needs="existence")] = None
+    task_template: Annotated[TaskTemplate | None, doc("The task to make.", needs="existence")] = None
 
 
 class History(Model):

@@ -180,7 +180,7 @@ class InstanceSpec(InstanceTemplate):
     """One running thing with an ordinal."""
 
     rules = immutable("cellName", "templateHash", "ordinal")
-    cell_name: Annotated[Name | None, doc("The cell that runs it; immutable.", refers="Cell")] = None
+    cell_name: Annotated[Name | None, doc("The cell that runs it; immutable.", refers="Cell", needs="existence")] = None
     scheduling_gates: Annotated[
         list[SchedulingGate], doc("What must happen first.", max_length=16, keys=("name",))
     ] = []

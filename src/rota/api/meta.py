@@ -4,6 +4,7 @@ from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import msgspec
+import msgspec.inspect
 
 from rota.api.kind import Kind
 from rota.api.model import MESSAGE_LENGTH_MAX, Model, Time, doc
@@ -113,6 +114,22 @@ class Object(Model):
     def readiness(self) -> Readiness:
         """Whether what depends on this object may go on. Plain data is ready as soon as it exists."""
         return READY
+
+
+@cache
+def status_type(type_: type[Object]) -> type[Any]:
+    """The type of a kind's status."""
+    field = next(one for one in msgspec.inspect.type_info(type_).fields if one.name == "status")  # type: ignore[attr-defined]
+    while isinstance(field, msgspec.inspect.Field | msgspec.inspect.Metadata):
+        field = field.type
+    members = field.types if isinstance(field, msgspec.inspect.UnionType) else (field,)
+    found: type[Any] = next(one.cls for one in members if isinstance(one, msgspec.inspect.StructType))
+    return found
+
+
+def empty_status(type_: type[Object]) -> Any:
+    """A status of a kind that says nothing yet."""
+    return status_type(type_)()
 
 
 def by_condition(metadata: ObjectMeta, status: ObjectStatus | None, type_: str = "Ready") -> Readiness:

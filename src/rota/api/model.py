@@ -7,7 +7,7 @@ else, schemas, pruning, defaulting, field ownership, is derived from these annot
 
 from datetime import datetime
 from types import NoneType, UnionType
-from typing import Annotated, Any, ClassVar, NamedTuple, Union, dataclass_transform, get_args, get_origin
+from typing import Annotated, Any, ClassVar, dataclass_transform, get_args, get_origin, Literal, NamedTuple, Union
 
 import msgspec
 from msgspec import Meta
@@ -92,11 +92,13 @@ def doc(
     unique: bool = False,
     atomic: bool = False,
     refers: str = "",
+    needs: Literal["", "existence"] = "",
 ) -> Meta:
     """One field's documentation, bounds and structure.
 
     `keys` makes a list a map keyed by these fields, `unique` makes it a set, `atomic` makes a map owned as one value.
-    `refers` names the kind that this field's value (a reference, a name, or a list of names) points to.
+    `refers` names the kind that this field's value (a reference, a name, or a list of names) points to. What it points
+    to must be ready; with `needs="existence"` here, or on a field around it, it is enough that it exists.
     """
     extension: dict[str, Any] = {}
     if keys:
@@ -115,7 +117,7 @@ def doc(
     return Meta(
         description=text,
         extra_json_schema=extension or None,
-        extra={"refers": refers} if refers else None,
+        extra={"refers": refers, "needs": needs} if refers or needs else None,
         **{name: bound for name, bound in bounds.items() if bound is not None},
     )
 

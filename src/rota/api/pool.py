@@ -125,7 +125,7 @@ class ClaimSpec(Model):
         *immutable("poolRef", "holder"),
         Rule("self.release || !oldSelf.release", "a released claim cannot be held again", "release"),
     )
-    pool_ref: Annotated[Ref, doc("The pool; immutable.", refers="WorkerPool")]
+    pool_ref: Annotated[Ref, doc("The pool; immutable.", refers="WorkerPool", needs="existence")]
     holder: Annotated[
         str | None, doc("On whose account, for fair shares; immutable.", min_length=1, max_length=253)
     ] = None
@@ -221,6 +221,9 @@ class Workspace(Object):
     spec: Annotated[WorkspaceSpec, doc("What it is made of.")]
     status: Annotated[ObjectStatus | None, doc("What was observed of it.")] = None
 
+    def readiness(self) -> Readiness:
+        return by_condition(self.metadata, self.status)
+
 
 class MCPServer(Model):
     """A tool server that an agent may use."""
@@ -260,3 +263,6 @@ class AgentConfig(Object):
 
     spec: Annotated[AgentConfigSpec, doc("What the agent gets.")]
     status: Annotated[ObjectStatus | None, doc("What was observed of it.")] = None
+
+    def readiness(self) -> Readiness:
+        return by_condition(self.metadata, self.status)

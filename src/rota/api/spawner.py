@@ -52,7 +52,7 @@ class TaskSpawnerSpec(Model):
     """A source, and the task made of each item."""
 
     source: Annotated[SpawnerSource, doc("Where items come from.")]
-    task_template: Annotated[TaskTemplate, doc("The task, with {{ item.FIELD }} filled in.")]
+    task_template: Annotated[TaskTemplate, doc("The task, with {{ item.FIELD }} filled in.", needs="existence")]
     max_concurrency: Annotated[int | None, doc("Tasks under way at most.", ge=1, le=10_000)] = None
     max_total: Annotated[int | None, doc("Tasks made at most, ever.", ge=1, le=1_000_000_000)] = None
     suspend: Annotated[bool, doc("Make no tasks for now.")] = False

@@ -70,7 +70,7 @@ class WorkerConfig(Model):
 class FunctionCall(Model):
     """A call of a function."""
 
-    name: Annotated[Name, doc("The function.", refers="Function")]
+    name: Annotated[Name, doc("The function.", refers="Function", needs="existence")]
     payload: Annotated[JSONObject | None, doc("What it is given.", atomic=True)] = None
 
 
@@ -106,7 +106,9 @@ class TaskTemplate(Model):
     command: Annotated[Argv, doc("Run a command.", min_length=1, max_length=LIST_ITEMS_MAX)] = []
     stdin: Annotated[Value | None, doc("What the command reads.")] = None
     prompt: Annotated[Value | None, doc("Give an agent a prompt.")] = None
-    worker_pool_ref: Annotated[Ref | None, doc("The pool whose worker runs it.", refers="WorkerPool")] = None
+    worker_pool_ref: Annotated[
+        Ref | None, doc("The pool whose worker runs it.", refers="WorkerPool", needs="existence")
+    ] = None
     worker: Annotated[WorkerConfig | None, doc("A worker of its own, gone at the end.")] = None
     depends_on: Annotated[
         list[Name],

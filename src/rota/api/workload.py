@@ -142,10 +142,10 @@ class WorkloadDeploymentSpec(Model):
     """One placement in one cell."""
 
     rules = immutable("workloadRef", "placementName", "cityCode", "cellName")
-    workload_ref: Annotated[Ref, doc("The workload; immutable.", refers="Workload")]
+    workload_ref: Annotated[Ref, doc("The workload; immutable.", refers="Workload", needs="existence")]
     placement_name: Annotated[Name, doc("Its placement; immutable.")]
     city_code: Annotated[CityCode, doc("The city; immutable.")]
-    cell_name: Annotated[Name | None, doc("The cell; immutable.", refers="Cell")] = None
+    cell_name: Annotated[Name | None, doc("The cell; immutable.", refers="Cell", needs="existence")] = None
     replicas: Annotated[int, doc("How many instances.", ge=0, le=REPLICAS_MAX)]
     template: Annotated[WorkloadTemplate, doc("What each instance is.")]
 

@@ -1,0 +1,75 @@
+"""The gate: an object goes on only when everything that it refers to is there, and ready where it must be.
+
+What is missing is said in the condition ResolvedRefs. An object that never lacked anything gets no such condition, and
+so no write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from rota.api import Condition, Object
+from rota.api.meta import empty_status
+from rota.api.schema import Need
+from rota.engine import DONE, Blocked, Context, Failed, ObjectReconciler, Outcome
+
+T = TypeVar("T", bound=Object)
+
+RESOLVED = "ResolvedRefs"
+READY = "Ready"
+
+
+class Gate(ObjectReconciler[T]):
+    """Checks the references of the objects of a kind."""
+
+    needs: Need | None = None
+    """What is needed of everything that is referred to; None: what each reference says."""
+
+    async def look(self, context: Context, obj: T) -> Outcome:
+        if obj.metadata.deletion_timestamp is not None:
+            return DONE
+        held_up = context.held_up(obj, needs=self.needs)
+        before = status_of(obj).condition(RESOLVED)
+        if held_up is not None:
+            await say(context, obj, self.closed(held_up))
+            if before is None or before.status == "True" or before.reason != held_up.reason:
+                context.events.record(obj, "Warning", held_up.reason, held_up.message)
+            return held_up
+        opened = [] if before is None else [Condition(type=RESOLVED, status="True", reason="Resolved")]
+        return await self.go_on(context, obj, opened)
+
+    def closed(self, held_up: Blocked | Failed) -> list[Condition]:
+        """What is said of an object that cannot go on."""
+        return [Condition(type=RESOLVED, status="False", reason=held_up.reason, message=held_up.message)]
+
+    async def go_on(self, context: Context, obj: T, opened: list[Condition]) -> Outcome:
+        """Everything that the object refers to is as it needs to be. `opened` is to be said with whatever is said."""
+        await say(context, obj, opened)
+        return DONE
+
+
+class Settling(Gate[T]):
+    """The gate of a kind that needs nothing beyond its references: its objects are then ready."""
+
+    def closed(self, held_up: Blocked | Failed) -> list[Condition]:
+        ready = Condition(type=READY, status="False", reason=held_up.reason, message=held_up.message)
+        return [*super().closed(held_up), ready]
+
+    async def go_on(self, context: Context, obj: T, opened: list[Condition]) -> Outcome:
+        await say(context, obj, [*opened, Condition(type=READY, status="True", reason="Ready")])
+        return DONE
+
+
+def status_of(obj: Object) -> Any:
+    """The status of an object, or an empty one of its type."""
+    return getattr(obj, "status", None) or empty_status(type(obj))
+
+
+async def say(context: Context, obj: T, conditions: Iterable[Condition]) -> T:
+    """Put conditions into the status of an object."""
+    status = status_of(obj)
+    before = status
+    for condition in conditions:
+        status = context.condition(obj, status, condition)
+    return obj if status is before else await context.write_status(obj, status)

@@ -1,0 +1,43 @@
+"""How long Events are kept: those that Rota made go after an hour, and sooner when there are too many."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from rota.api import Event
+from rota.client import Key
+from rota.engine import DONE, Context, Done, Outcome, Reconciler, Watch
+from rota.engine.retention import overdue
+from rota.registry import ApiError
+
+COMPONENT = "rota"
+
+
+def _namespace_of(event: Event) -> tuple[Key, ...]:
+    return (Key(event.metadata.namespace, "events"),) if event.reporting_component == COMPONENT else ()
+
+
+class EventRetention(Reconciler):
+    """Deletes the Events of a namespace that are overdue. Those of others are theirs to keep or delete."""
+
+    name = "event-retention"
+    watches = (Watch(Event, _namespace_of),)
+    concurrency = 2
+
+    async def reconcile(self, context: Context, key: Key) -> Outcome:
+        found = cast("list[Event]", context.objects.list(Event.api, key.namespace))
+        own = [event for event in found if event.reporting_component == COMPONENT]
+        gone, again_after = overdue(own, context.clock.time())
+        for event in gone:
+            await self._delete(context, event)
+        return DONE if again_after is None else Done(again_after=again_after)
+
+    @staticmethod
+    async def _delete(context: Context, event: Event) -> None:
+        kind: Any = Event
+        meta = event.metadata
+        try:
+            await context.client.delete(kind, meta.name, namespace=meta.namespace, uid=meta.uid)
+        except ApiError as error:
+            if error.code not in (404, 409):
+                raise

@@ -1,0 +1,93 @@
+"""Time, as a thing that can be handed in: the real one, and one that jumps."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Protocol
+
+
+class Timer(Protocol):
+    """A call that is to come."""
+
+    def cancel(self) -> object: ...
+
+
+class Clock(Protocol):
+    """What the engine needs of time."""
+
+    def now(self) -> float:
+        """Seconds that only grow, from an arbitrary start."""
+        ...
+
+    def time(self) -> float:
+        """Seconds since 1970."""
+        ...
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
+        """Call back when `now` has come to `when`."""
+        ...
+
+
+class RealClock:
+    """The machine's time. Waits on the running event loop."""
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def time(self) -> float:
+        return time.time()
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
+        # A loop's own clock may have another start.
+        return asyncio.get_running_loop().call_later(max(0.0, when - time.monotonic()), callback)
+
+
+class VirtualTimer:
+    """A call of a virtual clock that is to come."""
+
+    __slots__ = ("callback",)
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class VirtualClock:
+    """Time that stands still until it is told to move."""
+
+    def __init__(self, start: float = 0.0) -> None:
+        self._start = start
+        self._now = 0.0
+        self._timers: list[tuple[float, int, VirtualTimer]] = []
+        self._made = 0
+
+    def now(self) -> float:
+        return self._now
+
+    def time(self) -> float:
+        return self._start + self._now
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> VirtualTimer:
+        timer = VirtualTimer(callback)
+        self._made += 1
+        heappush(self._timers, (when, self._made, timer))
+        return timer
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass. Calls that come due are made at their time, in order."""
+        until = self._now + seconds
+        while self._timers and self._timers[0][0] <= until:
+            when, _, timer = heappop(self._timers)
+            self._now = max(self._now, when)
+            if timer.callback is not None:
+                timer.callback()
+        self._now = until
+
+    def advance_to(self, when: float) -> None:
+        """Let time pass until a moment."""
+        self.advance(max(0.0, when - self._now))

@@ -1,0 +1,650 @@
+"""The scheduler's state, without a loop, threads or I/O: who may run, who waits for whom, and when nothing can change.
+
+`take` gives the next node to run and `finish` takes its outcome; `seed`, `arrive`, `status` and `fire` say what
+happened meanwhile. The contract is in the package's docstring; two parts of it are subtle.
+
+*No lost wake-up.* While bodies run, what advances is noted with a number. A body that ends as blocked is compared with
+the numbers since its start: if something it would wait for has advanced meanwhile, it runs again instead of being
+parked. Nothing is noted while nothing runs, so ids that nobody waits for cost nothing.
+
+*The end.* When nothing runs and nothing can, `drain` raises the level of the parked nodes of which nothing they wait
+for can advance; only when there are none, of those that wait for each other in a circle. Each call raises a level,
+levels fall only when a node ends, and a node that ended runs again only at the expense of its budget: so there is an
+end.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+from rota.engine.clock import Clock
+from rota.engine.healing import RELOOKS_PER_SECOND_MAX, Allowance, jittered, relook_seconds
+from rota.engine.outcome import Blocked, Done, Failed, NotConverged, Outcome, RequeueAfter, Status
+from rota.engine.paths import shortest_cycle, sink_cycles
+
+BUDGET = 32
+"""Charged runs after its first that a node has, on the way to a fixpoint."""
+NOTED_IDS_MAX = 65_536
+"""Ids whose advance is noted while bodies run. Past it, whoever runs is taken to have been woken."""
+STALE_TIMERS_MAX = 1_000
+"""Timers beside one or two a node that are kept after they were overtaken."""
+UNBOUNDED = 1 << 60
+
+RUNNABLE, RUNNING, PARKED, SLEEPING, DONE, FAILED, GONE = range(7)
+STATES = ("runnable", "running", "parked", "sleeping", "done", "failed", "gone")
+
+NO_CASCADE, CASCADE, FORCE = range(3)
+"""Drain levels: wait; fail for what cannot come any more; fail for what waits for us."""
+
+_ARRIVED, _READY, _ENDED = range(3)
+_NOTHING: frozenset[str] = frozenset()
+_UNKNOWN = object()
+_FORGOTTEN = object()
+
+
+class Lane:
+    """Nodes that share a bound on how many of them run at once. Lanes with something to run take turns."""
+
+    __slots__ = ("in_turn", "limit", "name", "ready", "running")
+
+    def __init__(self, name: Hashable, limit: int) -> None:
+        self.name = name
+        self.limit = limit
+        self.ready: deque[Node] = deque()
+        self.running = 0
+        self.in_turn = False
+
+
+class Node:
+    """One node, while there is something to know of it."""
+
+    __slots__ = (
+        "charged",
+        "content",
+        "due",
+        "flips",
+        "id",
+        "lane",
+        "left",
+        "level",
+        "on",
+        "outcome",
+        "progress",
+        "queued",
+        "runs",
+        "since",
+        "started",
+        "state",
+        "status",
+        "woken",
+    )
+
+    def __init__(self, id_: str, lane: Lane, content: Hashable) -> None:
+        self.id = id_
+        self.lane = lane
+        self.content = content
+        self.state = GONE  # nowhere yet
+        self.level = 0
+        self.charged = 0
+        self.runs = 0
+        self.woken = False
+        self.on: frozenset[str] = _NOTHING
+        """What it was parked under; for one that has failed, what it may recover by."""
+        self.left = 0
+        """Where it waits for every one of them: how many are left."""
+        self.outcome: Outcome | None = None
+        self.status: Status = "Pending"
+        self.since = 0.0
+        """Since when it waits, by the clock."""
+        self.due: float | None = None
+        self.started = self.progress = self.flips = 0
+        self.queued = 0.0
+
+
+Waiters = Node | dict[Node, None]
+
+
+class Core:
+    """See the module."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        live: bool = False,
+        lane_of: Callable[[str], Hashable] | None = None,
+        lane_limit: Callable[[Hashable], int] = lambda lane: UNBOUNDED,
+        rerun_at_drain: Callable[[str], bool] | None = None,
+        budget: int = BUDGET,
+    ) -> None:
+        self.clock = clock
+        self.live = live
+        self.nodes: dict[str, Node] = {}
+        self.waiting: dict[str, Waiters] = {}
+        """By what is waited for: the nodes parked under it."""
+        self.recovering: dict[str, Waiters] = {}
+        """By what was to blame: the nodes that failed because of it."""
+        self.running = 0
+        self.sleeping = 0
+        self.parked = 0
+        self.queued = 0
+        self.level = 0
+        """The highest level that was needed so far."""
+        self._lane_of = lane_of
+        self._lane_limit = lane_limit
+        self.lanes: dict[Hashable, Lane] = {}
+        self._turn: deque[Lane] = deque()
+        self._budget = budget
+        self._rerun = rerun_at_drain
+        self._reruns: dict[Node, int] = {}  # how many arrivals each had seen when it last ran
+        self._contents: dict[str, Hashable] = {}
+        self._noted: dict[str, int] = {}
+        self._noted_ready: dict[str, int] = {}
+        self._number = 0
+        self._forgotten_number = 0
+        self._apart: dict[Node, None] = {}
+        self._progress = 0
+        self._arrived = 0
+        self._timers: list[tuple[float, int, Node]] = []
+        self._timers_made = 0
+        self._relooks = Allowance(RELOOKS_PER_SECOND_MAX, clock.now())
+        self._cycles: dict[str, frozenset[str]] = {}
+
+    # What happens outside.
+
+    def seed(self, ids: Iterable[str], after: Callable[[str], Iterable[str]] | None = None) -> None:
+        """Nodes to begin with, run in the order of their ids. Those that are known already are left alone.
+
+        `after` says what a node is known to need: it does not run before each of those is ready, or one has failed.
+        """
+        new = [self._new(id_, None) for id_ in sorted(ids) if id_ not in self.nodes]
+        now = self.clock.now()
+        for node in new:
+            on = frozenset(after(node.id)) if after else _NOTHING
+            if on:
+                self._park_under(node, on, now)
+                node.left = len(on)
+                node.outcome = Blocked(())
+            else:
+                self._enqueue(node)
+
+    def arrive(self, id_: str, content: Hashable = None, *, runnable: bool = True) -> None:
+        """Something is there, or has changed. `content` tells one state of it from another; None is always news."""
+        node = self.nodes.get(id_)
+        if node is not None:
+            if content is None or content != node.content:
+                node.content = content
+                self._changed(node)
+        elif runnable:
+            self._arrived += 1
+            self._progress += 1
+            self._enqueue(self._new(id_, content))
+            self._rouse(id_, _ARRIVED)
+        else:
+            self._data(id_, content)
+
+    def _data(self, id_: str, content: Hashable) -> None:
+        if id_ not in self.waiting and id_ not in self.recovering and not self._reruns:
+            if self.running:
+                self._note(id_, True)
+            return
+        known = self._contents.get(id_, _UNKNOWN)
+        if content is not None and known == content:
+            return
+        if known is _UNKNOWN:
+            self._progress += 1
+        self._contents[id_] = content
+        self._arrived += 1
+        self._rouse(id_, _READY)
+
+    def status(self, id_: str, status: Status) -> None:
+        """The status of something has changed. Ready and Failed wake those that wait for it."""
+        node = self.nodes.get(id_)
+        if node is not None and node.status != status:
+            node.status = status
+            if node.flips < self._budget:
+                # A status that keeps changing to and fro is no progress.
+                node.flips += 1
+                self._progress += 1
+        if status == "Ready":
+            self._rouse(id_, _READY)
+        elif status == "Failed":
+            self._rouse(id_, _ENDED)
+
+    def forget(self, id_: str) -> None:
+        """A node is gone for good. If it runs, that run's outcome is the last thing heard of it."""
+        node = self.nodes.get(id_)
+        if node is None:
+            return
+        if node.state == RUNNING:
+            node.content = _FORGOTTEN
+        else:
+            self._vanish(node)
+
+    def _vanish(self, node: Node) -> None:
+        self._leave(node)
+        self._let_go(node)
+        self._reruns.pop(node, None)
+        del self.nodes[node.id]
+        node.state = GONE
+
+    def pending(self, id_: str) -> bool:
+        """Whether an id is a node that may still advance."""
+        node = self.nodes.get(id_)
+        return node is not None and (node.state < PARKED or node.state == SLEEPING or self._hopeful(node))
+
+    @staticmethod
+    def _hopeful(node: Node) -> bool:
+        return node.state == PARKED and node.level < FORCE
+
+    # Running.
+
+    def take(self) -> Node | None:
+        """The next node to run, which then runs until `finish`."""
+        turn = self._turn
+        while turn:
+            lane = turn[0]
+            node = lane.ready.popleft()
+            if node.state != RUNNABLE:
+                if not lane.ready:
+                    turn.popleft()
+                    lane.in_turn = False
+                continue
+            lane.running += 1
+            if not lane.ready or lane.running >= lane.limit:
+                turn.popleft()
+                lane.in_turn = False
+            elif len(turn) > 1:
+                turn.rotate(-1)
+            self.queued -= 1
+            self.running += 1
+            node.state = RUNNING
+            node.woken = False
+            node.due = None
+            node.runs += 1
+            node.started = self._number
+            node.progress = self._progress
+            if self._reruns and node in self._reruns:
+                self._reruns[node] = self._arrived
+            return node
+        return None
+
+    def has_turn(self) -> bool:
+        """Whether `take` may have something to give."""
+        return bool(self._turn)
+
+    def set_apart(self, node: Node) -> None:
+        """This one will take its time: others run before it is finished."""
+        self._apart[node] = None
+
+    def apart(self) -> Iterable[Node]:
+        """Those that were set apart and still run, the oldest first."""
+        return self._apart
+
+    def finish(self, node: Node, outcome: Outcome) -> None:
+        """A node has run."""
+        self.running -= 1
+        lane = node.lane
+        lane.running -= 1
+        if lane.ready and not lane.in_turn:
+            lane.in_turn = True
+            self._turn.append(lane)
+        kind = type(outcome)
+        if node.content is _FORGOTTEN:
+            self._vanish(node)
+        elif kind is Blocked:
+            self._park(node, outcome)  # type: ignore[arg-type]
+        elif kind is Done:
+            self._end(node, outcome, DONE)
+            if outcome.status == "Ready":  # type: ignore[union-attr]
+                node.status = "Ready"
+                self._rouse(node.id, _READY)
+            self._after_end(node)
+        elif kind is Failed:
+            self._fail(node, outcome)  # type: ignore[arg-type]
+        else:
+            assert isinstance(outcome, RequeueAfter), f"{node.id}: {outcome!r} is no outcome"
+            self._sleep(node, outcome)
+        self._tidy_notes(node)
+
+    def _park(self, node: Node, outcome: Blocked) -> None:
+        now = self.clock.now()
+        on = frozenset(outcome.on)
+        self._park_under(node, on, now)
+        node.left = len(on) if outcome.every else 0
+        node.outcome = outcome
+        if node.woken or (self._number != node.started and self._advanced(node, on)):
+            self._wake_parked(node)
+        elif self.live:
+            self._heal_later(node, now)
+
+    def _park_under(self, node: Node, on: frozenset[str], now: float) -> None:
+        before = node.on
+        if before != on or type(node.outcome) is not Blocked:
+            node.since = now
+        waiting = self.waiting
+        if before:
+            for id_ in before - on:
+                self._drop(waiting, id_, node)
+        for id_ in on:
+            there = waiting.get(id_)
+            if there is None:
+                waiting[id_] = node
+            elif there is not node:
+                if type(there) is dict:
+                    there[node] = None
+                else:
+                    waiting[id_] = {there: None, node: None}  # type: ignore[dict-item]
+        node.on = on
+        node.state = PARKED
+        self.parked += 1
+
+    def _advanced(self, node: Node, on: Iterable[str]) -> bool:
+        if node.started < self._forgotten_number:
+            return True
+        noted = self._noted
+        return any(noted.get(id_, 0) > node.started for id_ in on)
+
+    def _fail(self, node: Node, outcome: Failed) -> None:
+        self._end(node, outcome, FAILED)
+        node.status = "Failed"
+        self._rouse(node.id, _ENDED)
+        if outcome.because:
+            node.on = frozenset(outcome.because)
+            for id_ in node.on:
+                _add(self.recovering, id_, node)
+            if self._number != node.started and self._turned_ready(node):
+                node.woken = True
+        self._after_end(node)
+
+    def _turned_ready(self, node: Node) -> bool:
+        noted = self._noted_ready
+        return node.started < self._forgotten_number or any(noted.get(id_, 0) > node.started for id_ in node.on)
+
+    def _end(self, node: Node, outcome: Outcome, state: int) -> None:
+        self._leave(node)
+        self._let_go(node)
+        node.level = 0
+        node.state = state
+        node.outcome = outcome
+        self._progress += 1
+
+    def _after_end(self, node: Node) -> None:
+        """What becomes of a node that has ended."""
+        outcome = node.outcome
+        if node.woken:
+            self._enqueue(node, charge=True)
+        elif self.live:
+            if isinstance(outcome, Done) and outcome.again_after is not None:
+                self._at(node, self.clock.now() + outcome.again_after)
+            elif node.content is None and not node.on:
+                self._vanish(node)
+
+    def _sleep(self, node: Node, outcome: RequeueAfter) -> None:
+        self._let_go(node)
+        node.outcome = outcome
+        node.state = SLEEPING
+        self.sleeping += 1
+        node.since = self.clock.now()
+        if node.woken:
+            self._enqueue(node, charge=True)
+        else:
+            self._at(node, node.since + max(0.0, outcome.seconds))
+
+    # Waking.
+
+    def _changed(self, node: Node) -> None:
+        self._arrived += 1
+        if node.state == RUNNING:
+            node.woken = True
+        elif node.state == PARKED:
+            self._wake_parked(node)
+        elif node.state != RUNNABLE:
+            self._enqueue(node, charge=True)
+
+    def _rouse(self, id_: str, how: int) -> None:
+        """Wake those that wait for this."""
+        if self.running:
+            self._note(id_, how == _READY)
+        waiters = self.waiting.get(id_)
+        if waiters is not None:
+            if type(waiters) is Node:
+                self._rouse_one(waiters, id_, how)
+            else:
+                for node in list(waiters):  # type: ignore[arg-type]
+                    self._rouse_one(node, id_, how)
+        if how == _READY:
+            blamed = self.recovering.get(id_)
+            if blamed is not None:
+                for node in (blamed,) if type(blamed) is Node else list(blamed):  # type: ignore[arg-type]
+                    self._enqueue(node, charge=True)
+
+    def _rouse_one(self, node: Node, id_: str, how: int) -> None:
+        if node.state == RUNNING:
+            # One that is forced fails for what it waits for, whether or not that has failed first.
+            if node.level < FORCE or how != _ENDED:
+                node.woken = True
+            return
+        if node.state != PARKED:
+            return
+        if node.left and how != _ENDED:
+            if how == _ARRIVED:
+                return
+            self._drop(self.waiting, id_, node)
+            node.left -= 1
+            if node.left:
+                return
+        self._wake_parked(node)
+
+    def _wake_parked(self, node: Node) -> None:
+        # Without progress since its last run, nodes might be waking each other round and round.
+        self._enqueue(node, charge=node.progress == self._progress)
+
+    def _leave(self, node: Node) -> None:
+        """Take a node out of the counts of the state it is in. What it is parked under is kept while it looks again."""
+        if node.state == PARKED:
+            self.parked -= 1
+        elif node.state == SLEEPING:
+            self.sleeping -= 1
+        elif node.state == RUNNABLE:
+            self.queued -= 1
+        elif node.state == FAILED:
+            self._let_go(node)
+
+    def _enqueue(self, node: Node, *, charge: bool = False) -> None:
+        if charge and not self.live:
+            node.charged += 1
+            if node.charged > self._budget:
+                self._give_up(node)
+                return
+        self._leave(node)
+        node.state = RUNNABLE
+        self.queued += 1
+        if self.live:
+            node.queued = self.clock.now()
+        lane = node.lane
+        lane.ready.append(node)
+        if not lane.in_turn and lane.running < lane.limit:
+            lane.in_turn = True
+            self._turn.append(lane)
+
+    def _give_up(self, node: Node) -> None:
+        first = not (isinstance(node.outcome, Failed) and isinstance(node.outcome.error, NotConverged))
+        message = f"{node.id} did not converge: it was run {node.runs} times, and was to run again"
+        self._end(node, Failed(reason="NotConverged", message=message, error=NotConverged(message)), FAILED)
+        node.status = "Failed"
+        if first:
+            self._rouse(node.id, _ENDED)
+
+    # Notes on what advanced while bodies ran.
+
+    def _note(self, id_: str, ready: bool) -> None:
+        self._number += 1
+        if len(self._noted) >= NOTED_IDS_MAX:
+            self._noted.clear()
+            self._noted_ready.clear()
+            self._forgotten_number = self._number
+            return
+        self._noted.pop(id_, None)
+        self._noted[id_] = self._number
+        if ready:
+            self._noted_ready[id_] = self._number
+
+    def _tidy_notes(self, node: Node) -> None:
+        if self._apart:
+            self._apart.pop(node, None)
+        if not self._noted:
+            return
+        if not self.running:
+            self._noted.clear()
+            self._noted_ready.clear()
+            return
+        oldest = next(iter(self._apart), None)
+        if oldest is None:
+            return
+        while self._noted:
+            id_, number = next(iter(self._noted.items()))
+            if number > oldest.started:
+                break
+            del self._noted[id_]
+            if self._noted_ready.get(id_, 0) <= oldest.started:
+                self._noted_ready.pop(id_, None)
+
+    # Who waits for what.
+
+    def awaited(self, node: Node) -> list[str]:
+        """What a node still waits for."""
+        if not node.left:
+            return sorted(node.on)
+        return sorted(id_ for id_ in node.on if _has(self.waiting, id_, node))
+
+    def _let_go(self, node: Node) -> None:
+        """A node no longer waits for anything."""
+        index = self.recovering if node.state == FAILED else self.waiting
+        for id_ in node.on:
+            self._drop(index, id_, node)
+        node.on = _NOTHING
+
+    def _drop(self, index: dict[str, Waiters], id_: str, node: Node) -> None:
+        _remove(index, id_, node)
+        if self._contents and id_ not in self.waiting and id_ not in self.recovering:
+            self._contents.pop(id_, None)
+
+    def _new(self, id_: str, content: Hashable) -> Node:
+        name = self._lane_of(id_) if self._lane_of else None
+        lane = self.lanes.get(name)
+        if lane is None:
+            lane = self.lanes[name] = Lane(name, self._lane_limit(name))
+        node = self.nodes[id_] = Node(id_, lane, content)
+        if self._rerun is not None and self._rerun(id_):
+            self._reruns[node] = self._arrived
+        return node
+
+    # Time.
+
+    def _at(self, node: Node, due: float) -> None:
+        node.due = due
+        self._timers_made += 1
+        heappush(self._timers, (due, self._timers_made, node))
+        if len(self._timers) > STALE_TIMERS_MAX + 2 * len(self.nodes):
+            self._timers = [timer for timer in self._timers if timer[2].due == timer[0]]
+            heapify(self._timers)
+
+    def _heal_later(self, node: Node, now: float) -> None:
+        self._at(node, now + jittered(relook_seconds(now - node.since)))
+
+    def next_due(self) -> float | None:
+        """When `fire` will have something to do."""
+        timers = self._timers
+        while timers and timers[0][2].due != timers[0][0]:
+            heappop(timers)
+        return timers[0][0] if timers else None
+
+    def fire(self) -> None:
+        """Make runnable what has come due."""
+        now = self.clock.now()
+        while (due := self.next_due()) is not None and due <= now:
+            node = heappop(self._timers)[2]
+            node.due = None
+            if node.state == PARKED:
+                wait = self._relooks.take(now)
+                if wait:
+                    self._at(node, now + wait)
+                    continue
+                self._enqueue(node)
+            elif node.state in (SLEEPING, DONE):
+                self._enqueue(node, charge=True)
+
+    # The end.
+
+    def drain(self) -> bool:
+        """Nothing runs and nothing can: make runnable what has to look again or to fail. False: it is the end."""
+        assert not self.running and not self.queued and not self.sleeping
+        return self._rerun_at_end() or (self.parked > 0 and self._escalate())
+
+    def _rerun_at_end(self) -> bool:
+        again = [node for node, seen in self._reruns.items() if seen < self._arrived]
+        for node in sorted(again, key=lambda node: node.id):
+            self._reruns[node] = self._arrived
+            self._enqueue(node, charge=True)
+        return self.queued > 0
+
+    def _escalate(self) -> bool:
+        parked = sorted((node for node in self.nodes.values() if self._hopeful(node)), key=lambda node: node.id)
+        leaves = [node for node in parked if not any(map(self.pending, self.awaited(node)))]
+        for node in leaves:
+            self._raise(node, node.level + 1)
+        if not leaves:
+            for part in sink_cycles(parked, self._awaited):
+                members = frozenset(node.id for node in part)
+                for node in sorted(part, key=lambda node: node.id):
+                    self._cycles[node.id] = frozenset(members & node.on)
+                    self._raise(node, FORCE)
+        return self.queued > 0
+
+    def _awaited(self, node: Node) -> Iterable[Node]:
+        return [self.nodes[id_] for id_ in self.awaited(node) if self.pending(id_)]
+
+    def _raise(self, node: Node, level: int) -> None:
+        node.level = level
+        self.level = max(self.level, level)
+        self._enqueue(node)
+
+    def cycle(self, id_: str) -> tuple[str, ...] | None:
+        """The shortest circle of waiting through a node, as it is now or was when it was forced."""
+
+        def edges(at: str) -> Any:
+            if at in self._cycles:
+                return sorted(self._cycles[at])
+            node = self.nodes.get(at)
+            return self.awaited(node) if node is not None and node.state == PARKED else ()
+
+        return shortest_cycle(id_, edges)
+
+
+def _add(index: dict[str, Waiters], id_: str, node: Node) -> None:
+    there = index.get(id_)
+    if there is None:
+        index[id_] = node
+    elif type(there) is dict:
+        there[node] = None
+    elif there is not node:
+        index[id_] = {there: None, node: None}  # type: ignore[dict-item]
+
+
+def _remove(index: dict[str, Waiters], id_: str, node: Node) -> None:
+    there = index.get(id_)
+    if there is node:
+        del index[id_]
+    elif type(there) is dict and node in there:
+        del there[node]
+        if not there:
+            del index[id_]
+
+
+def _has(index: dict[str, Waiters], id_: str, node: Node) -> bool:
+    there = index.get(id_)
+    return there is node or (type(there) is dict and node in there)

@@ -1,0 +1,311 @@
+"""The controller loop: news of objects becomes arrivals and wakes of the scheduler, whose bodies are reconcilers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from rota.api import KINDS, Condition, Kind, Object
+from rota.api.meta import ObjectStatus
+from rota.api.schema import referring_kinds, targets_of
+from rota.client import Client, Key, Update
+from rota.engine.clock import Clock, RealClock
+from rota.engine.metrics import EngineMetrics, Metrics
+from rota.engine.objects import Objects
+from rota.engine.outcome import DONE, Done, Failed, Outcome, RequeueAfter
+from rota.engine.pacing import SPIN_QUIET_SECONDS, SPIN_RUNS_MAX, SPIN_WINDOW_SECONDS, Backoff, Brake
+from rota.engine.reconciler import Context, Reconciler, Recording
+from rota.engine.references import Graph, kind_of
+from rota.engine.scheduler import Result, Scheduler
+from rota.registry import ApiError
+
+log = logging.getLogger(__name__)
+
+SPINNING = "Spinning"
+SETTLED = Done("Pending")
+"""Whether an object is ready is told by its own news, not by its reconciler having come to an end."""
+
+
+class ControlLoop:
+    """Runs controllers on the objects of one server: for ever, or to the fixpoint."""
+
+    def __init__(
+        self,
+        client: Client,
+        objects: Objects,
+        controllers: Iterable[Reconciler],
+        events: Recording,
+        *,
+        clock: Clock | None = None,
+        metrics: Metrics | None = None,
+        live: bool = True,
+    ) -> None:
+        self._client = client
+        self._objects = objects
+        self._events = events
+        self._clock = clock or RealClock()
+        self._live = live
+        self.graph = Graph()
+        self._controllers = {controller.name: controller for controller in controllers}
+        self._by_kind: dict[Kind, Reconciler] = {
+            controller.kind.api: controller for controller in self._controllers.values() if controller.kind is not None
+        }
+        self._routes = _routes(self._controllers.values())
+        self._owners = _owners(self._controllers.values())
+        self._backoff = Backoff()
+        self._brake = Brake()
+        self._expected: dict[str, object] = {}
+        self._spinning: set[str] = set()
+        self._stopping = False
+        self.scheduler = Scheduler(
+            self._dispatch,
+            clock=self._clock,
+            lane_of=lambda id_: id_.partition("/")[0],
+            lane_limit=lambda lane: self._controllers[str(lane)].concurrency,
+            live=live,
+            concurrency=sum(controller.concurrency for controller in self._controllers.values()) or 1,
+        )
+        if metrics is not None:
+            self.scheduler.observer = EngineMetrics(metrics, self.scheduler.view, _kind_name)
+        self.view = self.scheduler.view
+
+    @property
+    def kinds(self) -> list[Kind]:
+        """Every kind whose news matters."""
+        return kinds_of(self._controllers.values())
+
+    async def serve(self) -> None:
+        """Run for ever, until cancelled."""
+        end = self._begin()
+        try:
+            await self.scheduler.serve()
+        finally:
+            self._stopping = True
+            end()
+
+    async def run(self) -> Result:
+        """Run to the fixpoint."""
+        end = self._begin()
+        try:
+            return await self.scheduler.run()
+        finally:
+            end()
+
+    def _begin(self) -> Callable[[], None]:
+        for controller in self._controllers.values():
+            for key in controller.seeds:
+                self.scheduler.arrive(_id(controller, key))
+        return self._objects.listen(self.kinds, self._hear)
+
+    # News.
+
+    def _hear(self, kind: Kind, update: Update[Any]) -> None:
+        """Something has changed."""
+        id_ = kind.key(*update.key)
+        old, new = update.old, update.new
+        if kind in referring_kinds():
+            if new is None:
+                self.graph.remove(id_)
+            elif old is None or old.metadata.generation != new.metadata.generation:
+                self.graph.put(new)
+        if kind in self._by_kind:
+            if self._is_news(id_, old, new):
+                self.scheduler.arrive(id_)
+        elif new is not None:
+            self.scheduler.arrive(id_, runnable=False)
+        self._tell_readiness(id_, old, new)
+        for obj in (old, new):
+            if obj is not None:
+                self._tell_others(kind, obj)
+
+    def _is_news(self, id_: str, old: Object | None, new: Object | None) -> bool:
+        if old is None or new is None or _desired(old) != _desired(new):
+            return True
+        status = getattr(new, "status", None)
+        if status == getattr(old, "status", None):
+            return not new.api.has_status
+        if id_ in self._expected and self._expected[id_] == status:
+            del self._expected[id_]
+            return False
+        return True
+
+    def _tell_readiness(self, id_: str, old: Object | None, new: Object | None) -> None:
+        before = None if old is None else old.readiness().state
+        after = None if new is None else new.readiness().state
+        if after is not None and after != before:
+            self.scheduler.status(id_, after)
+        if before == after:
+            return
+        appeared = before is None or after is None
+        for referrer in self.graph.referrers(id_, "existence" if appeared else "readiness"):
+            kind = kind_of(referrer)
+            if kind in self._by_kind:
+                self.scheduler.arrive(referrer)
+
+    def _tell_others(self, kind: Kind, obj: Object) -> None:
+        for reference in obj.metadata.owner_references:
+            owner = KINDS.get(reference.kind)
+            if reference.controller and owner is not None and (owner, kind) in self._owners:
+                namespace = obj.metadata.namespace if owner.namespaced else ""
+                self.scheduler.arrive(owner.key(namespace, reference.name))
+        for controller, to in self._routes.get(kind, ()):
+            for key in to(obj):
+                self.scheduler.arrive(_id(controller, key))
+
+    def expect(self, id_: str, status: object) -> None:
+        self._expected[id_] = status
+
+    def unexpect(self, id_: str) -> None:
+        self._expected.pop(id_, None)
+
+    # Bodies.
+
+    def _dispatch(self, id_: str, level: int) -> Any:
+        lane, namespace, name = id_.split("/", 2)
+        controller = self._controllers[lane]
+        key = Key(namespace, name)
+        if controller.kind is not None and self._objects.find(controller.kind.api, namespace, name) is None:
+            self._forget(id_)
+            return DONE
+        if self._live:
+            pause = self._brake.pause(id_, self._clock.now())
+            if pause:
+                return self._slowed(controller, key, id_, pause)
+        return self._reconciled(controller, key, id_, level)
+
+    def _context(self, id_: str, level: int) -> Context:
+        where = (self._client, self._objects, self.graph, self.view, self._clock, self._events)
+        return Context(id_, level, *where, self)
+
+    def _forget(self, id_: str) -> None:
+        self._backoff.succeeded(id_)
+        self._expected.pop(id_, None)
+        self._spinning.discard(id_)
+        self._brake.forget(id_)
+        self.scheduler.forget(id_)
+
+    async def _reconciled(self, controller: Reconciler, key: Key, id_: str, level: int) -> Outcome:
+        context = self._context(id_, level)
+        try:
+            async with asyncio.timeout(controller.timeout_seconds):
+                outcome = await controller.reconcile(context, key)
+        except asyncio.CancelledError:
+            if self._stopping:
+                raise
+            outcome = self._failed(controller, key, id_, TimeoutError("it was cancelled"))
+        except Exception as error:
+            outcome = self._failed(controller, key, id_, error)
+        else:
+            self._backoff.succeeded(id_)
+        if type(outcome) is not Done:
+            return outcome
+        if self._brake.is_slowed(id_):
+            # Looked at once more when it has come to rest, to say so.
+            return Done("Pending", SPIN_QUIET_SECONDS)
+        if id_ in self._spinning:
+            await self._say_spinning(controller, key, id_, "")
+        return SETTLED if outcome.again_after is None else Done("Pending", outcome.again_after)
+
+    def _failed(self, controller: Reconciler, key: Key, id_: str, error: Exception) -> Outcome:
+        message = str(error) or type(error).__name__
+        if not self._live:
+            return Failed(reason="ReconcileFailed", message=message, error=error)
+        pause = self._backoff.failed(id_)
+        log.warning("%s: %s; again in %.1f s", id_, message, pause, exc_info=not isinstance(error, ApiError | OSError))
+        self._note(controller, key, "ReconcileFailed", message)
+        return RequeueAfter(pause, "ReconcileFailed", message, error)
+
+    def _note(self, controller: Reconciler, key: Key, reason: str, message: str) -> None:
+        obj = self._objects.find(controller.kind.api, *key) if controller.kind is not None else None
+        if obj is not None:
+            self._events.record(obj, "Warning", reason, message)
+
+    async def _slowed(self, controller: Reconciler, key: Key, id_: str, pause: float) -> Outcome:
+        """A node that runs again and again without coming to rest."""
+        message = (
+            f"reconciled more than {SPIN_RUNS_MAX} times in {SPIN_WINDOW_SECONDS:.0f} s; slowed down until it rests"
+        )
+        if id_ not in self._spinning:
+            log.warning("%s: %s", id_, message)
+            self._note(controller, key, SPINNING, message)
+            await self._say_spinning(controller, key, id_, message)
+        return RequeueAfter(pause, SPINNING, message)
+
+    async def _say_spinning(self, controller: Reconciler, key: Key, id_: str, message: str) -> None:
+        """Put the condition on the object, or (without a message) take it off."""
+        if message:
+            self._spinning.add(id_)
+        else:
+            self._spinning.discard(id_)
+        obj: Any = None if controller.kind is None else self._objects.find(controller.kind.api, *key)
+        status = getattr(obj, "status", None)
+        if not isinstance(status, ObjectStatus):
+            return
+        context = self._context(id_, 0)
+        if message:
+            status = context.condition(
+                obj, status, Condition(type=SPINNING, status="True", reason="RateLimited", message=message)
+            )
+        else:
+            status = context.no_condition(status, SPINNING)
+        with contextlib.suppress(ApiError, OSError):
+            await context.write_status(obj, status)
+
+
+def kinds_of(controllers: Iterable[Reconciler]) -> list[Kind]:
+    """Every kind that controllers must see: their own, those they own or watch, and those that these refer to."""
+    found: dict[Kind, None] = {}
+    for controller in controllers:
+        if controller.kind is not None:
+            found[controller.kind.api] = None
+            found.update(dict.fromkeys(targets_of(controller.kind.api)))
+        for owned in controller.owns:
+            found[owned.api] = None
+        for watch in controller.watches:
+            found[watch.kind.api] = None
+    return list(found)
+
+
+def _routes(controllers: Iterable[Reconciler]) -> dict[Kind, list[tuple[Reconciler, Callable[[Any], Iterable[Key]]]]]:
+    routes: dict[Kind, list[tuple[Reconciler, Callable[[Any], Iterable[Key]]]]] = {}
+    for controller in controllers:
+        for watch in controller.watches:
+            routes.setdefault(watch.kind.api, []).append((controller, watch.to))
+    return routes
+
+
+def _owners(controllers: Iterable[Reconciler]) -> frozenset[tuple[Kind, Kind]]:
+    return frozenset(
+        (controller.kind.api, owned.api)
+        for controller in controllers
+        if controller.kind is not None
+        for owned in controller.owns
+    )
+
+
+def _id(controller: Reconciler, key: Key) -> str:
+    return f"{controller.name}/{key.namespace}/{key.name}"
+
+
+def _desired(obj: Object) -> Sequence[object]:
+    """What an object asks for, and what else of it a controller acts on."""
+    meta = obj.metadata
+    version = "" if obj.api.has_status else meta.resource_version
+    return (
+        meta.uid,
+        meta.generation,
+        version,
+        meta.deletion_timestamp,
+        meta.labels,
+        meta.annotations,
+        meta.finalizers,
+        meta.owner_references,
+    )
+
+
+def _kind_name(id_: str) -> str:
+    kind = kind_of(id_)
+    return kind.name if kind is not None else id_.partition("/")[0]

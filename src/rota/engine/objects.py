@@ -1,0 +1,129 @@
+"""The objects that controllers look at, and the news of them: straight from a store, or from caches of a server.
+
+Reading never waits and never fails. What is read is shared: it must not be changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
+from functools import lru_cache
+from typing import Any, Protocol, TypeVar, cast
+
+from rota.api import BY_BUCKET, Kind, Object
+from rota.client import Cache, Client, Key, Update
+from rota.registry import Registry
+from rota.store import Event
+
+T = TypeVar("T", bound=Object)
+
+DECODED_OBJECTS_MAX = 4_096
+"""Objects that are kept decoded."""
+
+Listener = Callable[[Kind, Update[Any]], None]
+
+
+class Objects(Protocol):
+    """What controllers need to see."""
+
+    async def __aenter__(self) -> Objects: ...
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    def find(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        """One object, if it is there."""
+        ...
+
+    def list(self, kind: Kind, namespace: str = "") -> list[Object]:
+        """All objects of a kind, or those of a namespace."""
+        ...
+
+    def listen(self, kinds: Iterable[Kind], listener: Listener) -> Callable[[], None]:
+        """Be told of everything that is there, then of every change, in order. Returns how to end that."""
+        ...
+
+
+def get(objects: Objects, type_: type[T], name: str, namespace: str = "") -> T | None:
+    """One object of a type, if it is there."""
+    return cast("T | None", objects.find(type_.api, namespace, name))
+
+
+@lru_cache(maxsize=DECODED_OBJECTS_MAX)
+def _decoded(kind: Kind, value: bytes) -> Object:
+    return kind.type.decode(value)
+
+
+class StoreObjects:
+    """The objects of a registry in this process. News is told before the write that made it returns."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._store = registry.store
+
+    async def __aenter__(self) -> StoreObjects:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Nothing of its own to end."""
+
+    def find(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        entry = self._store.get(kind.key(namespace if kind.namespaced else "", name))
+        return None if entry is None else _decoded(kind, entry.value)
+
+    def list(self, kind: Kind, namespace: str = "") -> list[Object]:
+        prefix = f"{kind.bucket}/{namespace}/" if namespace else f"{kind.bucket}/"
+        return [kind.type.decode(entry.value) for entry in self._store.list(prefix).entries]
+
+    def listen(self, kinds: Iterable[Kind], listener: Listener) -> Callable[[], None]:
+        wanted = frozenset(kinds)
+
+        def published(events: list[Event]) -> None:
+            for event in events:
+                bucket, namespace, name = event.key.split("/", 2)
+                kind = BY_BUCKET.get(bucket)
+                if kind in wanted:
+                    assert kind is not None
+                    old = None if event.prev is None else _decoded(kind, event.prev)
+                    new = None if event.deleted else _decoded(kind, event.value)
+                    listener(kind, Update(Key(namespace, name), old, new))
+
+        for kind in kinds:
+            for obj in self.list(kind):
+                listener(kind, Update(Key(obj.metadata.namespace, obj.metadata.name), None, obj))
+        return self._store.subscribe(published)
+
+
+class CachedObjects:
+    """The objects of a server, through a cache of each kind."""
+
+    def __init__(self, client: Client, kinds: Iterable[Kind]) -> None:
+        self._caches = {kind: Cache(client, kind.type) for kind in kinds}
+        self._open = AsyncExitStack()
+
+    async def __aenter__(self) -> CachedObjects:
+        async with AsyncExitStack() as opening:
+            for cache in self._caches.values():
+                await opening.enter_async_context(cache)
+            self._open = opening.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._open.aclose()
+
+    def find(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        return self._caches[kind].get(name, namespace if kind.namespaced else "")
+
+    def list(self, kind: Kind, namespace: str = "") -> list[Object]:
+        return self._caches[kind].list(namespace)
+
+    def listen(self, kinds: Iterable[Kind], listener: Listener) -> Callable[[], None]:
+        ends = [self._caches[kind].subscribe(_told(kind, listener)) for kind in kinds]
+
+        def end() -> None:
+            for one in ends:
+                one()
+
+        return end
+
+
+def _told(kind: Kind, listener: Listener) -> Callable[[Update[Any]], None]:
+    return lambda update: listener(kind, update)

@@ -1,0 +1,62 @@
+"""What a body says when it has run."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+Status = Literal["Ready", "Failed", "Skipped", "Pending"]
+"""What is said of a node to those that wait for it. Only the first two wake them."""
+
+
+class Done(Struct, frozen=True, gc=False):
+    """Nothing is left to do, until the node changes."""
+
+    status: Status = "Ready"
+    """Ready wakes those that wait for this node. The others do not: their news, if any, comes as a status."""
+    again_after: float | None = None
+    """Look again after so many seconds all the same. The fixpoint does not wait for that."""
+
+
+class Blocked(Struct, frozen=True):
+    """It cannot go on until these have advanced. The node is parked under each of them."""
+
+    on: tuple[str, ...]
+    reason: str = ""
+    message: str = ""
+    every: bool = False
+    """Run again only when every one of them is ready, or one has failed; otherwise when the first one advances."""
+
+
+class Failed(Struct, frozen=True):
+    """It is over, and not well. Those that wait for this node are woken."""
+
+    because: tuple[str, ...] = ()
+    """Failed because of these: run again when one of them turns ready."""
+    reason: str = ""
+    message: str = ""
+    error: BaseException | None = None
+    """What the body raised."""
+
+
+class RequeueAfter(Struct, frozen=True):
+    """Not finished: run again after so many seconds, or as soon as something changes."""
+
+    seconds: float
+    reason: str = ""
+    message: str = ""
+    error: BaseException | None = None
+
+
+Outcome = Done | Blocked | Failed | RequeueAfter
+OUTCOMES = frozenset((Done, Blocked, Failed, RequeueAfter))
+DONE = Done()
+
+
+class NotConverged(Exception):  # noqa: N818
+    """A node was run again and again, and did not come to rest."""
+
+
+class BodyCancelled(Exception):  # noqa: N818
+    """A body was cancelled."""

@@ -1,0 +1,173 @@
+"""What a controller is: which objects it is for, whose news it wants, and what it does about one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
+
+import msgspec
+
+from rota.api import Condition, Kind, Object
+from rota.api.conditions import with_condition, without_condition
+from rota.api.schema import Need
+from rota.client import Client, Key
+from rota.engine.outcome import DONE, Blocked, Failed, Outcome
+from rota.engine.references import Dependency, decide, dependencies, id_of
+from rota.registry import ApiError
+
+if TYPE_CHECKING:
+    from rota.engine.clock import Clock
+    from rota.engine.objects import Objects
+    from rota.engine.references import Graph
+    from rota.engine.view import View
+
+T = TypeVar("T", bound=Object)
+
+LANE_CONCURRENCY = 8
+"""Objects of one kind that are reconciled at once, unless their controller says otherwise."""
+CONFLICTS_MAX = 5
+"""Conflicts in a row that are tried again at once, each with what is on the server by then."""
+TIMEOUT_SECONDS = 60.0
+"""How long one reconciliation may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """News of another kind that a controller wants: from an object that has changed to those that it matters to."""
+
+    kind: type[Object]
+    to: Callable[[Any], Iterable[Key]]
+
+
+class Recording(Protocol):
+    """Takes events for people."""
+
+    def record(self, about: Object, type: Literal["Normal", "Warning"], reason: str, message: str) -> None: ...  # noqa: A002
+
+
+class Echoes(Protocol):
+    """Knows which news is only the echo of our own writes."""
+
+    def expect(self, id_: str, status: object) -> None: ...
+
+    def unexpect(self, id_: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a reconciler works with, in one run."""
+
+    id: str
+    level: int
+    """The drain level: at 1, fail for what cannot come any more; at 2, for what waits in a circle."""
+    client: Client
+    objects: Objects
+    graph: Graph
+    view: View
+    clock: Clock
+    events: Recording
+    echoes: Echoes
+
+    def find(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        return self.objects.find(kind, namespace, name)
+
+    def dependencies(self, obj: Object, *, needs: Need | None = None) -> list[Dependency]:
+        """What an object refers to, and how each of it is."""
+        found = dependencies(obj, self.objects.find, needs=needs)
+        return [self._seen_by_engine(d) for d in found]
+
+    def _seen_by_engine(self, d: Dependency) -> Dependency:
+        node = self.view.get(d.id) if d.undecided else None
+        return d._replace(state="Failed") if node is not None and node.state == "failed" else d
+
+    def held_up(self, obj: Object, *, needs: Need | None = None) -> Blocked | Failed | None:
+        """None if all that an object refers to is as it needs to be; else the outcome that says what is not."""
+        return decide(
+            self.dependencies(obj, needs=needs),
+            self.level,
+            self.view.pending,
+            lambda: self.view.cycle(self.id) or self.graph.cycle(self.id),
+        )
+
+    async def write_status(self, obj: T, status: Any) -> T:
+        """Write a status, if it differs. Refused with 409 when the object has changed since it was read."""
+        if getattr(obj, "status", None) == status:
+            return obj
+        id_ = id_of(obj)
+        self.echoes.expect(id_, status)
+        try:
+            return await self.client.update_status(msgspec.structs.replace(obj, status=status))
+        except BaseException:
+            self.echoes.unexpect(id_)
+            raise
+
+    def condition(self, obj: Object, status: Any, condition: Condition) -> Any:
+        """A status with a condition in it."""
+        now = self.clock.time()
+        placed = msgspec.structs.replace(condition, observed_generation=obj.metadata.generation)
+        conditions = with_condition(status.conditions, placed, now)
+        return msgspec.structs.replace(status, conditions=conditions)
+
+    @staticmethod
+    def no_condition(status: Any, type_: str) -> Any:
+        """A status without a condition."""
+        return msgspec.structs.replace(status, conditions=without_condition(status.conditions, type_))
+
+
+class Reconciler:
+    """Brings one thing to what it should be, step by step; it is run again whenever something it depends on changes.
+
+    It reads what is there now and never relies on what it was woken by. To be run once too often must do no harm.
+    """
+
+    name: str
+    """The lane: unique among controllers."""
+    kind: type[Object] | None = None
+    """The kind that it is for, and whose status it alone writes. None: its nodes are `seeds` and what `watches` name."""
+    owns: tuple[type[Object], ...] = ()
+    """Kinds of objects that it makes: their news is news of their owner."""
+    watches: tuple[Watch, ...] = ()
+    seeds: tuple[Key, ...] = ()
+    concurrency = LANE_CONCURRENCY
+    timeout_seconds = TIMEOUT_SECONDS
+
+    async def reconcile(self, context: Context, key: Key) -> Outcome:
+        """Do what there is to do."""
+        raise NotImplementedError
+
+
+class ObjectReconciler(Reconciler, Generic[T]):
+    """A reconciler of the objects of a kind: it is handed the object as it is now."""
+
+    def __init__(self, kind: type[T]) -> None:
+        self.kind = kind
+        self.name = kind.api.bucket
+
+    async def look(self, context: Context, obj: T) -> Outcome:
+        """Do what there is to do for an object."""
+        raise NotImplementedError
+
+    async def reconcile(self, context: Context, key: Key) -> Outcome:
+        assert self.kind is not None
+        obj: Any = context.find(self.kind.api, *key)
+        for attempt in range(CONFLICTS_MAX + 1):
+            if obj is None:
+                return DONE
+            try:
+                return await self.look(context, obj)
+            except ApiError as error:
+                if error.reason != "Conflict" or attempt == CONFLICTS_MAX:
+                    raise
+            obj = await self._fresh(context, key)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _fresh(self, context: Context, key: Key) -> Any:
+        """An object as the server has it now: what is known of it may be behind."""
+        kind: Any = self.kind
+        try:
+            return await context.client.get(kind, key.name, namespace=key.namespace)
+        except ApiError as error:
+            if error.code == 404:
+                return None
+            raise

@@ -1,0 +1,204 @@
+"""What objects need of each other, from what their kinds declare: the graph, its cycles, and whether one may go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from rota.api import BY_BUCKET, Kind, Object, Readiness
+from rota.api.schema import Need, Reference, references, referring_kinds
+from rota.engine.core import CASCADE, FORCE
+from rota.engine.outcome import Blocked, Failed
+from rota.engine.paths import shortest_cycle
+
+Find = Callable[[Kind, str, str], Object | None]
+
+NAMED_AT_ONCE_MAX = 10
+"""Objects that one message names."""
+
+
+def id_of(obj: Object) -> str:
+    """The node of an object."""
+    return obj.api.key(obj.metadata.namespace, obj.metadata.name)
+
+
+def kind_of(id_: str) -> Kind | None:
+    """The kind of the object that a node is, if it is one."""
+    return BY_BUCKET.get(id_.partition("/")[0])
+
+
+def shown(id_: str) -> str:
+    """A node as people write it: `Task/name`, with the namespace in between unless it is the default one."""
+    bucket, namespace, name = id_.split("/", 2)
+    kind = BY_BUCKET.get(bucket)
+    place = f"{namespace}/" if namespace not in ("", "default") else ""
+    return f"{kind.name if kind else bucket}/{place}{name}"
+
+
+def references_of(obj: Object) -> list[Reference]:
+    """What an object refers to."""
+    kind = obj.api
+    if kind not in referring_kinds():
+        return []
+    return references(kind, {"spec": msgspec.to_builtins(getattr(obj, "spec", None))})
+
+
+def target_of(obj: Object, reference: Reference) -> str:
+    """The node that a reference means: in the namespace of the object that refers."""
+    kind = reference.kind
+    return kind.key(obj.metadata.namespace if kind.namespaced else "", reference.name)
+
+
+class Edge(NamedTuple):
+    """One object refers to another."""
+
+    path: str
+    target: str
+    needs: Need
+
+
+class Graph:
+    """Who refers to whom, of all objects that are there. What is referred to need not be there."""
+
+    def __init__(self) -> None:
+        self._out: dict[str, tuple[Edge, ...]] = {}
+        self._in: dict[str, dict[str, Need]] = {}
+
+    def put(self, obj: Object) -> None:
+        """An object is there, or has changed."""
+        id_ = id_of(obj)
+        self.remove(id_)
+        edges = tuple(Edge(r.path, target_of(obj, r), r.needs) for r in references_of(obj))
+        if edges:
+            self._out[id_] = edges
+        for edge in edges:
+            referrers = self._in.setdefault(edge.target, {})
+            if referrers.get(id_) != "readiness":
+                referrers[id_] = edge.needs
+
+    def remove(self, id_: str) -> None:
+        """An object is gone."""
+        for edge in self._out.pop(id_, ()):
+            referrers = self._in.get(edge.target)
+            if referrers is not None:
+                referrers.pop(id_, None)
+                if not referrers:
+                    del self._in[edge.target]
+
+    def references(self, id_: str) -> Sequence[Edge]:
+        """What an object refers to, in the order of its fields."""
+        return self._out.get(id_, ())
+
+    def referrers(self, id_: str, needs: Need | None = None) -> list[str]:
+        """Those that refer to an object; with `needs`, only those that need no less of it."""
+        found = self._in.get(id_, {})
+        return sorted(one for one, need in found.items() if needs in (None, "existence") or need == "readiness")
+
+    def cycle(self, id_: str) -> tuple[str, ...] | None:
+        """The shortest circle of references through an object, both ends included."""
+        return shortest_cycle(id_, lambda at: (edge.target for edge in self._out.get(at, ())))
+
+    def __len__(self) -> int:
+        return sum(map(len, self._out.values()))
+
+
+def cycle_message(cycle: Iterable[str]) -> str:
+    return f"dependency cycle detected: {' → '.join(map(shown, cycle))}"
+
+
+class Dependency(NamedTuple):
+    """Something that an object needs, and how it is."""
+
+    id: str
+    path: str
+    state: Literal["Absent", "Pending", "Failed", "Skipped", "Ready"]
+    readiness: Readiness
+
+    @property
+    def undecided(self) -> bool:
+        """Whether it may still come to be what is needed."""
+        return self.state not in ("Failed", "Ready")
+
+
+def dependencies(obj: Object, find: Find, *, needs: Need | None = None) -> list[Dependency]:
+    """What an object refers to and how each of it is, once each. `needs` overrides what is needed of each."""
+    found: dict[str, Dependency] = {}
+    for reference in references_of(obj):
+        id_ = target_of(obj, reference)
+        needed = needs or reference.needs
+        known = found.get(id_)
+        if known is None or (needed == "readiness" and known.state == "Ready"):
+            found[id_] = _look(id_, reference, find, needed)
+    return list(found.values())
+
+
+def _look(id_: str, reference: Reference, find: Find, needs: Need) -> Dependency:
+    _, namespace, name = id_.split("/", 2)
+    there = find(reference.kind, namespace, name)
+    if there is None:
+        return Dependency(id_, reference.path, "Absent", Readiness("Pending", "NotFound", "not found"))
+    readiness = there.readiness()
+    if there.metadata.deletion_timestamp is not None:
+        readiness = Readiness("Pending", "Deleting", "it is being deleted")
+    state = "Ready" if needs == "existence" else readiness.state
+    return Dependency(id_, reference.path, state, readiness)
+
+
+def decide(
+    needed: Collection[Dependency],
+    level: int,
+    pending: Callable[[str], bool],
+    cycle: Callable[[], tuple[str, ...] | None],
+) -> Blocked | Failed | None:
+    """Whether an object may go on: None if so, else what it says.
+
+    It fails only when all that it needs is decided, so that what it says does not depend on what was first.
+    """
+    undecided = [d for d in needed if d.undecided]
+    failed = [d for d in needed if d.state == "Failed"]
+    if not undecided and not failed:
+        return None
+    path = cycle() if undecided or level >= FORCE else None
+    if path is not None and level >= FORCE:
+        because = tuple(sorted(d.id for d in (*undecided, *failed)))
+        return Failed(because, "DependencyCycle", cycle_message(path))
+    waiting = undecided
+    if level == CASCADE:
+        waiting = [d for d in undecided if pending(d.id)]
+    elif level >= FORCE:
+        waiting = []
+    if waiting:
+        on = tuple(sorted(d.id for d in undecided))
+        if path is not None:
+            return Blocked(on, "DependencyCycle", cycle_message(path))
+        return Blocked(on, *_reason(undecided))
+    because = tuple(sorted(d.id for d in (*undecided, *failed)))
+    return Failed(because, *_reason([*undecided, *failed]))
+
+
+def _reason(unmet: Sequence[Dependency]) -> tuple[str, str]:
+    """The reason of the worst, and a sentence on all."""
+    absent = [d for d in unmet if d.state == "Absent"]
+    failed = [d for d in unmet if d.state == "Failed"]
+    others = [d for d in unmet if d.state not in ("Absent", "Failed")]
+    parts = []
+    if absent:
+        parts.append(f"dependency not found: {_names(absent, lambda d: f' ({d.path})')}")
+    if failed:
+        parts.append(f"dependencies failed: {_names(failed)}")
+    if others:
+        parts.append(f"not ready: {_names(others, _how)}")
+    reason = "DependencyNotFound" if absent else "DependencyFailed" if failed else "DependencyNotReady"
+    return reason, "; ".join(parts)
+
+
+def _how(d: Dependency) -> str:
+    return f" ({d.readiness.reason})" if d.readiness.reason else ""
+
+
+def _names(some: Sequence[Dependency], note: Callable[[Dependency], str] = lambda d: "") -> str:
+    names = [shown(d.id) + note(d) for d in sorted(some, key=lambda d: d.id)]
+    more = len(names) - NAMED_AT_ONCE_MAX
+    return ", ".join(names[:NAMED_AT_ONCE_MAX]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,362 @@
+"""The scheduler on an event loop: to the fixpoint, or for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
+from concurrent.futures import Future as ThreadFuture
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol
+
+from rota.engine.clock import Clock, RealClock, Timer, VirtualClock
+from rota.engine.core import BUDGET, UNBOUNDED, Core, Node
+from rota.engine.outcome import OUTCOMES, BodyCancelled, Failed, Outcome, Status
+from rota.engine.view import View
+
+AT_ONCE = 256
+"""Bodies that run in a row before others on the loop have their turn."""
+CONCURRENCY = 64
+"""Bodies under way at once, of those that await."""
+
+
+class Dispatcher(Protocol):
+    """Runs the body of a node, at a drain level. It answers with the outcome, now or (awaited) later."""
+
+    def __call__(self, id_: str, level: int, /) -> Outcome | Awaitable[Outcome]: ...
+
+
+class Result(NamedTuple):
+    """How a run to the fixpoint ended."""
+
+    level: int
+    """The drain level that was needed: 0 none, 1 something could never come, 2 some waited for each other."""
+    cancelled: bool
+    error: BaseException | None
+    """The first error that a body raised."""
+
+
+class Observer(Protocol):
+    """Is told of every run. It must be quick and not raise."""
+
+    def ran(self, id_: str, outcome: Outcome, waited: float, took: float) -> None: ...
+
+
+class Scheduler:
+    """Runs nodes. The contract is in the package's docstring.
+
+    All methods may be called from bodies, on the loop or on threads; what they say has happened when they return.
+    """
+
+    def __init__(
+        self,
+        dispatch: Dispatcher,
+        *,
+        clock: Clock | None = None,
+        concurrency: int = CONCURRENCY,
+        timeout_seconds: float | None = None,
+        lane_of: Callable[[str], Hashable] | None = None,
+        lane_limit: Callable[[Hashable], int] = lambda lane: UNBOUNDED,
+        rerun_at_drain: Callable[[str], bool] | None = None,
+        budget: int = BUDGET,
+        live: bool = False,
+        observer: Observer | None = None,
+    ) -> None:
+        self.clock: Clock = clock or RealClock()
+        self._dispatch = dispatch
+        self._core = Core(
+            self.clock,
+            live=live,
+            lane_of=lane_of,
+            lane_limit=lane_limit,
+            rerun_at_drain=rerun_at_drain,
+            budget=budget,
+        )
+        self.view = View(self._core)
+        self._concurrency = concurrency
+        self._timeout = timeout_seconds
+        self.observer = observer
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+        self._tasks: dict[asyncio.Task[None], tuple[Node, Awaitable[Outcome]]] = {}
+        self._pumping = False
+        self._timer: Timer | None = None
+        self._timer_due = 0.0
+        self._held = 0
+        self._stopping = False
+        self._cancelled = False
+        self._error: BaseException | None = None
+        self._end: asyncio.Future[None] | None = None
+
+    # What happens outside.
+
+    def seed(self, ids: Iterable[str], after: Callable[[str], Iterable[str]] | None = None) -> None:
+        """Nodes to begin with, run in the order of their ids. Those that are known already are left alone.
+
+        `after` says what a node is known to need: it does not run before each of those is ready, or one has failed.
+        """
+        self._tell(self._core.seed, ids, after)
+
+    def arrive(self, id_: str, content: Hashable = None, *, runnable: bool = True) -> None:
+        """Something is there, or has changed: a node, which then runs, or plain data, which only wakes.
+
+        `content` tells one state of it from another: with the same content as before, nothing happens. None is always
+        news.
+        """
+        if self._thread and threading.get_ident() != self._thread:
+            self._elsewhere(lambda: self.arrive(id_, content, runnable=runnable))
+            return
+        self._core.arrive(id_, content, runnable=runnable)
+        if not self._pumping and self._core.queued:
+            self._pump_soon()
+
+    def status(self, id_: str, status: Status) -> None:
+        """The status of something is now this. Ready and Failed wake those that wait for it."""
+        self._tell(self._core.status, id_, status)
+
+    def forget(self, id_: str) -> None:
+        """A node is gone for good."""
+        self._tell(self._core.forget, id_)
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """While this lasts there is something that was not told yet: it is not the end."""
+        self._held += 1
+        try:
+            yield
+        finally:
+            self._held -= 1
+            self._pump_soon()
+
+    def _tell(self, what: Callable[..., None], *args: Any) -> None:
+        if self._thread and threading.get_ident() != self._thread:
+            self._elsewhere(lambda: self._tell(what, *args))
+            return
+        what(*args)
+        if not self._pumping and self._core.queued:
+            self._pump_soon()
+
+    def _elsewhere(self, call: Callable[[], None]) -> None:
+        """From a body's thread: make a call on the loop, and wait for it."""
+        assert self._loop is not None
+        done: ThreadFuture[None] = ThreadFuture()
+
+        def on_loop() -> None:
+            try:
+                call()
+            except BaseException as error:
+                done.set_exception(error)
+            else:
+                done.set_result(None)
+
+        self._loop.call_soon_threadsafe(on_loop)
+        done.result()
+
+    # From beginning to end.
+
+    async def run(self) -> Result:
+        """Run until nothing runs, nothing can, and whatever is parked could never go on."""
+        assert not self._core.live, "what runs for ever has no fixpoint"
+        await self._until_end()
+        return Result(self._core.level, self._cancelled, self._error)
+
+    async def serve(self) -> None:
+        """Run for ever: until `stop` or `cancel`."""
+        assert self._core.live, "make it with live=True"
+        await self._until_end()
+
+    async def _until_end(self) -> None:
+        assert self._end is None, "it runs already"
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._end = self._loop.create_future()
+        self._stopping = self._cancelled = False
+        self._pump_soon()
+        try:
+            await self._end
+        except asyncio.CancelledError:
+            await self.cancel()
+            raise
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            self._end = None
+
+    async def stop(self) -> None:
+        """Start nothing more, and wait for the bodies that run."""
+        self._stopping = True
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+        self._finish()
+
+    async def cancel(self) -> None:
+        """Start nothing more, cancel the bodies that run, and wait until they are gone."""
+        self._cancelled = self._stopping = True
+        for task in self._tasks:
+            task.cancel()
+        await self.stop()
+
+    def _finish(self) -> None:
+        if self._end is not None and not self._end.done():
+            self._end.set_result(None)
+
+    # Running bodies.
+
+    def _pump_soon(self) -> None:
+        if self._loop is not None and not self._pumping:
+            self._pumping = True
+            self._loop.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        """Run what can run, for a while."""
+        core, dispatch, observer = self._core, self._dispatch, self.observer
+        if self._end is None or self._stopping:
+            self._pumping = False
+            return
+        core.fire()
+        for _ in range(AT_ONCE):
+            if len(self._tasks) >= self._concurrency:
+                break
+            node = core.take()
+            if node is None:
+                break
+            began = core.clock.now() if observer else 0.0
+            try:
+                answer = dispatch(node.id, node.level)
+            except Exception as error:
+                answer = self._raised(error)
+            except BaseException as error:
+                self._pumping = False
+                core.finish(node, self._raised(error))
+                self._stopping = True
+                self._end.set_exception(error)
+                return
+            if type(answer) in OUTCOMES:
+                if observer:
+                    observer.ran(node.id, answer, began - node.queued, core.clock.now() - began)  # type: ignore[arg-type]
+                core.finish(node, answer)  # type: ignore[arg-type]
+            else:
+                self._run_apart(node, answer)  # type: ignore[arg-type]
+            if self._stopping:
+                break
+        self._pumping = False
+        if self._stopping:
+            return
+        if core.queued and len(self._tasks) < self._concurrency and core.has_turn():
+            self._pump_soon()
+        elif core.live:
+            self._wait_for_timers()
+        elif not core.running and not self._held:
+            self._quiet()
+
+    def _quiet(self) -> None:
+        """Nothing runs, nothing can, and nothing is left to be told."""
+        core = self._core
+        if core.queued:
+            return
+        if core.sleeping:
+            due = core.next_due()
+            assert due is not None
+            if isinstance(self.clock, VirtualClock):
+                self.clock.advance_to(due)
+                self._pump_soon()
+            else:
+                self._wait_for_timers()
+        elif core.drain():
+            self._pump_soon()
+        else:
+            self._finish()
+
+    def _wait_for_timers(self) -> None:
+        due = self._core.next_due()
+        if due is None or (self._timer is not None and self._timer_due <= due):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due = due
+        self._timer = self.clock.call_at(due, self._timer_fired)
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        self._pump_soon()
+
+    def _run_apart(self, node: Node, answer: Awaitable[Outcome]) -> None:
+        assert self._loop is not None
+        self._core.set_apart(node)
+        task = self._loop.create_task(self._body(node, answer))
+        self._tasks[task] = (node, answer)
+        task.add_done_callback(self._gone)
+
+    async def _body(self, node: Node, answer: Awaitable[Outcome]) -> None:
+        began = self.clock.now() if self.observer else 0.0
+        try:
+            if self._timeout is None:
+                outcome = await answer
+            else:
+                async with asyncio.timeout(self._timeout):
+                    outcome = await answer
+            if type(outcome) not in OUTCOMES:
+                raise TypeError(f"{node.id}: {outcome!r} is no outcome")
+        except asyncio.CancelledError:
+            outcome = self._raised(BodyCancelled(f"{node.id}: its body was cancelled"))
+        except Exception as error:
+            outcome = self._raised(error)
+        if self.observer:
+            self.observer.ran(node.id, outcome, began - node.queued, self.clock.now() - began)
+        self._tasks.pop(asyncio.current_task(), None)  # type: ignore[arg-type]
+        self._core.finish(node, outcome)
+        self._pump_soon()
+
+    def _gone(self, task: asyncio.Task[None]) -> None:
+        """A task that was cancelled before it began has not said so itself."""
+        left = self._tasks.pop(task, None)
+        if left is None:
+            return
+        node, answer = left
+        if inspect.iscoroutine(answer):
+            answer.close()
+        if task.cancelled():
+            error: BaseException = BodyCancelled(f"{node.id}: its body was cancelled")
+        else:
+            error = task.exception() or BodyCancelled(node.id)
+        self._core.finish(node, self._raised(error))
+        self._pump_soon()
+
+    def _raised(self, error: BaseException) -> Failed:
+        if self._error is None and not (self._stopping and isinstance(error, BodyCancelled)):
+            self._error = error
+        return Failed(reason=type(error).__name__, message=str(error), error=error)
+
+
+class Threads:
+    """A dispatcher of bodies that block: each runs on a thread of its own pool. Use it in a `with`."""
+
+    def __init__(self, body: Callable[[str, int], Outcome], workers: int) -> None:
+        self._body = body
+        self._executor = ThreadPoolExecutor(workers, thread_name_prefix="body")
+        self._under_way: dict[str, asyncio.Future[Outcome]] = {}
+
+    def __enter__(self) -> Threads:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._executor.shutdown()
+
+    async def __call__(self, id_: str, level: int) -> Outcome:
+        # A thread cannot be stopped. One that was given up on must be over before its node runs again.
+        before = self._under_way.get(id_)
+        if before is not None:
+            await asyncio.wait((before,))
+        run = asyncio.get_running_loop().run_in_executor(self._executor, self._body, id_, level)
+        self._under_way[id_] = run
+        run.add_done_callback(lambda run: self._over(id_, run))
+        return await asyncio.shield(run)
+
+    def _over(self, id_: str, run: asyncio.Future[Outcome]) -> None:
+        if self._under_way.get(id_) is run:
+            del self._under_way[id_]
+        if not run.cancelled():
+            run.exception()
