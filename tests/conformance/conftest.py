@@ -40,7 +40,7 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster
 @pytest.fixture(scope="session")
 def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The kubeconfig of a server."""
-    with live(tmp_path_factory.mktemp("server")) as server:
+    with live(tmp_path_factory.mktemp("server"), "--no-controllers") as server:
         yield server.kubeconfig
 
 

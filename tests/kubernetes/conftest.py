@@ -60,7 +60,7 @@ def corpus() -> Corpus:
 @pytest.fixture(scope="session")
 def rota(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     """A client of `rota up`."""
-    with live(tmp_path_factory.mktemp("rota")) as server:
+    with live(tmp_path_factory.mktemp("rota"), "--no-controllers") as server:
         token = json.loads(server.kubeconfig.read_text())["users"][0]["user"]["token"]
         client = Client(int(server.url.rpartition(":")[2]), server.home / "ca.crt", token)
         yield client

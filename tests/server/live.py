@@ -21,19 +21,20 @@ PR_SET_PDEATHSIG = 1
 class Live:
     """A running server and its home."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, *arguments: str) -> None:
         self.home = home
+        self.arguments = arguments
         self.kubeconfig = home / "kubeconfig"
         self.start()
 
     def start(self) -> None:
         self.process = subprocess.Popen(
-            [ROTA, "up", "--home", str(self.home), "--port", "0"],
+            [ROTA, "up", "--home", str(self.home), "--port", "0", *self.arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
-            preexec_fn=_die_with_parent,
+            preexec_fn=die_with_parent,
         )
         assert self.process.stdout is not None
         said = []
@@ -71,15 +72,15 @@ class Live:
         return json.loads(self.kubectl(*arguments, "-o", "json"))
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """A test run that is killed leaves no server behind."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @contextlib.contextmanager
-def live(home: Path) -> Iterator[Live]:
-    server = Live(home)
+def live(home: Path, *arguments: str) -> Iterator[Live]:
+    server = Live(home, *arguments)
     try:
         yield server
     finally:

@@ -72,7 +72,7 @@ class Asking(requests.Session):
 
 @pytest.fixture(scope="module")
 def asking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asking]:
-    with live(tmp_path_factory.mktemp("fuzz")) as server, Asking(server) as session:
+    with live(tmp_path_factory.mktemp("fuzz"), "--no-controllers") as server, Asking(server) as session:
         yield session
 
 

@@ -13,10 +13,13 @@ from rota.cli.session import Connect, Session, Settings, connect_to_server
 
 COMMANDS: dict[str, str] = {
     "up": "up:up",
+    "operator": "operator:operator",
     "get": "get:get",
     "describe": "describe:describe",
+    "why": "why:why",
     "apply": "apply:apply",
     "diff": "diff:diff",
+    "plan": "plan:plan",
     "edit": "edit:edit",
     "delete": "delete:delete",
     "wait": "wait:wait",

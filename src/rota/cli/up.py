@@ -18,6 +18,9 @@ def up(
     port: Annotated[
         int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="The port; 0 takes a free one.")
     ] = 7443,
+    controllers: Annotated[
+        bool, typer.Option("--controllers/--no-controllers", help="Whether controllers run in this process.")
+    ] = True,
 ) -> None:
     """Start a server here, in the foreground. Ctrl-C stops it."""
     from rota.server import Ready, serve
@@ -28,4 +31,4 @@ def up(
     def ready(at: Ready) -> None:
         line("Rota is ready at ", (at.url, "bold"), f"; for kubectl: export KUBECONFIG={at.kubeconfig}")
 
-    serve(session.settings.home_path, host=host, port=port, on_ready=ready)
+    serve(session.settings.home_path, host=host, port=port, with_controllers=controllers, on_ready=ready)

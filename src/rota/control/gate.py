@@ -13,6 +13,7 @@ from rota.api import Condition, Object
 from rota.api.meta import empty_status
 from rota.api.schema import Need
 from rota.engine import DONE, Blocked, Context, Failed, ObjectReconciler, Outcome
+from rota.engine.references import NOT_READY
 
 T = TypeVar("T", bound=Object)
 
@@ -33,7 +34,7 @@ class Gate(ObjectReconciler[T]):
         before = status_of(obj).condition(RESOLVED)
         if held_up is not None:
             await say(context, obj, self.closed(held_up))
-            if before is None or before.status == "True" or before.reason != held_up.reason:
+            if held_up.reason != NOT_READY and (before is None or before.reason != held_up.reason):
                 context.events.record(obj, "Warning", held_up.reason, held_up.message)
             return held_up
         opened = [] if before is None else [Condition(type=RESOLVED, status="True", reason="Resolved")]

@@ -20,6 +20,8 @@ from collections.abc import Callable, Hashable, Iterable
 from heapq import heapify, heappop, heappush
 from typing import Any
 
+from msgspec import Struct
+
 from rota.engine.clock import Clock
 from rota.engine.healing import RELOOKS_PER_SECOND_MAX, Allowance, jittered, relook_seconds
 from rota.engine.outcome import Blocked, Done, Failed, NotConverged, Outcome, RequeueAfter, Status
@@ -31,6 +33,8 @@ NOTED_IDS_MAX = 65_536
 """Ids whose advance is noted while bodies run. Past it, whoever runs is taken to have been woken."""
 STALE_TIMERS_MAX = 1_000
 """Timers beside one or two a node that are kept after they were overtaken."""
+FEW_WAITERS = 16
+"""Waiters of one id that are kept in a list."""
 UNBOUNDED = 1 << 60
 
 RUNNABLE, RUNNING, PARKED, SLEEPING, DONE, FAILED, GONE = range(7)
@@ -40,8 +44,8 @@ NO_CASCADE, CASCADE, FORCE = range(3)
 """Drain levels: wait; fail for what cannot come any more; fail for what waits for us."""
 
 _ARRIVED, _READY, _ENDED = range(3)
-_NOTHING: frozenset[str] = frozenset()
 _UNKNOWN = object()
+_NOT_RUN = Blocked(())
 _FORGOTTEN = object()
 
 
@@ -58,53 +62,34 @@ class Lane:
         self.in_turn = False
 
 
-class Node:
+class Node(Struct, eq=False):
     """One node, while there is something to know of it."""
 
-    __slots__ = (
-        "charged",
-        "content",
-        "due",
-        "flips",
-        "id",
-        "lane",
-        "left",
-        "level",
-        "on",
-        "outcome",
-        "progress",
-        "queued",
-        "runs",
-        "since",
-        "started",
-        "state",
-        "status",
-        "woken",
-    )
-
-    def __init__(self, id_: str, lane: Lane, content: Hashable) -> None:
-        self.id = id_
-        self.lane = lane
-        self.content = content
-        self.state = GONE  # nowhere yet
-        self.level = 0
-        self.charged = 0
-        self.runs = 0
-        self.woken = False
-        self.on: frozenset[str] = _NOTHING
-        """What it was parked under; for one that has failed, what it may recover by."""
-        self.left = 0
-        """Where it waits for every one of them: how many are left."""
-        self.outcome: Outcome | None = None
-        self.status: Status = "Pending"
-        self.since = 0.0
-        """Since when it waits, by the clock."""
-        self.due: float | None = None
-        self.started = self.progress = self.flips = 0
-        self.queued = 0.0
+    id: str
+    lane: Lane
+    content: Hashable = None
+    state: int = GONE  # nowhere yet
+    level: int = 0
+    charged: int = 0
+    runs: int = 0
+    flips: int = 0
+    """How often its status has counted as progress."""
+    woken: bool = False
+    on: tuple[str, ...] = ()
+    """What it was parked under; for one that has failed, what it may recover by."""
+    left: int = 0
+    """Where it waits for every one of them: how many are left."""
+    outcome: Outcome | None = None
+    status: Status = "Pending"
+    since: float = 0.0
+    """Since when it waits, by the clock."""
+    due: float | None = None
+    queued: float = 0.0
+    started: int = 0
+    progress: int = 0
 
 
-Waiters = Node | dict[Node, None]
+Waiters = Node | list[Node] | dict[Node, None]
 
 
 class Core:
@@ -131,6 +116,8 @@ class Core:
         self.sleeping = 0
         self.parked = 0
         self.queued = 0
+        self.timed = False
+        """Whether it is noted since when a node could run."""
         self.level = 0
         """The highest level that was needed so far."""
         self._lane_of = lane_of
@@ -142,7 +129,7 @@ class Core:
         self._reruns: dict[Node, int] = {}  # how many arrivals each had seen when it last ran
         self._contents: dict[str, Hashable] = {}
         self._noted: dict[str, int] = {}
-        self._noted_ready: dict[str, int] = {}
+        self._noted_hope: dict[str, int] = {}
         self._number = 0
         self._forgotten_number = 0
         self._apart: dict[Node, None] = {}
@@ -160,16 +147,45 @@ class Core:
 
         `after` says what a node is known to need: it does not run before each of those is ready, or one has failed.
         """
-        new = [self._new(id_, None) for id_ in sorted(ids) if id_ not in self.nodes]
+        wanted = sorted(set(ids))
+        others = bool(self.nodes)
+        needs = [_once(after(id_)) for id_ in wanted] if after else None
         now = self.clock.now()
-        for node in new:
-            on = frozenset(after(node.id)) if after else _NOTHING
-            if on:
-                self._park_under(node, on, now)
-                node.left = len(on)
-                node.outcome = Blocked(())
-            else:
+        waiting = self.waiting
+        for i, id_ in enumerate(wanted):
+            if others and id_ in self.nodes:
+                self._seed_again(self.nodes[id_])
+                continue
+            node = self._new(id_, None)
+            on = needs[i] if needs else ()
+            if on and others:
+                on = self._still_needed(on)
+            if not on:
                 self._enqueue(node)
+                continue
+            for one in on:
+                there = waiting.get(one)
+                if there is None:
+                    waiting[one] = node
+                elif type(there) is list:
+                    there.append(node)
+                else:
+                    _add(waiting, one, node)
+            node.on, node.left, node.since = on, len(on), now
+            node.state, node.outcome = PARKED, _NOT_RUN
+            self.parked += 1
+
+    def _seed_again(self, node: Node) -> None:
+        if node.content is _FORGOTTEN:
+            node.content = None
+            node.woken = True
+
+    def _still_needed(self, on: tuple[str, ...]) -> tuple[str, ...]:
+        """What is not ready yet; nothing if something has failed."""
+        nodes = [self.nodes.get(id_) for id_ in on]
+        if any(node is not None and node.status == "Failed" for node in nodes):
+            return ()
+        return tuple(id_ for id_, node in zip(on, nodes, strict=True) if node is None or node.status != "Ready")
 
     def arrive(self, id_: str, content: Hashable = None, *, runnable: bool = True) -> None:
         """Something is there, or has changed. `content` tells one state of it from another; None is always news."""
@@ -263,7 +279,8 @@ class Core:
             self.running += 1
             node.state = RUNNING
             node.woken = False
-            node.due = None
+            if node.due is not None:
+                node.due = None
             node.runs += 1
             node.started = self._number
             node.progress = self._progress
@@ -298,21 +315,30 @@ class Core:
         elif kind is Blocked:
             self._park(node, outcome)  # type: ignore[arg-type]
         elif kind is Done:
-            self._end(node, outcome, DONE)
-            if outcome.status == "Ready":  # type: ignore[union-attr]
-                node.status = "Ready"
+            if node.on:
+                self._let_go(node)
+            node.level = 0
+            node.state = DONE
+            node.outcome = outcome
+            self._progress += 1
+            status = outcome.status  # type: ignore[union-attr]
+            if status != "Pending":
+                node.status = status
+            if status == "Ready":
                 self._rouse(node.id, _READY)
-            self._after_end(node)
+            if node.woken or self.live:
+                self._after_end(node)
         elif kind is Failed:
             self._fail(node, outcome)  # type: ignore[arg-type]
         else:
             assert isinstance(outcome, RequeueAfter), f"{node.id}: {outcome!r} is no outcome"
             self._sleep(node, outcome)
-        self._tidy_notes(node)
+        if self._apart or self._noted:
+            self._tidy_notes(node)
 
     def _park(self, node: Node, outcome: Blocked) -> None:
         now = self.clock.now()
-        on = frozenset(outcome.on)
+        on = _once(outcome.on)
         self._park_under(node, on, now)
         node.left = len(on) if outcome.every else 0
         node.outcome = outcome
@@ -321,24 +347,22 @@ class Core:
         elif self.live:
             self._heal_later(node, now)
 
-    def _park_under(self, node: Node, on: frozenset[str], now: float) -> None:
+    def _park_under(self, node: Node, on: tuple[str, ...], now: float) -> None:
         before = node.on
         if before != on or type(node.outcome) is not Blocked:
             node.since = now
-        waiting = self.waiting
-        if before:
-            for id_ in before - on:
-                self._drop(waiting, id_, node)
-        for id_ in on:
-            there = waiting.get(id_)
-            if there is None:
-                waiting[id_] = node
-            elif there is not node:
-                if type(there) is dict:
-                    there[node] = None
-                else:
-                    waiting[id_] = {there: None, node: None}  # type: ignore[dict-item]
-        node.on = on
+            if before:
+                wanted, had = frozenset(on), frozenset(before)
+                for id_ in before:
+                    if id_ not in wanted:
+                        self._drop(self.waiting, id_, node)
+                for id_ in on:
+                    if id_ not in had:
+                        _add(self.waiting, id_, node)
+            else:
+                for id_ in on:
+                    _add(self.waiting, id_, node)
+            node.on = on
         node.state = PARKED
         self.parked += 1
 
@@ -353,20 +377,20 @@ class Core:
         node.status = "Failed"
         self._rouse(node.id, _ENDED)
         if outcome.because:
-            node.on = frozenset(outcome.because)
+            node.on = _once(outcome.because)
             for id_ in node.on:
                 _add(self.recovering, id_, node)
-            if self._number != node.started and self._turned_ready(node):
+            if self._number != node.started and self._has_hope(node):
                 node.woken = True
         self._after_end(node)
 
-    def _turned_ready(self, node: Node) -> bool:
-        noted = self._noted_ready
+    def _has_hope(self, node: Node) -> bool:
+        noted = self._noted_hope
         return node.started < self._forgotten_number or any(noted.get(id_, 0) > node.started for id_ in node.on)
 
     def _end(self, node: Node, outcome: Outcome, state: int) -> None:
-        self._leave(node)
-        self._let_go(node)
+        if node.on:
+            self._let_go(node)
         node.level = 0
         node.state = state
         node.outcome = outcome
@@ -408,45 +432,64 @@ class Core:
     def _rouse(self, id_: str, how: int) -> None:
         """Wake those that wait for this."""
         if self.running:
-            self._note(id_, how == _READY)
+            self._note(id_, how != _ENDED)
         waiters = self.waiting.get(id_)
         if waiters is not None:
-            if type(waiters) is Node:
-                self._rouse_one(waiters, id_, how)
+            each = (waiters,) if type(waiters) is Node else waiters
+            if how == _READY:
+                self._rouse_ready(id_, each)  # type: ignore[arg-type]
             else:
-                for node in list(waiters):  # type: ignore[arg-type]
-                    self._rouse_one(node, id_, how)
-        if how == _READY:
+                for node in list(each):  # type: ignore[arg-type]
+                    self._rouse_one(node, how)
+        if how != _ENDED and self.recovering:
+            # Also when it only has arrived: what failed for want of it has another reason now, if any.
             blamed = self.recovering.get(id_)
             if blamed is not None:
                 for node in (blamed,) if type(blamed) is Node else list(blamed):  # type: ignore[arg-type]
                     self._enqueue(node, charge=True)
 
-    def _rouse_one(self, node: Node, id_: str, how: int) -> None:
+    def _rouse_ready(self, id_: str, waiters: Iterable[Node]) -> None:
+        """Something is ready: whoever waits for every one of several is no longer parked under this one."""
+        del self.waiting[id_]
+        stay: dict[Node, None] | None = None
+        for node in waiters:
+            if node.left and node.state == PARKED:
+                node.left -= 1
+                if not node.left:
+                    node.on = ()
+                    self._wake_parked(node)
+            else:
+                if stay is None:
+                    stay = {}
+                stay[node] = None
+                self._rouse_one(node, _READY)
+        if stay is not None:
+            self.waiting[id_] = stay
+
+    def _rouse_one(self, node: Node, how: int) -> None:
         if node.state == RUNNING:
             # One that is forced fails for what it waits for, whether or not that has failed first.
             if node.level < FORCE or how != _ENDED:
                 node.woken = True
-            return
-        if node.state != PARKED:
-            return
-        if node.left and how != _ENDED:
-            if how == _ARRIVED:
-                return
-            self._drop(self.waiting, id_, node)
-            node.left -= 1
-            if node.left:
-                return
-        self._wake_parked(node)
+        elif node.state == PARKED and not (node.left and how == _ARRIVED):
+            self._wake_parked(node)
 
     def _wake_parked(self, node: Node) -> None:
-        # Without progress since its last run, nodes might be waking each other round and round.
-        self._enqueue(node, charge=node.progress == self._progress)
+        if node.progress == self._progress and not self.live:
+            # Without progress since its last run, nodes might be waking each other round and round.
+            self._enqueue(node, charge=True)
+            return
+        self.parked -= 1
+        if node.left:
+            self._let_go_if_partly(node)
+        node.state = RUNNABLE
+        self._queue(node)
 
     def _leave(self, node: Node) -> None:
         """Take a node out of the counts of the state it is in. What it is parked under is kept while it looks again."""
         if node.state == PARKED:
             self.parked -= 1
+            self._let_go_if_partly(node)
         elif node.state == SLEEPING:
             self.sleeping -= 1
         elif node.state == RUNNABLE:
@@ -460,10 +503,14 @@ class Core:
             if node.charged > self._budget:
                 self._give_up(node)
                 return
-        self._leave(node)
+        if node.state != GONE:
+            self._leave(node)
         node.state = RUNNABLE
+        self._queue(node)
+
+    def _queue(self, node: Node) -> None:
         self.queued += 1
-        if self.live:
+        if self.timed:
             node.queued = self.clock.now()
         lane = node.lane
         lane.ready.append(node)
@@ -472,6 +519,7 @@ class Core:
             self._turn.append(lane)
 
     def _give_up(self, node: Node) -> None:
+        self._leave(node)
         first = not (isinstance(node.outcome, Failed) and isinstance(node.outcome.error, NotConverged))
         message = f"{node.id} did not converge: it was run {node.runs} times, and was to run again"
         self._end(node, Failed(reason="NotConverged", message=message, error=NotConverged(message)), FAILED)
@@ -481,26 +529,25 @@ class Core:
 
     # Notes on what advanced while bodies ran.
 
-    def _note(self, id_: str, ready: bool) -> None:
+    def _note(self, id_: str, hope: bool) -> None:
         self._number += 1
         if len(self._noted) >= NOTED_IDS_MAX:
             self._noted.clear()
-            self._noted_ready.clear()
+            self._noted_hope.clear()
             self._forgotten_number = self._number
             return
         self._noted.pop(id_, None)
         self._noted[id_] = self._number
-        if ready:
-            self._noted_ready[id_] = self._number
+        if hope:
+            self._noted_hope[id_] = self._number
 
     def _tidy_notes(self, node: Node) -> None:
-        if self._apart:
-            self._apart.pop(node, None)
+        self._apart.pop(node, None)
         if not self._noted:
             return
         if not self.running:
             self._noted.clear()
-            self._noted_ready.clear()
+            self._noted_hope.clear()
             return
         oldest = next(iter(self._apart), None)
         if oldest is None:
@@ -510,8 +557,8 @@ class Core:
             if number > oldest.started:
                 break
             del self._noted[id_]
-            if self._noted_ready.get(id_, 0) <= oldest.started:
-                self._noted_ready.pop(id_, None)
+            if self._noted_hope.get(id_, 0) <= oldest.started:
+                self._noted_hope.pop(id_, None)
 
     # Who waits for what.
 
@@ -521,12 +568,18 @@ class Core:
             return sorted(node.on)
         return sorted(id_ for id_ in node.on if _has(self.waiting, id_, node))
 
+    def _let_go_if_partly(self, node: Node) -> None:
+        """One that waits for every one of several may be parked under some of them only: it begins anew."""
+        if node.left:
+            node.left = 0
+            self._let_go(node)
+
     def _let_go(self, node: Node) -> None:
         """A node no longer waits for anything."""
         index = self.recovering if node.state == FAILED else self.waiting
         for id_ in node.on:
             self._drop(index, id_, node)
-        node.on = _NOTHING
+        node.on = ()
 
     def _drop(self, index: dict[str, Waiters], id_: str, node: Node) -> None:
         _remove(index, id_, node)
@@ -601,7 +654,7 @@ class Core:
             for part in sink_cycles(parked, self._awaited):
                 members = frozenset(node.id for node in part)
                 for node in sorted(part, key=lambda node: node.id):
-                    self._cycles[node.id] = frozenset(members & node.on)
+                    self._cycles[node.id] = members.intersection(node.on)
                     self._raise(node, FORCE)
         return self.queued > 0
 
@@ -625,26 +678,44 @@ class Core:
         return shortest_cycle(id_, edges)
 
 
+def _once(ids: Iterable[str]) -> tuple[str, ...]:
+    """Each of them once, in order."""
+    found = tuple(ids)
+    return found if len(found) < 2 or len(set(found)) == len(found) else tuple(dict.fromkeys(found))
+
+
+# Most ids have one waiter, some a few, and a few very many, of which any may have to be taken out.
+
+
 def _add(index: dict[str, Waiters], id_: str, node: Node) -> None:
     there = index.get(id_)
     if there is None:
         index[id_] = node
+    elif type(there) is list:
+        there.append(node)
     elif type(there) is dict:
         there[node] = None
-    elif there is not node:
-        index[id_] = {there: None, node: None}  # type: ignore[dict-item]
+    else:
+        index[id_] = [there, node]  # type: ignore[list-item]
 
 
 def _remove(index: dict[str, Waiters], id_: str, node: Node) -> None:
     there = index.get(id_)
     if there is node:
         del index[id_]
-    elif type(there) is dict and node in there:
-        del there[node]
-        if not there:
-            del index[id_]
+        return
+    if type(there) is list:
+        if len(there) <= FEW_WAITERS:
+            if node in there:
+                there.remove(node)
+        else:
+            there = index[id_] = dict.fromkeys(there)
+    if type(there) is dict:
+        there.pop(node, None)
+    if not there and there is not None:
+        del index[id_]
 
 
 def _has(index: dict[str, Waiters], id_: str, node: Node) -> bool:
     there = index.get(id_)
-    return there is node or (type(there) is dict and node in there)
+    return there is node or (type(there) in (list, dict) and node in there)  # type: ignore[operator]

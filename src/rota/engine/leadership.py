@@ -126,7 +126,7 @@ class Leadership:
                 except (ApiError, OSError) as error:
                     self._endure(error)
                 # Of what came while we asked, nobody can say which is newer: then ask again.
-                heard = not self._news.is_set() and await self._pause(self._next_look_at())
+                heard = not self._news.is_set() and await self._pause(self._next_look_at()) and self._watched
         finally:
             await _stop(watching)
 
@@ -143,8 +143,9 @@ class Leadership:
             except (ApiError, OSError) as error:
                 log.debug("the watch of the lease %s ended: %s", self.name, error)
             finally:
-                self._watched = False
-                self._news.set()
+                if self._watched:
+                    self._watched = False
+                    self._news.set()
                 await changes.aclose()  # type: ignore[attr-defined]
             await self._sleep(self._again())
 
@@ -241,7 +242,7 @@ class Leadership:
                             raise
                         self._unsure = True
         except (ApiError, OSError) as error:
-            log.warning("the lease %s/%s could not be released: %s", self.namespace, self.name, error)
+            log.warning("the lease %s/%s could not be released: %r", self.namespace, self.name, error)
 
     # The lease itself.
 
@@ -262,7 +263,10 @@ class Leadership:
             written = await (self._client.update(ours) if there else self._client.create(ours))
         except ApiError as error:
             self._unsure = error.code >= 500
-            if error.code == 409 or (error.code == 404 and there):
+            if error.code == 409:
+                return False
+            # Servers say in more than one way that what is to be replaced is gone.
+            if there and error.code < 500 and await self._read() is None:
                 return False
             raise
         self._unsure = False
@@ -305,9 +309,10 @@ class Leadership:
         """Go on after what may pass; raise what will not."""
         if isinstance(error, ApiError) and error.code not in (409, 429) and error.code < 500:
             raise error
-        level = logging.DEBUG if str(error) == self._trouble else logging.WARNING
-        log.log(level, "the lease %s/%s cannot be had: %s", self.namespace, self.name, error)
-        self._trouble = str(error)
+        trouble = str(error) or "no answer in time"
+        level = logging.DEBUG if trouble == self._trouble else logging.WARNING
+        log.log(level, "the lease %s/%s cannot be had: %s", self.namespace, self.name, trouble)
+        self._trouble = trouble
 
     @asynccontextmanager
     async def _bounded(self, until: float) -> AsyncIterator[None]:

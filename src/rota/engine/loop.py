@@ -59,7 +59,6 @@ class ControlLoop:
         self._brake = Brake()
         self._expected: dict[str, object] = {}
         self._spinning: set[str] = set()
-        self._stopping = False
         self.scheduler = Scheduler(
             self._dispatch,
             clock=self._clock,
@@ -83,7 +82,6 @@ class ControlLoop:
         try:
             await self.scheduler.serve()
         finally:
-            self._stopping = True
             end()
 
     async def run(self) -> Result:
@@ -193,7 +191,7 @@ class ControlLoop:
             async with asyncio.timeout(controller.timeout_seconds):
                 outcome = await controller.reconcile(context, key)
         except asyncio.CancelledError:
-            if self._stopping:
+            if self.scheduler.stopping:
                 raise
             outcome = self._failed(controller, key, id_, TimeoutError("it was cancelled"))
         except Exception as error:

@@ -33,7 +33,7 @@ class Failed(Struct, frozen=True):
     """It is over, and not well. Those that wait for this node are woken."""
 
     because: tuple[str, ...] = ()
-    """Failed because of these: run again when one of them turns ready."""
+    """Failed because of these: run again when one of them turns ready, or arrives where there was none."""
     reason: str = ""
     message: str = ""
     error: BaseException | None = None

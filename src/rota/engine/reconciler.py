@@ -124,7 +124,7 @@ class Reconciler:
     name: str
     """The lane: unique among controllers."""
     kind: type[Object] | None = None
-    """The kind that it is for, and whose status it alone writes. None: its nodes are `seeds` and what `watches` name."""
+    """The kind it is for, and whose status it alone writes. None: its nodes are `seeds` and those `watches` name."""
     owns: tuple[type[Object], ...] = ()
     """Kinds of objects that it makes: their news is news of their owner."""
     watches: tuple[Watch, ...] = ()

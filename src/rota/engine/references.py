@@ -15,6 +15,8 @@ from rota.engine.paths import shortest_cycle
 
 Find = Callable[[Kind, str, str], Object | None]
 
+NOT_FOUND, FAILED, NOT_READY, CYCLE = "DependencyNotFound", "DependencyFailed", "DependencyNotReady", "DependencyCycle"
+"""Why an object cannot go on. To wait for what is on its way is in order; the others a person should notice."""
 NAMED_AT_ONCE_MAX = 10
 """Objects that one message names."""
 
@@ -163,7 +165,7 @@ def decide(
     path = cycle() if undecided or level >= FORCE else None
     if path is not None and level >= FORCE:
         because = tuple(sorted(d.id for d in (*undecided, *failed)))
-        return Failed(because, "DependencyCycle", cycle_message(path))
+        return Failed(because, CYCLE, cycle_message(path))
     waiting = undecided
     if level == CASCADE:
         waiting = [d for d in undecided if pending(d.id)]
@@ -172,7 +174,7 @@ def decide(
     if waiting:
         on = tuple(sorted(d.id for d in undecided))
         if path is not None:
-            return Blocked(on, "DependencyCycle", cycle_message(path))
+            return Blocked(on, CYCLE, cycle_message(path))
         return Blocked(on, *_reason(undecided))
     because = tuple(sorted(d.id for d in (*undecided, *failed)))
     return Failed(because, *_reason([*undecided, *failed]))
@@ -190,7 +192,7 @@ def _reason(unmet: Sequence[Dependency]) -> tuple[str, str]:
         parts.append(f"dependencies failed: {_names(failed)}")
     if others:
         parts.append(f"not ready: {_names(others, _how)}")
-    reason = "DependencyNotFound" if absent else "DependencyFailed" if failed else "DependencyNotReady"
+    reason = NOT_FOUND if absent else FAILED if failed else NOT_READY
     return reason, "; ".join(parts)
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from rota.engine.clock import Clock, RealClock, Timer, VirtualClock
 from rota.engine.core import BUDGET, UNBOUNDED, Core, Node
-from rota.engine.outcome import OUTCOMES, BodyCancelled, Failed, Outcome, Status
+from rota.engine.outcome import DONE, OUTCOMES, BodyCancelled, Failed, Outcome, Status
 from rota.engine.view import View
 
 AT_ONCE = 256
@@ -77,6 +77,7 @@ class Scheduler:
         self.view = View(self._core)
         self._concurrency = concurrency
         self._timeout = timeout_seconds
+        self._observer: Observer | None = None
         self.observer = observer
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
@@ -89,6 +90,21 @@ class Scheduler:
         self._cancelled = False
         self._error: BaseException | None = None
         self._end: asyncio.Future[None] | None = None
+
+    @property
+    def observer(self) -> Observer | None:
+        """Who is told of every run."""
+        return self._observer
+
+    @observer.setter
+    def observer(self, observer: Observer | None) -> None:
+        self._observer = observer
+        self._core.timed = observer is not None
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it was told to end."""
+        return self._stopping
 
     # What happens outside.
 
@@ -159,20 +175,23 @@ class Scheduler:
     async def run(self) -> Result:
         """Run until nothing runs, nothing can, and whatever is parked could never go on."""
         assert not self._core.live, "what runs for ever has no fixpoint"
-        await self._until_end()
-        return Result(self._core.level, self._cancelled, self._error)
+        self._core.level = 0
+        cancelled = await self._until_end()
+        return Result(self._core.level, cancelled, self._error)
 
     async def serve(self) -> None:
         """Run for ever: until `stop` or `cancel`."""
         assert self._core.live, "make it with live=True"
         await self._until_end()
 
-    async def _until_end(self) -> None:
+    async def _until_end(self) -> bool:
+        """Returns whether it was cancelled."""
         assert self._end is None, "it runs already"
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._end = self._loop.create_future()
-        self._stopping = self._cancelled = False
+        if self._stopping:
+            self._finish()
         self._pump_soon()
         try:
             await self._end
@@ -183,25 +202,38 @@ class Scheduler:
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
+            cancelled = self._cancelled
+            self._stopping = self._cancelled = False
             self._end = None
+        return cancelled
 
     async def stop(self) -> None:
-        """Start nothing more, and wait for the bodies that run."""
+        """Start nothing more, and wait for the bodies that run; if it is a body that says so, do not wait.
+
+        Said before `run` or `serve`, it ends those at once.
+        """
         self._stopping = True
+        if asyncio.current_task() in self._tasks:
+            return
         while self._tasks:
             await asyncio.wait(self._tasks)
         self._finish()
 
     async def cancel(self) -> None:
-        """Start nothing more, cancel the bodies that run, and wait until they are gone."""
+        """Start nothing more, cancel the bodies that run, and wait until they are gone; but not from a body."""
         self._cancelled = self._stopping = True
         for task in self._tasks:
-            task.cancel()
+            if task is not asyncio.current_task():
+                task.cancel()
         await self.stop()
 
     def _finish(self) -> None:
         if self._end is not None and not self._end.done():
             self._end.set_result(None)
+
+    def _finish_if_stopped(self) -> None:
+        if self._stopping and not self._tasks:
+            self._finish()
 
     # Running bodies.
 
@@ -215,6 +247,7 @@ class Scheduler:
         core, dispatch, observer = self._core, self._dispatch, self.observer
         if self._end is None or self._stopping:
             self._pumping = False
+            self._finish_if_stopped()
             return
         core.fire()
         for _ in range(AT_ONCE):
@@ -234,7 +267,7 @@ class Scheduler:
                 self._stopping = True
                 self._end.set_exception(error)
                 return
-            if type(answer) in OUTCOMES:
+            if answer is DONE or type(answer) in OUTCOMES:
                 if observer:
                     observer.ran(node.id, answer, began - node.queued, core.clock.now() - began)  # type: ignore[arg-type]
                 core.finish(node, answer)  # type: ignore[arg-type]
@@ -244,7 +277,10 @@ class Scheduler:
                 break
         self._pumping = False
         if self._stopping:
+            self._finish_if_stopped()
             return
+        if core.sleeping and not core.live and not isinstance(self.clock, VirtualClock):
+            self._wait_for_timers()
         if core.queued and len(self._tasks) < self._concurrency and core.has_turn():
             self._pump_soon()
         elif core.live:
@@ -263,8 +299,6 @@ class Scheduler:
             if isinstance(self.clock, VirtualClock):
                 self.clock.advance_to(due)
                 self._pump_soon()
-            else:
-                self._wait_for_timers()
         elif core.drain():
             self._pump_soon()
         else:
@@ -296,12 +330,15 @@ class Scheduler:
             if self._timeout is None:
                 outcome = await answer
             else:
-                async with asyncio.timeout(self._timeout):
+                async with asyncio.timeout(self._timeout) as limit:
                     outcome = await answer
             if type(outcome) not in OUTCOMES:
                 raise TypeError(f"{node.id}: {outcome!r} is no outcome")
         except asyncio.CancelledError:
             outcome = self._raised(BodyCancelled(f"{node.id}: its body was cancelled"))
+        except TimeoutError as error:
+            late = self._timeout is not None and limit.expired()
+            outcome = self._raised(TimeoutError(f"{node.id}: not done in {self._timeout} s") if late else error)
         except Exception as error:
             outcome = self._raised(error)
         if self.observer:
@@ -322,7 +359,10 @@ class Scheduler:
             error: BaseException = BodyCancelled(f"{node.id}: its body was cancelled")
         else:
             error = task.exception() or BodyCancelled(node.id)
-        self._core.finish(node, self._raised(error))
+        outcome = self._raised(error)
+        if self.observer:
+            self.observer.ran(node.id, outcome, 0.0, 0.0)
+        self._core.finish(node, outcome)
         self._pump_soon()
 
     def _raised(self, error: BaseException) -> Failed:

@@ -79,7 +79,7 @@ class View:
 
     def queued(self) -> dict[Hashable, int]:
         """How many nodes could run, by lane."""
-        return {lane.name: len(lane.ready) for lane in self._core.lanes.values()}
+        return {lane.name: sum(node.state == RUNNABLE for node in lane.ready) for lane in self._core.lanes.values()}
 
     def _in(self, state: int) -> list[NodeView]:
         return [self._seen(node) for node in self._core.nodes.values() if node.state == state]

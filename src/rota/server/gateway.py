@@ -22,10 +22,13 @@ from rota.server import media
 from rota.server.audit import Audit, Line
 from rota.server.audit import now as audit_now
 from rota.server.auth import Token, Tokens, User, allows
+from rota.server.controllers import Controllers
 from rota.server.http import Answer, HttpServer, Request, Response, Stream
+from rota.server.why import why
 from rota.store import SqliteStore
 
 BACKUP_CHUNK_BYTES = 256 * 1024
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _encode = msgspec.json.Encoder().encode
 VERBS = {"create": "create", "update": "update", "patch": "patch", "apply": "patch", "delete": "delete"}
 
@@ -71,6 +74,8 @@ class Gateway:
         self._home = home
         self._started = time.monotonic()
         self.http: HttpServer | None = None
+        self.controllers: Controllers | None = None
+        """The controllers of this process, if it has any."""
         self.on_revoked: Callable[[str], None] = lambda token_id: None
         """Told of a token that is no longer good."""
 
@@ -85,6 +90,12 @@ class Gateway:
                 return self._admin(user) or self._create_token(request, user)
             case ["DELETE", "tokens", token_id]:
                 return self._admin(user) or self._revoke_token(token_id, user)
+            case ["GET", "why", plural, name]:
+                return why(self.controllers, self._registry, user, plural, "", name)
+            case ["GET", "why", plural, namespace, name]:
+                return why(self.controllers, self._registry, user, plural, namespace, name)
+            case ["GET", "metrics"]:
+                return self._admin(user) or Response(200, self._metrics(), METRICS_TYPE)
             case ["GET", "backup"]:
                 return self._admin(user) or Stream(self._backup(), "application/vnd.sqlite3")
             case ["POST", "batch"]:
@@ -107,6 +118,9 @@ class Gateway:
             "connections": len(self.http.connections) if self.http else 0,
             "home": str(self._home),
         }
+
+    def _metrics(self) -> bytes:
+        return self.controllers.metrics.render() if self.controllers else b""
 
     # Tokens.
 

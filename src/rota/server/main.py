@@ -7,15 +7,25 @@ import errno
 import os
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from rota.client import Client
+from rota.engine import StoreObjects
+from rota.engine.leadership import Leadership
 from rota.registry import Registry
 from rota.server import tls
 from rota.server.app import App, refusal
 from rota.server.audit import Audit
 from rota.server.auth import Tokens
+from rota.server.controllers import (
+    MANAGER,
+    UP_LEASE_SECONDS,
+    UP_RENEW_SECONDS,
+    Controllers,
+    identity_of_home,
+)
 from rota.server.gateway import Gateway
 from rota.server.home import Home
 from rota.server.http import HttpServer
@@ -44,6 +54,7 @@ async def run(
     *,
     host: str = DEFAULT_HOST,
     port: int = DEFAULT_PORT,
+    with_controllers: bool = True,
     on_ready: Callable[[Ready], None] = lambda ready: None,
     stop: asyncio.Event | None = None,
 ) -> None:
@@ -66,8 +77,13 @@ async def run(
     app = App(registry, tokens, audit, gateway, hosts=hosts, server_uid=os.getuid())
     gateway.http = http
     gateway.on_revoked = app.end_watches
+    controlling: asyncio.Task[None] | None = None
     try:
         await registry.start()
+        if with_controllers:
+            gateway.controllers = _controllers(registry, home.path)
+            controlling = asyncio.create_task(gateway.controllers.run(), name="controllers")
+            controlling.add_done_callback(lambda _: stop.set())
         context = tls.ensure(home.path, sorted(hosts))
         actual = listening.getsockname()[1]
         url = f"https://{f'[{host}]' if ':' in host else host}:{actual}"
@@ -85,13 +101,25 @@ async def run(
             loop.add_signal_handler(signal_, stop.set)
         on_ready(Ready(url, home.kubeconfig, home.socket))
         await stop.wait()
+        if controlling is not None and controlling.done():
+            controlling.result()
     finally:
         app.ready = False
+        if controlling is not None:
+            controlling.cancel()
+            await asyncio.gather(controlling, return_exceptions=True)
         await http.close()
         home.remove_stale_socket()
         await registry.stop()
         await store.close()
         audit.close()
+
+
+def _controllers(registry: Registry, home: Path) -> Controllers:
+    identity = identity_of_home(home)
+    client = Client.local(registry, manager=MANAGER)
+    leadership = Leadership(client, identity, lease_seconds=UP_LEASE_SECONDS, renew_seconds=UP_RENEW_SECONDS)
+    return Controllers(client, StoreObjects(registry), leadership, identity)
 
 
 def _bind(host: str, port: int) -> socket.socket:
@@ -112,12 +140,19 @@ def _bind(host: str, port: int) -> socket.socket:
     return sock
 
 
-def serve(home: Path, *, host: str, port: int, on_ready: Callable[[Ready], None]) -> None:
+def serve(
+    home: Path, *, host: str, port: int, with_controllers: bool = True, on_ready: Callable[[Ready], None]
+) -> None:
     """`run`, on the fastest event loop there is."""
+    on_fastest_loop(run(home, host=host, port=port, with_controllers=with_controllers, on_ready=on_ready))
+
+
+def on_fastest_loop(main: Coroutine[Any, Any, None]) -> None:
+    """Run something on the fastest event loop there is."""
     try:
         import uvloop
     except ImportError:
-        asyncio.run(run(home, host=host, port=port, on_ready=on_ready))
+        asyncio.run(main)
     else:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(run(home, host=host, port=port, on_ready=on_ready))
+            runner.run(main)

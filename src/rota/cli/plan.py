@@ -1,0 +1,100 @@
+"""`rota plan`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Annotated, Any
+
+import typer
+
+from rota.cli.applying import manifests
+from rota.cli.command import command, complain, explained
+from rota.cli.options import Files, Force
+from rota.cli.output import line
+from rota.cli.session import BAD_USAGE, Session, bad_usage
+
+WILL_NOT_CONVERGE = 1
+FORMS = ("", "json")
+
+
+@command
+async def plan(
+    session: Session,
+    filename: Files = None,
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FORMAT", help="The form: json.")] = "",
+    explain: Annotated[
+        str,
+        typer.Option(
+            "--explain", metavar="KIND/NAME", help="Only this object: what it needs, or why it is never ready."
+        ),
+    ] = "",
+    against: Annotated[
+        str,
+        typer.Option(
+            "--against",
+            metavar="CONTEXT",
+            help="Go on from what is on this server, and show what would change there. Nothing is changed.",
+        ),
+    ] = "",
+    force: Force = False,
+) -> int:
+    """Show what manifests would come to, without a server. Exit code: 0 all is ready, 1 something never is, 2 invalid.
+
+    The controllers are run in memory, to the end: what becomes ready, in which order; what never does, and the cause;
+    what had to be assumed.
+    """
+    try:
+        return await _plan(session, filename, output, explain, against, force)
+    except Exception as error:
+        # 1 means that something never becomes ready, so it cannot mean that there is no plan.
+        complain(explained(error)[1])
+        return BAD_USAGE
+
+
+async def _plan(
+    session: Session, filename: list[str] | None, output: str, explain: str, against: str, force: bool
+) -> int:
+    if output not in FORMS:
+        raise bad_usage(f"-o {output}: there is json")
+    if session.settings.context is not None and not against:
+        raise bad_usage(f"a plan needs no server; to compare with one, say --against {session.settings.context}")
+    if force and not against:
+        raise bad_usage("--force goes with --against")
+    found = manifests(filename, session.settings.namespace)
+    from rota.cli.against import Difference, compare
+    from rota.cli.planned import write_plan, write_summary
+    from rota.manifest.plan import DEFAULT_NAMESPACE, rehearse
+    from rota.manifest.planned import plan_of
+
+    difference: Difference | None = None
+    if against:
+        settings = replace(session.settings, context=against, home=None)
+        async with Session(settings, session.connect_with).client() as client:
+            difference, server = await compare(client, found, against, force=force)
+            namespace = client.namespace
+        rehearsal = await rehearse(found, namespace=namespace, server=server)
+    else:
+        namespace = session.settings.namespace or DEFAULT_NAMESPACE
+        rehearsal = await rehearse(found, namespace=namespace)
+    result = plan_of(rehearsal)
+    if explain:
+        from rota.cli.explaining import write_explanation
+
+        return write_explanation(rehearsal, result, explain, namespace, as_json=output == "json")
+    if output == "json":
+        import msgspec
+
+        document: dict[str, Any] = msgspec.to_builtins(result)
+        if difference is not None:
+            document["against"] = msgspec.to_builtins(difference)
+        line(json.dumps(document, indent=2, ensure_ascii=False))
+    else:
+        write_plan(result)
+        if difference is not None:
+            from rota.cli.against import write_difference
+
+            write_difference(difference)
+        line("")
+        write_summary(result)
+    return 0 if result.converges else WILL_NOT_CONVERGE

@@ -1,0 +1,196 @@
+"""A plan as text: what becomes ready, what never does and why, what was assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rota.cli.output import Part, line, printable
+from rota.engine.references import shown
+from rota.manifest.planned import Assumed, Cause, HeldUp, Plan, Ready
+
+NAMES_MAX = 4
+"""Objects that are named on one line."""
+CHILDREN_MAX = 8
+"""Objects that are shown below the one they were made for."""
+DEPTH_MAX = 12
+"""How far down a chain is drawn. The rest is counted."""
+HELD_UP_MAX = 60
+"""Objects that are shown below one cause. The rest is counted."""
+NAME_WIDTH_MAX = 48
+Row = tuple[int, str, Ready | int]
+"""The step, unless it is below another; what is drawn before the name; the object, or how many more there are."""
+DETAIL, WORTH, WRONG, TITLE = "dim", "cyan", "red", "bold"
+
+
+def write_plan(plan: Plan) -> None:
+    """The whole plan, but for the summary."""
+    if plan.ready:
+        line(("Ready, in this order", TITLE))
+        _write_ready(plan.ready)
+    if plan.never_ready:
+        _next(bool(plan.ready))
+        line(("Never ready, and why", TITLE))
+        for i, cause in enumerate(plan.never_ready):
+            _next(i > 0)
+            _write_cause(cause)
+    if plan.assumed:
+        _next(bool(plan.ready or plan.never_ready))
+        line(("Assumed", TITLE))
+        _write_assumed(plan.assumed)
+
+
+def write_summary(plan: Plan) -> None:
+    counts = plan.summary
+    made = f" ({counts.made} made by Rota)" if counts.made else ""
+    ready = (f"{counts.ready} ready", "green" if counts.ready else "")
+    parts: list[Part | str] = [f"{_counted(counts.objects, 'object')}{made}: ", ready]
+    if counts.never_ready or counts.causes:
+        causes = _counted(counts.causes, "cause")
+        parts += [", ", (f"{counts.never_ready} never ready", WRONG), f" ({causes})"]
+    if counts.assumed:
+        parts.append(f", {counts.assumed} assumed")
+    line(*parts)
+
+
+def place(source: str, number: int) -> str:
+    """Where something is written."""
+    return printable(f"{source}:{number}") if source else ""
+
+
+def _next(apart: bool) -> None:
+    if apart:
+        line("")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _names(ids: Sequence[str]) -> str:
+    more = f" and {len(ids) - NAMES_MAX:,} more" if len(ids) > NAMES_MAX else ""
+    return ", ".join(map(shown, ids[:NAMES_MAX])) + more
+
+
+# What becomes ready.
+
+
+def _write_ready(ready: Sequence[Ready]) -> None:
+    shown_ids = {one.id for one in ready}
+    below: dict[str, list[Ready]] = {}
+    for one in ready:
+        if one.owner in shown_ids:
+            below.setdefault(one.owner, []).append(one)
+    rows: list[Row] = []
+    for one in ready:
+        if one.owner not in shown_ids:
+            rows.append((one.step, "", one))
+            _add_children(one, below, "", rows)
+    digits = len(str(max(one.step for one in ready)))
+    width = _width(len(lead) + len(what.name) for _, lead, what in rows if isinstance(what, Ready))
+    before = 0
+    for step, lead, what in rows:
+        number = f"{step:>{digits}}" if step not in (before, 0) else " " * digits
+        before = step or before
+        if isinstance(what, int):
+            line(f"  {' ' * digits}  {lead}", (f"… and {what:,} more", DETAIL))
+            continue
+        note = _note(what)
+        name = f"{lead}{what.name}"
+        line("  ", (number, DETAIL), f"  {name}", *([" " * (width - len(name) + 3), *note] if note else []))
+
+
+def _add_children(one: Ready, below: dict[str, list[Ready]], lead: str, rows: list[Row]) -> None:
+    children = below.get(one.id, [])
+    more = len(children) - CHILDREN_MAX
+    drawn = children[:CHILDREN_MAX] if more > 0 else children
+    for i, child in enumerate(drawn):
+        last = i == len(drawn) - 1 and more <= 0
+        rows.append((0, lead + ("└─ " if last else "├─ "), child))
+        _add_children(child, below, lead + ("   " if last else "│  "), rows)
+    if more > 0:
+        rows.append((0, f"{lead}└─ ", more))
+
+
+def _note(one: Ready) -> list[Part | str]:
+    notes: list[Part] = []
+    if one.made:
+        notes.append(("made by Rota", WORTH))
+    if one.skipped:
+        notes.append(("nothing to do", WORTH))
+    if one.needs:
+        notes.append((f"after {_names(one.needs)}", DETAIL))
+    parts: list[Part | str] = []
+    for note in notes:
+        parts += [", ", note] if parts else [note]
+    return parts
+
+
+def _width(lengths: Iterable[int]) -> int:
+    return min(NAME_WIDTH_MAX, max(lengths, default=0))
+
+
+# What never does.
+
+
+def _write_cause(cause: Cause) -> None:
+    where = f"   {place(cause.source, cause.line)}" if cause.source and not cause.circle else ""
+    line("  ", (printable(_title(cause)), WRONG), (where, DETAIL))
+    drawn = [one for one in cause.held_up if one.depth < DEPTH_MAX][:HELD_UP_MAX]
+    leads = _leads(drawn)
+    widths = [
+        _width(len(lead) + len(one.name) for lead, one in zip(leads, drawn, strict=True)),
+        _width(len(one.field) for one in drawn),
+    ]
+    for lead, one in zip(leads, drawn, strict=True):
+        name = lead + one.name
+        gaps = [" " * (width - len(text) + 3) for width, text in zip(widths, (name, one.field), strict=True)]
+        also = f"   also waits for {_names(one.also)}" if one.also else ""
+        line(
+            "  ",
+            (lead, DETAIL),
+            one.name,
+            gaps[0],
+            (one.field, DETAIL),
+            gaps[1],
+            (place(one.source, one.line), DETAIL),
+            also,
+        )
+    if len(drawn) < len(cause.held_up):
+        line("  ", (f"… and {len(cause.held_up) - len(drawn):,} more behind these", DETAIL))
+    if cause.advice:
+        line("  → ", printable(cause.advice))
+
+
+def _title(cause: Cause) -> str:
+    if len(cause.circle) > DEPTH_MAX:
+        some = " → ".join(cause.circle[:NAMES_MAX])
+        return f"{some} → … → {cause.circle[-1]} ({len(cause.circle) - 1:,} in all) wait for each other"
+    return cause.message
+
+
+def _leads(held_up: Sequence[HeldUp]) -> list[str]:
+    """The lines of the tree before each name."""
+    out: list[str] = []
+    # From the last to the first: whether a line goes on at a depth is decided by what comes below.
+    goes_on: list[bool] = []
+    for one in reversed(held_up):
+        here = goes_on[: one.depth] + [False] * (one.depth - len(goes_on))
+        last = not (len(goes_on) > one.depth and goes_on[one.depth])
+        out.append("".join("│  " if on else "   " for on in here) + ("└─ " if last else "├─ "))
+        goes_on = [*here, True]
+    return out[::-1]
+
+
+# What was assumed.
+
+
+def _write_assumed(assumed: Sequence[Assumed]) -> None:
+    width = _width(len(one.name) for one in assumed)
+    for one in assumed:
+        gap = " " * (width - len(one.name) + 3)
+        told = (
+            f"on the server, for {_names(one.needed_by)}"
+            if one.type == "Exists"
+            else "becomes ready: nothing here acts on it"
+        )
+        line("  ", one.name, gap, (told, DETAIL))

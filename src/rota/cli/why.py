@@ -1,0 +1,200 @@
+"""`rota why`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from rota.api.table import age, duration
+from rota.cli.command import command, complain
+from rota.cli.following import key_in
+from rota.cli.formats import Format, write_document
+from rota.cli.gateway import call
+from rota.cli.naming import Target, targets
+from rota.cli.options import Targets
+from rota.cli.output import Columns, Part, line, printable, style_of
+from rota.cli.session import FAILED, CommandError, Session, bad_usage
+from rota.client import Client
+from rota.client.http import HttpBackend
+from rota.registry import ApiError
+
+Object = dict[str, Any]
+
+FORMATS = ("json", "yaml")
+WATCH_SECONDS = 1.0
+"""How often it is asked again."""
+VOLATILE = frozenset(
+    ("time", "engine", "runs", "waitingSeconds", "againSeconds", "count", "lastSeen", "advice", "conditions")
+)
+"""What differs from one answer to the next without anything having changed for a person."""
+
+
+@command
+async def why(
+    session: Session,
+    which: Targets = None,
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FORMAT", help="The form: json, yaml.")] = "",
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Tell it anew whenever it changes, until it is ready or has failed.")
+    ] = False,
+) -> int:
+    """Tell why an object is not ready: what it waits for, down to the cause, and the one thing to do next.
+
+    The exit code is 0 if it is ready, 1 if it is not.
+    """
+    wanted = targets(which or [])
+    if len(wanted) != 1 or not wanted[0].name:
+        raise bad_usage("name one object, such as task/build")
+    if output and output not in FORMATS:
+        raise bad_usage(f"-o {output}: there are {', '.join(FORMATS)}")
+    async with session.client() as client:
+        answer = await _ask(client, wanted[0])
+        _write(answer, output)
+        while watch and not _is_ready(answer) and not answer["over"]:
+            await asyncio.sleep(WATCH_SECONDS)
+            before = answer
+            try:
+                answer = await _ask(client, wanted[0])
+            except ApiError as error:
+                if error.code != 404:
+                    raise
+                complain(f"{before['step']['name']} is gone, and nothing refers to it")
+                return FAILED
+            if _lasting(answer) != _lasting(before):
+                if not output:
+                    line("")
+                    line((f"--- {datetime.now():%H:%M:%S}", "dim"))
+                _write(answer, output)
+    return 0 if _is_ready(answer) else FAILED
+
+
+async def _ask(client: Client, target: Target) -> Object:
+    namespace, name = key_in(client, target.kind, target.name)
+    path = "/".join(quote(part, safe="") for part in (target.kind.plural, namespace, name) if part)
+    if not isinstance(client.backend, HttpBackend):
+        raise _elsewhere(target)
+    try:
+        answer: Object = await call(client, "GET", f"/v1/why/{path}")
+    except ApiError as error:
+        if _is_unknown_path(error):
+            raise _elsewhere(target) from None
+        raise
+    return answer
+
+
+def _is_unknown_path(error: ApiError) -> bool:
+    """Whether the server has no gateway: it then does not know the path, or lets nobody near it."""
+    if error.code == 403:
+        return "cannot get path" in error.message
+    return error.code == 404 and not (error.details or {}).get("name")
+
+
+def _elsewhere(target: Target) -> CommandError:
+    name = f"{target.kind.singular}/{target.name}"
+    return CommandError(
+        "the server there is not Rota's: what an object waits for is told by a server that `rota up` started\n"
+        f"`rota describe {name}` shows its conditions and events; the log of `rota operator` has the rest"
+    )
+
+
+def _is_ready(answer: Object) -> bool:
+    return bool(answer["step"]["state"] == "Ready")
+
+
+def _lasting(value: Any) -> Any:
+    """An answer without what changes all the time."""
+    if isinstance(value, dict):
+        return {name: _lasting(inner) for name, inner in value.items() if name not in VOLATILE}
+    return [_lasting(inner) for inner in value] if isinstance(value, list) else value
+
+
+# On the screen.
+
+
+def _write(answer: Object, output: str) -> None:
+    if output:
+        write_document(answer, Format(output))
+        return
+    step, now = answer["step"], datetime.fromisoformat(answer["time"]).timestamp()
+    if _is_ready(answer):
+        since = f" since {step['since']} ({age(step['since'], now)})" if step.get("since") else ""
+        line((printable(step["name"]), "bold"), " is ", ("ready", "green"), since)
+        if not answer["advice"]:
+            return
+        line("It cannot go on all the same:")
+    _write_step(step, now, "", "")
+    if conditions := step.get("conditions"):
+        line("")
+        line(("conditions:", "bold"))
+        table = Columns(["TYPE", "STATUS", "REASON", "SINCE", "MESSAGE"])
+        table.write([_condition(condition, now) for condition in conditions], "  ")
+    if answer["events"]:
+        line("")
+        line(("events:", "bold"))
+        table = Columns(["LAST SEEN", "TYPE", "REASON", "OBJECT", "COUNT", "MESSAGE"])
+        table.write([_event(event, now) for event in answer["events"]], "  ")
+    if answer["advice"]:
+        line("")
+        line(("next: ", "bold"), (printable(answer["advice"]), "bold"))
+
+
+def _condition(condition: Object, now: float) -> list[Any]:
+    since = age(condition["since"], now) if condition["since"] else ""
+    return [condition["type"], condition["status"], condition["reason"], since, condition["message"]]
+
+
+def _event(event: Object, now: float) -> list[Any]:
+    shown = [event[name] for name in ("type", "reason", "about", "count", "message")]
+    return [age(event["lastSeen"], now), *shown]
+
+
+def _write_step(step: Object, now: float, lead: str, below: str) -> None:
+    """A step and what it waits for. `lead` is what stands before it, `below` before what comes under it."""
+    by = f" ({step['field']})" if step.get("field") else ""
+    line((lead, "dim"), (printable(step["name"]), "bold"), (printable(by), "dim"), "  ", *_how(step, now))
+    causes, more = step.get("causes", []), step.get("moreCauses", 0)
+    inner = below + ("│  " if causes or more else "   ")
+    if said := _said(step):
+        line((inner, "dim"), printable(said))
+    if pace := _pace(step):
+        line((inner, "dim"), (pace, "dim"))
+    if left_out := step.get("leftOut"):
+        line((f"{below}┆  {left_out} steps further down:", "dim"))
+    for i, cause in enumerate(causes):
+        last = i == len(causes) - 1 and not more
+        _write_step(cause, now, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  "))
+    if more:
+        line((f"{below}└─ and {more} more", "dim"))
+
+
+def _how(step: Object, now: float) -> Iterator[Part]:
+    """The state, and since when."""
+    yield step["state"], style_of(step["state"]) or "yellow"
+    if step.get("seenAbove"):
+        yield ", as above", "dim"
+    elif (waiting := step.get("waitingSeconds")) is not None:
+        yield f" for {duration(waiting)}", ""
+    elif step.get("since"):
+        yield f" for {age(step['since'], now)}", ""
+
+
+def _said(step: Object) -> str:
+    if step.get("hidden"):
+        return "you may not read it"
+    if step.get("seenAbove"):
+        return ""
+    return ": ".join(step[part] for part in ("reason", "message") if step.get(part))
+
+
+def _pace(step: Object) -> str:
+    """How it is with the attempts of an object whose controller cannot get on."""
+    if step["verdict"] not in ("Error", "Spinning") or step.get("seenAbove"):
+        return ""
+    again = f", again in {duration(step['againSeconds'])}" if step.get("againSeconds") is not None else ""
+    times = step.get("runs", 0)
+    return f"looked at {times} time{'' if times == 1 else 's'} since it last came to rest{again}"

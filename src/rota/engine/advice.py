@@ -1,0 +1,191 @@
+"""The one thing to do next about what is at the bottom of a chain, with the exact command where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from rota.api import Kind
+from rota.api.schema import object_schema
+from rota.engine.references import kind_of, shown
+
+Verdict = Literal[
+    "Cycle",
+    "Missing",
+    "Failed",
+    "Error",
+    "Spinning",
+    "Deleting",
+    "Hidden",
+    "Unattended",
+    "Gated",
+    "Settled",
+    "Working",
+    "Blocked",
+    "Ready",
+]
+"""What holds an object up. Those that need a person come first; what goes on by itself comes last.
+
+Cycle: it waits in a circle. Missing: it is not there. Failed: it is over, and not well. Error: its controller fails
+and tries again. Spinning: it does not come to rest. Deleting: it is on its way out. Hidden: whoever asks may not know.
+Unattended: no controller acts on its kind. Gated: what it refers to is there, and nothing here takes it further.
+Settled: its controller has done what there was to do. Working: its controller is at it, or soon will be. Blocked: it
+waits for others. Ready: nothing does.
+"""
+CREATED_BY_HAND = {"Secret": "secret generic", "ConfigMap": "configmap"}
+FOREGROUND = "foregroundDeletion"
+ORPHAN = "orphan"
+
+
+class Matter(NamedTuple):
+    """What is known of the object that something is to be done about."""
+
+    id: str
+    verdict: Verdict
+    why: str = ""
+    """Its message, or at least the reason."""
+    referrer: str = ""
+    """The node that refers to it, on the way from what was asked about; empty when it is itself that."""
+    field: str = ""
+    """The field of the referrer that does."""
+    engine: str = ""
+    again_seconds: float | None = None
+    others_queued: int = 0
+    ended: bool = False
+    """It has a life, which is over; otherwise it is as it is written."""
+    finalizers: Sequence[str] = ()
+    cycle: Sequence[str] = ()
+    edge: str = ""
+    """The field by which it is part of the circle."""
+    acting_known: bool = True
+
+
+def advice(m: Matter) -> str:
+    """What to do next; empty when there is nothing."""
+    name = shown(m.id)
+    match m.verdict:
+        case "Ready":
+            return ""
+        case "Missing":
+            return _create(m)
+        case "Cycle":
+            return _break(m)
+        case "Failed":
+            return _anew(m) if m.ended else f"correct {name}{_because(m)}: {_edit(m.id)}"
+        case "Error":
+            return f"correct what the error of {name} says{_because(m)}; it is tried again by itself{_when(m)}"
+        case "Spinning":
+            command = f"`rota get {_target(m.id)} -o yaml --show-managed-fields`"
+            return f"find out who keeps changing {name} or what it refers to: {command} names the writers"
+        case "Deleting":
+            return _gone(m)
+        case "Hidden":
+            return f"ask somebody who may read {name}: `rota why {_target(m.id)}`"
+        case "Unattended":
+            if not m.acting_known:
+                return f"nothing here acts on {name}: check that its controllers run (`rota doctor`)"
+            return f"nothing here acts on {name}: see that whatever reports on a {_kind_name(m.id)} runs"
+        case "Gated":
+            return (
+                f"nothing for now: all that {name} refers to is there; this version has nothing that takes a "
+                f"{_kind_name(m.id)} further"
+            )
+        case "Blocked":
+            return f"go on from {name}: `rota why {_target(m.id)}`"
+        case "Settled":
+            return f"wait for {name}{_because(m)}: `rota why {_target(m.id)} --watch` tells when that changes"
+    return _wait(m, name)
+
+
+def _create(m: Matter) -> str:
+    kind, name = kind_of(m.id), m.id.rpartition("/")[2]
+    by_hand = CREATED_BY_HAND.get(kind.name) if kind is not None else None
+    if by_hand:
+        how = f"`kubectl create {by_hand} {name} --from-literal=KEY=VALUE{_place(m.id)}`"
+    else:
+        how = f"`rota apply -f FILE{_place(m.id)}`"
+    return f"create {shown(m.id)}: {how}{_or_correct(m)}"
+
+
+def _or_correct(m: Matter) -> str:
+    if not m.referrer or not m.field:
+        return ""
+    if _is_fixed(kind_of(m.referrer), m.field):
+        return f"; if the name in {m.field} is wrong, make {shown(m.referrer)} anew ({_replace(m.referrer)})"
+    return f"; if the name in {m.field} is wrong, correct {shown(m.referrer)} ({_edit(m.referrer)})"
+
+
+def _break(m: Matter) -> str:
+    circle = " → ".join(map(shown, m.cycle))
+    about = f"break the circle {circle}" if circle else f"break the circle that {shown(m.id)} is in"
+    if not m.edge:
+        return f"{about}: take one of its references out"
+    if _is_fixed(kind_of(m.id), m.edge):
+        return f"{about}: make {shown(m.id)} anew without {m.edge} ({_replace(m.id)})"
+    return f"{about}: take {m.edge} out of {shown(m.id)} ({_edit(m.id)})"
+
+
+def _anew(m: Matter) -> str:
+    name = shown(m.id)
+    return f"see how {name} ended{_because(m)}: `rota describe {_target(m.id)}`; then make it anew ({_replace(m.id)})"
+
+
+def _gone(m: Matter) -> str:
+    name = shown(m.id)
+    then = f", then create it again: `rota apply -f FILE{_place(m.id)}`" if m.referrer else ""
+    held = [one for one in m.finalizers if one not in (FOREGROUND, ORPHAN)]
+    if held:
+        them = ", ".join(held)
+        return f"see that whoever put {them} on {name} lets go of it, or take it out ({_edit(m.id)}){then}"
+    first = "what it owns is gone, and " if FOREGROUND in m.finalizers else ""
+    return f"wait until {first}{name} is gone{then}"
+
+
+def _wait(m: Matter, name: str) -> str:
+    if m.engine == "running":
+        return f"wait a moment: {name} is being looked at right now"
+    if m.engine == "runnable":
+        others = f", with {m.others_queued} others" if m.others_queued else ""
+        return f"wait a moment: {name} is in the queue of its controller{others}"
+    return f"wait: {name} is looked at again{_when(m) or ' by itself'}{_because(m)}"
+
+
+def _because(m: Matter) -> str:
+    return f" ({m.why})" if m.why else ""
+
+
+def _when(m: Matter) -> str:
+    return f" in {m.again_seconds:.0f} s" if m.again_seconds is not None else ""
+
+
+def _replace(id_: str) -> str:
+    return f"`rota delete {_target(id_)}`, then `rota apply -f FILE{_place(id_)}`"
+
+
+def _edit(id_: str) -> str:
+    return f"`rota edit {_target(id_)}`"
+
+
+def _target(id_: str) -> str:
+    """An object as a command takes it."""
+    kind = kind_of(id_)
+    return f"{kind.singular if kind else id_}/{id_.rpartition('/')[2]}{_place(id_)}"
+
+
+def _place(id_: str) -> str:
+    namespace = id_.split("/", 2)[1]
+    return f" -n {namespace}" if namespace not in ("", "default") else ""
+
+
+def _kind_name(id_: str) -> str:
+    kind = kind_of(id_)
+    return kind.name if kind is not None else id_
+
+
+def _is_fixed(kind: Kind | None, path: str) -> bool:
+    """Whether a field can only be set when an object is made."""
+    if kind is None:
+        return False
+    spec = object_schema(kind)["properties"].get("spec", {})
+    top = path.removeprefix("spec.").partition(".")[0].partition("[")[0]
+    return any(rule["message"] == f"{top} is immutable" for rule in spec.get("x-kubernetes-validations", ()))

@@ -1,0 +1,71 @@
+"""The controllers of a server: they run in the process that leads, in this one or in an operator of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import socket
+from pathlib import Path
+
+from rota.client import Client
+from rota.control import controllers
+from rota.engine import ControlLoop, Objects
+from rota.engine.fence import Fenced
+from rota.engine.leadership import Leadership
+from rota.engine.metrics import Metrics
+from rota.engine.recorder import Recorder
+
+MANAGER = "rota-controllers"
+"""Under which name controllers own fields."""
+UP_LEASE_SECONDS = 30.0
+UP_RENEW_SECONDS = 10.0
+"""A server with its own controllers: nobody can take over from it while it is down, so it need not write often."""
+
+
+class Controllers:
+    """All controllers, for as long as this process leads. `run` it as a task; cancel that to stop."""
+
+    def __init__(self, client: Client, objects: Objects, leadership: Leadership, identity: str) -> None:
+        self.objects = objects
+        self.loop: ControlLoop | None = None
+        """The running loop; None while another process leads."""
+        self.metrics = Metrics()
+        self._leadership = leadership
+        self._client = Client(
+            Fenced(client.backend, lambda: leadership.held, lambda: leadership.holder),
+            manager=MANAGER,
+            namespace="default",
+        )
+        self._identity = identity
+
+    @property
+    def leader(self) -> str:
+        """Who leads, as last seen."""
+        return self._leadership.holder
+
+    async def run(self) -> None:
+        async with self.objects:
+            await self._leadership.run(self._lead)
+
+    async def _lead(self) -> None:
+        self.metrics = Metrics()
+        recorder = Recorder(self._client, instance=self._identity)
+        recording = asyncio.create_task(recorder.run(), name="events")
+        self.loop = ControlLoop(self._client, self.objects, controllers(), recorder, metrics=self.metrics)
+        try:
+            await self.loop.serve()
+        finally:
+            self.loop = None
+            recording.cancel()
+            await asyncio.gather(recording, return_exceptions=True)
+
+
+def identity_of_home(home: Path) -> str:
+    """The same for every server in a home, of which only one can live: after a crash it need not wait for itself."""
+    place = hashlib.sha256(os.fsencode(home.resolve())).hexdigest()[:12]
+    return f"{socket.gethostname()}-{place}"
+
+
+def identity_of_process() -> str:
+    return f"{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}"

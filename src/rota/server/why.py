@@ -1,0 +1,185 @@
+"""`/v1/why`: the chain from an object to what it waits for, from the state of the engine in this process."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from functools import cache
+from typing import Protocol
+
+import msgspec
+
+from rota.api import KINDS, Event, Kind, Lease, Object
+from rota.control import Gate, controllers
+from rota.engine import ControlLoop, Objects
+from rota.engine.recorder import CLUSTER_NAMESPACE
+from rota.engine.references import kind_of, shown
+from rota.engine.why import Acting, Step, Why, explain
+from rota.registry import ApiError, Registry
+from rota.registry.errors import forbidden, not_found
+from rota.server.auth import User, allows
+from rota.server.http import Response
+
+EVENTS_MAX = 10
+"""Events that are told of one object or two."""
+EVENTS_LOOKED_AT_MAX = 5_000
+RETRY_SECONDS = 1
+"""After how long a server that does not lead may do so."""
+LEASE = ("default", "rota-controllers")
+INSTEAD = "`rota describe KIND/NAME` shows conditions and events"
+
+
+class Controllers(Protocol):
+    """The controllers of this process, as far as they tell why."""
+
+    @property
+    def leader(self) -> str:
+        """Who leads; empty if nobody does."""
+
+    @property
+    def loop(self) -> ControlLoop | None:
+        """The running loop; None while this process does not lead."""
+
+    @property
+    def objects(self) -> Objects: ...
+
+
+class EventSeen(msgspec.Struct, frozen=True, rename="camel"):
+    """Something that was reported."""
+
+    about: str
+    """The object, as people write it: `Task/name`."""
+    type: str
+    reason: str
+    message: str
+    count: int
+    last_seen: str
+
+
+class Answer(msgspec.Struct, frozen=True, rename="camel"):
+    """An explanation, what was reported lately, and when that was so."""
+
+    step: Step
+    root: Step
+    advice: str
+    over: bool
+    events: list[EventSeen]
+    """Of the object and of what is at the bottom of it; the newest last."""
+    time: str
+
+
+def why(
+    running: Controllers | None, registry: Registry, user: User, plural: str, namespace: str, name: str
+) -> Response:
+    """Answer why an object is as it is."""
+    kind = _by_plural().get(plural)
+    if kind is None or kind.namespaced != bool(namespace):
+        raise ApiError(404, "NotFound", "the server could not find the requested resource")
+    if not allows(user, "get", kind, namespace, name, ""):
+        raise forbidden(kind, name, f'User "{user.name}" cannot get it')
+    loop = _loop(running, registry)
+    assert running is not None
+    id_ = kind.key(namespace, name)
+    there = running.objects.find(kind, namespace, name) is not None
+    if not there and not loop.graph.referrers(id_) and not loop.view.waiting_for(id_):
+        raise not_found(kind, name)
+    found = explain(
+        id_,
+        find=running.objects.find,
+        view=loop.view,
+        graph=loop.graph,
+        now=loop.scheduler.clock.now(),
+        acting=_acting,
+        may_read=lambda *where: allows(user, "get", *where),
+    )
+    now = time.time()
+    answer = Answer(found.step, found.root, found.advice, found.over, _events(found, running, registry, user), _at(now))
+    return Response(200, msgspec.json.encode(answer))
+
+
+def _loop(running: Controllers | None, registry: Registry) -> ControlLoop:
+    if running is None:
+        leader = _holder(registry)
+        elsewhere = f"; they run in {leader}" if leader else ""
+        message = f"no controllers run in this server (it was started with --no-controllers){elsewhere}; {INSTEAD}"
+        raise ApiError(503, "ServiceUnavailable", message)
+    if running.loop is None:
+        who = f"{running.leader} leads" if running.leader else "nobody leads yet"
+        message = f"the controllers do not run in this server at the moment: {who}; {INSTEAD}"
+        raise ApiError(503, "ServiceUnavailable", message, details={"retryAfterSeconds": RETRY_SECONDS})
+    return running.loop
+
+
+def _holder(registry: Registry) -> str:
+    entry = registry.store.get(Lease.api.key(*LEASE))
+    spec = None if entry is None else Lease.decode(entry.value).spec
+    return (spec.holder_identity or "") if spec is not None else ""
+
+
+def _events(found: Why, running: Controllers, registry: Registry, user: User) -> list[EventSeen]:
+    """What was reported of the object and of what is at the bottom of it."""
+    told: dict[str, Event] = {}
+    for id_ in dict.fromkeys((found.step.id, found.root.id)):
+        kind = kind_of(id_)
+        _, namespace, name = id_.split("/", 2)
+        place = namespace or CLUSTER_NAMESPACE
+        if kind is None or not allows(user, "get", kind, namespace, name) or not allows(user, "list", Event.api, place):
+            continue
+        obj = running.objects.find(kind, namespace, name)
+        for event in _events_of(registry, kind, place, name):
+            if obj is None or _is_about(event, obj):
+                told[event.metadata.name] = event
+    events = sorted(told.values(), key=lambda event: (_last(event), event.metadata.name))
+    return [_seen(event) for event in events[-EVENTS_MAX:]]
+
+
+def _events_of(registry: Registry, kind: Kind, namespace: str, name: str) -> list[Event]:
+    page = registry.store.list(f"{Event.api.bucket}/{namespace}/", limit=EVENTS_LOOKED_AT_MAX)
+    # Few of a namespace's Events are about one object: only those are worth being decoded.
+    quoted = f'"{name}"'.encode()
+    events = [Event.decode(entry.value) for entry in page.entries if quoted in entry.value]
+    return [e for e in events if (e.involved_object.kind, e.involved_object.name) == (kind.name, name)]
+
+
+def _is_about(event: Event, obj: Object) -> bool:
+    """Whether it was this object, and not an earlier one of the same name."""
+    return event.involved_object.uid in (None, "", obj.metadata.uid)
+
+
+def _last(event: Event) -> float:
+    """When it was last reported, in seconds since 1970."""
+    observed = event.series.last_observed_time if event.series else None
+    times = (observed, event.last_timestamp, event.event_time, event.metadata.creation_timestamp)
+    return next((time.timestamp() for time in times if time is not None), 0.0)
+
+
+def _seen(event: Event) -> EventSeen:
+    about = event.involved_object
+    kind = KINDS[about.kind or ""]
+    series = event.series.count if event.series else None
+    return EventSeen(
+        shown(kind.key(about.namespace or "" if kind.namespaced else "", about.name or "")),
+        event.type or "",
+        event.reason or "",
+        event.message or "",
+        series or event.count or 1,
+        _at(_last(event)),
+    )
+
+
+def _at(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@cache
+def _by_plural() -> dict[str, Kind]:
+    return {kind.plural: kind for kind in KINDS.values()}
+
+
+@cache
+def _acting(kind: Kind) -> Acting:
+    """Who acts on the objects of a kind, here."""
+    for one in controllers():
+        if one.kind is not None and one.kind.api is kind:
+            return "gate" if type(one) is Gate else "controller"
+    return "nobody"
