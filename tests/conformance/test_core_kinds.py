@@ -5,6 +5,7 @@ import base64
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from rota import Client
@@ -272,3 +273,14 @@ async def test_base64_may_be_wrapped_to_lines(client: Client) -> None:
     made = await client.create(secret(data={"key": "aGVs\nbG8=\n"}))
     assert base64.b64decode(made["data"]["key"]) == b"hello"
     assert "\n" not in made["data"]["key"]
+
+
+async def test_an_update_of_a_lease_that_is_gone_is_a_conflict_if_it_names_its_uid_and_else_makes_it_anew(
+    client: Client,
+) -> None:
+    made = await client.create(Lease(metadata=ObjectMeta(name="a")))
+    await client.delete(Lease, "a")
+    with refused(409, "Conflict"):
+        await client.update(made)
+    again = await client.update(msgspec.structs.replace(made, metadata=ObjectMeta(name="a", resource_version="1")))
+    assert again.metadata.uid not in ("", made.metadata.uid)

@@ -1,4 +1,4 @@
-"""Random worlds of nodes, what they come to when they are computed in the plainest way, and bodies that live in them."""
+"""Random worlds of nodes, what they come to when computed in the plainest way, and bodies that live in them."""
 
 from __future__ import annotations
 
@@ -105,7 +105,9 @@ class Inhabitants(Bodies):
         self.contents = dict.fromkeys(world.parts, 0)
         self.under_way: set[str] = set()
         self.naps: dict[str, int] = {}
-        self.on(concurrency=pace.concurrency, lane_of=lambda id_: id_ in NODES[::2], lane_limit=lambda _: pace.lane_limit)
+        self.on(
+            concurrency=pace.concurrency, lane_of=lambda id_: id_ in NODES[::2], lane_limit=lambda _: pace.lane_limit
+        )
         self.scheduler.seed(world.seeds, self.known_needs if pace.after else None)
 
     def known_needs(self, id_: str) -> tuple[str, ...]:
@@ -138,10 +140,8 @@ class Inhabitants(Bodies):
         outcome = self.decide(id_, level)
         if isinstance(outcome, Blocked):
             return Blocked(outcome.on, message=outcome.message, every=part.every)
-        if isinstance(outcome, Failed):
-            # One that is forced has to fail: whether the others of its circle failed before it is a matter of luck.
-            if part.fate != "tolerates" or level == FORCE or not all(map(self.failed, outcome.because)):
-                return outcome
+        if isinstance(outcome, Failed) and not (part.fate == "tolerates" and self.is_bearable(outcome, level)):
+            return outcome
         self.naps[id_] = self.naps.get(id_, 0) + 1
         if self.naps[id_] <= part.naps:
             return RequeueAfter(1.0)
@@ -154,6 +154,10 @@ class Inhabitants(Bodies):
         for made in part.makes:
             self.make(made)
         return Done("Skipped") if part.fate == "skips" else DONE
+
+    def is_bearable(self, outcome: Failed, level: int) -> bool:
+        # One that is forced has to fail: whether the others of its circle failed before it is a matter of luck.
+        return level < FORCE and all(map(self.failed, outcome.because))
 
     def give(self, id_: str) -> None:
         self.put(id_, "the same")

@@ -101,7 +101,9 @@ async def test_a_wake_between_the_end_of_a_body_and_its_parking_is_not_lost(how:
     for turns in range(3):
         answers: list[asyncio.Future[Outcome]] = []
 
-        def body(id_: str, level: int, answers: list[asyncio.Future[Outcome]] = answers) -> Outcome | Awaitable[Outcome]:
+        def body(
+            id_: str, level: int, answers: list[asyncio.Future[Outcome]] = answers
+        ) -> Outcome | Awaitable[Outcome]:
             if id_ == "x":
                 return DONE
             answers.append(asyncio.get_running_loop().create_future())
@@ -111,10 +113,10 @@ async def test_a_wake_between_the_end_of_a_body_and_its_parking_is_not_lost(how:
         scheduler.seed(["a"])
         running = asyncio.create_task(scheduler.run())
         await settle()
-        answers[0].set_result(Blocked(("x",)))
-        for _ in range(turns):
-            await asyncio.sleep(0)
         with scheduler.hold():
+            answers[0].set_result(Blocked(("x",)))
+            for _ in range(turns):
+                await asyncio.sleep(0)
             if how == "node":
                 scheduler.arrive("x")
             elif how.startswith("data"):

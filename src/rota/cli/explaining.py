@@ -8,8 +8,8 @@ from difflib import get_close_matches
 import msgspec
 
 from rota.cli.naming import kind_named
-from rota.cli.output import line, printable, style_of
-from rota.cli.planned import place
+from rota.cli.output import Part, line, printable, style_of
+from rota.cli.planned import DEPTH_MAX, place
 from rota.cli.session import CommandError, bad_usage
 from rota.engine.references import kind_of, shown
 from rota.engine.why import Step, Why
@@ -24,7 +24,7 @@ NEVER = 1
 
 def write_explanation(rehearsal: Rehearsal, plan: Plan, node: str, namespace: str, *, as_json: bool) -> int:
     """The chain of one object. Returns the exit code: whether it becomes ready."""
-    known = _known(rehearsal, plan)
+    known = _known(plan)
     id_ = _meant(node, namespace, known)
     why = rehearsal.explain(id_)
     ready = any(one.id == id_ for one in plan.ready) or id_ in rehearsal.assumed
@@ -37,19 +37,20 @@ def write_explanation(rehearsal: Rehearsal, plan: Plan, node: str, namespace: st
     return 0 if ready else NEVER
 
 
-def _known(rehearsal: Rehearsal, plan: Plan) -> dict[str, str]:
+def _known(plan: Plan) -> dict[str, Part]:
     """Everything that there is something to say of, by id: how it is with it."""
-    known = {one.id: f"ready in step {one.step}" for one in plan.ready}
+    known: dict[str, Part] = {one.id: (f"ready in step {one.step}", "green") for one in plan.ready}
     for cause in plan.never_ready:
-        known |= {one.id: "never ready" for one in cause.held_up}
+        known |= {one.id: ("never ready", "red") for one in cause.held_up}
         if cause.type == "Missing":
-            known[cause.id] = cause.message.removeprefix(cause.name).strip()
+            known[cause.id] = (cause.message.removeprefix(f"{cause.name} is "), "red")
         elif kind_of(cause.id) is not None:
-            known[cause.id] = "never ready"
-    return known | {one.id: "assumed to be there" if one.type == "Exists" else "assumed" for one in plan.assumed}
+            known[cause.id] = ("never ready", "red")
+    assumed = {"Exists": "assumed to be on the server", "BecomesReady": "assumed to become ready"}
+    return known | {one.id: (assumed[one.type], "cyan") for one in plan.assumed}
 
 
-def _meant(node: str, namespace: str, known: dict[str, str]) -> str:
+def _meant(node: str, namespace: str, known: dict[str, Part]) -> str:
     """The node that is meant by KIND/NAME, or KIND/NAMESPACE/NAME."""
     word, *rest = node.split("/")
     if not 1 <= len(rest) <= 2 or not all(rest):
@@ -77,45 +78,48 @@ def _needing(rehearsal: Rehearsal, id_: str) -> Step:
     """An object and what it needs, down to what needs nothing. What two need is explained once."""
     seen: set[str] = set()
 
-    def step(at: str, field: str) -> Step:
-        plain = rehearsal.explain(at).step
-        if at in seen or len(seen) >= NEEDS_MAX:
-            return msgspec.structs.replace(plain, field=field, causes=[], seen_above=at in seen)
+    def step(at: str, field: str, depth: int) -> Step:
+        plain = msgspec.structs.replace(rehearsal.explain(at).step, field=field, causes=[], seen_above=at in seen)
+        if at in seen:
+            return plain
         seen.add(at)
         edges = {edge.target: edge.path for edge in reversed(rehearsal.graph.references(at))}
-        causes = [step(target, path) for target, path in reversed(edges.items())]
-        return msgspec.structs.replace(plain, field=field, causes=causes)
+        if depth >= DEPTH_MAX or len(seen) >= NEEDS_MAX:
+            return msgspec.structs.replace(plain, more_causes=len(edges))
+        causes = [step(target, path, depth + 1) for target, path in reversed(edges.items())]
+        return msgspec.structs.replace(plain, causes=causes)
 
-    return step(id_, "")
+    return step(id_, "", 0)
 
 
-def _write(rehearsal: Rehearsal, plan: Plan, why: Why, known: dict[str, str]) -> None:
-    def write(step: Step, lead: str, below: str) -> None:
-        manifest = rehearsal.written.get(step.id)
-        where = f"   {place(manifest.source, manifest.line)}" if manifest is not None else ""
-        state = known.get(step.id, step.state.lower())
-        style = "green" if state.startswith("ready") else "red" if state.startswith(("never", "n")) else "cyan"
-        field = f"{printable(step.field)}: " if step.field else ""
-        again = " (see above)" if step.seen_above else ""
-        line((lead, "dim"), (field, "dim"), step.name, "   ", (f"{state}{again}", style), (where, "dim"))
-        bar = "│  " if step.causes and not step.seen_above else "   "
-        for condition in step.conditions if not step.seen_above else ():
-            told = ": ".join(part for part in (condition.reason, condition.message) if part)
-            line(
-                (below + bar, "dim"),
-                f"{condition.type}=",
-                (condition.status, style_of(condition.status)),
-                f"  {printable(told)}",
-            )
-        if step.seen_above:
+def _write(rehearsal: Rehearsal, plan: Plan, why: Why, known: dict[str, Part]) -> None:
+    _write_step(why.step, rehearsal, known, "", "")
+    for cause in plan.never_ready:
+        if why.root.id == cause.id or any(not one.because and one.id == why.root.id for one in cause.held_up):
+            line("→ ", printable(cause.advice))
             return
-        for i, cause in enumerate(step.causes):
-            last = i == len(step.causes) - 1 and not step.more_causes
-            write(cause, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  "))
-        if step.more_causes:
-            line((f"{below}└─ … and {step.more_causes} more", "dim"))
+    if why.advice:
+        line("→ ", printable(why.advice))
 
-    write(why.step, "", "")
-    told = next((c.advice for c in plan.never_ready if c.id == why.root.id), why.advice)
-    if told:
-        line("→ ", printable(told))
+
+def _write_step(step: Step, rehearsal: Rehearsal, known: dict[str, Part], lead: str, below: str) -> None:
+    manifest = rehearsal.written.get(step.id)
+    where = f"   {place(manifest.source, manifest.line)}" if manifest is not None else ""
+    text, style = known.get(step.id, (step.state.lower(), ""))
+    field = f"{printable(step.field)}: " if step.field else ""
+    again = " (see above)" if step.seen_above else ""
+    line((lead, "dim"), (field, "dim"), step.name, "   ", (text + again, style), (where, "dim"))
+    if step.seen_above:
+        return
+    bar = "│  " if step.causes or step.more_causes else "   "
+    for condition in step.conditions:
+        told = ": ".join(part for part in (condition.reason, condition.message) if part)
+        status = (condition.status, style_of(condition.status))
+        line((below + bar, "dim"), f"{condition.type}=", status, f"  {printable(told)}")
+    if step.left_out:
+        line((f"{below}│  … {step.left_out} in between", "dim"))
+    for i, cause in enumerate(step.causes):
+        last = i == len(step.causes) - 1 and not step.more_causes
+        _write_step(cause, rehearsal, known, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  "))
+    if step.more_causes:
+        line((f"{below}└─ … and {step.more_causes} more", "dim"))

@@ -65,7 +65,7 @@ async def _plan(
     from rota.cli.against import Difference, compare
     from rota.cli.planned import write_plan, write_summary
     from rota.manifest.plan import DEFAULT_NAMESPACE, rehearse
-    from rota.manifest.planned import plan_of
+    from rota.manifest.planning import plan_of
 
     difference: Difference | None = None
     if against:

@@ -157,6 +157,8 @@ def _write_cause(cause: Cause) -> None:
         )
     if len(drawn) < len(cause.held_up):
         line("  ", (f"… and {len(cause.held_up) - len(drawn):,} more behind these", DETAIL))
+    if cause.elsewhere and not drawn:
+        line("  ", ("└─ ", DETAIL), _names(cause.elsewhere), ("   below another cause", DETAIL))
     if cause.advice:
         line("  → ", printable(cause.advice))
 

@@ -31,18 +31,22 @@ class Clock(Protocol):
         ...
 
 
+_UPTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Where there is a choice, the clock that goes on while a machine is suspended: its lease does not wait for it."""
+
+
 class RealClock:
     """The machine's time. Waits on the running event loop."""
 
     def now(self) -> float:
-        return time.monotonic()
+        return time.clock_gettime(_UPTIME)
 
     def time(self) -> float:
         return time.time()
 
     def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
         # A loop's own clock may have another start.
-        return asyncio.get_running_loop().call_later(max(0.0, when - time.monotonic()), callback)
+        return asyncio.get_running_loop().call_later(max(0.0, when - self.now()), callback)
 
 
 class VirtualTimer:

@@ -23,7 +23,7 @@ from typing import Any
 from msgspec import Struct
 
 from rota.engine.clock import Clock
-from rota.engine.healing import RELOOKS_PER_SECOND_MAX, Allowance, jittered, relook_seconds
+from rota.engine.healing import RELOOKS_PER_SECOND_MAX, Slots, jittered, relook_seconds
 from rota.engine.outcome import Blocked, Done, Failed, NotConverged, Outcome, RequeueAfter, Status
 from rota.engine.paths import shortest_cycle, sink_cycles
 
@@ -46,6 +46,7 @@ NO_CASCADE, CASCADE, FORCE = range(3)
 _ARRIVED, _READY, _ENDED = range(3)
 _UNKNOWN = object()
 _NOT_RUN = Blocked(())
+_UNSEEN = -1
 _FORGOTTEN = object()
 
 
@@ -78,12 +79,14 @@ class Node(Struct, eq=False):
     on: tuple[str, ...] = ()
     """What it was parked under; for one that has failed, what it may recover by."""
     left: int = 0
-    """Where it waits for every one of them: how many are left."""
+    """Where it waits for every one of them: how many are left. -1: that is yet to be looked at."""
     outcome: Outcome | None = None
     status: Status = "Pending"
     since: float = 0.0
     """Since when it waits, by the clock."""
     due: float | None = None
+    has_slot: bool = False
+    """Whether it will be looked at again when it is due, come what may."""
     queued: float = 0.0
     started: int = 0
     progress: int = 0
@@ -137,7 +140,9 @@ class Core:
         self._arrived = 0
         self._timers: list[tuple[float, int, Node]] = []
         self._timers_made = 0
-        self._relooks = Allowance(RELOOKS_PER_SECOND_MAX, clock.now())
+        self._relooks = Slots(RELOOKS_PER_SECOND_MAX)
+        self._first: set[Node] = set()
+        self._then: list[Node] = []
         self._cycles: dict[str, frozenset[str]] = {}
 
     # What happens outside.
@@ -148,44 +153,67 @@ class Core:
         `after` says what a node is known to need: it does not run before each of those is ready, or one has failed.
         """
         wanted = sorted(set(ids))
-        others = bool(self.nodes)
         needs = [_once(after(id_)) for id_ in wanted] if after else None
-        now = self.clock.now()
-        waiting = self.waiting
+        others = bool(self.nodes)
         for i, id_ in enumerate(wanted):
             if others and id_ in self.nodes:
                 self._seed_again(self.nodes[id_])
                 continue
             node = self._new(id_, None)
             on = needs[i] if needs else ()
-            if on and others:
-                on = self._still_needed(on)
-            if not on:
-                self._enqueue(node)
-                continue
-            for one in on:
-                there = waiting.get(one)
-                if there is None:
-                    waiting[one] = node
-                elif type(there) is list:
-                    there.append(node)
-                else:
-                    _add(waiting, one, node)
-            node.on, node.left, node.since = on, len(on), now
-            node.state, node.outcome = PARKED, _NOT_RUN
-            self.parked += 1
+            if on:
+                node.on, node.left = on, _UNSEEN
+                # What comes before a node is likely to be ready when its turn comes: that is looked at then.
+                if max(on) > id_:
+                    if not others:
+                        self._park_told(node, on)
+                        continue
+                    if self._must_wait(node):
+                        continue
+            node.state = RUNNABLE
+            self._queue(node)
+
+    def _park_told(self, node: Node, on: tuple[str, ...]) -> None:
+        """Park a node until every one of these is ready, before it has run."""
+        waiting = self.waiting
+        for id_ in on:
+            there = waiting.get(id_)
+            if there is None:
+                waiting[id_] = node
+            elif type(there) is list:
+                there.append(node)
+            else:
+                _add(waiting, id_, node)
+        node.on, node.left = on, len(on)
+        node.since = self.clock.now()
+        node.outcome = _NOT_RUN
+        node.state = PARKED
+        self.parked += 1
+        if self.live:
+            self._heal_later(node, node.since)
 
     def _seed_again(self, node: Node) -> None:
         if node.content is _FORGOTTEN:
             node.content = None
             node.woken = True
 
-    def _still_needed(self, on: tuple[str, ...]) -> tuple[str, ...]:
-        """What is not ready yet; nothing if something has failed."""
-        nodes = [self.nodes.get(id_) for id_ in on]
-        if any(node is not None and node.status == "Failed" for node in nodes):
-            return ()
-        return tuple(id_ for id_, node in zip(on, nodes, strict=True) if node is None or node.status != "Ready")
+    def _must_wait(self, node: Node) -> bool:
+        """Whether a node whose needs were told cannot run yet. It is then parked under those that are missing."""
+        needs, node.on, node.left = node.on, (), 0
+        nodes = self.nodes
+        missing = []
+        for id_ in needs:
+            need = nodes.get(id_)
+            if need is None or need.status != "Ready":
+                if need is not None and need.status == "Failed":
+                    return False
+                missing.append(id_)
+        if not missing:
+            return False
+        if node.state == RUNNABLE:
+            self.queued -= 1
+        self._park_told(node, tuple(missing))
+        return True
 
     def arrive(self, id_: str, content: Hashable = None, *, runnable: bool = True) -> None:
         """Something is there, or has changed. `content` tells one state of it from another; None is always news."""
@@ -246,6 +274,8 @@ class Core:
         self._reruns.pop(node, None)
         del self.nodes[node.id]
         node.state = GONE
+        node.due = None
+        self._after_first(node)
 
     def pending(self, id_: str) -> bool:
         """Whether an id is a node that may still advance."""
@@ -264,7 +294,7 @@ class Core:
         while turn:
             lane = turn[0]
             node = lane.ready.popleft()
-            if node.state != RUNNABLE:
+            if node.state != RUNNABLE or (node.left < 0 and self._must_wait(node)):
                 if not lane.ready:
                     turn.popleft()
                     lane.in_turn = False
@@ -280,7 +310,7 @@ class Core:
             node.state = RUNNING
             node.woken = False
             if node.due is not None:
-                node.due = None
+                node.due, node.has_slot = None, False
             node.runs += 1
             node.started = self._number
             node.progress = self._progress
@@ -333,6 +363,8 @@ class Core:
         else:
             assert isinstance(outcome, RequeueAfter), f"{node.id}: {outcome!r} is no outcome"
             self._sleep(node, outcome)
+        if self._first:
+            self._after_first(node)
         if self._apart or self._noted:
             self._tidy_notes(node)
 
@@ -510,6 +542,12 @@ class Core:
 
     def _queue(self, node: Node) -> None:
         self.queued += 1
+        if self._first and node not in self._first:
+            self._then.append(node)
+        else:
+            self._to_lane(node)
+
+    def _to_lane(self, node: Node) -> None:
         if self.timed:
             node.queued = self.clock.now()
         lane = node.lane
@@ -517,6 +555,14 @@ class Core:
         if not lane.in_turn and lane.running < lane.limit:
             lane.in_turn = True
             self._turn.append(lane)
+
+    def _after_first(self, node: Node) -> None:
+        """When all whose level was raised have run, the others have their turn: so it does not matter who was first."""
+        self._first.discard(node)
+        if not self._first and self._then:
+            then, self._then = self._then, []
+            for one in then:
+                self._to_lane(one)
 
     def _give_up(self, node: Node) -> None:
         self._leave(node)
@@ -623,11 +669,12 @@ class Core:
             node = heappop(self._timers)[2]
             node.due = None
             if node.state == PARKED:
-                wait = self._relooks.take(now)
-                if wait:
-                    self._at(node, now + wait)
-                    continue
-                self._enqueue(node)
+                slot = now if node.has_slot else self._relooks.reserve(now)
+                node.has_slot = slot > now
+                if node.has_slot:
+                    self._at(node, slot)
+                else:
+                    self._enqueue(node)
             elif node.state in (SLEEPING, DONE):
                 self._enqueue(node, charge=True)
 
@@ -664,6 +711,7 @@ class Core:
     def _raise(self, node: Node, level: int) -> None:
         node.level = level
         self.level = max(self.level, level)
+        self._first.add(node)
         self._enqueue(node)
 
     def cycle(self, id_: str) -> tuple[str, ...] | None:

@@ -24,19 +24,15 @@ def jittered(seconds: float) -> float:
     return seconds * random.uniform(1.0 - JITTER, 1.0 + JITTER)
 
 
-class Allowance:
-    """So many a second, and as many at once."""
+class Slots:
+    """So many a second, evenly spaced; each is given away once."""
 
-    def __init__(self, per_second: float, now: float) -> None:
-        self._per_second = per_second
-        self._left = per_second
-        self._since = now
+    def __init__(self, per_second: float) -> None:
+        self._pause = 1.0 / per_second
+        self._next = 0.0
 
-    def take(self, now: float) -> float:
-        """0 if there is one left, which is then used up; else the seconds until there will be one."""
-        self._left = min(self._per_second, self._left + (now - self._since) * self._per_second)
-        self._since = now
-        if self._left >= 1.0:
-            self._left -= 1.0
-            return 0.0
-        return (1.0 - self._left) / self._per_second
+    def reserve(self, now: float) -> float:
+        """When the next one is."""
+        slot = max(now, self._next)
+        self._next = slot + self._pause
+        return slot

@@ -114,6 +114,8 @@ class Scheduler:
         `after` says what a node is known to need: it does not run before each of those is ready, or one has failed.
         """
         self._tell(self._core.seed, ids, after)
+        if self._thread in (0, threading.get_ident()):
+            self._pump_soon()
 
     def arrive(self, id_: str, content: Hashable = None, *, runnable: bool = True) -> None:
         """Something is there, or has changed: a node, which then runs, or plain data, which only wakes.
@@ -139,11 +141,15 @@ class Scheduler:
     @contextmanager
     def hold(self) -> Iterator[None]:
         """While this lasts there is something that was not told yet: it is not the end."""
-        self._held += 1
+        self._tell(self._hold, 1)
         try:
             yield
         finally:
-            self._held -= 1
+            self._tell(self._hold, -1)
+
+    def _hold(self, more: int) -> None:
+        self._held += more
+        if not self._held:
             self._pump_soon()
 
     def _tell(self, what: Callable[..., None], *args: Any) -> None:
@@ -383,7 +389,8 @@ class Threads:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._executor.shutdown()
+        # Not waited for: a thread that still has something to tell would wait for the loop that waits here.
+        self._executor.shutdown(wait=False, cancel_futures=True)
 
     async def __call__(self, id_: str, level: int) -> Outcome:
         # A thread cannot be stopped. One that was given up on must be over before its node runs again.

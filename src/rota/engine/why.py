@@ -27,7 +27,7 @@ CAUSES_MAX = 20
 """Causes that are shown of one step."""
 STEPS_MAX = 200
 """Steps that are shown in all."""
-LOOKS_MAX = 2_000
+LOOKS_MAX = 1_000
 """Objects that are looked at for one explanation."""
 CYCLE_LOOKS_MAX = 32
 """Nodes that are tried for being in a circle, when nothing else explains the waiting."""

@@ -109,8 +109,13 @@ class Decider:
         subresource: str = "",
     ) -> Decision:
         if kind.name in core_kinds.CREATED_BY_UPDATE and self._store.head(kind.key(namespace, name)) is None:
-            if admission.check_frame(kind, obj).setdefault("name", name) != name:
+            meta = admission.check_frame(kind, obj)
+            if meta.setdefault("name", name) != name:
                 raise errors.bad_request("the name of the object does not match the name on the URL")
+            if uid := meta.get("uid"):
+                # It was meant for the object that is gone.
+                raise errors.conflict(kind, name, f"Precondition failed: UID in precondition: {uid}, UID in object meta: ")
+            meta.pop("resourceVersion", None)
             return self.create(kind, namespace, obj, options)
         if not isinstance(obj, dict):
             raise errors.bad_request(f"an object of kind {kind.name} was expected")

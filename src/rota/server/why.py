@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime
 from functools import cache
 from typing import Protocol
@@ -92,7 +91,7 @@ def why(
         acting=_acting,
         may_read=lambda *where: allows(user, "get", *where),
     )
-    now = time.time()
+    now = loop.scheduler.clock.time()
     answer = Answer(found.step, found.root, found.advice, found.over, _events(found, running, registry, user), _at(now))
     return Response(200, msgspec.json.encode(answer))
 

@@ -1,0 +1,376 @@
+"""What a plan foretells, with controllers of all sorts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rota.api import Condition, Function, Object, Task, WorkerPool, Workspace
+from rota.api.meta import empty_status
+from rota.client import Key
+from rota.control import controllers as all_controllers
+from rota.engine import DONE, Context, ObjectReconciler, Outcome, Reconciler, RequeueAfter
+from rota.manifest import ManifestError, loads
+from rota.manifest.causes import trees
+from rota.manifest.plan import Server, rehearse
+from rota.manifest.planned import Plan
+from rota.manifest.planning import plan_of
+
+Json = dict[str, Any]
+
+
+def obj(kind: str, name: str, namespace: str | None = None, **spec: Any) -> Json:
+    meta = {"name": name} | ({"namespace": namespace} if namespace else {})
+    return {"apiVersion": "rota.dev/v1alpha1", "kind": kind, "metadata": meta, "spec": spec}
+
+
+def workspace(name: str, **spec: Any) -> Json:
+    return obj("Workspace", name, repo="https://git.example.com/x", **spec)
+
+
+def pool(name: str, workspace: str, namespace: str | None = None) -> Json:
+    return obj("WorkerPool", name, namespace, worker={"workspaceRef": {"name": workspace}})
+
+
+def task(name: str, *after: str, pool: str = "") -> Json:
+    where: Json = {"workerPoolRef": {"name": pool}} if pool else {"worker": {}}
+    return obj("Task", name, command=["true"], **where, **({"dependsOn": list(after)} if after else {}))
+
+
+async def planned(*objects: Json, controllers: Iterable[Reconciler] | None = None, **more: Any) -> Plan:
+    found = loads("\n---\n".join(map(json.dumps, objects)), "all.yaml")
+    return plan_of(await rehearse(found, controllers=controllers, **more))
+
+
+def ready(plan: Plan) -> list[str]:
+    return [one.name for one in plan.ready if not one.made]
+
+
+def instead_of(kind: type[Object], other: Reconciler) -> list[Reconciler]:
+    """All controllers, but for that of a kind."""
+    return [other, *(one for one in all_controllers() if one.kind is not kind)]
+
+
+# What becomes ready.
+
+
+async def test_everything_that_can_become_ready_does_so_after_what_it_needs() -> None:
+    plan = await planned(task("b", "a"), task("a", pool="p"), pool("p", "w"), workspace("w"))
+    assert plan.converges
+    assert ready(plan) == ["Workspace/w", "WorkerPool/p", "Task/a", "Task/b"]
+    assert [one.step for one in plan.ready if not one.made] == [1, 2, 3, 4]
+
+
+async def test_what_does_not_depend_on_each_other_shares_a_step_in_the_order_of_the_files() -> None:
+    plan = await planned(workspace("z"), workspace("a"), workspace("m"))
+    assert ready(plan) == ["Workspace/z", "Workspace/a", "Workspace/m"]
+    assert {one.step for one in plan.ready} == {1}
+
+
+async def test_what_a_controller_makes_while_the_plan_runs_is_waited_for() -> None:
+    template = {"instanceType": "d1-standard-2", "containers": [{"name": "main"}]}
+    plan = await planned(obj("WorkerPool", "sized", template=template))
+    assert plan.converges
+    made = {one.name: one for one in plan.ready if one.made}
+    assert set(made) == {"InstanceType/d1-standard-2", "Location/local"}
+    assert plan.ready[-1].name == "WorkerPool/sized" and plan.ready[-1].step == 2
+
+
+async def test_a_namespace_that_is_written_holds_what_is_in_it_wherever_it_stands() -> None:
+    team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
+    plan = await planned(
+        pool("p", "w", "team"), {**workspace("w"), "metadata": {"name": "w", "namespace": "team"}}, team
+    )
+    assert plan.converges and not plan.assumed
+    assert ready(plan) == ["Workspace/team/w", "Namespace/team", "WorkerPool/team/p"]
+
+
+async def test_the_namespace_that_is_always_there_may_be_written() -> None:
+    plan = await planned({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}, workspace("w"))
+    assert plan.converges and not plan.assumed
+
+
+# What is assumed.
+
+
+async def test_secrets_and_namespaces_that_are_not_written_are_assumed() -> None:
+    plan = await planned(workspace("w", secretRef={"name": "token"}), pool("p", "w"), namespace="team")
+    assert plan.converges
+    assert [(one.name, one.type) for one in plan.assumed] == [
+        ("Namespace/team", "Exists"),
+        ("Secret/team/token", "Exists"),
+    ]
+    assert plan.assumed[1].needed_by == ["workspaces.rota.dev/team/w"]
+
+
+async def test_a_secret_that_is_written_is_not_assumed() -> None:
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "token"}}
+    plan = await planned(workspace("w", secretRef={"name": "token"}), secret)
+    assert plan.converges and not plan.assumed
+
+
+async def test_what_no_controller_acts_on_is_assumed_to_become_ready() -> None:
+    plan = await planned(obj("Cell", "here", cityCode="local"))
+    assert plan.converges
+    assert [(one.name, one.type) for one in plan.assumed] == [("Cell/here", "BecomesReady")]
+
+
+# What never becomes ready.
+
+
+async def test_what_nobody_declares_is_the_one_cause_of_the_whole_chain() -> None:
+    plan = await planned(workspace("real"), pool("p", "reel"), task("a", pool="p"), task("b", "a"))
+    (cause,) = plan.never_ready
+    assert (cause.type, cause.name) == ("Missing", "Workspace/reel")
+    assert cause.advice == "declare it, or correct the name in spec.worker.workspaceRef; did you mean Workspace/real?"
+    assert [(one.name, one.depth, one.field) for one in cause.held_up] == [
+        ("WorkerPool/p", 0, "spec.worker.workspaceRef"),
+        ("Task/a", 1, "spec.workerPoolRef"),
+        ("Task/b", 2, "spec.dependsOn[0]"),
+    ]
+    assert [one.line for one in cause.held_up] == [3, 5, 7]
+    assert not plan.converges and plan.summary.never_ready == 3
+
+
+async def test_those_that_wait_for_each_other_are_one_cause() -> None:
+    plan = await planned(task("a", "b"), task("b", "c"), task("c", "a"), task("d", "c"))
+    (cause,) = plan.never_ready
+    assert cause.type == "Circle"
+    assert cause.circle == ["Task/a", "Task/b", "Task/c", "Task/a"]
+    assert [(one.name, one.because) for one in cause.held_up] == [
+        ("Task/a", ""),
+        ("Task/b", ""),
+        ("Task/c", ""),
+        ("Task/d", "tasks.rota.dev/default/c"),
+    ]
+
+
+async def test_a_circle_that_also_lacks_something_is_two_causes() -> None:
+    plan = await planned(task("a", "b", pool="ghost"), task("b", "a"))
+    circle, missing = plan.never_ready
+    assert (missing.name, missing.held_up, missing.elsewhere) == ("WorkerPool/ghost", [], ["tasks.rota.dev/default/a"])
+    assert circle.held_up[0].also == ["workerpools.rota.dev/default/ghost"]
+
+
+async def test_what_two_causes_hold_up_is_listed_once_and_names_the_other() -> None:
+    plan = await planned(task("a", "x"), task("b", "y"), task("c", "a", "b"))
+    assert [[one.name for one in cause.held_up] for cause in plan.never_ready] == [["Task/a", "Task/c"], ["Task/b"]]
+    assert plan.never_ready[0].held_up[1].also == ["tasks.rota.dev/default/b"]
+    assert plan.summary.never_ready == 3
+
+
+async def test_an_object_that_says_itself_that_it_failed_is_a_cause() -> None:
+    disabled = obj("InstanceType", "old", cpu=1, memory="1Gi", state="Disabled")
+    template = {"instanceType": "old", "containers": [{"name": "main"}]}
+    plan = await planned(disabled, obj("WorkerPool", "p", template=template))
+    (cause,) = plan.never_ready
+    assert cause.type == "Object" and cause.line == 1
+    assert cause.message == 'InstanceType/old: instance type "old" is disabled'
+    assert [one.name for one in cause.held_up] == ["WorkerPool/p"]
+
+
+# Controllers that fail, and controllers yet to come.
+
+
+class Raising(ObjectReconciler[Any]):
+    async def look(self, context: Context, obj: Any) -> Outcome:
+        raise KeyError("the body is broken")
+
+
+class Restless(ObjectReconciler[Any]):
+    async def look(self, context: Context, obj: Any) -> Outcome:
+        return RequeueAfter(1.0)
+
+
+class Broken(Reconciler):
+    name = "sweeper"
+    seeds = (Key("", "all"),)
+
+    async def reconcile(self, context: Context, key: Key) -> Outcome:
+        raise RuntimeError("cannot sweep")
+
+
+async def test_a_controller_that_raises_is_named_with_what_it_holds_up() -> None:
+    plan = await planned(
+        workspace("w"), pool("p", "w"), task("a", pool="p"), controllers=instead_of(WorkerPool, Raising(WorkerPool))
+    )
+    (cause,) = plan.never_ready
+    assert cause.type == "Controller" and not plan.converges
+    assert cause.message == "WorkerPool/p: controller workerpools.rota.dev failed: KeyError: 'the body is broken'"
+    assert [one.name for one in cause.held_up] == ["Task/a"]
+
+
+async def test_a_controller_that_never_comes_to_rest_is_named() -> None:
+    plan = await planned(task("a"), controllers=instead_of(Task, Restless(Task)))
+    (cause,) = plan.never_ready
+    assert cause.message.startswith("Task/a did not converge: it was run 33 times")
+    assert cause.message.endswith("(controller tasks.rota.dev)")
+
+
+async def test_a_controller_that_is_for_no_object_is_named_when_it_fails() -> None:
+    plan = await planned(workspace("w"), controllers=[Broken(), *all_controllers()])
+    (cause,) = plan.never_ready
+    assert cause.message == "controller sweeper (all) failed: RuntimeError: cannot sweep"
+    assert ready(plan) == ["Workspace/w"] and not plan.converges
+
+
+class Making(ObjectReconciler[Any]):
+    """Makes a Function for each Workspace, and is ready when that is."""
+
+    owns = (Function,)
+
+    async def look(self, context: Context, obj: Any) -> Outcome:
+        name, namespace = obj.metadata.name, obj.metadata.namespace
+        child: Any = context.find(Function.api, namespace, name)
+        if child is None:
+            owner = {"apiVersion": obj.api.api_version, "kind": obj.api.name, "name": name, "uid": obj.metadata.uid}
+            await context.client.create(
+                {
+                    "apiVersion": "rota.dev/v1alpha1",
+                    "kind": "Function",
+                    "metadata": {
+                        "name": name,
+                        "namespace": namespace,
+                        "ownerReferences": [{**owner, "controller": True}],
+                    },
+                    "spec": {"entrypoint": "a:b", "source": {"workspaceRef": {"name": "other"}}},
+                }
+            )
+        elif child.readiness().state == "Ready":
+            status = context.condition(obj, empty_status(type(obj)), Condition(type="Ready", status="True"))
+            await context.write_status(obj, status)
+        return DONE
+
+
+async def test_what_a_controller_makes_for_an_object_is_told_with_its_owner() -> None:
+    other = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}
+
+    class Simple(Making):
+        async def look(self, context: Context, obj: Any) -> Outcome:
+            if obj.metadata.name != "other":
+                return await super().look(context, obj)
+            status = context.condition(obj, empty_status(type(obj)), Condition(type="Ready", status="True"))
+            await context.write_status(obj, status)
+            return DONE
+
+    plan = await planned(
+        other, workspace("other"), workspace("w"), controllers=instead_of(Workspace, Simple(Workspace))
+    )
+    assert plan.converges
+    (child,) = [one for one in plan.ready if one.name == "Function/w"]
+    assert child.made and child.owner == "workspaces.rota.dev/default/w"
+    steps = {one.name: one.step for one in plan.ready}
+    assert steps["Workspace/other"] < steps["Function/w"] < steps["Workspace/w"]
+
+
+async def test_an_owner_is_held_up_by_what_was_made_for_it() -> None:
+    plan = await planned(workspace("w"), controllers=instead_of(Workspace, Making(Workspace)))
+    (cause,) = plan.never_ready
+    assert cause.name == "Workspace/other"
+    assert [one.name for one in cause.held_up] == ["Function/w", "Workspace/w"]
+
+
+# What a server would refuse.
+
+
+async def test_a_name_that_stands_twice_once_with_its_namespace_is_refused() -> None:
+    with pytest.raises(ManifestError) as refused:
+        await planned(workspace("w"), {**workspace("w"), "metadata": {"name": "w", "namespace": "default"}})
+    assert str(refused.value) == 'all.yaml:3:1: metadata.name: Workspace "w" is also at all.yaml:1'
+
+
+async def test_everything_that_only_admission_refuses_is_told_with_its_line() -> None:
+    files = [{"path": f"{i}.txt", "content": "y" * 60_000} for i in range(30)]
+    large = [workspace(name, files=files) for name in "ab"]
+    with pytest.raises(ManifestError) as refused:
+        await planned(large[0], workspace("w"), large[1])
+    assert [problem.line for problem in refused.value.problems] == [1, 5]
+    assert all("1572864" in problem.message for problem in refused.value.problems), refused.value
+
+
+# From what is on a server.
+
+
+def on_server(kind: str, name: str, spec: Json, status: Json | None = None) -> Json:
+    meta = {"name": name, "namespace": "default", "uid": f"uid-{name}", "resourceVersion": "7", "generation": 1}
+    body = {"apiVersion": "rota.dev/v1alpha1", "kind": kind, "metadata": meta, "spec": spec}
+    return body | ({"status": status} if status else {})
+
+
+def server(*objects: Json) -> Server:
+    kinds = {"Workspace": "workspaces", "Task": "tasks", "WorkerPool": "workerpools"}
+    return Server({f"{kinds[o['kind']]}.rota.dev/default/{o['metadata']['name']}": o for o in objects}, {})
+
+
+TASK: Json = {"command": ["true"], "worker": {}, "cancel": False, "priority": 0}
+
+
+async def test_what_is_on_the_server_is_there_and_not_listed() -> None:
+    live = on_server("Workspace", "w", {"repo": "https://git.example.com/x"})
+    plan = await planned(pool("p", "w"), server=server(live))
+    assert plan.converges and ready(plan) == ["WorkerPool/p"]
+
+
+async def test_with_a_server_nothing_is_assumed() -> None:
+    plan = await planned(workspace("w", secretRef={"name": "token"}), server=server())
+    (cause,) = plan.never_ready
+    assert cause.message == "Secret/token is neither in the manifests nor on the server" and not plan.assumed
+
+
+async def test_what_failed_on_the_server_stays_failed() -> None:
+    live = on_server("Task", "a", TASK, {"phase": "Failed", "reason": "ExitCode", "message": "exit code 3"})
+    plan = await planned(task("b", "a"), server=server(live))
+    (cause,) = plan.never_ready
+    assert (cause.type, cause.message) == ("Object", "Task/a: exit code 3")
+    assert [one.name for one in cause.held_up] == ["Task/b"]
+
+
+async def test_what_waits_on_the_server_for_what_is_written_goes_on() -> None:
+    live = on_server("WorkerPool", "p", {"worker": {"workspaceRef": {"name": "w"}}})
+    plan = await planned(task("a", pool="p"), workspace("w"), server=server(live))
+    assert plan.converges and ready(plan) == ["Workspace/w", "Task/a"]
+
+
+# The causes at the bottom, of any graph.
+
+graphs = st.integers(1, 12).flatmap(
+    lambda n: st.dictionaries(
+        st.integers(0, n - 1).map(str), st.lists(st.integers(0, n - 1).map(str), max_size=4), min_size=1
+    )
+)
+
+
+def reachable(start: str, graph: dict[str, list[str]]) -> set[str]:
+    seen: set[str] = set()
+    coming = [one for one in graph.get(start, ()) if one != start]
+    for one in coming:
+        if one not in seen:
+            seen.add(one)
+            coming += [other for other in graph.get(one, ()) if other != one]
+    return seen
+
+
+@given(graphs)
+def test_every_node_is_below_exactly_one_cause_that_it_depends_on(graph: dict[str, list[str]]) -> None:
+    found = trees(graph, lambda id_: graph.get(id_, ()))
+    below = [branch.id for tree in found for branch in tree.branches]
+    alone = [tree.roots[0] for tree in found if not tree.is_circle]
+    everything = set(graph) | {one for start in graph for one in reachable(start, graph)}
+    assert sorted([*below, *alone]) == sorted(everything)
+    for tree in found:
+        for branch in tree.branches:
+            assert tree.roots[0] in reachable(branch.id, graph)
+            assert not branch.by or branch.by in graph[branch.id]
+
+
+@given(graphs)
+def test_a_cause_waits_for_nothing_or_for_itself(graph: dict[str, list[str]]) -> None:
+    for tree in trees(graph, lambda id_: graph.get(id_, ())):
+        root = tree.roots[0]
+        assert (root in reachable(root, graph)) == tree.is_circle
+        assert tree.is_circle or not [one for one in graph.get(root, ()) if one != root]
