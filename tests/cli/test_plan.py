@@ -15,7 +15,9 @@ import pytest
 import yaml
 
 from rota import Client
+from rota.api import WorkerPool
 from rota.cli.planned import write_plan
+from rota.engine import Context, ObjectReconciler, Outcome
 from rota.manifest.planned import Plan, Ready, Summary
 from tests.cli.conftest import Ran, Terminal, pool
 from tests.server.live import Live, live
@@ -224,17 +226,32 @@ def test_long_chains_and_large_circles_are_cut_in_the_text(rota: Terminal) -> No
     assert "60 never ready (2 causes)" in ran.out
 
 
+def test_a_controller_that_fails_is_told_in_words(rota: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Raising(ObjectReconciler[Any]):
+        async def look(self, context: Context, obj: Any) -> Outcome:
+            raise ZeroDivisionError("no workers")
+
+    monkeypatch.setattr("rota.manifest.plan.all_controllers", lambda: [Raising(WorkerPool)])
+    file = rota.write("a.yaml", f"{POOL}---\n{TASK}")
+    ran = rota("plan", "-f", file)
+    assert (ran.code, ran.err) == (1, "")
+    told = "WorkerPool/agents: controller workerpools.rota.dev failed: ZeroDivisionError: no workers"
+    assert f"{told}   {file}:1\n" in ran.out
+    assert rota("plan", "-f", file, "--explain", "wp/agents").code == 1
+
+
 # Invalid manifests.
 
 
 def test_all_problems_of_all_files_are_told_with_their_lines(rota: Terminal) -> None:
     broken = rota.write("all/broken.yaml", "kind: [Task\n")
     twice = rota.write("all/twice.yaml", f"{POOL}---\n{POOL}")
-    unknown = rota.write("all/unknown.yaml", f"{POOL.replace('WorkerPool', 'WorkrPool')}---\n{WORKSPACE}  reff: main\n")
+    wrong = WORKSPACE.replace("{repo:", "{reff: main, repo:")
+    unknown = rota.write("all/unknown.yaml", f"{POOL.replace('WorkerPool', 'WorkrPool')}---\n{wrong}")
     ran = rota("plan", "-f", str(rota.folder / "all"))
     assert ran.code == 2 and ran.out == ""
     places = [line.removeprefix("error: ").strip().split(": ")[0] for line in ran.err.splitlines()]
-    assert places[:4] == [f"{broken}:2:1", f"{unknown}:2:7", f"{unknown}:11:3", f"{twice}:8:1"]
+    assert places[:4] == [f"{broken}:2:1", f"{unknown}:2:7", f"{unknown}:11:8", f"{twice}:8:1"]
     assert "did you mean WorkerPool?" in ran.err and "is also at" in ran.err
 
 

@@ -38,8 +38,10 @@ def pool(name: str, workspace: str, namespace: str | None = None) -> Json:
 
 
 def task(name: str, *after: str, pool: str = "") -> Json:
-    where: Json = {"workerPoolRef": {"name": pool}} if pool else {"worker": {}}
-    return obj("Task", name, command=["true"], **where, **({"dependsOn": list(after)} if after else {}))
+    spec: Json = {"workerPoolRef": {"name": pool}} if pool else {"worker": {}}
+    if after:
+        spec["dependsOn"] = list(after)
+    return obj("Task", name, command=["true"], **spec)
 
 
 async def planned(*objects: Json, controllers: Iterable[Reconciler] | None = None, **more: Any) -> Plan:

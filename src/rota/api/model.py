@@ -7,7 +7,7 @@ else, schemas, pruning, defaulting, field ownership, is derived from these annot
 
 from datetime import datetime
 from types import NoneType, UnionType
-from typing import Annotated, Any, ClassVar, dataclass_transform, get_args, get_origin, Literal, NamedTuple, Union
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Union, dataclass_transform, get_args, get_origin
 
 import msgspec
 from msgspec import Meta

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,6 +18,12 @@ async def operator(
     lease_namespace: Annotated[
         str, typer.Option("--lease-namespace", metavar="NAME", help="Where the lease is by which operators take turns.")
     ] = "default",
+    gateway: Annotated[
+        Path | None,
+        typer.Option(
+            "--gateway", metavar="FOLDER", help="A folder for its socket: `rota why --home FOLDER` then asks it."
+        ),
+    ] = None,
 ) -> None:
     """Run the controllers here, for a server elsewhere: a Rota, or a cluster that has Rota's kinds.
 
@@ -25,4 +32,4 @@ async def operator(
     from rota.server.operator import operate
 
     async with session.client() as client:
-        await operate(client, lease_namespace=lease_namespace, say=line)
+        await operate(client, lease_namespace=lease_namespace, gateway=gateway, say=line)

@@ -142,19 +142,13 @@ def _write_cause(cause: Cause) -> None:
         _width(len(one.field) for one in drawn),
     ]
     for lead, one in zip(leads, drawn, strict=True):
-        name = lead + one.name
-        gaps = [" " * (width - len(text) + 3) for width, text in zip(widths, (name, one.field), strict=True)]
-        also = f"   also waits for {_names(one.also)}" if one.also else ""
-        line(
-            "  ",
-            (lead, DETAIL),
-            one.name,
-            gaps[0],
-            (one.field, DETAIL),
-            gaps[1],
-            (place(one.source, one.line), DETAIL),
-            also,
-        )
+        parts: list[Part | str] = ["  ", (lead, DETAIL), one.name]
+        where = place(one.source, one.line)
+        if one.field or where:
+            parts += [" " * (widths[0] - len(lead + one.name) + 3), (one.field, DETAIL)]
+        if where:
+            parts += [" " * (widths[1] - len(one.field) + 3), (where, DETAIL)]
+        line(*parts, f"   also waits for {_names(one.also)}" if one.also else "")
     if len(drawn) < len(cause.held_up):
         line("  ", (f"… and {len(cause.held_up) - len(drawn):,} more behind these", DETAIL))
     if cause.elsewhere and not drawn:

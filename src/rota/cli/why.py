@@ -98,7 +98,8 @@ def _elsewhere(target: Target) -> CommandError:
     name = f"{target.kind.singular}/{target.name}"
     return CommandError(
         "the server there is not Rota's: what an object waits for is told by a server that `rota up` started\n"
-        f"`rota describe {name}` shows its conditions and events; the log of `rota operator` has the rest"
+        f"`rota describe {name}` shows its conditions and events; for the rest, start `rota operator` with"
+        f" --gateway FOLDER and ask `rota why {name} --home FOLDER`"
     )
 
 

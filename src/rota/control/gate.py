@@ -6,7 +6,7 @@ so no write.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, TypeVar
 
 from rota.api import Condition, Object
@@ -67,10 +67,14 @@ def status_of(obj: Object) -> Any:
     return getattr(obj, "status", None) or empty_status(type(obj))
 
 
-async def say(context: Context, obj: T, conditions: Iterable[Condition]) -> T:
-    """Put conditions into the status of an object."""
+def with_conditions(context: Context, obj: Object, conditions: Iterable[Condition]) -> Any:
+    """The status of an object, with these conditions in it."""
     status = status_of(obj)
-    before = status
     for condition in conditions:
         status = context.condition(obj, status, condition)
-    return obj if status is before else await context.write_status(obj, status)
+    return status
+
+
+async def say(context: Context, obj: T, conditions: Collection[Condition]) -> T:
+    """Put conditions into the status of an object."""
+    return await context.write_status(obj, with_conditions(context, obj, conditions)) if conditions else obj

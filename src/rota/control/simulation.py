@@ -7,12 +7,12 @@ refers to is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from rota.api import Claim, Condition, Object, Task
-from rota.control.gate import READY, Gate, say, status_of
+from rota.control.gate import READY, Gate, with_conditions
 from rota.engine import DONE, Context, Outcome, Reconciler
 
 T = TypeVar("T", bound=Object)
@@ -29,14 +29,19 @@ class Simulated(Gate[T]):
 
     needs = "readiness"
 
+    async def look(self, context: Context, obj: T) -> Outcome:
+        # What has come to an end stays as it is.
+        return DONE if obj.readiness().state in ("Failed", "Skipped") else await super().look(context, obj)
+
     async def go_on(self, context: Context, obj: T, opened: list[Condition]) -> Outcome:
         phase = PHASES.get(type(obj))
-        if phase is not None:
-            ended: Any = msgspec.structs.replace(status_of(obj), phase=phase, reason=SIMULATED)
-            await context.write_status(obj, ended)
-        else:
+        if phase is None:
             type_ = CONDITIONS.get(obj.api.name, READY)
-            await say(context, obj, [*opened, Condition(type=type_, status="True", reason=SIMULATED)])
+            opened = [*opened, Condition(type=type_, status="True", reason=SIMULATED)]
+        status = with_conditions(context, obj, opened)
+        if phase is not None:
+            status = msgspec.structs.replace(status, phase=phase, reason=SIMULATED)
+        await context.write_status(obj, status)
         return DONE
 
 

@@ -176,7 +176,7 @@ class ControlLoop:
 
     def _context(self, id_: str, level: int) -> Context:
         where = (self._client, self._objects, self.graph, self.view, self._clock, self._events)
-        return Context(id_, level, *where, self)
+        return Context(id_, level, *where, self, self._live)
 
     def _forget(self, id_: str) -> None:
         self._backoff.succeeded(id_)

@@ -12,6 +12,7 @@ from rota.api import Condition, Kind, Object
 from rota.api.conditions import with_condition, without_condition
 from rota.api.schema import Need
 from rota.client import Client, Key
+from rota.engine.core import FORCE
 from rota.engine.outcome import DONE, Blocked, Failed, Outcome
 from rota.engine.references import Dependency, decide, dependencies, id_of
 from rota.registry import ApiError
@@ -68,6 +69,7 @@ class Context:
     clock: Clock
     events: Recording
     echoes: Echoes
+    live: bool
 
     def find(self, kind: Kind, namespace: str, name: str) -> Object | None:
         return self.objects.find(kind, namespace, name)
@@ -87,8 +89,14 @@ class Context:
             self.dependencies(obj, needs=needs),
             self.level,
             self.view.pending,
-            lambda: self.view.cycle(self.id) or self.graph.cycle(self.id),
+            self._cycle,
         )
+
+    def _cycle(self) -> tuple[str, ...] | None:
+        """The circle that the object is in. On the way to a fixpoint it is looked for when nothing else is left."""
+        if not self.live and self.level < FORCE:
+            return None
+        return self.view.cycle(self.id) or self.graph.cycle(self.id)
 
     async def write_status(self, obj: T, status: Any) -> T:
         """Write a status, if it differs. Refused with 409 when the object has changed since it was read."""

@@ -6,7 +6,7 @@ that are used but not written are taken to be on the server, because people keep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -114,7 +114,7 @@ async def rehearse(
         await _apply(client, [manifest for id_, manifest in written.items() if id_ not in there])
         loop = ControlLoop(
             client,
-            _Acted(registry, _settled(objects, there)),
+            objects,
             simulated(all_controllers() if controllers is None else controllers),
             _Silence(),
             clock=clock,
@@ -177,21 +177,6 @@ def is_well(obj: Object) -> bool:
     return obj.readiness().state in ("Ready", "Skipped")
 
 
-class _Acted(StoreObjects):
-    """The objects as controllers see them. What has come to its end on the server is there, and nobody acts on it."""
-
-    def __init__(self, registry: Registry, settled: Collection[str]) -> None:
-        super().__init__(registry)
-        self._settled_ids = settled
-
-    def listen(self, kinds: Iterable[Kind], listener: Callable[[Kind, Update[Any]], None]) -> Callable[[], None]:
-        def pass_on(kind: Kind, update: Update[Any]) -> None:
-            if kind.key(*update.key) not in self._settled_ids:
-                listener(kind, update)
-
-        return super().listen(list(kinds), pass_on if self._settled_ids else listener)
-
-
 # What is there to begin with.
 
 
@@ -213,17 +198,6 @@ async def _seed(registry: Registry, there: Mapping[str, Json]) -> None:
 def _at(obj: Json, revision: int) -> bytes:
     """An object in the store, where its version is the store's."""
     return msgspec.json.encode({**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}})
-
-
-def _settled(objects: StoreObjects, there: Iterable[str]) -> frozenset[str]:
-    found = set()
-    for id_ in there:
-        kind = kind_of(id_)
-        _, namespace, name = id_.split("/", 2)
-        obj = objects.find(kind, namespace, name) if kind is not None else None
-        if obj is not None and obj.readiness().state in SETTLED:
-            found.add(id_)
-    return frozenset(found)
 
 
 def _missing(written: Mapping[str, Manifest], before: Collection[str], kinds: Collection[Kind]) -> dict[str, list[str]]:

@@ -114,7 +114,9 @@ class Decider:
                 raise errors.bad_request("the name of the object does not match the name on the URL")
             if uid := meta.get("uid"):
                 # It was meant for the object that is gone.
-                raise errors.conflict(kind, name, f"Precondition failed: UID in precondition: {uid}, UID in object meta: ")
+                raise errors.conflict(
+                    kind, name, f"Precondition failed: UID in precondition: {uid}, UID in object meta: "
+                )
             meta.pop("resourceVersion", None)
             return self.create(kind, namespace, obj, options)
         if not isinstance(obj, dict):

@@ -14,6 +14,7 @@ import msgspec
 from rota import __version__
 from rota.api import KINDS
 from rota.client import LocalBackend, Operation
+from rota.engine.metrics import CONTENT_TYPE
 from rota.registry import ApiError, DeleteOptions, Registry, WriteOptions
 from rota.registry.deciding import PatchType
 from rota.registry.errors import bad_request
@@ -24,11 +25,10 @@ from rota.server.audit import now as audit_now
 from rota.server.auth import Token, Tokens, User, allows
 from rota.server.controllers import Controllers
 from rota.server.http import Answer, HttpServer, Request, Response, Stream
-from rota.server.why import why
+from rota.server.why import holder, why
 from rota.store import SqliteStore
 
 BACKUP_CHUNK_BYTES = 256 * 1024
-METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _encode = msgspec.json.Encoder().encode
 VERBS = {"create": "create", "update": "update", "patch": "patch", "apply": "patch", "delete": "delete"}
 
@@ -91,11 +91,11 @@ class Gateway:
             case ["DELETE", "tokens", token_id]:
                 return self._admin(user) or self._revoke_token(token_id, user)
             case ["GET", "why", plural, name]:
-                return why(self.controllers, self._registry, user, plural, "", name)
+                return self._why(user, plural, "", name)
             case ["GET", "why", plural, namespace, name]:
-                return why(self.controllers, self._registry, user, plural, namespace, name)
+                return self._why(user, plural, namespace, name)
             case ["GET", "metrics"]:
-                return self._admin(user) or Response(200, self._metrics(), METRICS_TYPE)
+                return self._admin(user) or Response(200, self._metrics(), CONTENT_TYPE)
             case ["GET", "backup"]:
                 return self._admin(user) or Stream(self._backup(), "application/vnd.sqlite3")
             case ["POST", "batch"]:
@@ -121,6 +121,10 @@ class Gateway:
 
     def _metrics(self) -> bytes:
         return self.controllers.metrics.render() if self.controllers else b""
+
+    def _why(self, user: User, plural: str, namespace: str, name: str) -> Response:
+        elsewhere = "" if self.controllers else holder(self._registry)
+        return why(self.controllers, user, plural, namespace, name, elsewhere=elsewhere)
 
     # Tokens.
 

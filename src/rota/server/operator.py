@@ -1,27 +1,42 @@
-"""The controllers as a process of their own, against any API server: a Rota, or a cluster that has Rota's kinds."""
+"""The controllers as a process of their own, against any API server: a Rota, or a cluster that has Rota's kinds.
+
+Beside them, in a folder of its own, a socket that answers what only the leader knows: why, metrics and health.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 from rota.client import Client
 from rota.control import controllers
 from rota.engine import CachedObjects, kinds_of
 from rota.engine.leadership import Leadership
+from rota.engine.metrics import CONTENT_TYPE
+from rota.registry import ApiError
+from rota.server.app import LOCAL_USER, failed, refusal
 from rota.server.controllers import MANAGER, Controllers, identity_of_process
+from rota.server.home import Home
+from rota.server.http import HttpServer, Request, Response
+from rota.server.why import why
 
 LOOK_SECONDS = 0.2
 """How often it is looked who leads, to tell a person."""
 
 
-async def operate(client: Client, *, lease_namespace: str, say: Callable[[str], None]) -> None:
+async def operate(client: Client, *, lease_namespace: str, gateway: Path | None, say: Callable[[str], None]) -> None:
     """Run until SIGTERM or SIGINT. `say` is told who leads, whenever that changes."""
     identity = identity_of_process()
     writing = Client(client.backend, manager=MANAGER, namespace=lease_namespace)
     leadership = Leadership(writing, identity, namespace=lease_namespace)
     running = Controllers(writing, CachedObjects(client, kinds_of(controllers())), leadership, identity)
+    answers = Answers(running)
+    http = HttpServer(answers, refusal)
+    if gateway is not None:
+        await _listen(http, Home(gateway))
     task = asyncio.create_task(running.run(), name="controllers")
     loop = asyncio.get_running_loop()
     for one in (signal.SIGTERM, signal.SIGINT):
@@ -34,6 +49,45 @@ async def operate(client: Client, *, lease_namespace: str, say: Callable[[str], 
     finally:
         telling.cancel()
         await asyncio.gather(telling, return_exceptions=True)
+        await http.close()
+        if gateway is not None:
+            Home(gateway).remove_stale_socket()
+
+
+async def _listen(http: HttpServer, home: Home) -> None:
+    home.prepare()
+    if home.store.exists():
+        raise ValueError(f"{home.path} is the home of a server; choose another folder for the operator")
+    home.remove_stale_socket()
+    mask = os.umask(0o177)
+    try:
+        await http.listen_unix(str(home.socket))
+    finally:
+        os.umask(mask)
+
+
+class Answers:
+    """What an operator answers to its own user."""
+
+    def __init__(self, running: Controllers) -> None:
+        self._running = running
+
+    def __call__(self, request: Request) -> Response:
+        if request.path in ("/healthz", "/livez", "/readyz"):
+            return Response(200, b"ok", "text/plain")
+        if request.peer_uid not in (0, os.getuid()):
+            return refusal(401, "Unauthorized")
+        try:
+            match [request.method, *request.path.strip("/").split("/")]:
+                case ["GET", "v1", "metrics"]:
+                    return Response(200, self._running.metrics.render(), CONTENT_TYPE)
+                case ["GET", "v1", "why", plural, name]:
+                    return why(self._running, LOCAL_USER, plural, "", name)
+                case ["GET", "v1", "why", plural, namespace, name]:
+                    return why(self._running, LOCAL_USER, plural, namespace, name)
+        except ApiError as error:
+            return failed(error)
+        return refusal(404, "an operator has no objects: it answers why, metrics and health")
 
 
 async def _tell(running: Controllers, identity: str, say: Callable[[str], None]) -> None:

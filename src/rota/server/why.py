@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from functools import cache
-from typing import Protocol
+from typing import Protocol, cast
 
 import msgspec
 
@@ -21,7 +21,6 @@ from rota.server.http import Response
 
 EVENTS_MAX = 10
 """Events that are told of one object or two."""
-EVENTS_LOOKED_AT_MAX = 5_000
 RETRY_SECONDS = 1
 """After how long a server that does not lead may do so."""
 LEASE = ("default", "rota-controllers")
@@ -68,15 +67,15 @@ class Answer(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def why(
-    running: Controllers | None, registry: Registry, user: User, plural: str, namespace: str, name: str
+    running: Controllers | None, user: User, plural: str, namespace: str, name: str, *, elsewhere: str = ""
 ) -> Response:
-    """Answer why an object is as it is."""
+    """Answer why an object is as it is. `elsewhere` is where controllers run if they do not run here."""
     kind = _by_plural().get(plural)
     if kind is None or kind.namespaced != bool(namespace):
         raise ApiError(404, "NotFound", "the server could not find the requested resource")
     if not allows(user, "get", kind, namespace, name, ""):
         raise forbidden(kind, name, f'User "{user.name}" cannot get it')
-    loop = _loop(running, registry)
+    loop = _loop(running, elsewhere)
     assert running is not None
     id_ = kind.key(namespace, name)
     there = running.objects.find(kind, namespace, name) is not None
@@ -92,15 +91,14 @@ def why(
         may_read=lambda *where: allows(user, "get", *where),
     )
     now = loop.scheduler.clock.time()
-    answer = Answer(found.step, found.root, found.advice, found.over, _events(found, running, registry, user), _at(now))
+    answer = Answer(found.step, found.root, found.advice, found.over, _events(found, running, user), _at(now))
     return Response(200, msgspec.json.encode(answer))
 
 
-def _loop(running: Controllers | None, registry: Registry) -> ControlLoop:
+def _loop(running: Controllers | None, elsewhere: str) -> ControlLoop:
     if running is None:
-        leader = _holder(registry)
-        elsewhere = f"; they run in {leader}" if leader else ""
-        message = f"no controllers run in this server (it was started with --no-controllers){elsewhere}; {INSTEAD}"
+        there = f"; they run in {elsewhere}" if elsewhere else ""
+        message = f"no controllers run in this server (it was started with --no-controllers){there}; {INSTEAD}"
         raise ApiError(503, "ServiceUnavailable", message)
     if running.loop is None:
         who = f"{running.leader} leads" if running.leader else "nobody leads yet"
@@ -109,13 +107,14 @@ def _loop(running: Controllers | None, registry: Registry) -> ControlLoop:
     return running.loop
 
 
-def _holder(registry: Registry) -> str:
+def holder(registry: Registry) -> str:
+    """Who leads the controllers of a server, as its lease says; empty if nobody does."""
     entry = registry.store.get(Lease.api.key(*LEASE))
     spec = None if entry is None else Lease.decode(entry.value).spec
     return (spec.holder_identity or "") if spec is not None else ""
 
 
-def _events(found: Why, running: Controllers, registry: Registry, user: User) -> list[EventSeen]:
+def _events(found: Why, running: Controllers, user: User) -> list[EventSeen]:
     """What was reported of the object and of what is at the bottom of it."""
     told: dict[str, Event] = {}
     for id_ in dict.fromkeys((found.step.id, found.root.id)):
@@ -125,24 +124,19 @@ def _events(found: Why, running: Controllers, registry: Registry, user: User) ->
         if kind is None or not allows(user, "get", kind, namespace, name) or not allows(user, "list", Event.api, place):
             continue
         obj = running.objects.find(kind, namespace, name)
-        for event in _events_of(registry, kind, place, name):
-            if obj is None or _is_about(event, obj):
+        for event in cast("list[Event]", running.objects.list(Event.api, place)):
+            if _is_about(event, kind, name, obj):
                 told[event.metadata.name] = event
     events = sorted(told.values(), key=lambda event: (_last(event), event.metadata.name))
     return [_seen(event) for event in events[-EVENTS_MAX:]]
 
 
-def _events_of(registry: Registry, kind: Kind, namespace: str, name: str) -> list[Event]:
-    page = registry.store.list(f"{Event.api.bucket}/{namespace}/", limit=EVENTS_LOOKED_AT_MAX)
-    # Few of a namespace's Events are about one object: only those are worth being decoded.
-    quoted = f'"{name}"'.encode()
-    events = [Event.decode(entry.value) for entry in page.entries if quoted in entry.value]
-    return [e for e in events if (e.involved_object.kind, e.involved_object.name) == (kind.name, name)]
-
-
-def _is_about(event: Event, obj: Object) -> bool:
+def _is_about(event: Event, kind: Kind, name: str, obj: Object | None) -> bool:
     """Whether it was this object, and not an earlier one of the same name."""
-    return event.involved_object.uid in (None, "", obj.metadata.uid)
+    about = event.involved_object
+    if (about.kind, about.name) != (kind.name, name):
+        return False
+    return obj is None or about.uid in (None, "", obj.metadata.uid)
 
 
 def _last(event: Event) -> float:
