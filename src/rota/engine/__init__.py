@@ -20,8 +20,8 @@ Never: looks into what an id means, decides what a dependency is, retries a body
 """
 
 from rota.engine.clock import Clock, RealClock, VirtualClock
-from rota.engine.core import CASCADE, FORCE, NO_CASCADE
 from rota.engine.loop import ControlLoop, kinds_of
+from rota.engine.node import CASCADE, FORCE, NO_CASCADE
 from rota.engine.objects import CachedObjects, Objects, StoreObjects
 from rota.engine.outcome import (
     DONE,

@@ -17,82 +17,24 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
-from heapq import heapify, heappop, heappush
 from typing import Any
-
-from msgspec import Struct
 
 from rota.engine.clock import Clock
 from rota.engine.healing import RELOOKS_PER_SECOND_MAX, Slots, jittered, relook_seconds
+from rota.engine.node import DONE, FAILED, FORCE, GONE, PARKED, RUNNABLE, RUNNING, SLEEPING, UNBOUNDED, Lane, Node
+from rota.engine.notes import Notes
 from rota.engine.outcome import Blocked, Done, Failed, NotConverged, Outcome, RequeueAfter, Status
 from rota.engine.paths import shortest_cycle, sink_cycles
+from rota.engine.timers import Timers
+from rota.engine.waiters import Index, add, has, once, remove
 
 BUDGET = 32
 """Charged runs after its first that a node has, on the way to a fixpoint."""
-NOTED_IDS_MAX = 65_536
-"""Ids whose advance is noted while bodies run. Past it, whoever runs is taken to have been woken."""
-STALE_TIMERS_MAX = 1_000
-"""Timers beside one or two a node that are kept after they were overtaken."""
-FEW_WAITERS = 16
-"""Waiters of one id that are kept in a list."""
-UNBOUNDED = 1 << 60
-
-RUNNABLE, RUNNING, PARKED, SLEEPING, DONE, FAILED, GONE = range(7)
-STATES = ("runnable", "running", "parked", "sleeping", "done", "failed", "gone")
-
-NO_CASCADE, CASCADE, FORCE = range(3)
-"""Drain levels: wait; fail for what cannot come any more; fail for what waits for us."""
-
 _ARRIVED, _READY, _ENDED = range(3)
 _UNKNOWN = object()
 _NOT_RUN = Blocked(())
 _UNSEEN = -1
 _FORGOTTEN = object()
-
-
-class Lane:
-    """Nodes that share a bound on how many of them run at once. Lanes with something to run take turns."""
-
-    __slots__ = ("in_turn", "limit", "name", "ready", "running")
-
-    def __init__(self, name: Hashable, limit: int) -> None:
-        self.name = name
-        self.limit = limit
-        self.ready: deque[Node] = deque()
-        self.running = 0
-        self.in_turn = False
-
-
-class Node(Struct, eq=False):
-    """One node, while there is something to know of it."""
-
-    id: str
-    lane: Lane
-    content: Hashable = None
-    state: int = GONE  # nowhere yet
-    level: int = 0
-    charged: int = 0
-    runs: int = 0
-    flips: int = 0
-    """How often its status has counted as progress."""
-    woken: bool = False
-    on: tuple[str, ...] = ()
-    """What it was parked under; for one that has failed, what it may recover by."""
-    left: int = 0
-    """Where it waits for every one of them: how many are left. -1: that is yet to be looked at."""
-    outcome: Outcome | None = None
-    status: Status = "Pending"
-    since: float = 0.0
-    """Since when it waits, by the clock."""
-    due: float | None = None
-    has_slot: bool = False
-    """Whether it will be looked at again when it is due, come what may."""
-    queued: float = 0.0
-    started: int = 0
-    progress: int = 0
-
-
-Waiters = Node | list[Node] | dict[Node, None]
 
 
 class Core:
@@ -111,9 +53,9 @@ class Core:
         self.clock = clock
         self.live = live
         self.nodes: dict[str, Node] = {}
-        self.waiting: dict[str, Waiters] = {}
+        self.waiting: Index = {}
         """By what is waited for: the nodes parked under it."""
-        self.recovering: dict[str, Waiters] = {}
+        self.recovering: Index = {}
         """By what was to blame: the nodes that failed because of it."""
         self.running = 0
         self.sleeping = 0
@@ -131,15 +73,11 @@ class Core:
         self._rerun = rerun_at_drain
         self._reruns: dict[Node, int] = {}  # how many arrivals each had seen when it last ran
         self._contents: dict[str, Hashable] = {}
-        self._noted: dict[str, int] = {}
-        self._noted_hope: dict[str, int] = {}
-        self._number = 0
-        self._forgotten_number = 0
+        self._notes = Notes()
         self._apart: dict[Node, None] = {}
         self._progress = 0
         self._arrived = 0
-        self._timers: list[tuple[float, int, Node]] = []
-        self._timers_made = 0
+        self._timers = Timers()
         self._relooks = Slots(RELOOKS_PER_SECOND_MAX)
         self._first: set[Node] = set()
         self._then: list[Node] = []
@@ -153,7 +91,7 @@ class Core:
         `after` says what a node is known to need: it does not run before each of those is ready, or one has failed.
         """
         wanted = sorted(set(ids))
-        needs = [_once(after(id_)) for id_ in wanted] if after else None
+        needs = [once(after(id_)) for id_ in wanted] if after else None
         others = bool(self.nodes)
         for i, id_ in enumerate(wanted):
             if others and id_ in self.nodes:
@@ -183,7 +121,7 @@ class Core:
             elif type(there) is list:
                 there.append(node)
             else:
-                _add(waiting, id_, node)
+                add(waiting, id_, node)
         node.on, node.left = on, len(on)
         node.since = self.clock.now()
         node.outcome = _NOT_RUN
@@ -233,7 +171,7 @@ class Core:
     def _data(self, id_: str, content: Hashable) -> None:
         if id_ not in self.waiting and id_ not in self.recovering and not self._reruns:
             if self.running:
-                self._note(id_, True)
+                self._notes.add(id_, True)
             return
         known = self._contents.get(id_, _UNKNOWN)
         if content is not None and known == content:
@@ -312,7 +250,7 @@ class Core:
             if node.due is not None:
                 node.due, node.has_slot = None, False
             node.runs += 1
-            node.started = self._number
+            node.started = self._notes.number
             node.progress = self._progress
             if self._reruns and node in self._reruns:
                 self._reruns[node] = self._arrived
@@ -326,10 +264,6 @@ class Core:
     def set_apart(self, node: Node) -> None:
         """This one will take its time: others run before it is finished."""
         self._apart[node] = None
-
-    def apart(self) -> Iterable[Node]:
-        """Those that were set apart and still run, the oldest first."""
-        return self._apart
 
     def finish(self, node: Node, outcome: Outcome) -> None:
         """A node has run."""
@@ -355,6 +289,7 @@ class Core:
             if status != "Pending":
                 node.status = status
             if status == "Ready":
+                self._cycles.pop(node.id, None)
                 self._rouse(node.id, _READY)
             if node.woken or self.live:
                 self._after_end(node)
@@ -365,16 +300,23 @@ class Core:
             self._sleep(node, outcome)
         if self._first:
             self._after_first(node)
-        if self._apart or self._noted:
+        if self._apart or self._notes:
             self._tidy_notes(node)
+
+    def _tidy_notes(self, node: Node) -> None:
+        self._apart.pop(node, None)
+        if not self.running:
+            self._notes.clear()
+        elif self._apart:
+            self._notes.forget_before(next(iter(self._apart)))
 
     def _park(self, node: Node, outcome: Blocked) -> None:
         now = self.clock.now()
-        on = _once(outcome.on)
+        on = once(outcome.on)
         self._park_under(node, on, now)
         node.left = len(on) if outcome.every else 0
         node.outcome = outcome
-        if node.woken or (self._number != node.started and self._advanced(node, on)):
+        if node.woken or (self._notes.number != node.started and self._notes.advanced_since(node.started, on)):
             self._wake_parked(node)
         elif self.live:
             self._heal_later(node, now)
@@ -390,35 +332,25 @@ class Core:
                         self._drop(self.waiting, id_, node)
                 for id_ in on:
                     if id_ not in had:
-                        _add(self.waiting, id_, node)
+                        add(self.waiting, id_, node)
             else:
                 for id_ in on:
-                    _add(self.waiting, id_, node)
+                    add(self.waiting, id_, node)
             node.on = on
         node.state = PARKED
         self.parked += 1
-
-    def _advanced(self, node: Node, on: Iterable[str]) -> bool:
-        if node.started < self._forgotten_number:
-            return True
-        noted = self._noted
-        return any(noted.get(id_, 0) > node.started for id_ in on)
 
     def _fail(self, node: Node, outcome: Failed) -> None:
         self._end(node, outcome, FAILED)
         node.status = "Failed"
         self._rouse(node.id, _ENDED)
         if outcome.because:
-            node.on = _once(outcome.because)
+            node.on = once(outcome.because)
             for id_ in node.on:
-                _add(self.recovering, id_, node)
-            if self._number != node.started and self._has_hope(node):
+                add(self.recovering, id_, node)
+            if self._notes.number != node.started and self._notes.hope_since(node.started, node.on):
                 node.woken = True
         self._after_end(node)
-
-    def _has_hope(self, node: Node) -> bool:
-        noted = self._noted_hope
-        return node.started < self._forgotten_number or any(noted.get(id_, 0) > node.started for id_ in node.on)
 
     def _end(self, node: Node, outcome: Outcome, state: int) -> None:
         if node.on:
@@ -464,7 +396,7 @@ class Core:
     def _rouse(self, id_: str, how: int) -> None:
         """Wake those that wait for this."""
         if self.running:
-            self._note(id_, how != _ENDED)
+            self._notes.add(id_, how != _ENDED)
         waiters = self.waiting.get(id_)
         if waiters is not None:
             each = (waiters,) if type(waiters) is Node else waiters
@@ -491,10 +423,11 @@ class Core:
                     node.on = ()
                     self._wake_parked(node)
             else:
-                if stay is None:
-                    stay = {}
-                stay[node] = None
                 self._rouse_one(node, _READY)
+                if id_ in node.on:
+                    if stay is None:
+                        stay = {}
+                    stay[node] = None
         if stay is not None:
             self.waiting[id_] = stay
 
@@ -573,46 +506,13 @@ class Core:
         if first:
             self._rouse(node.id, _ENDED)
 
-    # Notes on what advanced while bodies ran.
-
-    def _note(self, id_: str, hope: bool) -> None:
-        self._number += 1
-        if len(self._noted) >= NOTED_IDS_MAX:
-            self._noted.clear()
-            self._noted_hope.clear()
-            self._forgotten_number = self._number
-            return
-        self._noted.pop(id_, None)
-        self._noted[id_] = self._number
-        if hope:
-            self._noted_hope[id_] = self._number
-
-    def _tidy_notes(self, node: Node) -> None:
-        self._apart.pop(node, None)
-        if not self._noted:
-            return
-        if not self.running:
-            self._noted.clear()
-            self._noted_hope.clear()
-            return
-        oldest = next(iter(self._apart), None)
-        if oldest is None:
-            return
-        while self._noted:
-            id_, number = next(iter(self._noted.items()))
-            if number > oldest.started:
-                break
-            del self._noted[id_]
-            if self._noted_hope.get(id_, 0) <= oldest.started:
-                self._noted_hope.pop(id_, None)
-
     # Who waits for what.
 
     def awaited(self, node: Node) -> list[str]:
         """What a node still waits for."""
         if not node.left:
             return sorted(node.on)
-        return sorted(id_ for id_ in node.on if _has(self.waiting, id_, node))
+        return sorted(id_ for id_ in node.on if has(self.waiting, id_, node))
 
     def _let_go_if_partly(self, node: Node) -> None:
         """One that waits for every one of several may be parked under some of them only: it begins anew."""
@@ -627,8 +527,8 @@ class Core:
             self._drop(index, id_, node)
         node.on = ()
 
-    def _drop(self, index: dict[str, Waiters], id_: str, node: Node) -> None:
-        _remove(index, id_, node)
+    def _drop(self, index: Index, id_: str, node: Node) -> None:
+        remove(index, id_, node)
         if self._contents and id_ not in self.waiting and id_ not in self.recovering:
             self._contents.pop(id_, None)
 
@@ -645,29 +545,19 @@ class Core:
     # Time.
 
     def _at(self, node: Node, due: float) -> None:
-        node.due = due
-        self._timers_made += 1
-        heappush(self._timers, (due, self._timers_made, node))
-        if len(self._timers) > STALE_TIMERS_MAX + 2 * len(self.nodes):
-            self._timers = [timer for timer in self._timers if timer[2].due == timer[0]]
-            heapify(self._timers)
+        self._timers.set(node, due, len(self.nodes))
 
     def _heal_later(self, node: Node, now: float) -> None:
         self._at(node, now + jittered(relook_seconds(now - node.since)))
 
     def next_due(self) -> float | None:
         """When `fire` will have something to do."""
-        timers = self._timers
-        while timers and timers[0][2].due != timers[0][0]:
-            heappop(timers)
-        return timers[0][0] if timers else None
+        return self._timers.next_due()
 
     def fire(self) -> None:
         """Make runnable what has come due."""
         now = self.clock.now()
-        while (due := self.next_due()) is not None and due <= now:
-            node = heappop(self._timers)[2]
-            node.due = None
+        for node in self._timers.pop_due(now):
             if node.state == PARKED:
                 slot = now if node.has_slot else self._relooks.reserve(now)
                 node.has_slot = slot > now
@@ -724,46 +614,3 @@ class Core:
             return self.awaited(node) if node is not None and node.state == PARKED else ()
 
         return shortest_cycle(id_, edges)
-
-
-def _once(ids: Iterable[str]) -> tuple[str, ...]:
-    """Each of them once, in order."""
-    found = tuple(ids)
-    return found if len(found) < 2 or len(set(found)) == len(found) else tuple(dict.fromkeys(found))
-
-
-# Most ids have one waiter, some a few, and a few very many, of which any may have to be taken out.
-
-
-def _add(index: dict[str, Waiters], id_: str, node: Node) -> None:
-    there = index.get(id_)
-    if there is None:
-        index[id_] = node
-    elif type(there) is list:
-        there.append(node)
-    elif type(there) is dict:
-        there[node] = None
-    else:
-        index[id_] = [there, node]  # type: ignore[list-item]
-
-
-def _remove(index: dict[str, Waiters], id_: str, node: Node) -> None:
-    there = index.get(id_)
-    if there is node:
-        del index[id_]
-        return
-    if type(there) is list:
-        if len(there) <= FEW_WAITERS:
-            if node in there:
-                there.remove(node)
-        else:
-            there = index[id_] = dict.fromkeys(there)
-    if type(there) is dict:
-        there.pop(node, None)
-    if not there and there is not None:
-        del index[id_]
-
-
-def _has(index: dict[str, Waiters], id_: str, node: Node) -> bool:
-    there = index.get(id_)
-    return there is node or (type(there) in (list, dict) and node in there)  # type: ignore[operator]

@@ -12,7 +12,7 @@ from rota.api import Condition, Kind, Object
 from rota.api.conditions import with_condition, without_condition
 from rota.api.schema import Need
 from rota.client import Client, Key
-from rota.engine.core import FORCE
+from rota.engine.node import FORCE
 from rota.engine.outcome import DONE, Blocked, Failed, Outcome
 from rota.engine.references import Dependency, decide, dependencies, id_of
 from rota.registry import ApiError

@@ -9,7 +9,7 @@ import msgspec
 
 from rota.api import BY_BUCKET, Kind, Object, Readiness
 from rota.api.schema import Need, Reference, references, referring_kinds
-from rota.engine.core import CASCADE, FORCE
+from rota.engine.node import CASCADE, FORCE
 from rota.engine.outcome import Blocked, Failed
 from rota.engine.paths import shortest_cycle
 

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 from rota.engine.clock import Clock, RealClock, Timer, VirtualClock
-from rota.engine.core import BUDGET, UNBOUNDED, Core, Node
+from rota.engine.core import BUDGET, Core
+from rota.engine.node import UNBOUNDED, Node
 from rota.engine.outcome import DONE, OUTCOMES, BodyCancelled, Failed, Outcome, Status
 from rota.engine.view import View
 

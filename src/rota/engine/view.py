@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from typing import Literal, NamedTuple
 
-from rota.engine.core import FAILED, PARKED, RUNNABLE, RUNNING, SLEEPING, STATES, Core, Node, Waiters
+from rota.engine.core import Core
+from rota.engine.node import FAILED, PARKED, RUNNABLE, RUNNING, SLEEPING, STATES, Node
 from rota.engine.outcome import Outcome, Status
+from rota.engine.waiters import Waiters
 
 State = Literal["runnable", "running", "parked", "sleeping", "done", "failed"]
 
