@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup run test lint docs bench crash clean
+.PHONY: setup run test lint docs bench chaos crash clean
 
 setup: $(VENV)/.installed
 
@@ -33,6 +33,12 @@ bench: setup
 	$(BIN)/python -m bench.store --quick
 	$(BIN)/python -m bench.fields --quick
 	$(BIN)/python -m bench.objects --quick
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	$(BIN)/python -m bench.engine --quick
+
+# Operators that are killed and stopped again and again; .ci/run has a short form of it.
+chaos: setup
+	ROTA_HAND_OVERS=50 $(BIN)/python -m pytest tests/operator/test_hand_over.py
 
 crash: setup
 	$(BIN)/python -m bench.crash --kills 2000
