@@ -11,7 +11,8 @@ import pytest
 from rota.api import KINDS, Kind, Location, Task, WorkerPool
 from rota.api.meta import Condition, ObjectMeta
 from rota.api.pool import WorkerPoolSpec, WorkerPoolStatus
-from rota.api.schema import Schema, object_schema, references
+from rota.api.references import references
+from rota.api.schema import Schema, object_schema
 from rota.api.task import TaskSpec, TaskStatus, WorkerConfig
 
 ALL = sorted(KINDS.values(), key=lambda kind: kind.name)

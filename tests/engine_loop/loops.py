@@ -33,7 +33,7 @@ Body = Callable[[Context, Any], Awaitable[Outcome]]
 Way = Literal["store", "cached"]
 
 START = 1_700_000_000.0
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 5
 QUIET_TURNS = 30
 """Turns of the event loop without anything running, after which nothing is on its way."""
 REPO = {"repo": "https://git.example/app"}
@@ -115,10 +115,10 @@ class NotingKeys(Reconciler):
 class World:
     """A registry, a client of somebody else, and loops."""
 
-    def __init__(self, registry: Registry, way: Way) -> None:
+    def __init__(self, registry: Registry, clock: VirtualClock, way: Way) -> None:
         self.registry = registry
         self.way = way
-        self.clock = VirtualClock(START)
+        self.clock = clock
         self.client = Client.local(registry, manager="somebody")
         self.events = Events()
         self.loop: ControlLoop
@@ -235,9 +235,10 @@ def _versions(objects: Iterable[Object]) -> dict[tuple[str, str], str]:
 
 @asynccontextmanager
 async def world_in(way: Way) -> AsyncIterator[World]:
-    registry = Registry(MemoryStore(), clock=lambda: START)
+    clock = VirtualClock(START)
+    registry = Registry(MemoryStore(), clock=clock.time)
     await registry.start()
-    world = World(registry, way)
+    world = World(registry, clock, way)
     try:
         yield world
     finally:

@@ -1,4 +1,4 @@
-"""From a kind's type to its structural schema, and from that to nodes and references.
+"""From a kind's type to its structural schema, and from that to nodes.
 
 The schema is the one intermediate form: OpenAPI v3 as Kubernetes wants it (no `$ref`, every level typed), with rules
 as `x-kubernetes-validations`, static defaults, bounds and list types. `x-rota-…` marks references and never leaves
@@ -7,14 +7,13 @@ this package.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec import inspect
 
-from rota.api.kind import KINDS, Kind
+from rota.api.kind import Kind
 from rota.api.model import TIME_PATTERN, Model, Rule, as_written
 from rota.api.structure import ANY, ATOMIC_ANY, SCALAR, Node
 
@@ -198,58 +197,3 @@ def object_node(kind: Kind) -> Node:
     """The structure of a whole object of a kind."""
     node = node_of(object_schema(kind))
     return Node("struct", fields={**node.fields, "metadata": METADATA_NODE})
-
-
-Need = Literal["readiness", "existence"]
-
-
-class Reference(NamedTuple):
-    """One place in an object that names another object."""
-
-    path: str
-    kind: Kind
-    name: str
-    needs: Need = "readiness"
-
-
-def references(kind: Kind, obj: dict[str, Any]) -> list[Reference]:
-    """Every object that this object's spec refers to, in the order of its fields."""
-    spec = object_schema(kind)["properties"].get("spec", {})
-    return list(_references(spec, obj.get("spec"), "spec", "readiness")) if kind in referring_kinds() else []
-
-
-@cache
-def referring_kinds() -> frozenset[Kind]:
-    """The kinds that have fields which refer to other objects."""
-    return frozenset(kind for kind in KINDS.values() if targets_of(kind))
-
-
-@cache
-def targets_of(kind: Kind) -> tuple[Kind, ...]:
-    """The kinds that objects of a kind may refer to, by name."""
-    return tuple(KINDS[name] for name in sorted(set(_targets(schema_of(kind.type)))))
-
-
-def _targets(schema: Schema) -> Iterator[str]:
-    if REFERS in schema:
-        yield schema[REFERS]
-    inner = [*schema.get("properties", {}).values(), schema.get("items"), schema.get("additionalProperties")]
-    for one in inner:
-        if isinstance(one, dict):
-            yield from _targets(one)
-
-
-def _references(schema: Schema, value: Any, path: str, needs: Need) -> Iterator[Reference]:
-    if value is None:
-        return
-    needs = schema.get(NEEDS) or needs
-    if target := schema.get(REFERS):
-        for i, name in enumerate(value) if isinstance(value, list) else ((None, value),):
-            where = path if i is None else f"{path}[{i}]"
-            yield Reference(where, KINDS[target], name["name"] if isinstance(name, dict) else name, needs)
-    if isinstance(value, dict) and "properties" in schema:
-        for name, prop in schema["properties"].items():
-            yield from _references(prop, value.get(name), f"{path}.{name}", needs)
-    elif isinstance(value, list) and "items" in schema and schema["items"].get("type") == "object":
-        for i, item in enumerate(value):
-            yield from _references(schema["items"], item, f"{path}[{i}]", needs)

@@ -10,7 +10,7 @@ from typing import Any
 
 from rota.api import KINDS, Condition, Kind, Object
 from rota.api.meta import ObjectStatus
-from rota.api.schema import referring_kinds, targets_of
+from rota.api.references import referring_kinds, targets_of
 from rota.client import Client, Key, Update
 from rota.engine.clock import Clock, RealClock
 from rota.engine.metrics import EngineMetrics, Metrics
@@ -26,7 +26,6 @@ log = logging.getLogger(__name__)
 
 SPINNING = "Spinning"
 SETTLED = Done("Pending")
-"""Whether an object is ready is told by its own news, not by its reconciler having come to an end."""
 
 
 class ControlLoop:
@@ -172,7 +171,12 @@ class ControlLoop:
             pause = self._brake.pause(id_, self._clock.now())
             if pause:
                 return self._slowed(controller, key, id_, pause)
-        return self._reconciled(controller, key, id_, level)
+        context = self._context(id_, level)
+        outcome = controller.at_once(context, key)
+        if outcome is None:
+            return self._reconciled(controller, context, key)
+        self._backoff.succeeded(id_)
+        return self._settled(outcome)
 
     def _context(self, id_: str, level: int) -> Context:
         where = (self._client, self._objects, self.graph, self.view, self._clock, self._events)
@@ -185,26 +189,30 @@ class ControlLoop:
         self._brake.forget(id_)
         self.scheduler.forget(id_)
 
-    async def _reconciled(self, controller: Reconciler, key: Key, id_: str, level: int) -> Outcome:
-        context = self._context(id_, level)
+    async def _reconciled(self, controller: Reconciler, context: Context, key: Key) -> Outcome:
+        id_ = context.id
         try:
             async with asyncio.timeout(controller.timeout_seconds):
                 outcome = await controller.reconcile(context, key)
         except asyncio.CancelledError:
             if self.scheduler.stopping:
                 raise
-            outcome = self._failed(controller, key, id_, TimeoutError("it was cancelled"))
+            return self._failed(controller, key, id_, TimeoutError("it was cancelled"))
         except Exception as error:
-            outcome = self._failed(controller, key, id_, error)
-        else:
-            self._backoff.succeeded(id_)
-        if type(outcome) is not Done:
-            return outcome
-        if self._brake.is_slowed(id_):
+            return self._failed(controller, key, id_, error)
+        self._backoff.succeeded(id_)
+        if type(outcome) is Done and self._brake.is_slowed(id_):
             # Looked at once more when it has come to rest, to say so.
             return Done("Pending", SPIN_QUIET_SECONDS)
-        if id_ in self._spinning:
+        if type(outcome) is Done and id_ in self._spinning:
             await self._say_spinning(controller, key, id_, "")
+        return self._settled(outcome)
+
+    @staticmethod
+    def _settled(outcome: Outcome) -> Outcome:
+        """Whether an object is ready is told by its own news, not by its reconciler having come to an end."""
+        if type(outcome) is not Done or outcome.status != "Ready":
+            return outcome
         return SETTLED if outcome.again_after is None else Done("Pending", outcome.again_after)
 
     def _failed(self, controller: Reconciler, key: Key, id_: str, error: Exception) -> Outcome:

@@ -10,7 +10,7 @@ import msgspec
 
 from rota.api import Condition, Kind, Object
 from rota.api.conditions import with_condition, without_condition
-from rota.api.schema import Need
+from rota.api.references import Need
 from rota.client import Client, Key
 from rota.engine.node import FORCE
 from rota.engine.outcome import DONE, Blocked, Failed, Outcome
@@ -140,6 +140,10 @@ class Reconciler:
     concurrency = LANE_CONCURRENCY
     timeout_seconds = TIMEOUT_SECONDS
 
+    def at_once(self, context: Context, key: Key) -> Outcome | None:
+        """The outcome, where that is plain without waiting for anything; None: `reconcile` has to find out."""
+        return None
+
     async def reconcile(self, context: Context, key: Key) -> Outcome:
         """Do what there is to do."""
         raise NotImplementedError
@@ -147,6 +151,8 @@ class Reconciler:
 
 class ObjectReconciler(Reconciler, Generic[T]):
     """A reconciler of the objects of a kind: it is handed the object as it is now."""
+
+    kind: type[T]
 
     def __init__(self, kind: type[T]) -> None:
         self.kind = kind
@@ -157,7 +163,6 @@ class ObjectReconciler(Reconciler, Generic[T]):
         raise NotImplementedError
 
     async def reconcile(self, context: Context, key: Key) -> Outcome:
-        assert self.kind is not None
         obj: Any = context.find(self.kind.api, *key)
         for attempt in range(CONFLICTS_MAX + 1):
             if obj is None:

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from rota.api import BY_BUCKET, Kind, Object, Readiness
-from rota.api.schema import Need, Reference, references, referring_kinds
+from rota.api.references import Need, Reference, references, referring_kinds
 from rota.engine.node import CASCADE, FORCE
 from rota.engine.outcome import Blocked, Failed
 from rota.engine.paths import shortest_cycle

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from rota.api import KINDS, Kind, Namespace, Object, Secret
-from rota.api.schema import references
+from rota.api.references import references
 from rota.client import Client, Update
 from rota.control import controllers as all_controllers
 from rota.control import simulated

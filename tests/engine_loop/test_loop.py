@@ -1,0 +1,413 @@
+"""Which news makes which reconciler run."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from rota.api import KINDS, Condition, ConfigMap, Instance, InstanceType, Secret, Task, WorkerPool, Workspace
+from rota.api.meta import empty_status
+from rota.client import Key
+from rota.engine import DONE, Context, Done, Outcome, RequeueAfter, Watch, kinds_of
+from tests.engine_loop.loops import REPO, Noting, NotingKeys, World
+
+
+def owner(kind: str, name: str, uid: str = "", controller: bool | None = True) -> dict[str, Any]:
+    reference = {"apiVersion": KINDS[kind].api_version, "kind": kind, "name": name, "uid": uid or f"uid-of-{name}"}
+    return reference if controller is None else {**reference, "controller": controller}
+
+
+async def says_ready(context: Context, obj: Any) -> Outcome:
+    """Writes a status, once."""
+    status = obj.status or empty_status(type(obj))
+    condition = Condition(type="Ready", status="True", reason="Ready")
+    await context.write_status(obj, context.condition(obj, status, condition))
+    return DONE
+
+
+# An object's own news.
+
+
+async def test_what_is_there_when_it_begins_is_looked_at(world: World) -> None:
+    await world.workspace("a")
+    await world.workspace("b")
+    looking = Noting(Workspace)
+    await world.serve(looking)
+    assert looking.runs == {"a": 1, "b": 1}
+
+
+async def test_an_object_that_is_made_changed_and_deleted_is_looked_at_each_time(world: World) -> None:
+    looking = Noting(Workspace)
+    await world.serve(looking)
+    await world.workspace("w")
+    await world.rest()
+    assert looking.runs == {"w": 1}
+    await world.patch("Workspace", "w", {"spec": {"ref": "main"}})
+    await world.rest()
+    assert [obj.spec.ref for obj in looking.seen][1:] == ["main"]
+    await world.delete("Workspace", "w")
+    await world.rest()
+    assert looking.runs == {"w": 2} and world.node("Workspace", "w") is None
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"labels": {"a": "b"}},
+        {"annotations": {"a": "b"}},
+        {"finalizers": ["example.com/hold"]},
+        {"ownerReferences": [owner("WorkerPool", "p")]},
+    ],
+    ids=str,
+)
+async def test_a_change_of_metadata_that_means_something_is_news(world: World, metadata: dict[str, Any]) -> None:
+    looking = Noting(Workspace)
+    await world.serve(looking)
+    await world.workspace("w")
+    await world.rest()
+    await world.patch("Workspace", "w", {"metadata": metadata})
+    await world.rest()
+    assert looking.runs == {"w": 2}
+
+
+async def test_an_object_that_begins_to_be_deleted_is_looked_at(world: World) -> None:
+    looking = Noting(Workspace)
+    await world.workspace("w", finalizers=["example.com/hold"])
+    await world.serve(looking)
+    await world.delete("Workspace", "w")
+    await world.rest()
+    assert [obj.metadata.deletion_timestamp is not None for obj in looking.seen] == [False, True]
+
+
+async def test_its_own_status_write_does_not_make_it_run_again(world: World) -> None:
+    looking = Noting(Workspace, says_ready)
+    await world.serve(looking)
+    await world.workspace("w")
+    await world.rest()
+    assert (await world.condition("Workspace", "w", "Ready")) == ("True", "Ready", "")
+    assert looking.runs == {"w": 1}
+
+
+async def test_a_status_write_of_somebody_else_makes_it_run(world: World) -> None:
+    looking = Noting(Workspace, says_ready)
+    await world.serve(looking)
+    await world.workspace("w")
+    await world.rest()
+    await world.say_ready("Workspace", "w", "False", "Damaged")
+    await world.rest()
+    assert (await world.condition("Workspace", "w", "Ready")) == ("True", "Ready", "")
+    assert looking.runs == {"w": 2}
+
+
+async def test_somebody_elses_status_is_news_even_if_it_is_what_the_controller_wrote_before(world: World) -> None:
+    """Only the echo of a write is not news, and an echo comes once."""
+    looking = Noting(Workspace, says_ready)
+    await world.serve(looking)
+    await world.workspace("w")
+    await world.rest()
+    written = (await world.client.get(Workspace.api, "w"))["status"]
+    looking.do = lambda context, obj: _done()
+    await world.say_ready("Workspace", "w", "False", "Damaged")
+    await world.rest()
+    await world.set_status("Workspace", "w", **written)
+    await world.rest()
+    assert looking.runs == {"w": 3}
+
+
+async def _done() -> Outcome:
+    return DONE
+
+
+async def test_a_status_write_that_was_refused_is_not_waited_for(world: World) -> None:
+    """What was to be written, written by somebody else, is news."""
+    wanted: list[Any] = []
+
+    async def stale(context: Context, obj: Workspace) -> Outcome:
+        if not wanted:
+            status = context.condition(obj, empty_status(Workspace), Condition(type="Ready", status="True", reason="R"))
+            wanted.append(status)
+            old = msgspec.structs.replace(obj.metadata, resource_version="1")
+            await context.write_status(msgspec.structs.replace(obj, metadata=old), status)
+        return DONE
+
+    looking = Noting(Workspace, stale)
+    await world.serve(looking)
+    await world.workspace("w")
+    await world.rest()
+    runs = looking.runs["w"]
+    await world.set_status("Workspace", "w", **msgspec.to_builtins(wanted[0]))
+    await world.rest()
+    assert looking.runs["w"] == runs + 1
+
+
+async def test_a_change_of_managed_fields_alone_is_no_news(world: World) -> None:
+    looking = Noting(Workspace)
+    await world.serve(looking)
+    made = await world.workspace("w")
+    await world.rest()
+    body = {"apiVersion": Workspace.api.api_version, "kind": "Workspace", "metadata": {"name": "w"}, "spec": REPO}
+    applied = await world.client.apply(body)
+    assert applied["metadata"]["managedFields"] != made["metadata"]["managedFields"]
+    assert applied["metadata"]["resourceVersion"] != made["metadata"]["resourceVersion"]
+    await world.rest()
+    assert looking.runs == {"w": 1}
+
+
+async def test_a_change_of_an_object_without_a_status_is_news(world: World) -> None:
+    looking = Noting(ConfigMap)
+    await world.serve(looking)
+    await world.create("ConfigMap", "c")
+    await world.rest()
+    await world.patch("ConfigMap", "c", {"data": {"key": "value"}})
+    await world.rest()
+    assert looking.runs == {"c": 2}
+
+
+async def test_an_object_made_anew_under_the_same_name_is_looked_at(world: World) -> None:
+    looking = Noting(Workspace)
+    await world.serve(looking)
+    await world.workspace("w")
+    await world.rest()
+    await world.delete("Workspace", "w")
+    await world.workspace("w")
+    await world.rest()
+    first, last = looking.seen[0], looking.seen[-1]
+    assert first.metadata.uid != last.metadata.uid
+
+
+async def test_an_object_that_changes_while_it_is_looked_at_is_looked_at_once_more(world: World) -> None:
+    go_on = asyncio.Event()
+
+    async def waits(context: Context, obj: Workspace) -> Outcome:
+        await go_on.wait()
+        return DONE
+
+    looking = Noting(Workspace, waits)
+    await world.prepare(looking)
+    world.serving = asyncio.create_task(world.loop.serve())
+    await world.workspace("w")
+    await world.until(lambda: looking.seen)
+    for ref in ("a", "b", "c"):
+        await world.patch("Workspace", "w", {"spec": {"ref": ref}})
+    await world.until(lambda: world.objects.find(Workspace.api, "default", "w").spec.ref == "c")  # type: ignore[union-attr]
+    go_on.set()
+    await world.rest()
+    assert [obj.spec.ref for obj in looking.seen][1:] == ["c"]
+
+
+async def test_what_came_to_rest_is_not_kept(world: World) -> None:
+    await world.serve(Noting(Workspace))
+    for i in range(20):
+        await world.workspace(f"w{i}")
+    await world.rest()
+    assert len(world.loop.view) == 0
+
+
+# News of others.
+
+
+async def test_news_of_what_an_object_owns_makes_the_owner_run(world: World) -> None:
+    pools = Noting(WorkerPool, owns=(Instance,))
+    await world.serve(pools)
+    await world.create("WorkerPool", "p", {"worker": {}})
+    await world.rest()
+    spec = {"containers": [{"name": "main"}], "templateHash": "a", "ordinal": 0}
+    await world.create("Instance", "p-0", spec, ownerReferences=[owner("WorkerPool", "p")])
+    await world.rest()
+    assert pools.runs == {"p": 2}
+    await world.set_status("Instance", "p-0", phase="Running")
+    await world.rest()
+    assert pools.runs == {"p": 3}
+    await world.delete("Instance", "p-0")
+    await world.rest()
+    assert pools.runs == {"p": 4}
+
+
+async def test_an_owner_of_no_namespace_is_found_from_one(world: World) -> None:
+    sizes = Noting(InstanceType, owns=(ConfigMap,))
+    await world.serve(sizes)
+    await world.create("InstanceType", "big", {"cpu": 1, "memory": "1Gi"})
+    await world.rest()
+    await world.create("ConfigMap", "c", ownerReferences=[owner("InstanceType", "big")])
+    await world.rest()
+    assert sizes.runs == {"big": 2}
+
+
+@pytest.mark.parametrize(
+    "references",
+    [
+        [],
+        [owner("WorkerPool", "p", controller=None)],
+        [owner("WorkerPool", "p", controller=False)],
+        [owner("Task", "p")],
+        [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": True}],
+    ],
+    ids=["none", "unsaid", "not the controller", "of an undeclared kind", "of an unknown kind"],
+)
+async def test_what_nobody_here_owns_wakes_nobody(world: World, references: list[dict[str, Any]]) -> None:
+    pools, tasks = Noting(WorkerPool, owns=(ConfigMap,)), Noting(Task)
+    await world.serve(pools, tasks)
+    await world.create("WorkerPool", "p", {"worker": {}})
+    await world.task("p")
+    await world.rest()
+    await world.create("ConfigMap", "c", ownerReferences=references)
+    await world.rest()
+    assert pools.runs == {"p": 1} and tasks.runs == {"p": 1}
+
+
+async def test_an_owner_in_another_namespace_is_somebody_else(world: World) -> None:
+    pools = Noting(WorkerPool, owns=(ConfigMap,))
+    await world.serve(pools)
+    await world.create("Namespace", "other")
+    await world.create("WorkerPool", "p", {"worker": {}})
+    await world.create("WorkerPool", "p", {"worker": {}}, namespace="other")
+    await world.rest()
+    await world.create("ConfigMap", "c", namespace="other", ownerReferences=[owner("WorkerPool", "p")])
+    await world.rest()
+    assert [obj.metadata.namespace for obj in pools.seen[2:]] == ["other"]
+
+
+async def test_what_changes_hands_wakes_both_owners(world: World) -> None:
+    pools = Noting(WorkerPool, owns=(ConfigMap,))
+    await world.create("WorkerPool", "p", {"worker": {}})
+    await world.create("WorkerPool", "q", {"worker": {}})
+    await world.create("ConfigMap", "c", ownerReferences=[owner("WorkerPool", "p")])
+    await world.serve(pools)
+    pools.seen.clear()
+    await world.patch("ConfigMap", "c", {"metadata": {"ownerReferences": [owner("WorkerPool", "q")]}})
+    await world.rest()
+    assert pools.runs == {"p": 1, "q": 1}
+
+
+def to_its_label(obj: ConfigMap) -> list[Key]:
+    return [Key(obj.metadata.namespace, obj.metadata.labels["for"])] if "for" in obj.metadata.labels else []
+
+
+async def test_a_declared_mapping_routes_news_by_name(world: World) -> None:
+    tasks = Noting(Task, watches=(Watch(ConfigMap, to_its_label),))
+    await world.serve(tasks)
+    for name in ("a", "b"):
+        await world.task(name)
+    await world.rest()
+    tasks.seen.clear()
+    await world.create("ConfigMap", "c", labels={"for": "a"})
+    await world.create("ConfigMap", "unlabelled")
+    await world.rest()
+    assert tasks.runs == {"a": 1}
+    await world.patch("ConfigMap", "c", {"metadata": {"labels": {"for": "b"}}})
+    await world.rest()
+    assert tasks.runs == {"a": 2, "b": 1}
+
+
+async def test_news_that_maps_to_others_is_news_of_its_own_object_too(world: World) -> None:
+    maps = Noting(ConfigMap)
+    tasks = Noting(Task, watches=(Watch(ConfigMap, to_its_label),))
+    keys = NotingKeys("keys", watches=(Watch(ConfigMap, to_its_label),))
+    await world.serve(maps, tasks, keys)
+    await world.task("a")
+    await world.rest()
+    tasks.seen.clear()
+    await world.create("ConfigMap", "c", labels={"for": "a"})
+    await world.rest()
+    assert (maps.runs, tasks.runs, keys.seen) == ({"c": 1}, {"a": 1}, [Key("default", "a")])
+
+
+async def test_a_mapping_to_what_is_not_there_runs_nothing(world: World) -> None:
+    tasks = Noting(Task, watches=(Watch(ConfigMap, to_its_label),))
+    await world.serve(tasks)
+    await world.create("ConfigMap", "c", labels={"for": "nobody"})
+    await world.rest()
+    assert not tasks.seen and len(world.loop.view) == 0
+
+
+async def test_a_mapping_that_raises_spoils_neither_the_write_nor_other_news(world: World) -> None:
+    def raises(obj: ConfigMap) -> list[Key]:
+        raise ValueError("no such label")
+
+    maps = Noting(ConfigMap)
+    tasks = Noting(Task, watches=(Watch(ConfigMap, raises), Watch(ConfigMap, to_its_label)))
+    await world.serve(maps, tasks)
+    await world.task("a")
+    await world.create("ConfigMap", "c", labels={"for": "a"})
+    await world.rest()
+    assert maps.runs == {"c": 1} and tasks.runs["a"] >= 1
+    await world.task("b")
+    await world.rest()
+    assert tasks.runs["b"] == 1
+
+
+async def test_seeds_run_without_any_news(world: World) -> None:
+    keys = NotingKeys("keys", seeds=(Key("", "all"),))
+    await world.serve(keys)
+    assert keys.seen == [Key("", "all")]
+
+
+def test_the_kinds_that_matter_are_those_of_controllers_and_all_that_these_refer_to_own_or_watch() -> None:
+    pools = Noting(WorkerPool, owns=(Instance,), watches=(Watch(Task, to_its_label),))
+    kinds = {kind.name for kind in kinds_of([pools])}
+    assert kinds == {"WorkerPool", "Instance", "Task", "AgentConfig", "ConfigMap", "InstanceType", "Secret", "Workspace"}
+    assert kinds_of([NotingKeys("keys", watches=(Watch(Secret, to_its_label),))]) == [Secret.api]
+
+
+# Time.
+
+
+async def test_requeue_after_runs_it_again_then_and_not_before(world: World) -> None:
+    looking = Noting(Workspace, lambda context, obj: _after(RequeueAfter(30.0)))
+    await world.workspace("w")
+    await world.serve(looking)
+    node = world.node("Workspace", "w")
+    assert node is not None and node.state == "sleeping" and node.due == 30.0
+    await world.pass_time(29.9)
+    assert looking.runs == {"w": 1}
+    await world.pass_time(0.1)
+    assert looking.runs == {"w": 2}
+
+
+async def test_news_comes_before_a_requeue(world: World) -> None:
+    looking = Noting(Workspace, lambda context, obj: _after(RequeueAfter(30.0)))
+    await world.workspace("w")
+    await world.serve(looking)
+    await world.pass_time(10)
+    await world.patch("Workspace", "w", {"spec": {"ref": "main"}})
+    await world.rest()
+    assert looking.runs == {"w": 2}
+    await world.pass_time(29)
+    assert looking.runs == {"w": 2}, "the earlier pause is over with"
+    await world.pass_time(1)
+    assert looking.runs == {"w": 3}
+
+
+async def test_done_with_another_look_runs_it_again_then(world: World) -> None:
+    looking = Noting(Workspace, lambda context, obj: _after(Done(again_after=60.0)))
+    await world.workspace("w")
+    await world.serve(looking)
+    node = world.node("Workspace", "w")
+    assert node is not None and node.state == "done"
+    await world.pass_time(59)
+    assert looking.runs == {"w": 1}
+    await world.pass_time(1)
+    assert looking.runs == {"w": 2}
+
+
+async def test_the_fixpoint_waits_for_a_requeue_but_not_for_another_look(world: World) -> None:
+    runs: list[str] = []
+
+    async def body(context: Context, obj: Workspace) -> Outcome:
+        runs.append(obj.metadata.name)
+        if obj.metadata.name == "again":
+            return Done(again_after=1e6)
+        return RequeueAfter(3600.0) if runs.count("later") == 1 else DONE
+
+    await world.workspace("again")
+    await world.workspace("later")
+    result = await world.run(Noting(Workspace, body))
+    assert sorted(runs) == ["again", "later", "later"] and world.clock.now() == 3600.0
+    assert result.level == 0 and result.error is None
+
+
+async def _after(outcome: Outcome) -> Outcome:
+    return outcome
