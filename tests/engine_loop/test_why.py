@@ -469,7 +469,7 @@ async def test_a_kind_without_a_controller_says_so() -> None:
         assert why.step.verdict == "Unattended" and why.advice == (
             "nothing here acts on Cell/berlin: see that whatever reports on a Cell runs"
         )
-        assert "`rota doctor`" in w.why("Cell", "berlin", acting=None).advice
+        assert "rota get lease rota-controllers" in w.why("Cell", "berlin", acting=None).advice
 
 
 # Bounds.

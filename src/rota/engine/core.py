@@ -93,6 +93,7 @@ class Core:
         wanted = sorted(set(ids))
         needs = [once(after(id_)) for id_ in wanted] if after else None
         others = bool(self.nodes)
+        now = self.clock.now()
         for i, id_ in enumerate(wanted):
             if others and id_ in self.nodes:
                 self._seed_again(self.nodes[id_])
@@ -104,14 +105,14 @@ class Core:
                 # What comes before a node is likely to be ready when its turn comes: that is looked at then.
                 if max(on) > id_:
                     if not others:
-                        self._park_told(node, on)
+                        self._park_told(node, on, now)
                         continue
                     if self._must_wait(node):
                         continue
             node.state = RUNNABLE
             self._queue(node)
 
-    def _park_told(self, node: Node, on: tuple[str, ...]) -> None:
+    def _park_told(self, node: Node, on: tuple[str, ...], now: float) -> None:
         """Park a node until every one of these is ready, before it has run."""
         waiting = self.waiting
         for id_ in on:
@@ -123,12 +124,12 @@ class Core:
             else:
                 add(waiting, id_, node)
         node.on, node.left = on, len(on)
-        node.since = self.clock.now()
+        node.since = now
         node.outcome = _NOT_RUN
         node.state = PARKED
         self.parked += 1
         if self.live:
-            self._heal_later(node, node.since)
+            self._heal_later(node, now)
 
     def _seed_again(self, node: Node) -> None:
         if node.content is _FORGOTTEN:
@@ -150,7 +151,7 @@ class Core:
             return False
         if node.state == RUNNABLE:
             self.queued -= 1
-        self._park_told(node, tuple(missing))
+        self._park_told(node, tuple(missing), self.clock.now())
         return True
 
     def arrive(self, id_: str, content: Hashable = None, *, runnable: bool = True) -> None:
@@ -300,7 +301,7 @@ class Core:
             self._sleep(node, outcome)
         if self._first:
             self._after_first(node)
-        if self._apart or self._notes:
+        if self._apart or self._notes.advanced:
             self._tidy_notes(node)
 
     def _tidy_notes(self, node: Node) -> None:
@@ -416,12 +417,18 @@ class Core:
         """Something is ready: whoever waits for every one of several is no longer parked under this one."""
         del self.waiting[id_]
         stay: dict[Node, None] | None = None
+        progress = -1 if self.live else self._progress
         for node in waiters:
             if node.left and node.state == PARKED:
                 node.left -= 1
                 if not node.left:
                     node.on = ()
-                    self._wake_parked(node)
+                    if node.progress == progress:
+                        self._wake_parked(node)
+                    else:
+                        self.parked -= 1
+                        node.state = RUNNABLE
+                        self._queue(node)
             else:
                 self._rouse_one(node, _READY)
                 if id_ in node.on:
@@ -475,14 +482,11 @@ class Core:
 
     def _queue(self, node: Node) -> None:
         self.queued += 1
-        if self._first and node not in self._first:
-            self._then.append(node)
-        else:
-            self._to_lane(node)
-
-    def _to_lane(self, node: Node) -> None:
         if self.timed:
             node.queued = self.clock.now()
+        if self._first and node not in self._first:
+            self._then.append(node)
+            return
         lane = node.lane
         lane.ready.append(node)
         if not lane.in_turn and lane.running < lane.limit:
@@ -494,8 +498,9 @@ class Core:
         self._first.discard(node)
         if not self._first and self._then:
             then, self._then = self._then, []
+            self.queued -= len(then)
             for one in then:
-                self._to_lane(one)
+                self._queue(one)
 
     def _give_up(self, node: Node) -> None:
         self._leave(node)

@@ -19,6 +19,8 @@ from rota.engine.view import View
 
 AT_ONCE = 256
 """Bodies that run in a row before others on the loop have their turn."""
+LOOP_LOOK_SECONDS = 0.5
+"""How often a thread that tells something looks whether there is still a loop to hear it."""
 CONCURRENCY = 64
 """Bodies under way at once, of those that await."""
 
@@ -175,7 +177,12 @@ class Scheduler:
                 done.set_result(None)
 
         self._loop.call_soon_threadsafe(on_loop)
-        done.result()
+        while True:
+            try:
+                return done.result(LOOP_LOOK_SECONDS)
+            except TimeoutError:
+                if self._loop.is_closed():
+                    raise RuntimeError("the loop has ended, and nobody is left to be told") from None
 
     # From beginning to end.
 
