@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from rota import ApiError, Client
-from rota.api import Namespace, ObjectMeta, WorkerPool
+from rota.api import Namespace, ObjectMeta, WorkerPool, Workspace
 from rota.client import Cache, Update
 
 ROTA = Path(sys.executable).parent / "rota"
@@ -58,13 +58,47 @@ async def declare(client: Client) -> None:
                     print(f"       refused: {error}")
                     await client.apply(pool(turn + 1), manager="alice", force=True)
             await asyncio.sleep(PAUSE_SECONDS)
+        await wait_for_a_secret(client)
         print(
             f"\nThe server goes on until Ctrl-C. In another terminal:\n"
             f"  {ROTA} get wp -n {NAMESPACE} -w\n"
+            f"  {ROTA} plan -f examples/plan\n"
             f"  KUBECONFIG={HOME}/kubeconfig kubectl -n {NAMESPACE} scale wp/agents --replicas=9\n",
             flush=True,
         )
         await asyncio.Event().wait()
+
+
+def show_ready(update: Update[Workspace]) -> None:
+    status = update.new.status if update.new else None
+    ready = status.condition("Ready") if status else None
+    if ready:
+        print(f"  watch  {update.key.name}: ready {ready.status}, {ready.message or ready.reason}", flush=True)
+
+
+async def wait_for_a_secret(client: Client) -> None:
+    """A workspace whose Secret comes later: the controllers say what it waits for, and see at once that it came."""
+    where = {"namespace": NAMESPACE}
+    await client.apply(
+        {
+            "apiVersion": "rota.dev/v1alpha1",
+            "kind": "Workspace",
+            "metadata": {"name": "shop", **where},
+            "spec": {"repo": "https://git.example/shop", "secretRef": {"name": "git-token"}},
+        },
+        manager="alice",
+    )
+    async with Cache(client, Workspace, namespace=NAMESPACE) as cache:
+        cache.subscribe(show_ready)
+        print("ask    rota why workspace/shop", flush=True)
+        asked = (ROTA, "why", "workspace/shop", "-n", NAMESPACE, "--home", HOME)
+        await (await asyncio.create_subprocess_exec(*asked)).wait()
+        await asyncio.sleep(PAUSE_SECONDS)
+        print("create the Secret that it waits for", flush=True)
+        await client.apply(
+            {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "git-token", **where}}, manager="alice"
+        )
+        await asyncio.sleep(PAUSE_SECONDS)
 
 
 async def main() -> int:
