@@ -38,7 +38,7 @@ bench: setup
 
 # Operators that are killed and stopped again and again; .ci/run has a short form of it.
 chaos: setup
-	ROTA_HAND_OVERS=50 $(BIN)/python -m pytest tests/operator/test_hand_over.py
+	ROTA_HAND_OVERS=50 $(BIN)/python -m pytest tests/operators/test_hand_over.py
 
 crash: setup
 	$(BIN)/python -m bench.crash --kills 2000

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import assume, given, note, settings
 from hypothesis import strategies as st
 
-from rota.engine import FORCE
 from tests.engine.bodies import assert_nothing_left, said, settle, soon
 from tests.engine.oracle import PACES, WORLDS, Inhabitants, Oracle, Pace, World, outcome_of
 

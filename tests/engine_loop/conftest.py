@@ -13,3 +13,10 @@ from tests.engine_loop.loops import World, world_in
 async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
     async with world_in(request.param) as made:
         yield made
+
+
+@pytest.fixture
+async def planned() -> AsyncIterator[World]:
+    """A world for runs to the fixpoint."""
+    async with world_in("store") as made:
+        yield made

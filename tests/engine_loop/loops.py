@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from rota.api import KINDS, Object
+from rota.api import KINDS, Condition, Object
+from rota.api.meta import empty_status
 from rota.client import Client, Key
 from rota.engine import (
     DONE,
@@ -34,6 +35,8 @@ Way = Literal["store", "cached"]
 
 START = 1_700_000_000.0
 PATIENCE_SECONDS = 5
+SLACK_SECONDS = 1e-6
+"""Beside a moment on the clock, for what sums of fractions are off."""
 QUIET_TURNS = 30
 """Turns of the event loop without anything running, after which nothing is on its way."""
 REPO = {"repo": "https://git.example/app"}
@@ -63,6 +66,14 @@ class Events:
 
 async def rests(context: Context, obj: object) -> Outcome:
     """A body that does nothing."""
+    return DONE
+
+
+async def says_ready(context: Context, obj: Any) -> Outcome:
+    """Writes a status, once."""
+    status = obj.status or empty_status(type(obj))
+    condition = Condition(type="Ready", status="True", reason="Ready")
+    await context.write_status(obj, context.condition(obj, status, condition))
     return DONE
 
 
@@ -144,7 +155,8 @@ class World:
         await self.rest()
 
     async def run(self, *which: Reconciler, **more: Any) -> Result:
-        """Run to the fixpoint."""
+        """Run to the fixpoint, which can be told only where news comes with the write that makes it."""
+        assert self.way == "store"
         return await (await self.prepare(*which, live=False, **more)).run()
 
     async def stop(self) -> None:

@@ -11,22 +11,14 @@ import pytest
 from rota.api import Condition, ConfigMap, Instance, InstanceType, Secret, Task, WorkerPool, Workspace
 from rota.api.meta import empty_status
 from rota.client import Key
-from rota.engine import DONE, Context, Done, Outcome, RequeueAfter, Watch, kinds_of
-from tests.engine_loop.loops import PATIENCE_SECONDS, REPO, Noting, NotingKeys, World
+from rota.engine import DONE, Context, Outcome, Watch, kinds_of
+from tests.engine_loop.loops import PATIENCE_SECONDS, REPO, Noting, NotingKeys, World, says_ready
 
 
 def owner(obj: dict[str, Any], controller: bool | None = True) -> dict[str, Any]:
     metadata = obj["metadata"]
     reference = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "name": metadata["name"], "uid": metadata["uid"]}
     return reference if controller is None else {**reference, "controller": controller}
-
-
-async def says_ready(context: Context, obj: Any) -> Outcome:
-    """Writes a status, once."""
-    status = obj.status or empty_status(type(obj))
-    condition = Condition(type="Ready", status="True", reason="Ready")
-    await context.write_status(obj, context.condition(obj, status, condition))
-    return DONE
 
 
 # An object's own news.
@@ -149,7 +141,12 @@ async def test_a_change_of_managed_fields_alone_is_no_news(world: World) -> None
     await world.serve(looking)
     made = await world.workspace("w")
     await world.rest()
-    body = {"apiVersion": Workspace.api.api_version, "kind": "Workspace", "metadata": {"name": "w"}, "spec": REPO}
+    body: dict[str, Any] = {
+        "apiVersion": Workspace.api.api_version,
+        "kind": "Workspace",
+        "metadata": {"name": "w"},
+        "spec": REPO,
+    }
     applied = await world.client.apply(body)
     assert applied["metadata"]["managedFields"] != made["metadata"]["managedFields"]
     assert applied["metadata"]["resourceVersion"] != made["metadata"]["resourceVersion"]
@@ -353,66 +350,14 @@ async def test_seeds_run_without_any_news(world: World) -> None:
 def test_the_kinds_that_matter_are_those_of_controllers_and_all_that_these_refer_to_own_or_watch() -> None:
     pools = Noting(WorkerPool, owns=(Instance,), watches=(Watch(Task, to_its_label),))
     kinds = {kind.name for kind in kinds_of([pools])}
-    assert kinds == {"WorkerPool", "Instance", "Task", "AgentConfig", "ConfigMap", "InstanceType", "Secret", "Workspace"}
+    assert kinds == {
+        "WorkerPool",
+        "Instance",
+        "Task",
+        "AgentConfig",
+        "ConfigMap",
+        "InstanceType",
+        "Secret",
+        "Workspace",
+    }
     assert kinds_of([NotingKeys("keys", watches=(Watch(Secret, to_its_label),))]) == [Secret.api]
-
-
-# Time.
-
-
-async def test_requeue_after_runs_it_again_then_and_not_before(world: World) -> None:
-    looking = Noting(Workspace, lambda context, obj: _after(RequeueAfter(30.0)))
-    await world.workspace("w")
-    await world.serve(looking)
-    node = world.node("Workspace", "w")
-    assert node is not None and node.state == "sleeping" and node.due == 30.0
-    await world.pass_time(29.9)
-    assert looking.runs == {"w": 1}
-    await world.pass_time(0.1)
-    assert looking.runs == {"w": 2}
-
-
-async def test_news_comes_before_a_requeue(world: World) -> None:
-    looking = Noting(Workspace, lambda context, obj: _after(RequeueAfter(30.0)))
-    await world.workspace("w")
-    await world.serve(looking)
-    await world.pass_time(10)
-    await world.patch("Workspace", "w", {"spec": {"ref": "main"}})
-    await world.rest()
-    assert looking.runs == {"w": 2}
-    await world.pass_time(29)
-    assert looking.runs == {"w": 2}, "the earlier pause is over with"
-    await world.pass_time(1)
-    assert looking.runs == {"w": 3}
-
-
-async def test_done_with_another_look_runs_it_again_then(world: World) -> None:
-    looking = Noting(Workspace, lambda context, obj: _after(Done(again_after=60.0)))
-    await world.workspace("w")
-    await world.serve(looking)
-    node = world.node("Workspace", "w")
-    assert node is not None and node.state == "done"
-    await world.pass_time(59)
-    assert looking.runs == {"w": 1}
-    await world.pass_time(1)
-    assert looking.runs == {"w": 2}
-
-
-async def test_the_fixpoint_waits_for_a_requeue_but_not_for_another_look(world: World) -> None:
-    runs: list[str] = []
-
-    async def body(context: Context, obj: Workspace) -> Outcome:
-        runs.append(obj.metadata.name)
-        if obj.metadata.name == "again":
-            return Done(again_after=1e6)
-        return RequeueAfter(3600.0) if runs.count("later") == 1 else DONE
-
-    await world.workspace("again")
-    await world.workspace("later")
-    result = await world.run(Noting(Workspace, body))
-    assert sorted(runs) == ["again", "later", "later"] and world.clock.now() == 3600.0
-    assert result.level == 0 and result.error is None
-
-
-async def _after(outcome: Outcome) -> Outcome:
-    return outcome

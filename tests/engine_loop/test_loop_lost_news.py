@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from typing import Any
 
 from rota.api import Kind, Object, Secret, Task, Workspace
 from rota.client import Update
 from rota.engine import DONE, Context, Objects, Outcome
-from rota.engine.healing import JITTER, SLOWEST_SECONDS, TIERS
-from tests.engine_loop.loops import Noting, World
+from rota.engine.healing import JITTER, SLOWEST_SECONDS, TIERS, relook_seconds
+from tests.engine_loop.loops import SLACK_SECONDS, Noting, World, says_ready
 
 LONG_SECONDS = 2 * SLOWEST_SECONDS * (1 + JITTER)
 
@@ -71,7 +72,7 @@ async def test_one_that_waits_for_what_came_unheard_goes_on_within_seconds(world
     await world.create("Secret", "s")
     await world.rest()
     assert seen.lost == 1 and world.node("Workspace", "w") is not None
-    await world.pass_time(TIERS[0][1] * (1 + JITTER), step=0.1)
+    await world.pass_time(TIERS[0][1] * (1 + JITTER) + 0.1, step=0.1)
     assert world.node("Workspace", "w") is None
 
 
@@ -81,7 +82,7 @@ async def test_one_that_has_waited_for_long_goes_on_too(world: World) -> None:
     await world.pass_time(1200, step=1)
     seen.loses = of(Secret)
     await world.create("Secret", "s")
-    await world.pass_time(SLOWEST_SECONDS * (1 + JITTER), step=10)
+    await world.pass_time(SLOWEST_SECONDS * (1 + JITTER) + 10, step=10)
     assert world.node("Workspace", "w") is None
 
 
@@ -89,12 +90,16 @@ async def test_looking_again_grows_rarer(world: World) -> None:
     looking = Noting(Workspace, gate)
     await world.workspace("w", secret="s")
     await world.serve(looking)
-    counts = []
-    for seconds in (60, 240, 300, 3000):
-        before = looking.runs["w"]
-        await world.pass_time(seconds, step=0.5)
-        counts.append(looking.runs["w"] - before)
-    assert 48 <= counts[0] <= 76 and 12 <= counts[1] <= 21 and 4 <= counts[2] <= 7 and 8 <= counts[3] <= 13, counts
+    times = [0.0]
+    while times[-1] < 3600:
+        node = world.node("Workspace", "w")
+        assert node is not None and node.due is not None
+        await world.pass_time(node.due - world.clock.now() + SLACK_SECONDS)
+        times.append(world.clock.now())
+    assert looking.runs["w"] == len(times)
+    for earlier, later in pairwise(times):
+        pause = relook_seconds(earlier)
+        assert pause * (1 - JITTER) <= later - earlier <= pause * (1 + JITTER) + 2 * SLACK_SECONDS
 
 
 async def test_a_dependency_that_became_ready_unheard(world: World) -> None:
@@ -148,8 +153,6 @@ async def test_one_that_waits_and_was_changed_unheard_is_seen_as_it_is(world: Wo
 
 
 async def test_an_echo_that_was_lost_does_not_hide_what_comes_next(world: World) -> None:
-    from tests.engine_loop.test_loop import says_ready
-
     looking = Noting(Workspace, says_ready)
     seen = await lossy(world, looking)
     await world.workspace("w")

@@ -14,12 +14,12 @@ from rota.api.meta import empty_status
 from rota.client import Client, Key
 from rota.engine import DONE, Blocked, Context, Objects, Outcome, RequeueAfter
 from rota.engine.loop import SPINNING
-from rota.engine.pacing import SPIN_PAUSE_SECONDS_MAX, SPIN_QUIET_SECONDS, SPIN_RUNS_MAX
+from rota.engine.pacing import SPIN_PAUSE_SECONDS_MAX, SPIN_RUNS_MAX
 from rota.registry import ApiError
 from tests.engine_loop.loops import Noting, NotingKeys, World
 
 NUMBERS = count()
-LONG_SECONDS = 3 * SPIN_QUIET_SECONDS
+LONG_SECONDS = 4 * SPIN_PAUSE_SECONDS_MAX
 
 
 @pytest.fixture(autouse=True)
@@ -181,7 +181,12 @@ async def test_the_condition_goes_though_the_last_run_has_just_written(world: Wo
     looking: Noting[Workspace] = Noting(Workspace, says_and_annotates)
     await world.workspace("w")
     made: list[Behind] = []
-    await world.serve(looking, seen=lambda objects: made.append(Behind(objects)) or made[0])
+
+    def behind(objects: Objects) -> Behind:
+        made.append(Behind(objects))
+        return made[0]
+
+    await world.serve(looking, seen=behind)
 
     async def flips(context: Context, obj: Workspace) -> Outcome:
         current: Any = await context.client.get(Workspace, "w")
@@ -221,6 +226,35 @@ async def test_the_condition_goes_though_the_server_was_away_when_it_came_to_res
     client.refusals = 1
     await world.pass_time(LONG_SECONDS, step=0.5)
     assert client.refusals == 0
+    await world.pass_time(LONG_SECONDS, step=0.5)
+    assert await world.condition("Workspace", "w", SPINNING) is None
+
+
+async def test_the_condition_comes_though_the_server_was_away_when_it_began_to_spin(world: World) -> None:
+    looking = Noting(Workspace, annotates)
+    client = Refusing(world.client)
+    await world.workspace("w")
+    await world.say_ready("Workspace", "w")
+    client.refusals = 1
+    await world.serve(looking, client=client)
+    assert client.refusals == 0
+    await world.pass_time(LONG_SECONDS, step=0.5)
+    assert (await world.condition("Workspace", "w", SPINNING) or "")[0:1] == ("True",)
+
+
+class Quick(Noting[Workspace]):
+    """Once it is calm, its outcome is plain without waiting for anything."""
+
+    calm = False
+
+    def at_once(self, context: Context, key: Key) -> Outcome | None:
+        return DONE if self.calm else None
+
+
+async def test_the_condition_goes_even_if_what_it_comes_to_is_plain_at_once(world: World) -> None:
+    looking = Quick(Workspace)
+    await spinning(world, looking)
+    looking.calm = True
     await world.pass_time(LONG_SECONDS, step=0.5)
     assert await world.condition("Workspace", "w", SPINNING) is None
 
@@ -270,5 +304,3 @@ async def test_two_that_wake_each_other_are_slowed_down(world: World) -> None:
     await world.serve(looking)
     assert all(runs <= SPIN_RUNS_MAX for runs in looking.runs.values())
     assert {node.state for node in world.loop.view} == {"sleeping"}
-
-

@@ -13,7 +13,7 @@ def with_condition(conditions: Sequence[Condition], new: Condition, now: float) 
     """These conditions with a new one in its place. Its transition time is now only if its status is another one."""
     message = new.message if len(new.message) <= MESSAGE_LENGTH_MAX else new.message[: MESSAGE_LENGTH_MAX - 1] + "…"
     old = next((one for one in conditions if one.type == new.type), None)
-    if old is not None and old.status == new.status:
+    if old is not None and old.status == new.status and old.last_transition_time is not None:
         since = old.last_transition_time
     else:
         since = datetime.fromtimestamp(int(now), UTC)

@@ -115,6 +115,10 @@ class Object(Model):
         """Whether what depends on this object may go on. Plain data is ready as soon as it exists."""
         return READY
 
+    def over(self) -> bool:
+        """Whether the object has come to its end: nothing will be done about it any more."""
+        return False
+
 
 @cache
 def status_type(type_: type[Object]) -> type[Any]:

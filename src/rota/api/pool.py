@@ -178,6 +178,9 @@ class Claim(Object):
             return Readiness("Ready", reason, message)
         return Readiness("Failed" if self.status.phase == "Failed" else "Skipped", reason, message)
 
+    def over(self) -> bool:
+        return self.status is not None and self.status.phase in ("Released", "Expired", "Failed")
+
 
 class Remote(Model):
     """A further remote of a repository."""

@@ -232,3 +232,6 @@ class Task(Object):
         if phase in ("Failed", "Cancelled"):
             return Readiness("Failed", reason or phase, message)
         return Readiness("Pending", reason or phase or "NotObserved", message)
+
+    def over(self) -> bool:
+        return self.status is not None and self.status.phase in ("Succeeded", "Failed", "Cancelled")

@@ -36,7 +36,7 @@ class Gate(ObjectReconciler[T]):
         return DONE if context.held_up(obj) is None else None
 
     async def look(self, context: Context, obj: T) -> Outcome:
-        if obj.metadata.deletion_timestamp is not None:
+        if obj.metadata.deletion_timestamp is not None or obj.over():
             return DONE
         held_up = context.held_up(obj, needs=self.needs)
         before = status_of(obj).condition(RESOLVED)

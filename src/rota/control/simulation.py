@@ -29,10 +29,6 @@ class Simulated(Gate[T]):
 
     needs = "readiness"
 
-    async def look(self, context: Context, obj: T) -> Outcome:
-        # What has come to an end stays as it is.
-        return DONE if obj.readiness().state in ("Failed", "Skipped") else await super().look(context, obj)
-
     async def go_on(self, context: Context, obj: T, opened: list[Condition]) -> Outcome:
         phase = PHASES.get(type(obj))
         if phase is None:

@@ -317,10 +317,17 @@ class Core:
         self._park_under(node, on, now)
         node.left = len(on) if outcome.every else 0
         node.outcome = outcome
+        if node.status == "Failed":
+            self._hope_again(node)
         if node.woken or (self._notes.number != node.started and self._notes.advanced_since(node.started, on)):
             self._wake_parked(node)
         elif self.live:
             self._heal_later(node, now)
+
+    def _hope_again(self, node: Node) -> None:
+        """What had failed is under way again: those that failed because of it wait again."""
+        node.status = "Pending"
+        self._rouse(node.id, _ARRIVED)
 
     def _park_under(self, node: Node, on: tuple[str, ...], now: float) -> None:
         before = node.on
@@ -369,13 +376,18 @@ class Core:
         elif self.live:
             if isinstance(outcome, Done) and outcome.again_after is not None:
                 self._at(node, self.clock.now() + outcome.again_after)
-            elif node.content is None and not node.on:
+            elif node.on:
+                node.since = self.clock.now()
+                self._heal_later(node, node.since)
+            elif node.content is None:
                 self._vanish(node)
 
     def _sleep(self, node: Node, outcome: RequeueAfter) -> None:
         self._let_go(node)
         node.outcome = outcome
         node.state = SLEEPING
+        if node.status == "Failed":
+            self._hope_again(node)
         self.sleeping += 1
         node.since = self.clock.now()
         if node.woken:
@@ -563,7 +575,7 @@ class Core:
         """Make runnable what has come due."""
         now = self.clock.now()
         for node in self._timers.pop_due(now):
-            if node.state == PARKED:
+            if node.state in (PARKED, FAILED):
                 slot = now if node.has_slot else self._relooks.reserve(now)
                 node.has_slot = slot > now
                 if node.has_slot:

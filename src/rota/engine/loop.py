@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from rota.api import KINDS, Condition, Kind, Object
-from rota.api.meta import ObjectStatus
+from rota.api.meta import ReadyState, empty_status
 from rota.api.references import referring_kinds, targets_of
 from rota.client import Client, Key, Update
 from rota.engine.clock import Clock, RealClock
 from rota.engine.metrics import EngineMetrics, Metrics
 from rota.engine.objects import Objects
-from rota.engine.outcome import DONE, Done, Failed, Outcome, RequeueAfter
-from rota.engine.pacing import SPIN_QUIET_SECONDS, SPIN_RUNS_MAX, SPIN_WINDOW_SECONDS, Backoff, Brake
+from rota.engine.outcome import DONE, OUTCOMES, Done, Failed, Outcome, RequeueAfter
+from rota.engine.pacing import SPIN_CALM_SECONDS, SPIN_RUNS_MAX, SPIN_WINDOW_SECONDS, Backoff, Brake
 from rota.engine.reconciler import Context, Reconciler, Recording
 from rota.engine.references import Graph, kind_of
 from rota.engine.scheduler import Result, Scheduler
@@ -25,6 +24,7 @@ from rota.registry import ApiError
 log = logging.getLogger(__name__)
 
 SPINNING = "Spinning"
+SPINNING_MESSAGE = f"reconciled more than {SPIN_RUNS_MAX} times in {SPIN_WINDOW_SECONDS:.0f} s: slowed until it rests"
 SETTLED = Done("Pending")
 
 
@@ -100,7 +100,13 @@ class ControlLoop:
     # News.
 
     def _hear(self, kind: Kind, update: Update[Any]) -> None:
-        """Something has changed."""
+        """Something has changed. Whoever changed it must not suffer from what we make of it."""
+        try:
+            self._take_up(kind, update)
+        except Exception:
+            log.exception("news of %s could not be taken up", kind.key(*update.key))
+
+    def _take_up(self, kind: Kind, update: Update[Any]) -> None:
         id_ = kind.key(*update.key)
         old, new = update.old, update.new
         if kind in referring_kinds():
@@ -130,12 +136,11 @@ class ControlLoop:
         return True
 
     def _tell_readiness(self, id_: str, old: Object | None, new: Object | None) -> None:
-        before = None if old is None else old.readiness().state
-        after = None if new is None else new.readiness().state
-        if after is not None and after != before:
-            self.scheduler.status(id_, after)
+        before, after = _state(old), _state(new)
         if before == after:
             return
+        if after is not None and after != "Deleting":
+            self.scheduler.status(id_, after)
         appeared = before is None or after is None
         for referrer in self.graph.referrers(id_, "existence" if appeared else "readiness"):
             kind = kind_of(referrer)
@@ -145,11 +150,18 @@ class ControlLoop:
     def _tell_others(self, kind: Kind, obj: Object) -> None:
         for reference in obj.metadata.owner_references:
             owner = KINDS.get(reference.kind)
-            if reference.controller and owner is not None and (owner, kind) in self._owners:
+            if owner is None or owner.api_version != reference.api_version:
+                continue
+            if reference.controller and (owner, kind) in self._owners:
                 namespace = obj.metadata.namespace if owner.namespaced else ""
                 self.scheduler.arrive(owner.key(namespace, reference.name))
         for controller, to in self._routes.get(kind, ()):
-            for key in to(obj):
+            try:
+                keys = list(to(obj))
+            except Exception:
+                log.exception("%s could not tell what %s means to it", controller.name, obj.metadata.name)
+                continue
+            for key in keys:
                 self.scheduler.arrive(_id(controller, key))
 
     def expect(self, id_: str, status: object) -> None:
@@ -172,9 +184,12 @@ class ControlLoop:
             if pause:
                 return self._slowed(controller, key, id_, pause)
         context = self._context(id_, level)
-        outcome = controller.at_once(context, key)
-        if outcome is None:
-            return self._reconciled(controller, context, key)
+        try:
+            outcome = controller.at_once(context, key)
+        except Exception as error:
+            return self._failed(controller, key, id_, error)
+        if outcome is None or id_ in self._spinning:
+            return self._reconciled(controller, context, key, outcome)
         self._backoff.succeeded(id_)
         return self._settled(outcome)
 
@@ -189,23 +204,27 @@ class ControlLoop:
         self._brake.forget(id_)
         self.scheduler.forget(id_)
 
-    async def _reconciled(self, controller: Reconciler, context: Context, key: Key) -> Outcome:
+    async def _reconciled(self, controller: Reconciler, context: Context, key: Key, outcome: Outcome | None) -> Outcome:
+        """Run a reconciler, unless the outcome is known already, and see to what it leaves behind."""
         id_ = context.id
         try:
             async with asyncio.timeout(controller.timeout_seconds):
-                outcome = await controller.reconcile(context, key)
-        except asyncio.CancelledError:
-            if self.scheduler.stopping:
+                if outcome is None:
+                    outcome = await controller.reconcile(context, key)
+                if type(outcome) not in OUTCOMES:
+                    raise TypeError(f"{outcome!r} is no outcome")
+                if self._live:
+                    await self._mind_spinning(controller, context, key)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and self.scheduler.stopping:
                 raise
-            return self._failed(controller, key, id_, TimeoutError("it was cancelled"))
-        except Exception as error:
             return self._failed(controller, key, id_, error)
         self._backoff.succeeded(id_)
-        if type(outcome) is Done and self._brake.is_slowed(id_):
-            # Looked at once more when it has come to rest, to say so.
-            return Done("Pending", SPIN_QUIET_SECONDS)
         if type(outcome) is Done and id_ in self._spinning:
-            await self._say_spinning(controller, key, id_, "")
+            # Looked at once more when it has come to rest, to say so.
+            return Done("Pending", SPIN_CALM_SECONDS)
         return self._settled(outcome)
 
     @staticmethod
@@ -215,8 +234,13 @@ class ControlLoop:
             return outcome
         return SETTLED if outcome.again_after is None else Done("Pending", outcome.again_after)
 
-    def _failed(self, controller: Reconciler, key: Key, id_: str, error: Exception) -> Outcome:
+    def _failed(self, controller: Reconciler, key: Key, id_: str, error: BaseException) -> Outcome:
         message = str(error) or type(error).__name__
+        if isinstance(error, asyncio.CancelledError):
+            message = "it was cancelled"
+        if isinstance(error, ApiError) and error.reason == "Conflict" and self._live:
+            # Somebody was faster. That is no fault: try again at once.
+            return RequeueAfter(0.0, "Conflict", message)
         if not self._live:
             return Failed(reason="ReconcileFailed", message=message, error=error)
         pause = self._backoff.failed(id_)
@@ -231,34 +255,45 @@ class ControlLoop:
 
     async def _slowed(self, controller: Reconciler, key: Key, id_: str, pause: float) -> Outcome:
         """A node that runs again and again without coming to rest."""
-        message = (
-            f"reconciled more than {SPIN_RUNS_MAX} times in {SPIN_WINDOW_SECONDS:.0f} s; slowed down until it rests"
-        )
         if id_ not in self._spinning:
-            log.warning("%s: %s", id_, message)
-            self._note(controller, key, SPINNING, message)
-            await self._say_spinning(controller, key, id_, message)
-        return RequeueAfter(pause, SPINNING, message)
+            log.warning("%s: %s", id_, SPINNING_MESSAGE)
+            self._note(controller, key, SPINNING, SPINNING_MESSAGE)
+        try:
+            await self._mind_spinning(controller, self._context(id_, 0), key)
+        except (ApiError, OSError) as error:
+            log.debug("%s: that it spins could not be said: %s", id_, error)
+        return RequeueAfter(pause, SPINNING, SPINNING_MESSAGE)
 
-    async def _say_spinning(self, controller: Reconciler, key: Key, id_: str, message: str) -> None:
-        """Put the condition on the object, or (without a message) take it off."""
-        if message:
-            self._spinning.add(id_)
-        else:
-            self._spinning.discard(id_)
+    async def _mind_spinning(self, controller: Reconciler, context: Context, key: Key) -> None:
+        """See to it that an object says that it is slowed down, if it is, and does not if it is not."""
+        id_ = context.id
+        slowed = self._brake.is_slowed(id_)
         obj: Any = None if controller.kind is None else self._objects.find(controller.kind.api, *key)
-        status = getattr(obj, "status", None)
-        if not isinstance(status, ObjectStatus):
-            return
-        context = self._context(id_, 0)
-        if message:
-            status = context.condition(
-                obj, status, Condition(type=SPINNING, status="True", reason="RateLimited", message=message)
-            )
+        if obj is not None and obj.api.has_status and slowed != _says_spinning(obj):
+            await self._say_spinning(context, obj, key, slowed)
+        (self._spinning.add if slowed else self._spinning.discard)(id_)
+
+    async def _say_spinning(self, context: Context, obj: Any, key: Key, slowed: bool) -> None:
+        # What is known here may be older than what this very run has written.
+        kind: Any = type(obj)
+        obj = await self._client.get(kind, key.name, namespace=key.namespace)
+        status = obj.status if obj.status is not None else empty_status(type(obj))
+        if slowed:
+            condition = Condition(type=SPINNING, status="True", reason="RateLimited", message=SPINNING_MESSAGE)
+            await context.write_status(obj, context.condition(obj, status, condition))
         else:
-            status = context.no_condition(status, SPINNING)
-        with contextlib.suppress(ApiError, OSError):
-            await context.write_status(obj, status)
+            await context.write_status(obj, context.no_condition(status, SPINNING))
+
+
+def _says_spinning(obj: Any) -> bool:
+    return obj.status is not None and obj.status.condition(SPINNING) is not None
+
+
+def _state(obj: Object | None) -> ReadyState | Literal["Deleting"] | None:
+    """How an object is for those that refer to it."""
+    if obj is None:
+        return None
+    return "Deleting" if obj.metadata.deletion_timestamp is not None else obj.readiness().state
 
 
 def kinds_of(controllers: Iterable[Reconciler]) -> list[Kind]:

@@ -74,7 +74,7 @@ class StoreObjects:
         return [kind.type.decode(entry.value) for entry in self._store.list(prefix).entries]
 
     def listen(self, kinds: Iterable[Kind], listener: Listener) -> Callable[[], None]:
-        wanted = frozenset(kinds)
+        wanted = dict.fromkeys(kinds)
 
         def published(events: list[Event]) -> None:
             for event in events:
@@ -86,7 +86,7 @@ class StoreObjects:
                     new = None if event.deleted else _decoded(kind, event.value)
                     listener(kind, Update(Key(namespace, name), old, new))
 
-        for kind in kinds:
+        for kind in wanted:
             for obj in self.list(kind):
                 listener(kind, Update(Key(obj.metadata.namespace, obj.metadata.name), None, obj))
         return self._store.subscribe(published)

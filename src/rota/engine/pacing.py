@@ -12,8 +12,8 @@ SPIN_RUNS_MAX = 200
 """Runs of one node in a window; beyond that it is slowed down."""
 SPIN_PAUSE_SECONDS_FIRST = 0.2
 SPIN_PAUSE_SECONDS_MAX = 30.0
-SPIN_QUIET_SECONDS = SPIN_PAUSE_SECONDS_MAX + SPIN_WINDOW_SECONDS
-"""Without a run for so long, a node has come to rest."""
+SPIN_CALM_SECONDS = 1.0
+"""A node that nobody asked for so long after a run has come to rest."""
 
 
 class Backoff:
@@ -42,19 +42,17 @@ class Brake:
 
     def __init__(self) -> None:
         self._windows: dict[str, tuple[float, int]] = {}
-        self._slowed: dict[str, tuple[float, float]] = {}  # from when it may run, and the pause before that
+        self._slowed: dict[str, _Slowed] = {}
         self._swept = 0.0
 
     def pause(self, id_: str, now: float) -> float:
         """Called before each run: 0, or the seconds that it has to wait first."""
-        if id_ in self._slowed:
-            allowed_at, pause = self._slowed[id_]
-            if now < allowed_at:
-                return allowed_at - now
-            if now - allowed_at < SPIN_WINDOW_SECONDS:
-                pause = min(SPIN_PAUSE_SECONDS_MAX, pause * 2)
-                self._slowed[id_] = (now + pause, pause)
-                return 0.0
+        slowed = self._slowed.get(id_)
+        if slowed is not None:
+            if slowed.asked_at is None:
+                slowed.asked_at = now
+            if not slowed.is_calm(now):
+                return slowed.pause_or_run(now)
             del self._slowed[id_]
         began, count = self._windows.get(id_, (now, 0))
         if now - began >= SPIN_WINDOW_SECONDS:
@@ -64,7 +62,7 @@ class Brake:
             self._windows[id_] = (began, count + 1)
             return 0.0
         del self._windows[id_]
-        self._slowed[id_] = (now + SPIN_PAUSE_SECONDS_FIRST, SPIN_PAUSE_SECONDS_FIRST)
+        self._slowed[id_] = _Slowed(now)
         return SPIN_PAUSE_SECONDS_FIRST
 
     def is_slowed(self, id_: str) -> bool:
@@ -80,3 +78,28 @@ class Brake:
             self._swept = now
             for id_ in [id_ for id_, (began, _) in self._windows.items() if now - began >= SPIN_WINDOW_SECONDS]:
                 del self._windows[id_]
+
+
+class _Slowed:
+    """A node that is slowed down. It is so until it is not asked for at once after a run."""
+
+    __slots__ = ("_pause", "asked_at", "ran_at")
+
+    def __init__(self, now: float) -> None:
+        self.ran_at = now
+        self.asked_at: float | None = now
+        self._pause = SPIN_PAUSE_SECONDS_FIRST
+
+    def is_calm(self, now: float) -> bool:
+        """Whether nobody asked for it for a while after its last run, or after it was allowed to run."""
+        assert self.asked_at is not None
+        allowed_at = self.ran_at + self._pause
+        return self.asked_at - self.ran_at >= SPIN_CALM_SECONDS or now - allowed_at >= SPIN_CALM_SECONDS
+
+    def pause_or_run(self, now: float) -> float:
+        left = self.ran_at + self._pause - now
+        if left > 0:
+            return left
+        self.ran_at, self.asked_at = now, None
+        self._pause = min(SPIN_PAUSE_SECONDS_MAX, self._pause * 2)
+        return 0.0

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
-from rota.api import Condition, Kind, Object
+from rota.api import BY_BUCKET, Condition, Kind, Object
 from rota.api.conditions import with_condition, without_condition
 from rota.api.references import Need
 from rota.client import Client, Key
 from rota.engine.node import FORCE
 from rota.engine.outcome import DONE, Blocked, Failed, Outcome
+from rota.engine.paths import shortest_cycle
 from rota.engine.references import Dependency, decide, dependencies, id_of
 from rota.registry import ApiError
 
@@ -92,11 +93,21 @@ class Context:
             self._cycle,
         )
 
-    def _cycle(self) -> tuple[str, ...] | None:
+    def _cycle(self, awaited: Collection[str]) -> tuple[str, ...] | None:
         """The circle that the object is in. On the way to a fixpoint it is looked for when nothing else is left."""
-        if not self.live and self.level < FORCE:
-            return None
-        return self.view.cycle(self.id) or self.graph.cycle(self.id)
+        if not self.live:
+            return self.view.cycle(self.id) if self.level >= FORCE else None
+        return shortest_cycle(self.id, lambda at: awaited if at == self.id else self._unmet(at))
+
+    def _unmet(self, id_: str) -> list[str]:
+        """What an object refers to and that is not ready."""
+        edges = self.graph.references(id_)
+        return [edge.target for edge in edges if edge.needs == "readiness" and not self._is_ready(edge.target)]
+
+    def _is_ready(self, id_: str) -> bool:
+        bucket, namespace, name = id_.split("/", 2)
+        obj = self.objects.find(BY_BUCKET[bucket], namespace, name)
+        return obj is not None and obj.readiness().state == "Ready"
 
     async def write_status(self, obj: T, status: Any) -> T:
         """Write a status, if it differs. Refused with 409 when the object has changed since it was read."""

@@ -152,17 +152,18 @@ def decide(
     needed: Collection[Dependency],
     level: int,
     pending: Callable[[str], bool],
-    cycle: Callable[[], tuple[str, ...] | None],
+    cycle: Callable[[Collection[str]], tuple[str, ...] | None],
 ) -> Blocked | Failed | None:
     """Whether an object may go on: None if so, else what it says.
 
-    It fails only when all that it needs is decided, so that what it says does not depend on what was first.
+    It fails only when all that it needs is decided, so that what it says does not depend on what was first. `cycle`
+    finds the circle that the object is in, given what it waits for.
     """
     undecided = [d for d in needed if d.undecided]
     failed = [d for d in needed if d.state == "Failed"]
     if not undecided and not failed:
         return None
-    path = cycle() if undecided or level >= FORCE else None
+    path = cycle([d.id for d in undecided]) if undecided or level >= FORCE else None
     if path is not None and level >= FORCE:
         because = tuple(sorted(d.id for d in (*undecided, *failed)))
         return Failed(because, CYCLE, cycle_message(path))

@@ -58,12 +58,23 @@ async def _listen(http: HttpServer, home: Home) -> None:
     home.prepare()
     if home.store.exists():
         raise ValueError(f"{home.path} is the home of a server; choose another folder for the operator")
+    if await _answers(home):
+        raise ValueError(f"another operator answers in {home.path}; choose another folder")
     home.remove_stale_socket()
     mask = os.umask(0o177)
     try:
         await http.listen_unix(str(home.socket))
     finally:
         os.umask(mask)
+
+
+async def _answers(home: Home) -> bool:
+    try:
+        _, writer = await asyncio.open_unix_connection(str(home.socket))
+    except OSError:
+        return False
+    writer.close()
+    return True
 
 
 class Answers:

@@ -17,7 +17,7 @@ import pytest
 from rota.api import Event, ObjectMeta, Secret, Workspace
 from rota.client import Cache, Client, Update
 from tests.conformance.cluster import cluster
-from tests.operator.processes import Operator, holder, kubeconfig_of, until
+from tests.operators.processes import Operator, holder, kubeconfig_of, until
 from tests.server.live import ROTA, live
 
 ROUNDS = int(os.environ.get("ROTA_HAND_OVERS", "4"))
