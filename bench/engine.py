@@ -265,6 +265,8 @@ async def side_by_side(count: int) -> Report:
         [told, threaded] = await best_of([with_engine(small, told=True), dask], runs=2)
         report.add(f"dask.threaded ({len(small)} nodes)", None, threaded, threaded / limit)
         report.add("Rota, told, to dask", None, told / threaded, None)
+    else:
+        report.add("dask is not here: pip install dask", None, None, None)
     report.show()
     return report
 

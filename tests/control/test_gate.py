@@ -8,7 +8,7 @@ import pytest
 
 from rota.api import AgentConfig, Task, WorkerPool, Workspace
 from rota.control import Gate, Settling
-from rota.control.gate import READY, RESOLVED
+from rota.control.gate import NOTICE_SECONDS, READY, RESOLVED
 from tests.engine_loop.loops import World
 
 NOT_THERE = "dependency not found: Secret/s (spec.secretRef)"
@@ -77,18 +77,31 @@ async def test_another_reason_is_another_event_and_the_same_one_is_not(world: Wo
     await world.create("Function", "f", {"entrypoint": "a:b", "source": {"inline": "x"}})
     await world.task("b", "a")
     await world.serve(Gate(Task))
+    await world.pass_time(3 * NOTICE_SECONDS, step=1)
     await world.task("a")
     await world.set_status("Task", "a", phase="Failed")
-    await world.rest()
+    await world.pass_time(3 * NOTICE_SECONDS, step=1)
     assert world.events.reasons("Task/b") == ["DependencyNotFound", "DependencyFailed"]
+
+
+async def test_what_comes_soon_is_nothing_to_notice(world: World) -> None:
+    await pool(world, **LACKING)
+    await world.serve(Gate(WorkerPool))
+    await world.pass_time(NOTICE_SECONDS - 1, step=1)
+    await world.workspace("w")
+    await world.say_ready("Workspace", "w")
+    await world.pass_time(60, step=5)
+    assert not world.events.said
 
 
 async def test_a_new_process_says_nothing_again(world: World) -> None:
     await pool(world, **LACKING)
     await world.serve(Gate(WorkerPool))
+    await world.pass_time(3 * NOTICE_SECONDS, step=1)
     await world.stop()
     written = await version(world, "WorkerPool", "p")
     await world.serve(Gate(WorkerPool))
+    await world.pass_time(3 * NOTICE_SECONDS, step=1)
     assert await version(world, "WorkerPool", "p") == written and len(world.events.said) == 1
 
 

@@ -26,6 +26,7 @@ from rota.engine import (
     VirtualClock,
     kinds_of,
 )
+from rota.engine.recorder import Recorder
 from rota.registry import Registry
 from rota.store import MemoryStore
 
@@ -52,13 +53,15 @@ class Said(NamedTuple):
 
 
 class Events:
-    """Keeps what was recorded."""
+    """Keeps what was recorded, and has it written as it would be."""
 
-    def __init__(self) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         self.said: list[Said] = []
+        self._recorder = recorder
 
-    def record(self, about: Object, type: str, reason: str, message: str) -> None:  # noqa: A002
+    def record(self, about: Object, type: Literal["Normal", "Warning"], reason: str, message: str) -> None:  # noqa: A002
         self.said.append(Said(f"{about.api.name}/{about.metadata.name}", type, reason, message))
+        self._recorder.record(about, type, reason, message)
 
     def reasons(self, about: str) -> list[str]:
         return [one.reason for one in self.said if one.about == about]
@@ -131,7 +134,9 @@ class World:
         self.way = way
         self.clock = clock
         self.client = Client.local(registry, manager="somebody")
-        self.events = Events()
+        self._recorder = Recorder(Client.local(registry), component="tests", clock=clock)
+        self._recording: asyncio.Task[None] | None = None
+        self.events = Events(self._recorder)
         self.loop: ControlLoop
         self.objects: Objects
         self.serving: asyncio.Task[None] | None = None
@@ -151,6 +156,7 @@ class World:
     async def serve(self, *which: Reconciler, **more: Any) -> None:
         """Run for ever, in the background. Returns when what is there already has been looked at."""
         loop = await self.prepare(*which, **more)
+        self._recording = asyncio.create_task(self._recorder.run(), name="events")
         self.serving = asyncio.create_task(loop.serve(), name="loop")
         await self.rest()
 
@@ -164,6 +170,10 @@ class World:
             self.serving.cancel()
             await asyncio.gather(self.serving, return_exceptions=True)
             self.serving = None
+        if self._recording is not None:
+            self._recording.cancel()
+            await asyncio.gather(self._recording, return_exceptions=True)
+            self._recording = None
         await self._open.aclose()
 
     # Time.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -181,11 +182,15 @@ async def test_a_server_without_controllers_says_who_has_them(tmp_path: Path) ->
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
             "metadata": {"name": "rota-controllers"},
-            "spec": {"holderIdentity": "operator-7", "leaseDurationSeconds": 6},
+            "spec": {"holderIdentity": "operator-7", "leaseDurationSeconds": 6, "renewTime": now_in_micros()},
         }
         await server.ask("POST", "/apis/coordination.k8s.io/v1/namespaces/default/leases", lease)
         reply = await server.ask("GET", "/v1/why/workspaces/default/repo")
         assert "they run in operator-7" in reply.json["message"]
+
+
+def now_in_micros() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 class Waiting:

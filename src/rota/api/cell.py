@@ -14,7 +14,10 @@ from rota.api.model import CityCode, Model, Quantity, Ref, Text, Time, doc, immu
 class LocationSpec(Model):
     """A city."""
 
-    city_code: Annotated[CityCode, doc("The city's short name.")]
+    city_code: Annotated[
+        CityCode,
+        doc("The short name of the city. Name the Location after it."),
+    ]
     display_name: Annotated[Text | None, doc("The city's name, for people.")] = None
     region: Annotated[Text | None, doc("The part of the world it is in.")] = None
     latitude: Annotated[float | None, doc("Degrees north.", ge=-90, le=90)] = None

@@ -53,7 +53,8 @@ class Placement(Model):
         str, doc("The placement's name.", min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
     ]
     city_codes: Annotated[
-        list[CityCode], doc("The cities.", min_length=1, max_length=CITIES_MAX, unique=True, refers="Location")
+        list[CityCode],
+        doc("The cities, by their Locations.", min_length=1, max_length=CITIES_MAX, unique=True, refers="Location"),
     ]
     scale: Annotated[PlacementScale, doc("How many in each city.")] = field(default_factory=PlacementScale)
     on_cell_lost: Annotated[Literal["Keep", "Move"], doc("What happens when a cell is out of reach.")] = "Keep"

@@ -36,14 +36,14 @@ class Outlook(NamedTuple):
         return reference(self.manifest.kind, self.manifest.name)
 
 
-def manifests(files: list[str] | None, namespace: str | None) -> list[Manifest]:
+def manifests(files: list[str] | None, namespace: str | None, otherwise: str = "") -> list[Manifest]:
     """The manifests of `-f`, namespaces first: the others may be in them.
 
-    A namespace that was said is the one of all of them.
+    A namespace that was said is the one of all of them; `otherwise` is that of those which name none, if it is known.
     """
     if not files:
         raise bad_usage("name what to read with -f: a file, a folder, or - for standard input")
-    found = load(files, read_stdin=sys.stdin.buffer.read)
+    found = load(files, read_stdin=sys.stdin.buffer.read, namespace=namespace or otherwise)
     elsewhere = [m for m in found if namespace and m.kind.namespaced and m.namespace not in (None, namespace)]
     if elsewhere:
         places = [f"{m.source}:{m.line}: {m.kind.name} {m.name} is in namespace {m.namespace}" for m in elsewhere]

@@ -27,7 +27,7 @@ def write_explanation(rehearsal: Rehearsal, plan: Plan, node: str, namespace: st
     known = _known(plan)
     id_ = _meant(node, namespace, known)
     why = rehearsal.explain(id_)
-    ready = any(one.id == id_ for one in plan.ready) or id_ in rehearsal.assumed
+    ready = id_ in {one.id for one in plan.ready} or id_ in {one.id for one in plan.assumed}
     if ready:
         why = Why(_needing(rehearsal, id_), why.root, "")
     if as_json:

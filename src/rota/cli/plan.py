@@ -61,7 +61,7 @@ async def _plan(
         raise bad_usage(f"a plan needs no server; to compare with one, say --against {session.settings.context}")
     if force and not against:
         raise bad_usage("--force goes with --against")
-    found = manifests(filename, session.settings.namespace)
+    found = manifests(filename, session.settings.namespace, "default")
     from rota.cli.against import Difference, compare
     from rota.cli.planned import write_plan, write_summary
     from rota.manifest.plan import DEFAULT_NAMESPACE, rehearse

@@ -60,7 +60,9 @@ async def why(
             before = answer
             try:
                 answer = await _ask(client, wanted[0])
-            except ApiError as error:
+            except (ApiError, OSError) as error:
+                if not isinstance(error, ApiError) or error.code in (429, 503):
+                    continue  # the server is away for a moment
                 if error.code != 404:
                     raise
                 complain(f"{before['step']['name']} is gone, and nothing refers to it")
@@ -178,10 +180,10 @@ def _how(step: Object, now: float) -> Iterator[Part]:
     yield step["state"], style_of(step["state"]) or "yellow"
     if step.get("seenAbove"):
         yield ", as above", "dim"
-    elif (waiting := step.get("waitingSeconds")) is not None:
-        yield f" for {duration(waiting)}", ""
     elif step.get("since"):
         yield f" for {age(step['since'], now)}", ""
+    elif (waiting := step.get("waitingSeconds")) is not None:
+        yield f" for {duration(waiting)}", ""
 
 
 def _said(step: Object) -> str:

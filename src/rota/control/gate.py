@@ -20,6 +20,8 @@ T = TypeVar("T", bound=Object)
 
 RESOLVED = "ResolvedRefs"
 READY = "Ready"
+NOTICE_SECONDS = 5.0
+"""For how long an object is held up before people are told: what it refers to may be on its way."""
 
 
 class Gate(ObjectReconciler[T]):
@@ -42,8 +44,8 @@ class Gate(ObjectReconciler[T]):
         before = status_of(obj).condition(RESOLVED)
         if held_up is not None:
             await say(context, obj, self.closed(held_up))
-            if held_up.reason != NOT_READY and (before is None or before.reason != held_up.reason):
-                context.events.record(obj, "Warning", held_up.reason, held_up.message)
+            if held_up.reason != NOT_READY and _lasts(before, held_up, context.clock.time()):
+                context.tell_once(obj, held_up.reason, held_up.message)
             return held_up
         opened = [] if before is None else [Condition(type=RESOLVED, status="True", reason="Resolved")]
         return await self.go_on(context, obj, opened)
@@ -68,6 +70,13 @@ class Settling(Gate[T]):
     async def go_on(self, context: Context, obj: T, opened: list[Condition]) -> Outcome:
         await say(context, obj, [*opened, Condition(type=READY, status="True", reason="Ready")])
         return DONE
+
+
+def _lasts(before: Condition | None, held_up: Blocked | Failed, now: float) -> bool:
+    """Whether an object is held up for longer than it takes to apply a folder of manifests."""
+    if before is None or before.reason != held_up.reason or before.last_transition_time is None:
+        return False
+    return now - before.last_transition_time.timestamp() >= NOTICE_SECONDS
 
 
 def status_of(obj: Object) -> Any:

@@ -6,11 +6,13 @@ from typing import Any, cast
 
 from rota.api import Event
 from rota.client import Key
-from rota.engine import DONE, Context, Done, Outcome, Reconciler, Watch
+from rota.engine import DONE, Context, Done, Outcome, Reconciler, RequeueAfter, Watch
 from rota.engine.retention import overdue
 from rota.registry import ApiError
 
 COMPONENT = "rota"
+LOOK_SECONDS = 5.0
+"""At most once in so many seconds, a namespace's Events are looked at."""
 
 
 def _namespace_of(event: Event) -> tuple[Key, ...]:
@@ -24,13 +26,25 @@ class EventRetention(Reconciler):
     watches = (Watch(Event, _namespace_of),)
     concurrency = 2
 
+    def __init__(self) -> None:
+        self._looked_at: dict[str, float] = {}
+
+    def at_once(self, context: Context, key: Key) -> Outcome | None:
+        # A burst of Events is looked at as a whole.
+        left = self._looked_at.get(key.namespace, -LOOK_SECONDS) + LOOK_SECONDS - context.clock.now()
+        return RequeueAfter(left) if left > 0 else None
+
     async def reconcile(self, context: Context, key: Key) -> Outcome:
+        self._looked_at[key.namespace] = context.clock.now()
         found = cast("list[Event]", context.objects.list(Event.api, key.namespace))
         own = [event for event in found if event.reporting_component == COMPONENT]
         gone, again_after = overdue(own, context.clock.time())
         for event in gone:
             await self._delete(context, event)
-        return DONE if again_after is None else Done(again_after=again_after)
+        if again_after is None:
+            del self._looked_at[key.namespace]
+            return DONE
+        return Done(again_after=again_after)
 
     @staticmethod
     async def _delete(context: Context, event: Event) -> None:

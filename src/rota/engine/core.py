@@ -88,7 +88,8 @@ class Core:
     def seed(self, ids: Iterable[str], after: Callable[[str], Iterable[str]] | None = None) -> None:
         """Nodes to begin with, run in the order of their ids. Those that are known already are left alone.
 
-        `after` says what a node is known to need: it does not run before each of those is ready, or one has failed.
+        `after` says what a node is known to need: it does not run before each of those is ready, or one has failed; but
+        when serving it is looked at now and then, as everything that is parked.
         """
         wanted = sorted(set(ids))
         needs = [once(after(id_)) for id_ in wanted] if after else None
@@ -314,7 +315,9 @@ class Core:
     def _park(self, node: Node, outcome: Blocked) -> None:
         now = self.clock.now()
         on = once(outcome.on)
-        self._park_under(node, on, now)
+        if not _waits_on(node, on):
+            node.since = now
+        self._park_under(node, on)
         node.left = len(on) if outcome.every else 0
         node.outcome = outcome
         if node.status == "Failed":
@@ -329,10 +332,9 @@ class Core:
         node.status = "Pending"
         self._rouse(node.id, _ARRIVED)
 
-    def _park_under(self, node: Node, on: tuple[str, ...], now: float) -> None:
+    def _park_under(self, node: Node, on: tuple[str, ...]) -> None:
         before = node.on
-        if before != on or type(node.outcome) is not Blocked:
-            node.since = now
+        if before != on:
             if before:
                 wanted, had = frozenset(on), frozenset(before)
                 for id_ in before:
@@ -449,6 +451,8 @@ class Core:
                     stay[node] = None
         if stay is not None:
             self.waiting[id_] = stay
+        elif self._contents and id_ not in self.recovering:
+            self._contents.pop(id_, None)
 
     def _rouse_one(self, node: Node, how: int) -> None:
         if node.state == RUNNING:
@@ -553,7 +557,7 @@ class Core:
         name = self._lane_of(id_) if self._lane_of else None
         lane = self.lanes.get(name)
         if lane is None:
-            lane = self.lanes[name] = Lane(name, self._lane_limit(name))
+            lane = self.lanes[name] = Lane(name, max(1, self._lane_limit(name)))
         node = self.nodes[id_] = Node(id_, lane, content)
         if self._rerun is not None and self._rerun(id_):
             self._reruns[node] = self._arrived
@@ -631,3 +635,9 @@ class Core:
             return self.awaited(node) if node is not None and node.state == PARKED else ()
 
         return shortest_cycle(id_, edges)
+
+
+def _waits_on(node: Node, on: tuple[str, ...]) -> bool:
+    """Whether it is still the same that a node waits for."""
+    before = node.outcome
+    return type(before) is Blocked and (before.on == on or set(before.on) == set(on))

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
-from rota.api import KINDS, Condition, Kind, Object
+from rota.api import KINDS, Condition, Event, Kind, Object
 from rota.api.meta import ReadyState, empty_status
 from rota.api.references import referring_kinds, targets_of
 from rota.client import Client, Key, Update
@@ -208,13 +208,15 @@ class ControlLoop:
         """Run a reconciler, unless the outcome is known already, and see to what it leaves behind."""
         id_ = context.id
         try:
-            async with asyncio.timeout(controller.timeout_seconds):
+            async with asyncio.timeout(controller.timeout_seconds) as limit:
                 if outcome is None:
                     outcome = await controller.reconcile(context, key)
                 if type(outcome) not in OUTCOMES:
                     raise TypeError(f"{outcome!r} is no outcome")
                 if self._live:
                     await self._mind_spinning(controller, context, key)
+            if limit.expired():
+                raise TimeoutError(f"not done in {controller.timeout_seconds} s")
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
@@ -307,6 +309,8 @@ def kinds_of(controllers: Iterable[Reconciler]) -> list[Kind]:
             found[owned.api] = None
         for watch in controller.watches:
             found[watch.kind.api] = None
+    # What was told already is not told again.
+    found[Event.api] = None
     return list(found)
 
 

@@ -26,6 +26,11 @@ Listener = Callable[[Kind, Update[Any]], None]
 class Objects(Protocol):
     """What controllers need to see."""
 
+    @property
+    def error(self) -> Exception | None:
+        """What is wrong with the connection, if anything is."""
+        ...
+
     async def __aenter__(self) -> Objects: ...
 
     async def __aexit__(self, *_: object) -> None: ...
@@ -55,6 +60,8 @@ def _decoded(kind: Kind, value: bytes) -> Object:
 
 class StoreObjects:
     """The objects of a registry in this process. News is told before the write that made it returns."""
+
+    error: Exception | None = None
 
     def __init__(self, registry: Registry) -> None:
         self._store = registry.store
@@ -108,6 +115,10 @@ class CachedObjects:
 
     async def __aexit__(self, *_: object) -> None:
         await self._open.aclose()
+
+    @property
+    def error(self) -> Exception | None:
+        return next((cache.error for cache in self._caches.values() if cache.error is not None), None)
 
     def find(self, kind: Kind, namespace: str, name: str) -> Object | None:
         return self._caches[kind].get(name, namespace if kind.namespaced else "")

@@ -32,10 +32,6 @@ class Backoff:
     def succeeded(self, id_: str) -> None:
         self._failures.pop(id_, None)
 
-    def failures(self, id_: str) -> int:
-        """How often a node has failed in a row."""
-        return self._failures.get(id_, 0)
-
 
 class Brake:
     """Counts the runs of each node in a window. One that runs too often pauses before each run, longer each time."""

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
-from rota.api import BY_BUCKET, Condition, Kind, Object
+from rota.api import BY_BUCKET, Condition, Event, Kind, Object
 from rota.api.conditions import with_condition, without_condition
 from rota.api.references import Need
 from rota.client import Client, Key
 from rota.engine.node import FORCE
 from rota.engine.outcome import DONE, Blocked, Failed, Outcome
 from rota.engine.paths import shortest_cycle
+from rota.engine.recorder import CLUSTER_NAMESPACE, event_name
 from rota.engine.references import Dependency, decide, dependencies, id_of
 from rota.registry import ApiError
 
@@ -108,6 +109,12 @@ class Context:
         bucket, namespace, name = id_.split("/", 2)
         obj = self.objects.find(BY_BUCKET[bucket], namespace, name)
         return obj is not None and obj.readiness().state == "Ready"
+
+    def tell_once(self, obj: Object, reason: str, message: str) -> None:
+        """Record a warning, unless it is there already: said by an earlier run, process or leader."""
+        name = event_name(obj.metadata.name, obj.metadata.uid, "Warning", reason, message)
+        if self.objects.find(Event.api, obj.metadata.namespace or CLUSTER_NAMESPACE, name) is None:
+            self.events.record(obj, "Warning", reason, message)
 
     async def write_status(self, obj: T, status: Any) -> T:
         """Write a status, if it differs. Refused with 409 when the object has changed since it was read."""

@@ -67,6 +67,7 @@ class Scheduler:
         live: bool = False,
         observer: Observer | None = None,
     ) -> None:
+        assert concurrency >= 1, "something must be able to run"
         self.clock: Clock = clock or RealClock()
         self._dispatch = dispatch
         self._core = Core(
@@ -114,7 +115,8 @@ class Scheduler:
     def seed(self, ids: Iterable[str], after: Callable[[str], Iterable[str]] | None = None) -> None:
         """Nodes to begin with, run in the order of their ids. Those that are known already are left alone.
 
-        `after` says what a node is known to need: it does not run before each of those is ready, or one has failed.
+        `after` says what a node is known to need: it does not run before each of those is ready, or one has failed; but
+        when serving it is looked at now and then, as everything that is parked.
         """
         self._tell(self._core.seed, ids, after)
         if self._thread in (0, threading.get_ident()):
@@ -190,6 +192,7 @@ class Scheduler:
         """Run until nothing runs, nothing can, and whatever is parked could never go on."""
         assert not self._core.live, "what runs for ever has no fixpoint"
         self._core.level = 0
+        self._error = None
         cancelled = await self._until_end()
         return Result(self._core.level, cancelled, self._error)
 
@@ -273,6 +276,8 @@ class Scheduler:
             began = core.clock.now() if observer else 0.0
             try:
                 answer = dispatch(node.id, node.level)
+            except asyncio.CancelledError:
+                answer = self._raised(BodyCancelled(f"{node.id}: its body was cancelled"))
             except Exception as error:
                 answer = self._raised(error)
             except BaseException as error:
@@ -346,6 +351,8 @@ class Scheduler:
             else:
                 async with asyncio.timeout(self._timeout) as limit:
                     outcome = await answer
+                if limit.expired():
+                    raise TimeoutError  # it took no notice
             if type(outcome) not in OUTCOMES:
                 raise TypeError(f"{node.id}: {outcome!r} is no outcome")
         except asyncio.CancelledError:

@@ -40,7 +40,7 @@ Acting = Literal["nobody", "gate", "controller"]
 MayRead = Callable[[Kind, str, str], bool]
 
 SPINNING = "Spinning"
-TELLING = ("Ready", "Available", "Granted")
+TELLING = ("Ready", "Available", "Granted", "ResolvedRefs")
 """The conditions that tell readiness."""
 RANK: dict[str, int] = {verdict: rank for rank, verdict in enumerate(get_args(Verdict))}
 
@@ -421,9 +421,10 @@ def _since(obj: Object, state: State) -> datetime | None:
     for moment in ("completion_time", "start_time"):
         if (at := getattr(status, moment, None)) is not None:
             return at  # type: ignore[no-any-return]
-    for condition in _status_conditions(obj):
-        if condition.type in TELLING and condition.last_transition_time is not None:
-            return condition.last_transition_time  # type: ignore[no-any-return]
+    for type_ in TELLING:
+        for condition in _status_conditions(obj):
+            if condition.type == type_ and condition.last_transition_time is not None:
+                return condition.last_transition_time  # type: ignore[no-any-return]
     return obj.metadata.creation_timestamp
 
 

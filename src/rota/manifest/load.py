@@ -52,10 +52,10 @@ class ManifestError(Exception):
         self.problems = list(problems)
 
 
-def load(paths: Sequence[str], *, read_stdin: Callable[[], bytes]) -> list[Manifest]:
+def load(paths: Sequence[str], *, read_stdin: Callable[[], bytes], namespace: str = "") -> list[Manifest]:
     """The objects of these files, folders (with all below them) and, for `-`, of standard input, in order.
 
-    Raises `ManifestError` with all problems of all of them.
+    `namespace` is that of objects which name none. Raises `ManifestError` with all problems of all of them.
     """
     found: list[Manifest] = []
     problems: list[Problem] = []
@@ -65,7 +65,7 @@ def load(paths: Sequence[str], *, read_stdin: Callable[[], bytes]) -> list[Manif
             _examine(text, source, found, problems)
         if before == len(found) + len(problems):
             problems.append(Problem(_named(path), 0, 0, "", f"no objects in it{_hint(path)}"))
-    problems += _twice(found)
+    problems += _twice(found, namespace)
     if problems:
         raise ManifestError(problems)
     return found
@@ -151,11 +151,12 @@ def _members(document: Node) -> Iterator[tuple[Node, str]]:
         yield document, ""
 
 
-def _twice(found: list[Manifest]) -> list[Problem]:
-    first: dict[tuple[str, str | None, str], Manifest] = {}
+def _twice(found: list[Manifest], namespace: str = "") -> list[Problem]:
+    first: dict[tuple[str, str, str], Manifest] = {}
     out = []
     for manifest in found:
-        key = (manifest.kind.name, manifest.namespace if manifest.kind.namespaced else None, manifest.name)
+        place = (manifest.namespace or namespace) if manifest.kind.namespaced else ""
+        key = (manifest.kind.name, place, manifest.name)
         known = first.setdefault(key, manifest)
         if known is not manifest:
             message = f'{manifest.kind.name} "{manifest.name}" is also at {known.source}:{known.line}'

@@ -31,6 +31,8 @@ class Controllers:
         self.loop: ControlLoop | None = None
         """The running loop; None while another process leads."""
         self.metrics = Metrics()
+        self.terms = 0
+        """How often this process has led."""
         self._leadership = leadership
         self._client = Client(
             Fenced(client.backend, lambda: leadership.held, lambda: leadership.holder),
@@ -38,6 +40,11 @@ class Controllers:
             namespace="default",
         )
         self._identity = identity
+
+    @property
+    def trouble(self) -> Exception | None:
+        """What is wrong with the connection to the server, if anything is."""
+        return self.objects.error
 
     @property
     def leader(self) -> str:
@@ -49,6 +56,7 @@ class Controllers:
             await self._leadership.run(self._lead)
 
     async def _lead(self) -> None:
+        self.terms += 1
         self.metrics = Metrics()
         recorder = Recorder(self._client, instance=self._identity)
         recording = asyncio.create_task(recorder.run(), name="events")

@@ -57,9 +57,9 @@ async def operate(client: Client, *, lease_namespace: str, gateway: Path | None,
 async def _listen(http: HttpServer, home: Home) -> None:
     home.prepare()
     if home.store.exists():
-        raise ValueError(f"{home.path} is the home of a server; choose another folder for the operator")
+        raise OSError(f"{home.path} is the home of a server; choose another folder for the operator")
     if await _answers(home):
-        raise ValueError(f"another operator answers in {home.path}; choose another folder")
+        raise OSError(f"another operator answers in {home.path}; choose another folder")
     home.remove_stale_socket()
     mask = os.umask(0o177)
     try:
@@ -84,6 +84,8 @@ class Answers:
         self._running = running
 
     def __call__(self, request: Request) -> Response:
+        if request.path == "/readyz" and self._running.trouble is not None:
+            return Response(503, b"the server cannot be reached", "text/plain")
         if request.path in ("/healthz", "/livez", "/readyz"):
             return Response(200, b"ok", "text/plain")
         if request.peer_uid not in (0, os.getuid()):
@@ -102,15 +104,17 @@ class Answers:
 
 
 async def _tell(running: Controllers, identity: str, say: Callable[[str], None]) -> None:
-    said = ""
+    said: tuple[str, int] = ("", 0)
     while True:
         if running.loop is not None:
             now = f"{identity} leads"
+        elif running.trouble is not None:
+            now = f"{identity} waits: {running.trouble}"
         elif running.leader and running.leader != identity:
             now = f"{identity} waits; {running.leader} leads"
         else:
             now = f"{identity} waits"
-        if now != said:
+        if (now, running.terms) != said:
             say(now)
-            said = now
+            said = (now, running.terms)
         await asyncio.sleep(LOOK_SECONDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from functools import cache
 from typing import Protocol, cast
@@ -111,7 +112,11 @@ def holder(registry: Registry) -> str:
     """Who leads the controllers of a server, as its lease says; empty if nobody does."""
     entry = registry.store.get(Lease.api.key(*LEASE))
     spec = None if entry is None else Lease.decode(entry.value).spec
-    return (spec.holder_identity or "") if spec is not None else ""
+    if spec is None or spec.renew_time is None:
+        return ""
+    # By the clock of this machine, on which the lease was written down: good enough to tell a person.
+    expired = spec.renew_time.timestamp() + (spec.lease_duration_seconds or 0) < time.time()
+    return "" if expired else spec.holder_identity or ""
 
 
 def _events(found: Why, running: Controllers, user: User) -> list[EventSeen]:
