@@ -57,6 +57,8 @@ class ControlLoop:
         self._backoff = Backoff()
         self._brake = Brake()
         self._expected: dict[str, object] = {}
+        self.circles: dict[str, tuple[int, tuple[str, ...] | None]] = {}
+        self.news = 0
         self._spinning: set[str] = set()
         self.scheduler = Scheduler(
             self._dispatch,
@@ -111,8 +113,10 @@ class ControlLoop:
         old, new = update.old, update.new
         if kind in referring_kinds():
             if new is None:
+                self.news += 1
                 self.graph.remove(id_)
             elif old is None or old.metadata.generation != new.metadata.generation:
+                self.news += 1
                 self.graph.put(new)
         if kind in self._by_kind:
             if self._is_news(id_, old, new):
@@ -139,6 +143,7 @@ class ControlLoop:
         before, after = _state(old), _state(new)
         if before == after:
             return
+        self.news += 1
         if after is not None and after != "Deleting":
             self.scheduler.status(id_, after)
         appeared = before is None or after is None
@@ -200,6 +205,7 @@ class ControlLoop:
     def _forget(self, id_: str) -> None:
         self._backoff.succeeded(id_)
         self._expected.pop(id_, None)
+        self.circles.pop(id_, None)
         self._spinning.discard(id_)
         self._brake.forget(id_)
         self.scheduler.forget(id_)

@@ -49,10 +49,17 @@ class Recording(Protocol):
     def record(self, about: Object, type: Literal["Normal", "Warning"], reason: str, message: str) -> None: ...  # noqa: A002
 
 
-class Echoes(Protocol):
-    """Knows which news is only the echo of our own writes."""
+class Memory(Protocol):
+    """What the loop keeps for reconcilers from one run to the next. Nothing is lost with it but time."""
 
-    def expect(self, id_: str, status: object) -> None: ...
+    circles: dict[str, tuple[int, tuple[str, ...] | None]]
+    """By object, the circle it was in, and after how much news that was so."""
+    news: int
+    """How much news there was that may have made or broken a circle."""
+
+    def expect(self, id_: str, status: object) -> None:
+        """The news of this status will only be the echo of our own write."""
+        ...
 
     def unexpect(self, id_: str) -> None: ...
 
@@ -70,7 +77,7 @@ class Context:
     view: View
     clock: Clock
     events: Recording
-    echoes: Echoes
+    memory: Memory
     live: bool
 
     def find(self, kind: Kind, namespace: str, name: str) -> Object | None:
@@ -98,7 +105,12 @@ class Context:
         """The circle that the object is in. On the way to a fixpoint it is looked for when nothing else is left."""
         if not self.live:
             return self.view.cycle(self.id) if self.level >= FORCE else None
-        return shortest_cycle(self.id, lambda at: awaited if at == self.id else self._unmet(at))
+        known = self.memory.circles.get(self.id)
+        if known is not None and known[0] == self.memory.news:
+            return known[1]
+        circle = shortest_cycle(self.id, lambda at: awaited if at == self.id else self._unmet(at))
+        self.memory.circles[self.id] = (self.memory.news, circle)
+        return circle
 
     def _unmet(self, id_: str) -> list[str]:
         """What an object refers to and that is not ready."""
@@ -121,11 +133,11 @@ class Context:
         if getattr(obj, "status", None) == status:
             return obj
         id_ = id_of(obj)
-        self.echoes.expect(id_, status)
+        self.memory.expect(id_, status)
         try:
             return await self.client.update_status(msgspec.structs.replace(obj, status=status))
         except BaseException:
-            self.echoes.unexpect(id_)
+            self.memory.unexpect(id_)
             raise
 
     def condition(self, obj: Object, status: Any, condition: Condition) -> Any:
