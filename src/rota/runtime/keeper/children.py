@@ -1,0 +1,406 @@
+"""All that runs under this keeper: from the start of each to its verified end."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import resource
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rota.runtime.keeper import kernel, protocol
+from rota.runtime.keeper.cgroup import Groups
+from rota.runtime.keeper.child import Child, Exec, Reply, entry_of, exit_of
+from rota.runtime.keeper.fields import Fields, Refused
+from rota.runtime.keeper.logs import Log
+from rota.runtime.keeper.loop import Loop
+from rota.runtime.keeper.minder import END_SIGNAL, FORWARDED, kill_descendants_of, send
+from rota.runtime.keeper.program import Plan
+from rota.runtime.keeper.records import Record, Records
+from rota.runtime.keeper.spawn import spawn
+
+_READ_BYTES = 65536
+# What a pipe can hold at most, unless root made it larger: read after the end of all that could write to it.
+_DRAIN_BYTES_MAX = 1024 * 1024
+_SETTLE_PAUSE_SECONDS = 0.005
+_SETTLE_PAUSE_SECONDS_MAX = 0.1
+_MINDER_SECONDS_MAX = 2.0
+# Its log, its output, and, while it starts, its report; and what all else needs.
+_DESCRIPTORS_A_CHILD = 3
+_DESCRIPTORS_KEPT = 256
+_RLIMITS = {"nofile": resource.RLIMIT_NOFILE, "memory": resource.RLIMIT_DATA, "pids": resource.RLIMIT_NPROC}
+
+
+class Children:
+    def __init__(self, loop: Loop, records: Records, groups: Groups | None, tree: str, owner: str) -> None:
+        self._loop = loop
+        self._disk = records
+        self._groups = groups
+        self.tree = tree
+        self._owner = owner
+        self.records: dict[str, Record] = {}
+        self.live: dict[str, Child] = {}
+        self.told: Callable[[str, Record], None] = lambda event, record: None
+        self.is_closing = False
+        self._by_pid: dict[int, Child | Exec] = {}
+        self._exec_numbers = itertools.count(1)
+        self._nofile = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._oom_score = _keep_from_oom()
+        self._null = os.open(os.devnull, os.O_RDWR)
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (self._nofile[1], self._nofile[1]))
+        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _DESCRIPTORS_KEPT
+        self._children_max = min(protocol.CHILDREN_MAX, max(descriptors // _DESCRIPTORS_A_CHILD, 1))
+        loop.on_signal(signal.SIGCHLD, self._reap)
+
+    # What can be asked.
+
+    def start(self, fields: Fields, reply: Reply) -> None:
+        key, run = fields.text("key", protocol.KEY_CHARS_MAX), fields.text("run", protocol.RUN_CHARS_MAX)
+        child, record = self.live.get(key), self.records.get(key)
+        if child and child.record["run"] == run and not child.is_started:
+            child.starting.append(reply)
+            return
+        if record and record["run"] == run:
+            reply(record)
+            return
+        if child:
+            raise Refused("AlreadyRuns", f"{key} runs already, as run {child.record['run']}: stop it first")
+        if self.is_closing:
+            raise Refused("ShuttingDown", "the keeper is stopping everything")
+        if len(self.live) >= self._children_max:
+            raise Refused("TooMany", f"{self._children_max} children run already")
+        if key not in self.records and len(self.records) >= protocol.RECORDS_MAX:
+            raise Refused("TooMany", f"{protocol.RECORDS_MAX} records are kept already: forget some")
+        self._start(key, run, fields).starting.append(reply)
+
+    def stop(self, fields: Fields, reply: Reply) -> None:
+        grace = fields.number("grace_seconds", protocol.STOP_GRACE_SECONDS)
+        if child := self._live(fields, reply):
+            self.stop_child(child, grace)
+
+    def kill(self, fields: Fields, reply: Reply) -> None:
+        if child := self._live(fields, reply):
+            self._end_tree(child)
+
+    def signal(self, fields: Fields) -> dict[str, Any]:
+        number = fields.integer("signal")
+        if number not in (*FORWARDED, signal.SIGKILL):
+            raise Refused("BadRequest", f"signal {number} cannot be sent: take one of {[int(n) for n in FORWARDED]}")
+        child = self.live.get(fields.text("key", protocol.KEY_CHARS_MAX))
+        target: Child | Exec | None = child
+        if child and (name := fields.optional_text("exec")):
+            target = next((one for one in child.execs if one.name == name), None)
+        if child is None or target is None or child.status is not None:
+            raise Refused("NotFound", "it does not run")
+        if target.minded and number == signal.SIGKILL:
+            number = END_SIGNAL
+        send(target.pid, number, target.minded)
+        return {}
+
+    def forget(self, fields: Fields) -> dict[str, Any]:
+        key = fields.text("key", protocol.KEY_CHARS_MAX)
+        if key in self.live:
+            raise Refused("StillRuns", f"{key} runs: stop it first")
+        record = self.records.get(key)
+        run = fields.optional_text("run")
+        if record and run in (None, record["run"]):
+            del self.records[key]
+            self._disk.drop(key)
+        return {}
+
+    def exec(
+        self, fields: Fields, streams: tuple[int, int, int], reply: Reply, exited: Callable[[dict[str, Any]], None]
+    ) -> Exec:
+        key = fields.text("key", protocol.KEY_CHARS_MAX)
+        child = self.live.get(key)
+        if child is None or not child.is_started or child.status is not None:
+            raise Refused("NotFound", f"{key} does not run")
+        if sum(isinstance(one, Exec) for one in self._by_pid.values()) >= protocol.EXECS_MAX:
+            raise Refused("TooMany", f"{protocol.EXECS_MAX} commands run already")
+        entry = entry_of(child)
+        plan = Plan(
+            argv=fields.argv(),
+            env=fields.env(),
+            cwd=fields.text("cwd"),
+            streams=streams,
+            uid=child.record["uid"],
+            gid=child.record["gid"],
+            rlimits=child.rlimits,
+            group_file=child.group.procs_file if child.group else None,
+            minded=entry is not None or child.group is None,
+            entry=entry,
+            tty=fields.flag("tty"),
+            oom_score=self._oom_score,
+        )
+        started = Exec(f"exec-{next(self._exec_numbers)}", child, plan.minded, exited)
+        started.reply = reply
+        self._spawn(started, plan)
+        child.execs.add(started)
+        return started
+
+    def end_exec(self, one: Exec) -> None:
+        if one.pid in self._by_pid:
+            send(one.pid, END_SIGNAL if one.minded else signal.SIGKILL, one.minded)
+
+    def stop_child(self, child: Child, grace_seconds: float) -> None:
+        if not child.is_stopping and child.status is None:
+            child.is_stopping = True
+            send(child.pid, signal.SIGTERM, child.minded)
+        self._loop.after(grace_seconds, lambda: self._end_tree(child))
+
+    def _live(self, fields: Fields, reply: Reply) -> Child | None:
+        """The child that is to end, with somebody who waits for that; None when it has ended already."""
+        key, run = fields.text("key", protocol.KEY_CHARS_MAX), fields.optional_text("run")
+        child = self.live.get(key)
+        record = child.record if child else self.records.get(key)
+        if record is None:
+            raise Refused("NotFound", f"{key} is not known here")
+        if run not in (None, record["run"]):
+            raise Refused("OtherRun", f"{key} is now run {record['run']}, not {run}")
+        if child is None:
+            reply(record)
+            return None
+        child.waiting.append(reply)
+        return child
+
+    # Beginning.
+
+    def _start(self, key: str, run: str, fields: Fields) -> Child:
+        limits = fields.limits()
+        uid, gid = fields.user() or (None, None)
+        prefix, bytes_max, files_max = fields.group("log").log()
+        argv, env, cwd = fields.argv(), fields.env(), fields.text("cwd")
+        wants_namespace = fields.flag("pid_namespace") or self.tree == "namespace"
+        with contextlib.ExitStack() as undo:
+            group = self._groups.group(protocol.hash_of(key)) if self._groups else None
+            if group:
+                undo.callback(group.remove)
+            held = group.limit(limits) if group else []
+            rlimits = _rlimits({name: int(limits[name]) for name in limits if name not in held}, uid)
+            log = Log(prefix, bytes_max, files_max)
+            undo.callback(log.close)
+            output, output_write = os.pipe()
+            undo.callback(os.close, output)
+            os.set_blocking(output, False)
+            record = {
+                "key": key,
+                "run": run,
+                "pid": 0,
+                "pid_start": 0,
+                "state": "running",
+                "started": time.time(),
+                "exit": None,
+                "tree": self.tree,
+                "owner": self._owner,
+                "uid": uid,
+                "gid": gid,
+                "limits_unmet": sorted(set(limits) - set(held) - set(rlimits)),
+                "log": {"path_prefix": prefix, "bytes_max": bytes_max, "files_max": files_max},
+            }
+            plan = Plan(
+                argv=argv,
+                env=env,
+                cwd=cwd,
+                streams=(self._null, output_write, output_write),
+                uid=uid,
+                gid=gid,
+                rlimits={resource.RLIMIT_NOFILE: self._nofile, **{_RLIMITS[name]: rlimits[name] for name in rlimits}},
+                group_file=group.procs_file if group else None,
+                minded=wants_namespace or group is None,
+                new_namespace=wants_namespace,
+                oom_score=self._oom_score,
+            )
+            child = Child(record, log, output, group, plan)
+            try:
+                self._spawn(child, plan)
+            finally:
+                os.close(output_write)
+            undo.pop_all()
+        self.live[key] = child
+        self._loop.watch(output, lambda: self._read_output(child))
+        return child
+
+    def _spawn(self, one: Child | Exec, plan: Plan) -> None:
+        one.pid, report = spawn(plan)
+        one.pid_start = kernel.start_time_of(one.pid)  # while nobody can have reaped it
+        one.report = report
+        self._by_pid[one.pid] = one
+        self._loop.watch(report, lambda: self._read_report(one))
+
+    def _read_report(self, one: Child | Exec) -> None:
+        """The report ends with the exec; anything in it before says why there was none."""
+        assert one.report is not None
+        try:
+            while data := os.read(one.report, _READ_BYTES):
+                one.failure += data
+        except BlockingIOError:
+            return
+        self._close_report(one)
+        if not one.failure:
+            self._started(one)
+
+    def _close_report(self, one: Child | Exec) -> None:
+        if one.report is not None:
+            self._loop.unwatch(one.report)
+            os.close(one.report)
+            one.report = None
+
+    def _started(self, one: Child | Exec) -> None:
+        one.is_started = True
+        if isinstance(one, Exec):
+            if one.reply:
+                one.reply({"exec": one.name, "pid": one.pid})
+            return
+        record = one.record
+        record["pid"], record["pid_start"] = one.pid, one.pid_start
+        self.records[record["key"]] = record
+        self._disk.put(record)
+        self.told("started", record)
+        for reply in one.starting:
+            reply(record)
+        one.starting.clear()
+
+    # Running.
+
+    def _read_output(self, child: Child) -> None:
+        assert child.output is not None
+        try:
+            data = os.read(child.output, _READ_BYTES)
+        except BlockingIOError:
+            return
+        if data:
+            child.log.write(data)
+        else:
+            self._close_output(child)
+
+    def _close_output(self, child: Child) -> None:
+        if child.output is not None:
+            self._loop.unwatch(child.output)
+            os.close(child.output)
+            child.output = None
+
+    # Ending.
+
+    def _end_tree(self, child: Child) -> None:
+        if child.status is not None:
+            return
+        if child.group:
+            child.group.kill()
+            # It may not have joined its group yet.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child.pid, signal.SIGKILL)
+            return
+        for one in child.execs:
+            self.end_exec(one)
+        send(child.pid, END_SIGNAL, minded=True)
+        self._loop.after(_MINDER_SECONDS_MAX, lambda: self._end_minder(child))
+
+    def _end_minder(self, child: Child) -> None:
+        if child.status is None:
+            send(child.pid, signal.SIGKILL, minded=True)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            one = self._by_pid.pop(pid, None)
+            if one is None:
+                continue  # an orphan of some tree
+            if one.report is not None:
+                self._read_report(one)
+                self._close_report(one)
+            if not one.is_started and not one.failure:
+                self._started(one)
+            if isinstance(one, Exec):
+                self._exec_ended(one, status)
+            else:
+                one.status = status
+                self._settle(one, _SETTLE_PAUSE_SECONDS)
+
+    def _exec_ended(self, one: Exec, status: int) -> None:
+        one.child.execs.discard(one)
+        if one.failure:
+            if one.reply:
+                one.reply(Refused("StartFailed", one.failure.decode(errors="replace")))
+            return
+        one.exited({"exec": one.name, "key": one.child.record["key"], "exit": exit_of(status)})
+
+    def _settle(self, child: Child, pause: float) -> None:
+        """The program has ended. End what is left of its tree, and look again until nothing is."""
+        for one in child.execs:
+            self.end_exec(one)
+            if pause >= _SETTLE_PAUSE_SECONDS_MAX:  # a minder that was stopped, perhaps
+                send(one.pid, signal.SIGKILL, one.minded)
+        if self._is_tree_alive(child) or child.execs:
+            self._loop.after(pause, lambda: self._settle(child, min(pause * 2, _SETTLE_PAUSE_SECONDS_MAX)))
+            return
+        if child.group and not child.group.remove():
+            self._loop.after(pause, lambda: self._settle(child, min(pause * 2, _SETTLE_PAUSE_SECONDS_MAX)))
+            return
+        self._finish(child)
+
+    def _is_tree_alive(self, child: Child) -> bool:
+        """And kill it, if so."""
+        if child.group:
+            if not child.group.is_populated():
+                child.record["oom"] = child.record.get("oom") or child.group.was_out_of_memory()
+                return False
+            child.group.kill()
+            return True
+        # The minder ends after its tree; only when it was itself killed, the keeper inherits what it minded.
+        return kill_descendants_of(os.getpid(), but=self._by_pid)
+
+    def _finish(self, child: Child) -> None:
+        drained = 0
+        while child.output is not None and drained < _DRAIN_BYTES_MAX:
+            try:
+                data = os.read(child.output, _READ_BYTES)
+            except BlockingIOError:
+                break
+            if not data:
+                break
+            child.log.write(data)
+            drained += len(data)
+        self._close_output(child)
+        child.log.close()
+        record, key = child.record, child.record["key"]
+        del self.live[key]
+        if child.failure:
+            problem = Refused("StartFailed", f"{key} cannot start: {child.failure.decode(errors='replace')}")
+            for reply in (*child.starting, *child.waiting):
+                reply(problem)
+            return
+        assert child.status is not None
+        record["state"] = "exited"
+        record["exit"] = {**exit_of(child.status), "oom": bool(record.pop("oom", False))}
+        record["log_bytes_lost"] = child.log.bytes_lost
+        self._disk.put(record)
+        self.told("exited", record)
+        for reply in child.waiting:
+            reply(record)
+
+
+def _rlimits(limits: dict[str, int], uid: int | None) -> dict[str, tuple[int, int]]:
+    """Those of the limits that the kernel can hold without a cgroup: for each process of the tree, not for all."""
+    # Processes are counted by user, which is of use where the user is the child's own, and not root.
+    return {name: (value, value) for name, value in limits.items() if name in _RLIMITS and (name != "pids" or uid)}
+
+
+def _keep_from_oom() -> str | None:
+    """The keeper's end is the end of all: let the kernel take another first. What children are to have instead."""
+    file = Path("/proc/self/oom_score_adj")
+    try:
+        before = file.read_text()
+        file.write_text("-900")
+    except OSError:
+        return None
+    return before

@@ -1,0 +1,127 @@
+"""What Linux offers and Python 3.11 does not: prctl, namespaces, capabilities; and what /proc says of a process."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWPID = 0x20000000
+# In the order in which they are entered: the user namespace gives the right to enter the others.
+NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
+_PR_SET_NAME = 15
+_PR_CAPBSET_DROP = 24
+_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_NO_NEW_PRIVS = 38
+_CAPABILITY_VERSION_3 = 0x20080522
+_CAPABILITIES = 64
+
+# Loaded before any fork: a child between fork and exec should load nothing.
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int, what: str) -> None:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def _prctl(option: int, value: int, what: str) -> None:
+    _check(_libc.prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0)), what)
+
+
+def die_with_parent(signal: int) -> None:
+    """Get `signal` when the thread that forked this process ends. Lost when the user changes: ask again after that."""
+    _prctl(_PR_SET_PDEATHSIG, signal, "PR_SET_PDEATHSIG")
+
+
+def adopt_orphans() -> None:
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1, "PR_SET_CHILD_SUBREAPER")
+
+
+def no_new_privileges() -> None:
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1, "PR_SET_NO_NEW_PRIVS")
+
+
+def set_readable(readable: bool) -> None:
+    """Whether others of the same user may trace this process and read its memory; forks inherit it, exec sets it."""
+    _prctl(_PR_SET_DUMPABLE, int(readable), "PR_SET_DUMPABLE")
+
+
+def set_name(name: str) -> None:
+    buffer = ctypes.create_string_buffer(name.encode()[:15])
+    _check(_libc.prctl(_PR_SET_NAME, buffer, 0, 0, 0), "PR_SET_NAME")
+
+
+def unshare(flags: int) -> None:
+    _check(_libc.unshare(flags), "unshare")
+
+
+def setns(descriptor: int) -> None:
+    _check(_libc.setns(descriptor, 0), "setns")
+
+
+def limit_capabilities(of: dict[str, str]) -> None:
+    """Keep no capability that the process with this `status_of` has not."""
+    bounding = int(of["CapBnd"], 16)
+    for capability in range(_CAPABILITIES):
+        if not bounding >> capability & 1:
+            try:
+                _prctl(_PR_CAPBSET_DROP, capability, "PR_CAPBSET_DROP")
+            except OSError:
+                break  # past the last one that this kernel knows
+    sets = [int(of[name], 16) for name in ("CapEff", "CapPrm", "CapInh")]
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    data = (ctypes.c_uint32 * 6)(*(part >> 32 * half & 0xFFFFFFFF for half in (0, 1) for part in sets))
+    _check(_libc.capset(header, data), "capset")
+
+
+def status_of(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def _stat_of(pid: int) -> list[bytes] | None:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The second field is the name in brackets, which may hold anything; the third comes after the last bracket.
+    return stat[stat.rindex(b")") + 2 :].split()
+
+
+def start_time_of(pid: int) -> int | None:
+    """When the process began, in clock ticks since boot; with the pid, this names one process. None: there is none."""
+    fields = _stat_of(pid)
+    return None if fields is None else int(fields[19])
+
+
+def is_alive(pid: int, start_time: int) -> bool:
+    """That very process, not another with its pid; a zombie is not alive."""
+    fields = _stat_of(pid)
+    return fields is not None and int(fields[19]) == start_time and fields[0] not in (b"Z", b"X")
+
+
+def descendants_of(ancestor: int, but: Collection[int] = ()) -> list[int]:
+    """All below it, parents first, zombies included; not those children of it, nor what is below them."""
+    below: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit() and (fields := _stat_of(int(name))):
+            below.setdefault(int(fields[1]), []).append(int(name))
+    found = [pid for pid in below.get(ancestor, ()) if pid not in but]
+    for pid in found:  # grows while it is walked
+        found += below.get(pid, ())
+    return found
+
+
+def namespaces_of(pid: int | str) -> dict[str, str]:
+    return {name: os.readlink(f"/proc/{pid}/ns/{name}") for name in NAMESPACES}
+
+
+def boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

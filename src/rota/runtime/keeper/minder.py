@@ -1,0 +1,213 @@
+"""Minders: what holds a tree together where no cgroup does.
+
+A minder is a fork of the keeper between it and the program. It inherits the orphans of its tree, passes signals on, and
+ends with the program's own status when nothing of the tree is left; on `END_SIGNAL`, or when the keeper dies, it ends
+the tree at once. With a PID namespace, a second one is its process 1, because the kernel hides most signals from a
+process 1 that does not expect them. It is a minder, too, that enters the namespaces of another process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import select
+import signal
+import time
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+from rota.runtime.keeper import kernel
+from rota.runtime.keeper.program import REPORT, Entry, Plan, become, guarded
+
+# To a minder: end the tree. Not among those that a client may send.
+END_SIGNAL = signal.SIGALRM
+FORWARDED = tuple(
+    getattr(signal, f"SIG{name}") for name in ("HUP", "INT", "QUIT", "USR1", "USR2", "TERM", "CONT", "WINCH")
+)
+_SWEEP_PAUSE_SECONDS = 0.002
+# Those that a process cannot enter itself, or that give the right to the others. Not the files: a minder trusts /proc.
+_MINDERS_SPACES = ("user", "pid")
+
+
+def send(pid: int, number: int, minded: bool) -> None:
+    """To all of a child's process group; to its minder alone, which passes it on."""
+    with contextlib.suppress(ProcessLookupError):
+        if not minded:
+            with contextlib.suppress(ProcessLookupError):  # not yet the leader of its group
+                os.killpg(pid, number)
+                return
+        os.kill(pid, number)
+
+
+def kill_descendants_of(pid: int, but: Collection[int] = ()) -> bool:
+    """Whether there were any, but for these and those below them."""
+    found = kernel.descendants_of(pid, but)
+    for below in found:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(below, signal.SIGKILL)
+    return bool(found)
+
+
+def can_unshare_pids() -> bool:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _unshare_pids()
+            inner = os.fork()
+            os._exit(0 if inner == 0 else os.waitpid(inner, 0)[1])
+        finally:
+            os._exit(1)
+    return os.waitpid(pid, 0)[1] == 0
+
+
+class _EndNow(BaseException):
+    pass
+
+
+def mind(plan: Plan, is_orphan: Callable[[], bool]) -> None:
+    """The minder outside: the one whose pid and status the keeper knows."""
+    os.setsid()
+    kernel.set_name("rota-minder")
+    kernel.adopt_orphans()
+    signal.signal(END_SIGNAL, _end_now)
+    if plan.new_namespace:
+        _unshare_pids()
+    if plan.entry is not None:
+        plan = _enter(plan, plan.entry)
+    kernel.die_with_parent(END_SIGNAL)
+    if is_orphan():
+        os._exit(1)
+    status_read, status_write = os.pipe()
+    inner = os.fork()
+    if inner == 0:
+        os.close(status_read)
+        if plan.new_namespace:
+            guarded(lambda: _be_process_one(plan, status_write))
+        guarded(lambda: become(plan, lambda: _has_no_reader(status_write)))
+    for descriptor in (status_write, *plan.spaces):
+        os.close(descriptor)
+    _let_go_of_streams()
+    status: int | None = None
+    try:
+        _forward_to(inner, group=not plan.new_namespace)
+        status = _wait_for(inner)
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    except _EndNow:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    swept = _sweep(inner)
+    status = swept if status is None else status
+    told = os.read(status_read, 32) if plan.new_namespace else b""
+    _end_like(int(told) if told else status)
+
+
+def _end_now(*_: object) -> NoReturn:
+    # Once is enough; a second would come in the middle of the sweep.
+    signal.signal(END_SIGNAL, signal.SIG_IGN)
+    raise _EndNow
+
+
+def _be_process_one(plan: Plan, status_write: int) -> None:
+    kernel.set_name("rota-init")
+    kernel.die_with_parent(signal.SIGKILL)
+    if _has_no_reader(status_write):
+        os._exit(1)
+    program = os.fork()
+    if program == 0:
+        os.close(status_write)
+        guarded(lambda: become(plan, lambda: False))  # dies with process 1, as everything here
+    _let_go_of_streams()
+    _forward_to(program, group=True)
+    os.write(status_write, str(_wait_for(program)).encode())
+    os._exit(0)
+
+
+def _has_no_reader(pipe: int) -> bool:
+    """Whether the minder outside is gone, which across namespaces no pid would tell."""
+    poll = select.poll()
+    poll.register(pipe, 0)
+    return bool(poll.poll(0))
+
+
+def _unshare_pids() -> None:
+    uid, gid = os.getuid(), os.getgid()
+    if uid == 0:
+        kernel.unshare(kernel.CLONE_NEWPID)
+        return
+    kernel.set_readable(True)  # else the files below are root's
+    kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWPID)
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+    Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+    kernel.set_readable(False)
+
+
+def _enter(plan: Plan, entry: Entry) -> Plan:
+    """Go where that process is, as far as a minder has to for its fork to be there; the fork goes on."""
+    spaces = {name: os.open(f"/proc/{entry.pid}/ns/{name}", os.O_RDONLY) for name in entry.names}
+    status = kernel.status_of(entry.pid)
+    uid, gid = (_mapped(entry.pid, kind, int(status[kind.capitalize()].split()[1])) for kind in ("uid", "gid"))
+    if kernel.start_time_of(entry.pid) != entry.pid_start:
+        raise ProcessLookupError(f"process {entry.pid} has ended")
+    plan = replace(plan, spaces=tuple(spaces[name] for name in spaces if name not in _MINDERS_SPACES))
+    for name in _MINDERS_SPACES:
+        if name in spaces:
+            kernel.setns(spaces[name])
+            os.close(spaces[name])
+    return replace(plan, uid=uid, gid=gid, capabilities_of=status) if entry.as_it else plan
+
+
+def _mapped(pid: int, kind: str, outside: int) -> int:
+    for line in Path(f"/proc/{pid}/{kind}_map").read_text().splitlines():
+        first_inside, first_outside, count = map(int, line.split())
+        if first_outside <= outside < first_outside + count:
+            return first_inside + outside - first_outside
+    return outside
+
+
+def _let_go_of_streams() -> None:
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(null, stream)
+    os.close(REPORT)
+    os.close(null)
+
+
+def _forward_to(pid: int, group: bool) -> None:
+    for number in FORWARDED:
+        signal.signal(number, lambda received, _: send(pid, received, minded=not group))
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _wait_for(pid: int) -> int:
+    """Its status; whoever else ends meanwhile is an orphan of the tree."""
+    while True:
+        ended, status = os.waitpid(-1, 0)
+        if ended == pid:
+            return status
+
+
+def _sweep(inner: int) -> int:
+    """Kill all below until none is left. The status of `inner`, if it ended here."""
+    found = 0
+    while True:
+        kill_descendants_of(os.getpid())
+        try:
+            while (ended := os.waitpid(-1, os.WNOHANG)) != (0, 0):
+                found = ended[1] if ended[0] == inner else found
+        except ChildProcessError:
+            return found
+        time.sleep(_SWEEP_PAUSE_SECONDS)
+
+
+def _end_like(status: int) -> NoReturn:
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with contextlib.suppress(OSError):
+            signal.signal(-code, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        os.kill(os.getpid(), -code)
+    os._exit(code & 0xFF)

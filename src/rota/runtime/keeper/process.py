@@ -1,0 +1,248 @@
+"""The keeper process: what it does first, what it is asked, and how it ends."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rota.runtime.keeper import kernel, protocol
+from rota.runtime.keeper.cgroup import Groups
+from rota.runtime.keeper.children import Children
+from rota.runtime.keeper.fields import Fields, Refused
+from rota.runtime.keeper.listener import Connection, Listener
+from rota.runtime.keeper.loop import Loop
+from rota.runtime.keeper.minder import can_unshare_pids
+from rota.runtime.keeper.predecessor import CannotStart, adopt_records, end_what_is_left, take_lock
+from rota.runtime.keeper.records import Record, Records
+
+_DISK_RETRY_SECONDS = 1.0
+TREES = ("cgroup", "namespace", "sweep")
+
+
+class Keeper:
+    def __init__(self, home: Path, orphan_seconds: float, tree: str | None, die_with: int | None) -> None:
+        companion = None if die_with is None else os.pidfd_open(die_with)
+        self._started = time.time()
+        self._orphan_seconds = orphan_seconds
+        self._folder = home / "keeper"
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = take_lock(self._folder / "lock")
+        self._name = f"rota-{protocol.hash_of(str(home.resolve()))}"
+        # A home that was copied has records of processes that are not its own.
+        owner = f"{self._name} {kernel.boot_id()}"
+        self._records = Records(self._folder / "records")
+        end_what_is_left(self._noted_groups(), self._records, owner)
+        kernel.adopt_orphans()
+        kernel.set_readable(False)  # there are other tenants' environments in this memory, and in that of its forks
+        self._groups = self._make_groups() if tree in (None, "cgroup") else None
+        if tree == "cgroup" and self._groups is None:
+            raise CannotStart("no cgroup2 group can be made here")
+        if tree == "namespace" and not can_unshare_pids():
+            raise CannotStart("no PID namespace can be made here")
+        tree = tree or ("cgroup" if self._groups else "namespace" if can_unshare_pids() else "sweep")
+        self._loop = Loop()
+        self._children = Children(self._loop, self._records, self._groups, tree, owner)
+        self._children.told = self._tell_watchers
+        self._children.records = adopt_records(self._records)
+        self._records.commit()
+        self._farewells: list[Callable[[Any], None]] = []
+        self._is_disk_failing = False
+        self._servers_changed = 0
+        self._listener = Listener(self._loop, self._folder, self._request, self._left)
+        if companion is not None:
+            self._loop.watch(companion, lambda: self._end_with(companion))
+
+    def run(self) -> None:
+        """Until everything was stopped."""
+        for ignored in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(ignored, signal.SIG_IGN)
+        self._loop.on_signal(signal.SIGTERM, lambda: self._shut_down(protocol.STOP_GRACE_SECONDS))
+        self._check_orphaned()
+        while not (self._children.is_closing and not self._children.live):
+            self._loop.turn()
+            self._commit()
+            self._listener.flush()
+        self._end()
+
+    def _noted_groups(self) -> Groups | None:
+        """Those of an earlier keeper, which may have been started elsewhere, and had them elsewhere."""
+        note = self._folder / "cgroup"
+        path = Path(note.read_text()) if note.exists() else Path()
+        return Groups(path) if path.name == self._name else None
+
+    def _make_groups(self) -> Groups | None:
+        groups = Groups.make(self._name)
+        if groups:
+            (self._folder / "cgroup").write_text(str(groups.path))
+        return groups
+
+    # What is asked.
+
+    def _request(self, connection: Connection, line: bytes) -> None:
+        number: Any = None
+
+        def reply(value: Any) -> None:
+            if isinstance(value, Refused):
+                connection.tell({"id": number, "error": {"reason": value.reason, "message": value.message}})
+            else:
+                connection.tell({"id": number, "ok": value})
+
+        try:
+            request = json.loads(line, parse_constant=_no_constant)
+            if not isinstance(request, dict):
+                raise ValueError("not an object")
+            number = request.get("id")
+            self._do(connection, str(request.get("verb")), Fields(request), reply)
+        except Refused as refused:
+            reply(refused)
+        except (ValueError, RecursionError) as error:
+            reply(Refused("BadRequest", f"not a request: {error}"))
+        except OSError as error:
+            reply(Refused("Failed", str(error)))
+        except Exception as error:
+            # A fault of ours in one request must not be the end of everything that runs.
+            traceback.print_exc()
+            reply(Refused("Failed", f"{type(error).__name__}: {error}"))
+
+    def _do(self, connection: Connection, verb: str, fields: Fields, reply: Callable[[Any], None]) -> None:
+        children = self._children
+        # Taken even when it is refused: they came with this line.
+        streams = _take_streams(connection) if verb == "exec" else None
+        if connection.version != protocol.VERSION and verb not in protocol.VERBS_OF_ALL_VERSIONS:
+            _close(streams)
+            raise Refused("OtherVersion", f"say hello first, with version {protocol.VERSION}, which this keeper speaks")
+        match verb:
+            case "hello":
+                reply(self._hello(connection, fields))
+            case "start":
+                children.start(fields, reply)
+            case "stop":
+                children.stop(fields, reply)
+            case "kill":
+                children.kill(fields, reply)
+            case "signal":
+                reply(children.signal(fields))
+            case "forget":
+                reply(children.forget(fields))
+            case "list":
+                reply({"records": list(children.records.values())})
+            case "watch":
+                reply({})
+                connection.tell({"event": "snapshot", "records": list(children.records.values())})
+                connection.is_watching = True
+            case "exec":
+                self._exec(connection, fields, streams, reply)
+            case "shutdown":
+                grace_seconds = fields.number("grace_seconds", protocol.STOP_GRACE_SECONDS)
+                self._farewells.append(reply)
+                self._shut_down(grace_seconds)
+            case _:
+                raise Refused("UnknownVerb", f"this keeper has no verb {verb!r}")
+
+    def _hello(self, connection: Connection, fields: Fields) -> dict[str, Any]:
+        connection.version = fields.integer("version")
+        self._check_orphaned()
+        return {
+            "version": protocol.VERSION,
+            "pid": os.getpid(),
+            "pid_start": kernel.start_time_of(os.getpid()),
+            "started": self._started,
+            "tree": self._children.tree,
+        }
+
+    def _exec(
+        self, connection: Connection, fields: Fields, streams: list[int] | None, reply: Callable[[Any], None]
+    ) -> None:
+        def exited(event: dict[str, Any]) -> None:
+            connection.execs.discard(one)
+            connection.tell({"event": "exec-exited", **event})
+
+        try:
+            if streams is None:
+                raise Refused("BadRequest", "exec comes with three descriptors: stdin, stdout, stderr")
+            one = self._children.exec(fields, (streams[0], streams[1], streams[2]), reply, exited)
+            connection.execs.add(one)
+        finally:
+            _close(streams)
+
+    # What is told.
+
+    def _tell_watchers(self, event: str, record: Record) -> None:
+        for connection in self._listener.connections:
+            if connection.is_watching:
+                connection.tell({"event": event, "record": record})
+
+    def _commit(self) -> None:
+        """Before anybody is told. A disk that fails must not end what runs: who is here is told all the same."""
+        if self._is_disk_failing:
+            return
+        try:
+            self._records.commit()
+        except OSError:
+            traceback.print_exc()
+            self._is_disk_failing = True
+            self._loop.after(_DISK_RETRY_SECONDS, self._retry_disk)
+
+    def _retry_disk(self) -> None:
+        self._is_disk_failing = False
+
+    # The end.
+
+    def _left(self, connection: Connection) -> None:
+        for one in connection.execs:  # nobody is there any more to read it or feed it
+            self._children.end_exec(one)
+        self._check_orphaned()
+
+    def _check_orphaned(self) -> None:
+        """Called when a server comes or goes."""
+        self._servers_changed += 1
+        since = self._servers_changed
+        if not any(connection.version is not None for connection in self._listener.connections):
+            self._loop.after(self._orphan_seconds, lambda: self._give_up(since))
+
+    def _give_up(self, since: int) -> None:
+        if since == self._servers_changed:
+            self._shut_down(protocol.STOP_GRACE_SECONDS)
+
+    def _end_with(self, companion: int) -> None:
+        self._loop.unwatch(companion)
+        self._shut_down(grace_seconds=0)
+
+    def _shut_down(self, grace_seconds: float) -> None:
+        self._children.is_closing = True
+        for child in list(self._children.live.values()):
+            self._children.stop_child(child, grace_seconds)
+
+    def _end(self) -> None:
+        """The home is free before anybody hears of it: who does may start the next keeper at once."""
+        self._listener.stop()
+        if self._groups and self._groups.remove():
+            (self._folder / "cgroup").unlink(missing_ok=True)
+        fcntl.flock(self._lock, fcntl.LOCK_UN)
+        for reply in self._farewells:
+            reply({})
+        self._listener.say_farewell()
+
+
+def _take_streams(connection: Connection) -> list[int] | None:
+    taken, connection.descriptors = connection.descriptors[:3], connection.descriptors[3:]
+    if len(taken) == 3:
+        return taken
+    _close(taken)
+    return None
+
+
+def _close(descriptors: list[int] | None) -> None:
+    for descriptor in descriptors or ():
+        os.close(descriptor)
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")

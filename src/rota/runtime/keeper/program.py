@@ -1,0 +1,122 @@
+"""The last steps of a process of ours on its way to be somebody's program."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import resource
+import signal
+import termios
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from rota.runtime.keeper import kernel
+
+# A start that failed says so on this descriptor; the successful exec closes it.
+REPORT = 3
+_REPORT_BYTES_MAX = 4096
+_EXIT_NOT_STARTED = 127
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The namespaces of a process, to be entered by another."""
+
+    pid: int
+    pid_start: int
+    names: list[str]
+    as_it: bool
+    """With its user and no more than its rights; else with those of the plan."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that there is to know, decided before the fork."""
+
+    argv: list[str]
+    env: dict[str, str]
+    cwd: str
+    streams: tuple[int, int, int]
+    uid: int | None = None
+    gid: int | None = None
+    rlimits: dict[int, tuple[int, int]] = field(default_factory=dict)
+    group_file: str | None = None
+    minded: bool = False
+    new_namespace: bool = False
+    entry: Entry | None = None
+    tty: bool = False
+    oom_score: str | None = None
+    capabilities_of: dict[str, str] | None = None
+    spaces: tuple[int, ...] = ()
+    """Namespaces that only the program itself is to enter: what a tenant made of its files is not for us to use."""
+
+
+def guarded(body: Callable[[], None]) -> NoReturn:
+    """No exception may leave a fork of the keeper and run the keeper's own code."""
+    try:
+        body()
+    except OSError as error:
+        _report(f"{os.fsdecode(error.filename)}: {error.strerror}" if error.filename else str(error.strerror or error))
+    except BaseException as error:
+        _report(f"{type(error).__name__}: {error}")
+    finally:
+        os._exit(_EXIT_NOT_STARTED)
+
+
+def _report(message: str) -> None:
+    with contextlib.suppress(OSError):
+        os.write(REPORT, message.encode()[:_REPORT_BYTES_MAX])
+
+
+def become(plan: Plan, is_orphan: Callable[[], bool]) -> None:
+    """The end of the way: the process that executes the program."""
+    os.setsid()
+    for space in plan.spaces:
+        kernel.setns(space)
+        os.close(space)
+    if plan.tty:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    for limit, values in plan.rlimits.items():
+        resource.setrlimit(limit, values)
+    os.umask(0o022)
+    if plan.capabilities_of is not None:
+        kernel.limit_capabilities(plan.capabilities_of)
+    _set_user(plan)
+    # Only now: a change of user makes the kernel forget it.
+    kernel.die_with_parent(signal.SIGKILL)
+    # The parent may have died before we asked to die with it.
+    if is_orphan():
+        os._exit(_EXIT_NOT_STARTED)
+    kernel.no_new_privileges()
+    os.chdir(plan.cwd)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    _execute(plan)
+
+
+def _execute(plan: Plan) -> NoReturn:
+    """As os.execvpe does, which imports modules on its way: here they might be a tenant's."""
+    name = plan.argv[0]
+    places = [""] if "/" in name else [f"{place or '.'}/" for place in plan.env.get("PATH", os.defpath).split(":")]
+    failure = errno.ENOENT
+    for place in places:
+        try:
+            os.execve(place + name, plan.argv, plan.env)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+                failure = error.errno or failure
+    raise OSError(failure, os.strerror(failure), name)
+
+
+def _set_user(plan: Plan) -> None:
+    if plan.gid is not None:
+        try:
+            os.setgroups([plan.gid])
+        except PermissionError:
+            if plan.entry is None:  # in a user namespace that forbids it there are none to lose
+                raise
+        os.setresgid(plan.gid, plan.gid, plan.gid)
+    if plan.uid is not None:
+        os.setresuid(plan.uid, plan.uid, plan.uid)

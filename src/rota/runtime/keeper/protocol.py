@@ -1,0 +1,45 @@
+"""What the keeper and its clients say to each other: lines of JSON on a Unix socket.
+
+A request is `{"id", "verb", …}` and is answered once, in no particular order, by `{"id", "ok": …}` or `{"id", "error":
+{"reason", "message"}}`. A line with `event` was not asked for. The first request is `hello`. Unknown fields are ignored
+on both sides, so fields can be added without a new version; a new version means that a verb has another meaning.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+VERSION = 1
+
+# What a client of any version may ask, so that an upgraded server can look at, and end, what an older one started.
+VERBS_OF_ALL_VERSIONS = frozenset({"hello", "list", "shutdown"})
+
+CHILDREN_MAX = 4096
+EXECS_MAX = 256
+RECORDS_MAX = 8192
+CONNECTIONS_MAX = 64
+KEY_CHARS_MAX = 256
+RUN_CHARS_MAX = 128
+LOG_PATH_CHARS_MAX = 1024
+# More than the kernel takes in one execve, in JSON.
+REQUEST_BYTES_MAX = 4 * 1024 * 1024
+# A client that does not read so much is cut off; it connects again and is told everything anew. All records fit in it.
+BACKLOG_BYTES_MAX = 32 * 1024 * 1024
+DESCRIPTORS_PENDING_MAX = 12
+
+ORPHAN_SECONDS = 600.0
+STOP_GRACE_SECONDS = 5.0
+STOP_GRACE_SECONDS_MAX = 24 * 3600.0
+
+LOG_BYTES_MAX = 10 * 1024 * 1024
+LOG_FILES_MAX = 3
+LOG_FILES_LIMIT = 100
+
+# Exit codes of `python -m rota.runtime.keeper`.
+EXIT_ALREADY_RUNS = 3
+EXIT_CANNOT_START = 4
+
+
+def hash_of(key: str) -> str:
+    """The name of a key's record and cgroup."""
+    return hashlib.sha256(key.encode()).hexdigest()[:32]

@@ -1,0 +1,136 @@
+"""A home with a real keeper, and what is left of it afterwards, found without asking the keeper."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rota.runtime.keeper import protocol
+from rota.runtime.keeper.client import Exited, Keeper, Limits, Log, Record, Snapshot
+
+DAEMON = "setsid sh -c 'echo $$ > {fifo}; exec sleep 1000' &"
+"""A grandchild in a session of its own, whose parent is gone."""
+
+
+class Home:
+    def __init__(self, path: Path, tree: str | None = None) -> None:
+        self.path = path
+        self.options = ["--die-with", str(os.getpid()), "--orphan-seconds", "60"]
+        if tree:
+            self.options += ["--tree", tree]
+        self.mark = uuid.uuid4().hex
+
+    def keeper(self) -> Keeper:
+        return Keeper.connect(self.path, self.options)
+
+    def log(self, key: str) -> Path:
+        return self.path / f"{key}.log"
+
+    async def start(
+        self,
+        keeper: Keeper,
+        key: str,
+        script: str,
+        *,
+        run: str = "1",
+        env: Mapping[str, str] | None = None,
+        **more: Any,
+    ) -> Record:
+        more.setdefault("log", Log(str(self.path / key)))
+        more.setdefault("limits", Limits())
+        environment = {"MARK": self.mark, **(env or {})}
+        return await keeper.start(key, run, ["sh", "-c", script], env=environment, cwd="/", **more)
+
+    def processes(self) -> list[int]:
+        """All that have this home's mark in their environment, wherever they are."""
+        found = []
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                if f"MARK={self.mark}".encode() in Path(f"/proc/{name}/environ").read_bytes():
+                    found.append(int(name))
+            except OSError:
+                continue
+        return found
+
+    def groups(self) -> list[str]:
+        mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+        name = f"rota-{protocol.hash_of(str(self.path.resolve()))}"
+        return [
+            path
+            for fields in mounts
+            if fields[2] == "cgroup2"
+            for path, _, _ in os.walk(fields[1])
+            if f"/{name}" in path
+        ]
+
+    def fifo(self, name: str = "fifo") -> Path:
+        path = self.path / name
+        os.mkfifo(path)
+        return path
+
+    def dial(self) -> socket.socket:
+        """A bare connection to its keeper."""
+        stream = socket.socket(socket.AF_UNIX)
+        stream.settimeout(20)
+        folder = os.open(self.path / "keeper", os.O_PATH)
+        stream.connect(f"/proc/self/fd/{folder}/keeper.sock")
+        os.close(folder)
+        return stream
+
+
+async def told(fifo: Path) -> str:
+    """What was written, once somebody wrote and closed."""
+    return (await asyncio.to_thread(fifo.read_text)).strip()
+
+
+async def exit_of(keeper: Keeper, key: str, run: str | None = None) -> Record:
+    """Its record, when it has exited."""
+    return await until(keeper, lambda record: record.key == key and run in (None, record.run) and not record.is_running)
+
+
+async def until(keeper: Keeper, wanted: Callable[[Record], bool]) -> Record:
+    async for event in keeper.events():
+        records = event.records if isinstance(event, Snapshot) else [event.record]
+        for record in records:
+            if wanted(record):
+                return record
+    raise AssertionError("the events ended")
+
+
+async def gone(pid: int) -> None:
+    """Wait for the end of a process that is not ours."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        ended = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().add_reader(descriptor, lambda: None if ended.done() else ended.set_result(None))
+        await asyncio.wait_for(ended, 20)
+    finally:
+        asyncio.get_running_loop().remove_reader(descriptor)
+        os.close(descriptor)
+
+
+def ask(stream: socket.socket, **request: Any) -> Any:
+    stream.sendall(json.dumps(request).encode() + b"\n")
+    return answer(stream)
+
+
+def answer(stream: socket.socket) -> Any:
+    line = b""
+    while not line.endswith(b"\n"):
+        data = stream.recv(1)
+        if not data:
+            return None
+        line += data
+    return json.loads(line)
+
+
+__all__ = ["DAEMON", "Exited", "Home", "Keeper", "Limits", "Log", "answer", "ask", "exit_of", "gone", "told", "until"]
