@@ -1,0 +1,97 @@
+"""Whether this host can make a sandbox, found out by making one."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from rota.runtime.sandbox import filter as calls
+from rota.runtime.sandbox.compose import Bind, Plan, compose
+from rota.runtime.sandbox.identity import UID_FIRST, own
+
+TRIAL_SECONDS_MAX = 20
+SAYING = "inside"
+MESSAGE_CHARACTERS_MAX = 300
+
+# A setting of the kernel, the value that forbids sandboxes to ordinary users, and what to say about it.
+SETTINGS = (
+    ("/proc/sys/user/max_user_namespaces", "0", "user namespaces are turned off (sysctl user.max_user_namespaces)"),
+    ("/proc/sys/kernel/unprivileged_userns_clone", "0",
+     "user namespaces are for root alone (sysctl kernel.unprivileged_userns_clone=1 allows them)"),
+    ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1",
+     "AppArmor restricts user namespaces (sysctl kernel.apparmor_restrict_unprivileged_userns=0, "
+     "or a profile for bwrap, allows them)"),
+)  # fmt: skip
+
+
+class Availability(NamedTuple):
+    """Whether a sandbox can be had here; if not, why, and what to do about it."""
+
+    ok: bool
+    why_not: str = ""
+
+
+class SandboxUnavailable(RuntimeError):  # noqa: N818 - named for what is the case
+    """A sandbox was asked for, and this host cannot make one."""
+
+
+@functools.cache
+def available() -> Availability:
+    """Tries once; the answer holds until the process ends."""
+    if sys.platform != "linux":
+        return Availability(False, f"there is no bubblewrap on {sys.platform}")
+    if not calls.supported():
+        return Availability(False, f"sandboxes are known on {' and '.join(calls.AUDIT_ARCHITECTURE)} only")
+    try:
+        return _try()
+    except FileNotFoundError as error:
+        return Availability(False, str(error))
+    except (OSError, subprocess.SubprocessError) as error:
+        return Availability(False, f"bubblewrap could not be tried: {error}")
+
+
+def require() -> None:
+    """Raises unless a sandbox can be had."""
+    found = available()
+    if not found.ok:
+        raise SandboxUnavailable(f"no sandbox can be made here: {found.why_not}")
+
+
+def _try() -> Availability:
+    with tempfile.TemporaryDirectory(prefix="rota-sandbox-") as folder:
+        storage = Path(folder, "storage")
+        storage.mkdir()
+        uid = UID_FIRST if os.geteuid() == 0 else None
+        if uid is not None:
+            own(storage, uid)
+        # Writes to its storage, so that a uid that the file system does not know is found out too.
+        argv = ["/bin/sh", "-c", f"echo {SAYING} > said && cat said"]
+        trial = compose(
+            Plan(
+                argv=argv, scratch=Path(folder, "scratch"), storage=Bind(storage, "/workspace"), read_only=(), files={},
+                env={}, cwd=None, network="none", uid=uid, hostname="worker", hide=(), fds=(),
+            )
+        )  # fmt: skip
+        done = subprocess.run(
+            trial.argv, env=trial.env, stdin=subprocess.DEVNULL, capture_output=True, timeout=TRIAL_SECONDS_MAX
+        )
+    if done.returncode == 0 and done.stdout.decode(errors="replace").strip() == SAYING:
+        return Availability(True)
+    said = done.stderr.decode(errors="replace").strip()[-MESSAGE_CHARACTERS_MAX:] or f"it ended with {done.returncode}"
+    return Availability(False, "; ".join(["bubblewrap cannot run", said, *_settings()]))
+
+
+def _settings() -> list[str]:
+    return [saying for path, value, saying in SETTINGS if os.geteuid() != 0 and _setting(path) == value]
+
+
+def _setting(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,198 @@
+"""Writes down what bubblewrap is told, and makes the command that tells it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Literal, NamedTuple
+
+from rota.runtime.sandbox import filter as calls
+from rota.runtime.sandbox import system
+
+Network = Literal["none", "host"]
+
+TMP_BYTES_MAX = 1 << 30
+SHM_BYTES_MAX = 256 << 20
+# Places that bubblewrap makes itself. What would be bound over them, or below them, is a mistake.
+RESERVED = tuple(map(PurePosixPath, ("/proc", "/dev", "/sys", "/etc/passwd", "/etc/group")))
+# Places that are there, or that cannot be added to.
+MADE = (*map(PurePosixPath, (*system.SYSTEM, *system.MERGED, "/tmp")),)
+# A shell's redirections take one digit.
+SINGLE_DIGITS = range(3, 10)
+# What the change of uid takes. setpriv gives them up in the same step.
+TRANSITION = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP")
+
+
+class Bind(NamedTuple):
+    """A file or folder of the host, and where the sandbox shows it."""
+
+    source: Path
+    target: str
+
+
+class Command(NamedTuple):
+    """What to execute, and with exactly which environment."""
+
+    argv: list[str]
+    env: dict[str, str]
+
+
+class Plan(NamedTuple):
+    """All that makes one sandbox; `command` says what each part is."""
+
+    argv: Sequence[str]
+    scratch: Path
+    storage: Bind | None
+    read_only: Sequence[Bind]
+    files: Mapping[str, bytes]
+    env: Mapping[str, str]
+    cwd: str | None
+    network: Network
+    uid: int | None
+    hostname: str
+    hide: Sequence[Path]
+    fds: Sequence[int]
+
+
+def compose(plan: Plan) -> Command:
+    """Writes the scratch folder anew, and returns the command that uses it."""
+    _check(plan)
+    environment = system.packed_environment(_home(plan), plan.env)
+    shutil.rmtree(plan.scratch, ignore_errors=True)
+    plan.scratch.mkdir(mode=0o700, parents=True)
+    uid = os.geteuid() if plan.uid is None else plan.uid
+    arguments = [*_namespaces(plan), *_disk(plan, uid)]
+    (plan.scratch / "arguments").write_bytes(b"".join(os.fsencode(each) + b"\0" for each in arguments))
+    (plan.scratch / "filter").write_bytes(calls.program(platform.machine()))
+    from_arguments, from_filter = [digit for digit in SINGLE_DIGITS if digit not in plan.fds][:2]
+    redirected = f'exec "$@" {from_arguments}<"$0/arguments" {from_filter}<"$0/filter"'
+    bwrap = [system.program("bwrap"), "--args", str(from_arguments), "--seccomp", str(from_filter), "--"]
+    inside = [*_change_of_uid(plan), *system.staged(plan.argv, plan.fds)]
+    return Command(["/bin/sh", "-c", redirected, str(plan.scratch), *bwrap, *inside], environment)
+
+
+def _namespaces(plan: Plan) -> Iterator[str]:
+    yield from ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--hostname", plan.hostname)
+    if plan.network == "none":
+        yield "--unshare-net"
+    yield from ("--die-with-parent", "--new-session", "--cap-drop", "ALL")
+    if plan.uid is None:
+        yield "--unshare-user"
+    else:
+        for capability in TRANSITION:
+            yield from ("--cap-add", capability)
+
+
+def _disk(plan: Plan, uid: int) -> Iterator[str]:
+    system_binds = [Bind(folder, str(folder)) for folder in system.python_folders()]
+    masks = sorted({*_masks(plan, [*map(_same, system.SYSTEM), *system_binds, *plan.read_only])})
+    shown = [*system.ETC, *(bind.target for bind in (*system_binds, *plan.read_only)), *plan.files, _home(plan)]
+    yield from _parents(shown)
+    yield from system.options()
+    for bind in system_binds:
+        yield from ("--ro-bind", str(bind.source), bind.target)
+    yield from ("--proc", "/proc", "--dev", "/dev")
+    yield from ("--size", str(SHM_BYTES_MAX), "--perms", "1777", "--tmpfs", "/dev/shm")
+    yield from ("--size", str(TMP_BYTES_MAX), "--perms", "1777", "--tmpfs", "/tmp")
+    own = plan.scratch / "etc"
+    own.mkdir()
+    networked = plan.network == "host"
+    for name, content in system.etc(uid, _home(plan), plan.hostname, networked=networked).items():
+        (own / name).write_text(content, encoding="utf-8")
+        (own / name).chmod(0o444)
+        yield from ("--ro-bind", str(own / name), f"/etc/{name}")
+    for bind in plan.read_only:
+        yield from ("--ro-bind", str(bind.source), bind.target)
+    for mask in masks:
+        yield from ("--perms", "0755", "--tmpfs", mask)
+    yield from _files(plan, uid)
+    if plan.storage is not None:
+        yield from ("--bind", str(plan.storage.source), plan.storage.target)
+    for place in (*masks, "/dev", "/"):
+        yield from ("--remount-ro", place)
+    yield from ("--chdir", plan.cwd or _home(plan))
+
+
+def _parents(targets: Sequence[str]) -> Iterator[str]:
+    """The folders that lead to what is bound. Those that bubblewrap makes by itself are for root's eyes only."""
+    folders = {parent for target in targets for parent in PurePosixPath(target).parents}
+    for folder in sorted(folders, key=lambda path: len(path.parts)):
+        if not any(folder.is_relative_to(shown) for shown in MADE) and folder != PurePosixPath("/"):
+            yield from ("--perms", "0755", "--dir", str(folder))
+
+
+def _files(plan: Plan, uid: int) -> Iterator[str]:
+    folder = plan.scratch / "files"
+    folder.mkdir()
+    for index, (target, content) in enumerate(sorted(plan.files.items())):
+        path = folder / str(index)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400), "wb") as file:
+            file.write(content)
+        if plan.uid is not None:
+            os.chown(path, uid, uid)
+        yield from ("--ro-bind", str(path), target)
+
+
+def _change_of_uid(plan: Plan) -> list[str]:
+    if plan.uid is None:
+        return []
+    to = str(plan.uid)
+    dropped = ["--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all", "--no-new-privs"]
+    return [system.program("setpriv"), "--reuid", to, "--regid", to, "--clear-groups", *dropped, "--"]
+
+
+def _masks(plan: Plan, shown: Sequence[Bind]) -> Iterator[str]:
+    """Where what must stay hidden would be seen through a folder that is shown."""
+    for hidden in {each.resolve() for each in plan.hide}:
+        for source, target in shown:
+            real = source.resolve()
+            if hidden != real and hidden.is_relative_to(real) and hidden.exists():
+                yield str(PurePosixPath(target) / hidden.relative_to(real))
+
+
+def _same(folder: str) -> Bind:
+    return Bind(Path(folder), folder)
+
+
+def _home(plan: Plan) -> str:
+    return plan.storage.target if plan.storage is not None else "/tmp"
+
+
+def _check(plan: Plan) -> None:
+    """Refuses what would make a hole, or a sandbox that is not what it seems."""
+    if (plan.uid is None) != (os.geteuid() != 0):
+        raise ValueError("a sandbox has a uid of its own if, and only if, Rota is root")
+    if plan.uid is not None and plan.uid <= 0:
+        raise ValueError("a sandbox never has the uid of root")
+    if not plan.argv:
+        raise ValueError("there is no command to run")
+    storage = [plan.storage] if plan.storage is not None else []
+    for bind in (*storage, *plan.read_only):
+        if not bind.source.is_absolute() or "\0" in str(bind.source):
+            raise ValueError(f"{bind.source} must be an absolute path")
+    if plan.storage is not None:
+        places = plan.scratch.resolve(), plan.storage.source.resolve()
+        # The scratch folder is emptied by us, the storage is written to by others.
+        if places[0].is_relative_to(places[1]) or places[1].is_relative_to(places[0]):
+            raise ValueError(f"the scratch folder {plan.scratch} and the storage must be apart")
+        for hidden in plan.hide:
+            if hidden.resolve().is_relative_to(plan.storage.source.resolve()):
+                raise ValueError(f"the storage {plan.storage.source} would show {hidden}")
+    _check_targets([*(bind.target for bind in (*storage, *plan.read_only)), *plan.files])
+
+
+def _check_targets(targets: Sequence[str]) -> None:
+    paths = [PurePosixPath(target) for target in targets]
+    for target, path in zip(targets, paths, strict=True):
+        if not path.is_absolute() or ".." in path.parts or len(path.parts) < 2 or "\0" in target:
+            raise ValueError(f"{target!r} must be an absolute path without '..', and not the root")
+        if any(path.is_relative_to(place) or place.is_relative_to(path) for place in RESERVED):
+            raise ValueError(f"{target!r} is the sandbox's own")
+        # Bubblewrap follows links while it makes the place to bind to. In a folder whose content an instance chose,
+        # a link would lead it to any place of the host.
+        for other in paths:
+            if other is not path and path.is_relative_to(other):
+                raise ValueError(f"{target!r} must not be inside {str(other)!r}, which is shown too")

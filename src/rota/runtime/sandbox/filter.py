@@ -1,0 +1,81 @@
+"""The system calls a sandbox refuses, as a classic BPF program.
+
+Capabilities are gone already; this closes what needs none. A user namespace of its own would give a process every
+capability again, towards a kernel that is then open to it in full width. Key rings, the machine's virtual sockets and
+io_uring are not kept apart by any namespace. Programs of another architecture (32 bit) do not run.
+"""
+
+from __future__ import annotations
+
+import errno
+import platform
+import struct
+
+CLONE_NEWUSER = 0x10000000
+TIOCSTI, TIOCLINUX = 0x5412, 0x541C
+AF_VSOCK = 40
+X32_BIT = 0x40000000
+
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_NUMBER, _ARCHITECTURE, _ARGUMENT_0, _ARGUMENT_1 = 0, 4, 16, 24
+_ALLOW, _REFUSE = 0x7FFF0000, 0x00050000
+
+AUDIT_ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+
+# Each call, and its number on x86_64 and on aarch64.
+_NUMBERS = {
+    "unshare": (272, 97), "clone": (56, 220), "clone3": (435, 435), "setns": (308, 268),
+    "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41),
+    "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430), "fsconfig": (431, 431),
+    "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442),
+    "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219),
+    "bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282),
+    "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
+    "kexec_load": (246, 104), "init_module": (175, 105), "finit_module": (313, 273), "open_by_handle_at": (304, 265),
+    "ioctl": (16, 29), "socket": (41, 198),
+}  # fmt: skip
+_CONDITIONAL = ("unshare", "clone", "clone3", "ioctl", "socket")
+
+Instruction = tuple[int, int, int, int]
+
+
+def supported() -> bool:
+    return platform.machine() in AUDIT_ARCHITECTURE
+
+
+def program(machine: str) -> bytes:
+    """The filter for a machine, in the form that bubblewrap reads."""
+    column = list(AUDIT_ARCHITECTURE).index(machine)
+    number = {name: numbers[column] for name, numbers in _NUMBERS.items()}
+    code: list[Instruction] = [
+        (_LOAD, 0, 0, _ARCHITECTURE),
+        (_EQUAL, 1, 0, AUDIT_ARCHITECTURE[machine]),
+        _refuse(errno.EPERM),
+        (_LOAD, 0, 0, _NUMBER),
+        (_AT_LEAST, 0, 1, X32_BIT),
+        _refuse(errno.EPERM),
+    ]
+    for name in _NUMBERS:
+        if name not in _CONDITIONAL:
+            code += [(_EQUAL, 0, 1, number[name]), _refuse(errno.EPERM)]
+    # Its flags are in memory, which a filter cannot read. The C library then takes clone instead.
+    code += [(_EQUAL, 0, 1, number["clone3"]), _refuse(errno.ENOSYS)]
+    for name in ("unshare", "clone"):
+        code += _when(number[name], _ARGUMENT_0, (_ANY_BIT, CLONE_NEWUSER))
+    code += _when(number["ioctl"], _ARGUMENT_1, (_EQUAL, TIOCSTI), (_EQUAL, TIOCLINUX))
+    code += _when(number["socket"], _ARGUMENT_0, (_EQUAL, AF_VSOCK))
+    code.append((_RETURN, 0, 0, _ALLOW))
+    return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
+
+
+def _refuse(code: int) -> Instruction:
+    return (_RETURN, 0, 0, _REFUSE | code)
+
+
+def _when(number: int, argument: int, *tests: tuple[int, int]) -> list[Instruction]:
+    """Refuses the call when one of the tests holds for its argument, and else allows it."""
+    body: list[Instruction] = [(_LOAD, 0, 0, argument)]
+    for operation, operand in tests:
+        body += [(operation, 0, 1, operand), _refuse(errno.EPERM)]
+    body.append((_RETURN, 0, 0, _ALLOW))
+    return [(_EQUAL, 0, len(body), number), *body]

@@ -1,0 +1,99 @@
+"""Joins a sandbox from the host, and runs a command in it: what `enter` makes is run by this.
+
+    python -I -m rota.runtime.sandbox.join PID UID CWD ARGV…
+
+The tools for it do not do: an ordinary user's sandbox has two user namespaces, one within the other, and what belongs
+to the outer one has to be joined from there; and the filter of system calls has to be put on, too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import platform
+import signal
+import sys
+
+from rota.runtime.sandbox import filter as calls
+
+NS_GET_USERNS = 0xB701
+PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 22, 24, 38
+SECCOMP_MODE_FILTER = 2
+CAPABILITIES_MAX = 64
+INSTRUCTION_BYTES = 8
+# The mounts last: what is opened by name is the sandbox's from there on.
+NAMESPACES = ("ipc", "uts", "net", "cgroup", "pid", "mnt")
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_void_p))
+
+
+def main() -> int:
+    pid, uid, cwd, *argv = sys.argv[1:]
+    filtered = calls.program(platform.machine())
+    _join(int(pid))
+    child = os.fork()
+    if child == 0:
+        _confine(int(uid) if uid else None, filtered)
+        os.chdir(cwd)
+        os.execv(argv[0], argv)
+    # Those of the terminal reach the command by themselves.
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda received, _: os.kill(child, received))
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+def _join(pid: int) -> None:
+    opened = {name: os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in (*NAMESPACES, "user")}
+    wanted = {name: descriptor for name, descriptor in opened.items() if not _is_own(name, descriptor)}
+    inner = wanted.pop("user", None)
+    if inner is not None:
+        outer = fcntl.ioctl(opened["mnt"], NS_GET_USERNS)
+        _must(_libc.setns(outer, 0), "the user namespace")
+        # An ordinary user cannot join what the host made, and bubblewrap makes this one only where it can.
+        wanted.pop("cgroup", None)
+        if os.path.sameopenfile(outer, inner):
+            inner = None
+    for name, descriptor in wanted.items():
+        _must(_libc.setns(descriptor, 0), f"the {name} namespace")
+    if inner is not None:
+        _must(_libc.setns(inner, 0), "the inner user namespace")
+    for descriptor in opened.values():
+        os.close(descriptor)
+
+
+def _is_own(name: str, descriptor: int) -> bool:
+    own, other = os.stat(f"/proc/self/ns/{name}"), os.fstat(descriptor)
+    return (own.st_dev, own.st_ino) == (other.st_dev, other.st_ino)
+
+
+def _confine(uid: int | None, filtered: bytes) -> None:
+    for capability in range(CAPABILITIES_MAX):
+        _libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
+    if uid is not None:
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+    _must(_libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "the end with its parent")
+    _must(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")
+    code = ctypes.create_string_buffer(filtered, len(filtered))
+    program = _Program(len(filtered) // INSTRUCTION_BYTES, ctypes.cast(code, ctypes.c_void_p))
+    _must(_libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0), "the filter")
+
+
+def _must(result: int, what: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what} cannot be had: {os.strerror(number)}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

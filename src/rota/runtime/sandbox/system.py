@@ -1,0 +1,117 @@
+"""What of the host's system a sandbox shows: the parts that programs need, read-only, and an /etc of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import rota
+from rota.runtime.sandbox import stage
+
+SYSTEM = ("/usr", "/nix/store")
+MERGED = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+# Certificates, but never the keys beside them; what the loader and Debian's alternatives need; names of services.
+ETC = (
+    "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime", "/etc/timezone",
+    "/etc/os-release", "/etc/mime.types", "/etc/protocols", "/etc/services", "/etc/ssl/certs", "/etc/ssl/openssl.cnf",
+    "/etc/ca-certificates", "/etc/pki/ca-trust", "/etc/pki/tls/certs", "/etc/pki/tls/cert.pem",
+)  # fmt: skip
+PATH = "/usr/local/bin:/usr/bin:/bin"
+USER = "worker"
+PACKAGES = {"bwrap": "bubblewrap", "setpriv": "util-linux"}
+
+
+def options() -> Iterator[str]:
+    """The system's own folders."""
+    for folder in filter(os.path.isdir, SYSTEM):
+        yield from ("--ro-bind", folder, folder)
+    for folder in MERGED:
+        if os.path.islink(folder):
+            yield from ("--symlink", os.readlink(folder), folder)
+        elif os.path.isdir(folder):
+            yield from ("--ro-bind", folder, folder)
+    for path in filter(os.path.exists, ETC):
+        yield from ("--ro-bind", os.path.realpath(path), path)
+    yield from (
+        "--perms",
+        "0755",
+        "--dir",
+        "/run",
+        "--perms",
+        "0755",
+        "--dir",
+        "/var",
+        "--symlink",
+        "../tmp",
+        "/var/tmp",
+    )
+
+
+def python_folders() -> list[Path]:
+    """Where the Python that runs Rota, its packages and Rota itself are, but for what the system's folders hold."""
+    candidates = {Path(sys.prefix), Path(sys.base_prefix), Path(rota.__file__).parent}
+    candidates |= {Path(sys.executable).resolve().parent.parent, *(path.resolve() for path in candidates)}
+    shown = [Path(folder) for folder in SYSTEM]
+    # Outer folders first, so that what lies in them is left out.
+    for folder in sorted(candidates, key=lambda path: len(path.parts)):
+        if not any(folder.is_relative_to(other) for other in shown):
+            shown.append(folder)
+    return [folder for folder in shown if str(folder) not in SYSTEM]
+
+
+def staged(argv: Sequence[str], fds: Sequence[int] = ()) -> list[str]:
+    """The command that becomes `argv`, inside, with the environment that was packed."""
+    return [os.path.realpath(sys.executable), "-I", "-S", stage.__file__, ",".join(map(str, fds)), *argv]
+
+
+def program(name: str) -> str:
+    found = shutil.which(name, path=f"{PATH}:/usr/sbin:/sbin")
+    if found is None:
+        raise FileNotFoundError(f"{name} is not installed; install the package {PACKAGES[name]}")
+    return found
+
+
+def etc(uid: int, home: str, hostname: str, *, networked: bool) -> Mapping[str, str]:
+    """The files of /etc that are the sandbox's own. They name no one but the instance."""
+    files = {
+        "passwd": f"root:x:0:0:root:/:/bin/false\n{USER}:x:{uid}:{uid}:{USER}:{home}:/bin/sh\n"
+        "nobody:x:65534:65534:nobody:/:/bin/false\n",
+        "group": f"root:x:0:\n{USER}:x:{uid}:\nnogroup:x:65534:\n",
+        "hosts": f"127.0.0.1 localhost {hostname}\n::1 localhost ip6-localhost ip6-loopback\n",
+        "hostname": f"{hostname}\n",
+        "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+    }
+    if networked:
+        files["hosts"] += _read("/etc/hosts")
+        files["resolv.conf"] = _read("/etc/resolv.conf")
+    return files
+
+
+def packed_environment(home: str, given: Mapping[str, str]) -> dict[str, str]:
+    """A complete environment of which nothing comes from the host, packed for the stage; what is given wins."""
+    complete = {
+        "PATH": PATH,
+        "HOME": home,
+        "USER": USER,
+        "LOGNAME": USER,
+        "SHELL": "/bin/sh",
+        "LANG": "C.UTF-8",
+        "TMPDIR": "/tmp",
+        **given,
+    }
+    for name, value in complete.items():
+        if not name or "=" in name or "\0" in name + value:
+            raise ValueError(f"{name!r} cannot be an environment variable")
+    pairs = enumerate(complete.items())
+    packed = {f"{stage.PACKED.decode()}{index}": f"{name}={value}" for index, (name, value) in pairs}
+    return {"PATH": PATH, **packed}
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
