@@ -1,0 +1,127 @@
+"""What to sign in with, from the values of a Secret, for one process of git."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from rota.runtime.workspace.failures import WorkspaceError
+
+# What hosts of repositories take beside a token that stands for a user and a password.
+TOKEN_USER = "x-access-token"
+IN_MEMORY = Path("/dev/shm")
+HELPER = (
+    '!f() { test "$1" = get && printf \'username=%s\\npassword=%s\\n\' "$ROTA_GIT_USERNAME" "$ROTA_GIT_PASSWORD"; }; f'
+)
+MASK = "***"
+
+
+class Credentials(NamedTuple):
+    """Keys as in Secrets of the types basic-auth and ssh-auth; a token alone will do, too."""
+
+    username: str = ""
+    password: str = ""
+    private_key: str = ""
+    known_hosts: str = ""
+    authority: str = ""
+
+    @classmethod
+    def from_secret(cls, values: Mapping[str, str]) -> Credentials:
+        password = values.get("password") or values.get("token", "")
+        username = values.get("username") or (TOKEN_USER if password else "")
+        for value in (username, password):
+            # The form in which git reads them has one a line.
+            if any(character in value for character in "\r\n\0"):
+                raise WorkspaceError("InvalidWorkspace", "a user name or password must be a single line")
+        return cls(
+            username.strip(),
+            password,
+            values.get("ssh-privatekey", ""),
+            values.get("known_hosts", ""),
+            values.get("ca.crt", ""),
+        )
+
+    def mask(self, text: str) -> str:
+        for secret in filter(None, (self.password, self.private_key)):
+            text = text.replace(secret, MASK)
+        return text
+
+
+def without_credentials(url: str) -> tuple[str, Mapping[str, str]]:
+    """A repository's address without the password in it, and what was taken out, in a Secret's form."""
+    parts = urlsplit(url)
+    if parts.scheme == "ssh":
+        if parts.password is not None:
+            raise WorkspaceError("InvalidWorkspace", "an ssh address must not hold a password; use a Secret with a key")
+        return url, {}
+    if parts.username is None and parts.password is None:
+        return url, {}
+    values = {"username": unquote(parts.username or ""), "password": unquote(parts.password or "")}
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])), values
+
+
+@contextlib.contextmanager
+def signed_in(url: str, credentials: Credentials, known_hosts: Path, ssh: str) -> Iterator[dict[str, str]]:
+    """The variables that let a process of git sign in to this address, and to no other host."""
+    with tempfile.TemporaryDirectory(prefix="rota-git-", dir=IN_MEMORY if IN_MEMORY.is_dir() else None) as folder:
+        parts = urlsplit(url)
+        if parts.scheme == "ssh":
+            yield {"GIT_SSH_COMMAND": _ssh(credentials, Path(folder), known_hosts, ssh), "GIT_SSH_VARIANT": "ssh"}
+            return
+        settings = {}
+        if credentials.password:
+            settings[f"credential.{parts.scheme}://{parts.netloc}.helper"] = HELPER
+        if credentials.authority:
+            settings["http.sslCAInfo"] = str(_written(Path(folder, "ca.crt"), credentials.authority))
+        variables = numbered(settings)
+        if credentials.password:
+            variables |= {"ROTA_GIT_USERNAME": credentials.username, "ROTA_GIT_PASSWORD": credentials.password}
+        yield variables
+
+
+def numbered(settings: Mapping[str, str], first: int = 0) -> dict[str, str]:
+    """Settings of git in the form of environment variables: they win over every file, and are no arguments."""
+    variables = {"GIT_CONFIG_COUNT": str(first + len(settings))}
+    for index, (key, value) in enumerate(settings.items(), first):
+        variables |= {f"GIT_CONFIG_KEY_{index}": key, f"GIT_CONFIG_VALUE_{index}": value}
+    return variables
+
+
+def _ssh(credentials: Credentials, folder: Path, known_hosts: Path, ssh: str) -> str:
+    """The command, whose options leave nothing to files of the user that Rota runs as.
+
+    Without known hosts in the Secret, a host is taken as known when it is first seen, and must stay the same.
+    """
+    strict = "yes" if credentials.known_hosts else "accept-new"
+    if credentials.known_hosts:
+        known_hosts = _written(folder / "known_hosts", credentials.known_hosts)
+    options = {
+        "BatchMode": "yes",
+        "IdentityAgent": "none",
+        "IdentitiesOnly": "yes",
+        "ProxyCommand": "none",
+        "PermitLocalCommand": "no",
+        "ClearAllForwardings": "yes",
+        "StrictHostKeyChecking": strict,
+        "UserKnownHostsFile": str(known_hosts),
+        "GlobalKnownHostsFile": "/dev/null",
+        "ConnectTimeout": "30",
+    }
+    if credentials.private_key:
+        options["IdentityFile"] = str(_written(folder / "key", credentials.private_key.rstrip("\n") + "\n"))
+    else:
+        options["IdentityFile"] = "none"
+    words = [ssh, "-F", "/dev/null", *(word for name, value in options.items() for word in ("-o", f"{name}={value}"))]
+    return shlex.join(words)
+
+
+def _written(path: Path, content: str) -> Path:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(content)
+    return path

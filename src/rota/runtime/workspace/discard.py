@@ -1,0 +1,167 @@
+"""Removing everything that a worker left in its storage, whatever it is.
+
+Nothing is opened but folders, no link is followed, no other file system is entered. A folder that holds something is
+first moved to the top, so that no path is ever too long and no more than two folders are open, however deep they lie.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import itertools
+import os
+import secrets
+import stat
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rota.runtime.workspace.failures import MustReplace
+
+BATCH = 4096
+# A tree nothing runs in is empty after the first round. Another few, for a file system that lists what is gone.
+ROUNDS_MAX = 5
+FOLDER_MODE = 0o755
+MOVED = ".rota-discard-"
+MOVED_BYTES = 12
+
+_GET_FLAGS, _SET_FLAGS = 0x80086601, 0x40086602
+_IMMUTABLE, _APPEND_ONLY = 0x10, 0x20
+
+
+def discard(folder: Path, *, seconds_max: float) -> None:
+    """Empties a folder, and makes the folder itself as new: its mode, its owner (this process's), its attributes.
+
+    Raises MustReplace when something stays, or comes back: then somebody is still at it.
+    """
+    deadline = time.monotonic() + seconds_max
+    top = _opened(None, str(folder))
+    try:
+        device = os.fstat(top).st_dev
+        for _ in range(ROUNDS_MAX):
+            if not _empty_once(top, device, deadline):
+                break
+        else:
+            raise MustReplace(f"{folder} fills again while it is emptied: something still runs in it")
+        for name in os.listxattr(top):
+            os.removexattr(top, name)
+        if os.geteuid() == 0:
+            os.fchown(top, 0, 0)
+        os.fchmod(top, FOLDER_MODE)
+        left = os.listxattr(top), os.listdir(top)
+        if any(left):
+            raise MustReplace(f"{folder} still has {left}")
+    except OSError as error:
+        raise MustReplace(f"{folder} cannot be emptied: {error.strerror} ({_shown(error.filename)})") from error
+    finally:
+        os.close(top)
+
+
+def _empty_once(top: int, device: int, deadline: float) -> bool:
+    """Removes all that is there at the top, and what comes there from below; tells whether there was anything."""
+    found = False
+    while batch := _batch(top):
+        found = True
+        for entry, is_folder in batch:
+            if not is_folder:
+                _tried(lambda name=entry: os.unlink(name, dir_fd=top), top, entry)  # type: ignore[misc]
+            else:
+                _empty_folder(top, entry, device, deadline)
+        _check_time(deadline)
+    return found
+
+
+def _empty_folder(top: int, name: str, device: int, deadline: float) -> None:
+    """Removes the folder's files, moves its folders to the top, and removes it."""
+    if _removed(top, name):
+        return
+    folder = _opened(top, name)
+    try:
+        if os.fstat(folder).st_dev != device:
+            raise OSError(errno.EXDEV, "another file system is mounted there", name)
+        while batch := _batch(folder):
+            for entry, is_folder in batch:
+                if not is_folder:
+                    _tried(lambda each=entry: os.unlink(each, dir_fd=folder), folder, entry)  # type: ignore[misc]
+                elif not _removed(folder, entry):
+                    _move_up(folder, entry, top)
+            _check_time(deadline)
+    finally:
+        os.close(folder)
+    _tried(lambda: os.rmdir(name, dir_fd=top), top, name)
+
+
+def _move_up(folder: int, name: str, top: int) -> None:
+    # Moving a folder changes it, so that it must be its owner's to write.
+    os.close(_opened(folder, name))
+    # A name that nobody could have put there before.
+    target = MOVED + secrets.token_hex(MOVED_BYTES)
+    _tried(lambda: os.rename(name, target, src_dir_fd=folder, dst_dir_fd=top), folder, name)
+
+
+def _batch(folder: int) -> list[tuple[str, bool]]:
+    with os.scandir(folder) as entries:
+        return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in itertools.islice(entries, BATCH)]
+
+
+def _removed(parent: int, name: str) -> bool:
+    """Whether it was an empty folder, and is gone."""
+    try:
+        os.rmdir(name, dir_fd=parent)
+    except OSError:
+        return False
+    return True
+
+
+def _opened(parent: int | None, name: str) -> int:
+    """A folder, made readable and writable for its owner first."""
+    path = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    try:
+        # By way of /proc, for a mode cannot be changed through such a descriptor, nor the folder opened without it.
+        handle = f"/proc/self/fd/{path}"
+        with contextlib.suppress(PermissionError):
+            os.chmod(handle, stat.S_IRWXU)
+        opened = os.open(handle, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    finally:
+        os.close(path)
+    _unprotect(opened)
+    with contextlib.suppress(PermissionError):
+        os.fchmod(opened, stat.S_IRWXU)
+    return opened
+
+
+def _tried(action: Callable[[], None], parent: int, name: str) -> None:
+    """Once more, if a flag of the file system forbade it and could be taken away."""
+    try:
+        action()
+    except FileNotFoundError:
+        return
+    except PermissionError:
+        _unprotect(parent)
+        with contextlib.suppress(OSError):
+            # No link, and nothing that waits or acts when it is opened.
+            if stat.S_ISREG(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+                opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
+                try:
+                    _unprotect(opened)
+                finally:
+                    os.close(opened)
+        action()
+
+
+def _unprotect(descriptor: int) -> None:
+    with contextlib.suppress(OSError):
+        flags = struct.unpack("l", fcntl.ioctl(descriptor, _GET_FLAGS, struct.pack("l", 0)))[0]
+        if flags & (_IMMUTABLE | _APPEND_ONLY):
+            fcntl.ioctl(descriptor, _SET_FLAGS, struct.pack("l", flags & ~(_IMMUTABLE | _APPEND_ONLY)))
+
+
+def _check_time(deadline: float) -> None:
+    if time.monotonic() > deadline:
+        raise OSError(errno.ETIMEDOUT, "it takes too long", None)
+
+
+def _shown(name: object) -> str:
+    return ascii(name) if name is not None else "itself"

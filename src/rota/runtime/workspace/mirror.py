@@ -1,0 +1,271 @@
+"""The host's own copy of each repository, from which workers' trees are made."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import math
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from rota.runtime.workspace.credentials import Credentials, signed_in, without_credentials
+from rota.runtime.workspace.failures import Reason, WorkspaceError
+from rota.runtime.workspace.git import BLOCK_BYTES, Git, Output
+from rota.runtime.workspace.limits import Limits
+from rota.runtime.workspace.locks import locked
+from rota.runtime.workspace.refs import COMMIT, SHORT_COMMIT, Resolved, candidates, checked_address, checked_ref
+
+QUICK_SECONDS_MAX = 60
+# More than that many, and they are made into one.
+PACKS_MAX = 40
+CLOCK_SECONDS = 5
+REFRESHED = "rota-refreshed"
+UNAUTHENTICATED = (
+    "authentication failed",
+    "could not read username",
+    "could not read password",
+    "permission denied",
+    "terminal prompts disabled",
+    "host key verification failed",
+    "the requested url returned error: 403",
+    "invalid credentials",
+)
+
+
+# An origin that hides what one may not read says this, too.
+NOT_FOUND = ("' not found", "does not appear to be a git repository", "does not exist", "repository not found")
+
+
+class Source(NamedTuple):
+    """A repository, and on whose behalf it is read.
+
+    The scope names who may read the mirror: the namespace, and the Secret if there is one. What two of them have in
+    common is fetched twice, so that none sees what only the other's credentials give.
+    """
+
+    url: str
+    scope: str = ""
+    secret: Mapping[str, str] | None = None
+
+
+class Mirror:
+    """All mirrors of a home. Several processes may share it."""
+
+    def __init__(self, home: Path, limits: Limits | None = None, *, ssh: str = "ssh") -> None:
+        self.limits = limits or Limits()
+        self.folder = home / "mirrors"
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.git = Git(self.folder / "git")
+        self._ssh = ssh
+        self._refreshing: dict[Path, asyncio.Task[None]] = {}
+
+    def place(self, source: Source) -> Path:
+        """Where a source's mirror is, or will be."""
+        url, inline = without_credentials(source.url)
+        # What was part of the address is part of who may read it.
+        identity = "\0".join((url, source.scope, *(f"{key}={value}" for key, value in sorted(inline.items()))))
+        return self.folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:40]}.git"
+
+    async def resolve(self, source: Source, ref: str | None) -> Resolved:
+        """The commit that a ref stands for, which the mirror then has."""
+        checked_address(source.url)
+        if ref is not None:
+            checked_ref(ref)
+        place, age = self.place(source), self._age(source)
+        found = await self._find(place, ref) if age is not None else None
+        with contextlib.suppress(FileNotFoundError):
+            os.utime(place)
+        if found is not None and age is not None:
+            if ref is not None and COMMIT.fullmatch(ref):
+                return found
+            if age < self.limits.fresh_seconds:
+                return found
+            if age < self.limits.stale_seconds:
+                self._refresh_behind(source)
+                return found
+        try:
+            await self.refresh(source, since=time.time())
+        except WorkspaceError as error:
+            # Work goes on while the origin is away; but not for those whom it no longer lets in.
+            if found is None or error.reason not in ("RepositoryUnavailable", "TimedOut"):
+                raise
+            return found
+        found = await self._find(place, ref) or await self._fetch_named(source, ref)
+        if found is None:
+            raise WorkspaceError("RefNotFound", f"{source_name(source)} has no {ref or 'default branch'}")
+        return found
+
+    async def refresh(self, source: Source, *, since: float | None = None) -> None:
+        """Fetches all branches and tags. One at a time; what another one fetched since a moment counts."""
+        place = self.place(source)
+        async with locked(place.with_suffix(".lock")):
+            age = self._age(source)
+            if since is not None and age is not None and time.time() - age > since:
+                return
+            if age is None or not await self._is_sound(place):
+                # What a first fetch left behind when it was cut short.
+                await asyncio.to_thread(shutil.rmtree, place, ignore_errors=True)
+                options = ("--quiet", "--bare", "--template=")
+                await self.git.must("init", *options, place, cwd=self.folder, seconds_max=QUICK_SECONDS_MAX)
+            try:
+                await self._fetch(source, place)
+            except WorkspaceError:
+                await asyncio.to_thread(_remove_leftovers, place)
+                raise
+            await self._compact(place)
+            (place / REFRESHED).touch()
+
+    async def forget(self, unused_seconds: float) -> list[Path]:
+        """Removes the mirrors that nobody asked for in such a time; tells which."""
+        removed = []
+        for place in self.folder.glob("*.git"):
+            if time.time() - place.stat().st_mtime > unused_seconds:
+                async with locked(place.with_suffix(".lock")):
+                    await asyncio.to_thread(shutil.rmtree, place, ignore_errors=True)
+                removed.append(place)
+        return removed
+
+    async def close(self) -> None:
+        """Ends what goes on behind."""
+        tasks = list(self._refreshing.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _age(self, source: Source) -> float | None:
+        """Seconds since it was last refreshed; none if it never was."""
+        try:
+            age = time.time() - (self.place(source) / REFRESHED).stat().st_mtime
+        except FileNotFoundError:
+            return None
+        # A clock that was set back must not make an old one fresh until it has caught up.
+        return age if age > -CLOCK_SECONDS else math.inf
+
+    async def _is_sound(self, place: Path) -> bool:
+        done = await self.git.run("rev-parse", "--is-bare-repository", cwd=place, seconds_max=QUICK_SECONDS_MAX)
+        return done.out.strip() == "true"
+
+    def _refresh_behind(self, source: Source) -> None:
+        place = self.place(source)
+        if place not in self._refreshing:
+            task = asyncio.create_task(self._refresh_quietly(source, time.time()))
+            self._refreshing[place] = task
+            task.add_done_callback(lambda _: self._refreshing.pop(place, None))
+
+    async def _refresh_quietly(self, source: Source, since: float) -> None:
+        # Whoever comes when it is too old to be used waits for the next one, and hears why it failed.
+        with contextlib.suppress(WorkspaceError, OSError):
+            await self.refresh(source, since=since)
+
+    async def _fetch(self, source: Source, place: Path) -> None:
+        names = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
+        await self._remote(source, place, "fetch", *FETCH, "--prune", ADDRESS, *names)
+        said = await self._remote(source, place, "ls-remote", "--symref", ADDRESS, "HEAD")
+        for line in said.splitlines():
+            if line.startswith("ref: refs/heads/") and line.endswith("\tHEAD"):
+                name = checked_ref(line.removeprefix("ref: ").removesuffix("\tHEAD"))
+                arguments = ("symbolic-ref", "HEAD", name)
+                await self.git.must(*arguments, cwd=place, seconds_max=QUICK_SECONDS_MAX)
+
+    async def _fetch_named(self, source: Source, ref: str | None) -> Resolved | None:
+        """A commit that no branch leads to, or a ref that is neither branch nor tag, if the origin gives it."""
+        if ref is None or not (COMMIT.fullmatch(ref) or ref.startswith("refs/")):
+            return None
+        place = self.place(source)
+        kept = f"refs/rota/{ref}" if COMMIT.fullmatch(ref) else ref
+        async with locked(place.with_suffix(".lock")):
+            try:
+                await self._remote(source, place, "fetch", *FETCH, ADDRESS, f"+{ref}:{kept}")
+            except WorkspaceError as error:
+                if error.reason != "RepositoryUnavailable":
+                    raise
+                return None
+        return await self._find(place, ref)
+
+    async def _remote(self, source: Source, place: Path, *arguments: str) -> str:
+        url, inline = without_credentials(source.url)
+        credentials = Credentials.from_secret({**inline, **(source.secret or {})})
+        known_hosts = self.folder / "git" / "known_hosts"
+        with signed_in(url, credentials, known_hosts, self._ssh) as variables:
+            done = await self.git.run(
+                *(url if argument is ADDRESS else argument for argument in arguments),
+                cwd=place,
+                seconds_max=self.limits.fetch_seconds_max,
+                bytes_max=self.limits.fetch_bytes_max,
+                signed_in=variables,
+            )
+        if done.code != 0:
+            full = await asyncio.to_thread(_reached, place, self.limits.fetch_bytes_max)
+            if full:
+                raise WorkspaceError("TooLarge", f"{source_name(source)} is larger than {full} bytes")
+            reason = _reason(done)
+            raise WorkspaceError(reason, f"{source_name(source)}: {credentials.mask(done.complaint) or done.code}")
+        return done.out
+
+    async def _find(self, place: Path, ref: str | None) -> Resolved | None:
+        if ref is None:
+            named = await self.git.run("symbolic-ref", "HEAD", cwd=place, seconds_max=QUICK_SECONDS_MAX)
+            names = [named.out.strip()] if named.code == 0 else []
+        else:
+            names = candidates(ref)
+            if SHORT_COMMIT.fullmatch(ref):
+                names.append(ref)
+        for name in names:
+            arguments = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+            done = await self.git.run(*arguments, cwd=place, seconds_max=QUICK_SECONDS_MAX)
+            if done.code == 0:
+                branch = name.removeprefix("refs/heads/") if name.startswith("refs/heads/") else None
+                return Resolved(_commit(done.out), branch)
+        return None
+
+    async def _compact(self, place: Path) -> None:
+        packs = await asyncio.to_thread(lambda: len(list((place / "objects" / "pack").glob("*.pack"))))
+        if packs > PACKS_MAX:
+            seconds = self.limits.fetch_seconds_max
+            await self.git.must("repack", "-a", "-d", "-q", cwd=place, seconds_max=seconds)
+
+
+# Stands for the address in a command, which is put in without what must not be seen.
+ADDRESS = "<address>"
+FETCH = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--no-auto-gc", "--force")
+
+
+def source_name(source: Source) -> str:
+    return without_credentials(source.url)[0]
+
+
+def _commit(said: str) -> str:
+    """The last line: with an ambiguous short name, git talks before it answers."""
+    commit = said.strip().splitlines()[-1]
+    assert COMMIT.fullmatch(commit), commit
+    return commit
+
+
+def _reason(done: Output) -> Reason:
+    complaint = done.complaint.lower()
+    if any(words in complaint for words in UNAUTHENTICATED):
+        return "AuthenticationFailed"
+    if any(words in complaint for words in NOT_FOUND):
+        return "RepositoryNotFound"
+    return "RepositoryUnavailable"
+
+
+def _reached(place: Path, bytes_max: int) -> int:
+    """The bound, if a file that was being fetched has come up to it. Git does not tell that this was why it ended."""
+    bound = bytes_max // BLOCK_BYTES * BLOCK_BYTES
+    sizes = [path.stat().st_size for path in place.glob("objects/pack/tmp_*")]
+    return bound if max(sizes, default=0) >= bound else 0
+
+
+def _remove_leftovers(place: Path) -> None:
+    """Parts of what was being fetched when it was cut short. The lock is held, so that they are nobody's."""
+    for path in place.glob("objects/pack/tmp_*"):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+    for path in place.rglob("*.lock"):
+        path.unlink(missing_ok=True)

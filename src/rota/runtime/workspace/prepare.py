@@ -1,0 +1,146 @@
+"""Making a workspace, and making it anew."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from rota.api.pool import WorkspaceSpec
+from rota.runtime.sandbox.identity import own
+from rota.runtime.workspace import files
+from rota.runtime.workspace.clone import clone
+from rota.runtime.workspace.discard import discard
+from rota.runtime.workspace.failures import WorkspaceError
+from rota.runtime.workspace.mirror import Mirror, Source
+from rota.runtime.workspace.verify import verify
+
+TREE, HOME = "repo", "home"
+SETUP_OUTPUT_CHARACTERS_MAX = 2000
+
+Reset = Literal["Keep", "Clean", "Recreate"]
+
+
+class Finished(NamedTuple):
+    """How a set-up command ended, and the end of what it said."""
+
+    code: int
+    output: str = ""
+
+
+class Prepared(NamedTuple):
+    """What a worker has: the commit, and the branch if it is on one."""
+
+    commit: str
+    branch: str | None
+    digest: str
+
+
+RunSetup = Callable[[Sequence[str], Path], Awaitable[Finished]]
+
+
+async def prepare(
+    mirror: Mirror,
+    spec: WorkspaceSpec,
+    folder: Path,
+    run_setup: RunSetup,
+    *,
+    source: Source | None = None,
+    uid: int | None = None,
+    record: Path | None = None,
+) -> Prepared:
+    """Makes the tree in the storage `folder`, from nothing: what is there goes first.
+
+    source   the repository with the scope and Secret to read it with; without, as anybody
+    uid      whose it will be; without, that of this process
+    record   a file outside the storage that says what was made, once all of it is there; `prepared` reads it
+
+    `run_setup` is given the command and the tree's place on the host, and runs it where the worker will run.
+    """
+    assert record is None or not record.is_relative_to(folder)
+    source = source if source is not None else Source(spec.repo)
+    await asyncio.to_thread(_empty, mirror, folder, record)
+    resolved = await mirror.resolve(source, spec.ref)
+    tree = folder / TREE
+    await clone(mirror, mirror.place(source), spec, resolved, tree)
+    await asyncio.to_thread(_finish, spec, folder, tree, uid)
+    if spec.setup:
+        done = await run_setup(spec.setup, tree)
+        if done.code != 0:
+            said = done.output[-SETUP_OUTPUT_CHARACTERS_MAX:].strip()
+            raise WorkspaceError("SetupFailed", f"the set-up command ended with {done.code}: {said}")
+    made = Prepared(resolved.commit, resolved.branch, digest(spec))
+    if record is not None:
+        await asyncio.to_thread(_write_record, record, made)
+    return made
+
+
+def prepared(record: Path, spec: WorkspaceSpec) -> Prepared | None:
+    """What was made, if it was made completely and from this very specification."""
+    try:
+        made = Prepared(**json.loads(record.read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+    return made if made.digest == digest(spec) else None
+
+
+async def reset(
+    mirror: Mirror,
+    spec: WorkspaceSpec,
+    folder: Path,
+    policy: Reset,
+    run_setup: RunSetup,
+    *,
+    source: Source | None = None,
+    uid: int | None = None,
+    record: Path | None = None,
+) -> Prepared | None:
+    """Between two holders. The worker's processes have ended.
+
+    Keep      leaves everything as it is
+    Clean     removes everything, checks that, and prepares anew
+    Recreate  removes everything and the storage itself; the instance is made anew, and prepares then
+
+    Raises MustReplace when something of the last holder would stay.
+    """
+    if policy == "Keep":
+        return None if record is None else prepared(record, spec)
+    if policy == "Clean":
+        return await prepare(mirror, spec, folder, run_setup, source=source, uid=uid, record=record)
+    await asyncio.to_thread(_empty, mirror, folder, record)
+    await asyncio.to_thread(folder.rmdir)
+    return None
+
+
+def digest(spec: WorkspaceSpec) -> str:
+    return hashlib.sha256(msgspec.json.encode(spec, order="deterministic")).hexdigest()
+
+
+def _empty(mirror: Mirror, folder: Path, record: Path | None) -> None:
+    if record is not None:
+        record.unlink(missing_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    discard(folder, seconds_max=mirror.limits.discard_seconds_max)
+
+
+def _finish(spec: WorkspaceSpec, folder: Path, tree: Path, uid: int | None) -> None:
+    files.write(tree, spec.files)
+    (folder / HOME).mkdir(mode=0o755)
+    if uid is not None:
+        own(folder, uid)
+    verify(folder, (TREE, HOME), uid=uid)
+
+
+def _write_record(record: Path, made: Prepared) -> None:
+    new = record.with_name(record.name + ".new")
+    with open(new, "w", encoding="utf-8") as file:
+        json.dump(made._asdict(), file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(new, record)

@@ -1,0 +1,48 @@
+"""What a ref may be called, and what it means in a mirror."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from rota.runtime.workspace.failures import WorkspaceError
+
+COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+SHORT_COMMIT = re.compile(r"[0-9a-f]{7,64}")
+# As `git check-ref-format` has it, and nothing that an expression for a revision is made of.
+_FORBIDDEN = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|^[-./]|[/.]$|\.lock(/|$)|^@$")
+_REMOTE_NAME = re.compile(r"[A-Za-z0-9_][-A-Za-z0-9_.]*")
+_ADDRESS = re.compile(r"(https|ssh|file)://[^\s\x00-\x1f\x7f]+")
+
+
+class Resolved(NamedTuple):
+    """A commit, and the branch it is the tip of, if a branch was asked for."""
+
+    commit: str
+    branch: str | None
+
+
+def checked_ref(ref: str) -> str:
+    if _FORBIDDEN.search(ref):
+        raise WorkspaceError("InvalidWorkspace", f"{ref!r} is not a name of a branch, tag or commit")
+    return ref
+
+
+def checked_address(url: str) -> str:
+    """An address of a kind that is allowed, whose host cannot be taken for an option."""
+    if not _ADDRESS.fullmatch(url) or re.match(r"ssh://([^@/]*@)?-", url):
+        raise WorkspaceError("InvalidWorkspace", "a repository's address must begin with https, ssh or file://")
+    return url
+
+
+def checked_remote(name: str) -> str:
+    if not _REMOTE_NAME.fullmatch(name) or name == "origin" or _FORBIDDEN.search(name):
+        raise WorkspaceError("InvalidWorkspace", f"{name!r} cannot be the name of a further remote")
+    return name
+
+
+def candidates(ref: str) -> list[str]:
+    """The full names that a name stands for, in the order in which they are looked for."""
+    if ref.startswith("refs/"):
+        return [ref]
+    return [f"refs/heads/{ref}", f"refs/tags/{ref}"]
