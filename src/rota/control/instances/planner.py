@@ -1,0 +1,242 @@
+"""Plans the instances of one owner: objects in, actions out.
+
+- *Ordinals.* Wanted are 0 … n-1. An ordinal is taken until its instance is gone; so there are never two of one.
+- *Order.* Made in ascending order; taken away and replaced in descending order.
+- *Availability.* A ready instance is replaced only while fewer than `max_unavailable` of those wanted are not ready.
+- *Never stuck.* What is not ready is replaced, or taken away, at once: that costs nothing.
+- *Holders first.* A held instance of a pool is drained: handed out no more, and deleted when it is free, or when
+  `drain_seconds` have passed. If it is to stay after all, it is handed out again.
+- *Repeatable.* Names are deterministic, deletions name the uid; done twice, late or not at all, the next plan mends it.
+
+The instances must show what earlier plans did: a plan made from an older state could take away more than it may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from rota.api import Instance, ObjectMeta
+from rota.api.instance import InstanceSpec, InstanceTemplate, SchedulingGate
+from rota.control.instances.actions import (
+    UNAVAILABLE_MIN,
+    Action,
+    Counts,
+    Create,
+    Delete,
+    Desired,
+    Drain,
+    Plan,
+    Undrain,
+    Why,
+)
+from rota.control.instances.names import ORDINAL_LABEL, OWNER_LABEL, TEMPLATE_LABEL, controller_of, stem
+from rota.control.instances.progress import Work, told
+from rota.control.instances.reasons import blocker, blockers_of, is_ready
+from rota.control.instances.states import (
+    draining_mark,
+    draining_since,
+    has_ended,
+    is_draining,
+    is_held,
+    is_leaving,
+    is_programmed,
+    replaced_at,
+)
+
+
+def plan(desired: Desired, instances: Sequence[Instance], now: float) -> Plan:
+    """What to do next about these instances. Those of other owners are left alone; their names are taken."""
+    return _Planner(desired, now).plan(instances)
+
+
+class _Planner:
+    """One run of planning."""
+
+    def __init__(self, desired: Desired, now: float) -> None:
+        self.desired = desired
+        self.now = now
+        self.stem = stem(desired.owner.kind, desired.owner.name)
+        self.actions: list[Action] = []
+        self.waits: list[float] = []
+        self.work = Work(wanted=desired.replicas)
+
+    def plan(self, instances: Sequence[Instance]) -> Plan:
+        own: list[Instance] = []
+        for instance in instances:
+            owner = controller_of(instance)
+            if owner is not None and owner.uid == self.desired.owner.uid:
+                own.append(instance)
+        ready = {one.metadata.name for one in own if is_ready(one)}
+        places, surplus = self._placed(own)
+        self._sort(places, ready)
+        for instance in surplus:
+            self._part_with(instance, "ScaledDown")
+        self._replace_broken(ready)
+        self._roll(places, ready)
+        self._create(places, {one.metadata.name for one in instances})
+        return self._written(own, places, ready)
+
+    def _name(self, ordinal: int) -> str:
+        return f"{self.stem}-{ordinal}"
+
+    def _placed(self, own: list[Instance]) -> tuple[dict[int, Instance], list[Instance]]:
+        """Who has each wanted ordinal, the highest first, and who has to go because it has none."""
+        places: dict[int, Instance] = {}
+        surplus: list[Instance] = []
+        # Of two with one ordinal, the one that has the ordinal's name has the place.
+        for instance in sorted(own, key=lambda one: (-one.spec.ordinal, not self._is_named(one), one.metadata.name)):
+            ordinal = instance.spec.ordinal
+            if is_leaving(instance):
+                self.work.leaving.append(instance)
+            if ordinal < self.desired.replicas and ordinal not in places:
+                places[ordinal] = instance
+            elif not is_leaving(instance):
+                surplus.append(instance)
+        self.work.surplus = surplus
+        return places, surplus
+
+    def _is_named(self, instance: Instance) -> bool:
+        return instance.metadata.name == self._name(instance.spec.ordinal)
+
+    def _is_outdated(self, instance: Instance) -> bool:
+        return instance.spec.template_hash != self.desired.template_hash or not self._is_named(instance)
+
+    def _sort(self, places: dict[int, Instance], ready: set[str]) -> None:
+        """Find out what has to be replaced, and hand out again what stays after all."""
+        for instance in places.values():
+            if is_leaving(instance):
+                continue
+            if self._is_outdated(instance):
+                self.work.outdated.append(instance)
+                continue
+            self.work.updated += 1
+            if has_ended(instance) and instance.metadata.name not in ready:
+                self.work.ended.append(instance)
+                continue
+            if is_draining(instance):
+                self.actions.append(_undrain(instance))
+            if instance.metadata.name not in ready:
+                self.work.unready.append(instance)
+
+    def _replace_broken(self, ready: set[str]) -> None:
+        for instance in self.work.outdated:
+            if instance.metadata.name not in ready:
+                self._part_with(instance, "Broken")
+        for instance in self.work.ended:
+            due = replaced_at(instance, self.now)
+            if due <= self.now:
+                self._part_with(instance, "Ended")
+            else:
+                self.waits.append(due - self.now)
+
+    def _roll(self, places: dict[int, Instance], ready: set[str]) -> None:
+        """Replace what is ready, as far as that leaves enough of them."""
+        unready = self.desired.replicas - sum(one.metadata.name in ready for one in places.values())
+        left = max(self.desired.max_unavailable, UNAVAILABLE_MIN) - unready
+        rolled = [one for one in self.work.outdated if one.metadata.name in ready]
+        # Those whose holders are asked already come first: another one asked would be another one short.
+        for instance in sorted(rolled, key=lambda one: not is_draining(one)):
+            if left > 0:
+                left -= 1
+                self._part_with(instance, "Outdated")
+                continue
+            self.work.held_back += 1
+            # Others have failed meanwhile: this one is needed. While it is held, the mark takes nothing away.
+            if is_draining(instance) and not (self.desired.pooled and is_held(instance)):
+                self.actions.append(_undrain(instance))
+
+    def _part_with(self, instance: Instance, why: Why) -> None:
+        """Delete an instance, when its holder allows it."""
+        meta = instance.metadata
+        if not (self.desired.pooled and is_held(instance)):
+            # It was free, or broken, when it was looked at. Only that makes it right to delete it at once.
+            depends = self.desired.pooled or why in ("Broken", "Ended")
+            self.actions.append(Delete(meta.name, meta.uid, why, meta.resource_version if depends else ""))
+            return
+        since = draining_since(instance, self.now)
+        if since is None and self.desired.drain_seconds > 0:
+            self.actions.append(Drain(meta.name, meta.uid, meta.resource_version, draining_mark(self.now)))
+            since = self.now
+        left = self.desired.drain_seconds - (self.now - since) if since is not None else 0.0
+        if left <= 0:
+            self.actions.append(Delete(meta.name, meta.uid, "DrainTimedOut"))
+        else:
+            self.work.drained.append(instance)
+            self.waits.append(left)
+
+    def _create(self, places: dict[int, Instance], names: set[str]) -> None:
+        for ordinal in range(self.desired.replicas):
+            if ordinal in places:
+                continue
+            name = self._name(ordinal)
+            if name in names:
+                self.work.taken.append(name)
+            else:
+                self.work.missing.append(name)
+                self.actions.append(Create(self._new(name, ordinal)))
+
+    def _new(self, name: str, ordinal: int) -> Instance:
+        desired = self.desired
+        labels = {OWNER_LABEL: self.stem, ORDINAL_LABEL: str(ordinal), TEMPLATE_LABEL: desired.template_hash}
+        template = {field: getattr(desired.template, field) for field in InstanceTemplate.__struct_fields__}
+        return Instance(
+            metadata=ObjectMeta(
+                name=name,
+                namespace=desired.namespace,
+                labels={**desired.labels, **labels},
+                annotations=dict(desired.annotations),
+                owner_references=[msgspec.structs.replace(desired.owner, controller=True, block_owner_deletion=True)],
+                finalizers=list(desired.finalizers),
+            ),
+            spec=InstanceSpec(
+                **template,
+                cell_name=desired.cell_name,
+                scheduling_gates=[SchedulingGate(name=gate) for gate in desired.gates],
+                template_hash=desired.template_hash,
+                ordinal=ordinal,
+            ),
+        )
+
+    def _written(self, own: list[Instance], places: dict[int, Instance], ready: set[str]) -> Plan:
+        wanted = self.desired.replicas
+        unready = [one for one in places.values() if one.metadata.name not in ready]
+        missing = wanted - len(places) - len(self.work.taken)
+        blockers = blockers_of(unready, missing=missing)
+        if self.work.taken:
+            blockers.insert(0, blocker("NameTaken", who=self.work.taken[0], affected=len(self.work.taken)))
+        reason, message = told(self.work)
+        return Plan(
+            actions=self.actions,
+            counts=self._counted(own, ready),
+            wanted=wanted,
+            ready=len(places) - len(unready),
+            blockers=blockers,
+            again_after=min(self.waits, default=None),
+            reason=reason,
+            message=message,
+        )
+
+    def _counted(self, own: list[Instance], ready: set[str]) -> Counts:
+        counts = Counts(replicas=len(own))
+        for instance in own:
+            if is_leaving(instance):
+                continue
+            held, usable = is_held(instance), instance.metadata.name in ready
+            updated = instance.status is not None and (
+                instance.status.observed_template_hash == self.desired.template_hash
+            )
+            handed_out = usable and not is_draining(instance)
+            counts.ready += usable
+            counts.updated += updated
+            counts.current += updated and is_programmed(instance)
+            counts.available += handed_out and instance.spec.ordinal < self.desired.replicas
+            counts.idle += handed_out and not held
+            counts.busy += held
+        return counts
+
+
+def _undrain(instance: Instance) -> Undrain:
+    meta = instance.metadata
+    return Undrain(meta.name, meta.uid, meta.resource_version)

@@ -1,0 +1,181 @@
+"""Why something is not ready: one ranked table, for an instance and for everything that is made of instances.
+
+The reason that is told is the one that comes first in the table: what holds up everything after it, then what will not
+mend by itself, then what is merely under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, Literal, NamedTuple
+
+from rota.api import Condition, Instance
+
+Band = Literal["quota", "gate", "failure", "progress"]
+QUOTA_GATE = "Quota"
+
+
+class Reason(NamedTuple):
+    """One entry of the table."""
+
+    name: str
+    band: Band
+    meaning: str
+
+
+TABLE: Final = (
+    Reason("QuotaExceeded", "quota", "the quota leaves no room for it"),
+    Reason("QuotaNotGranted", "gate", "its quota is not granted yet"),
+    Reason("SchedulingGated", "gate", "something has to happen before it is started"),
+    Reason("ReferenceNotResolved", "gate", "something that it refers to is not there, or not ready"),
+    Reason("NameTaken", "failure", "its name is taken by an instance of another owner"),
+    Reason("NotIsolated", "failure", "it asks for a sandbox, and the host has none"),
+    Reason("ImageUnavailable", "failure", "its image is not there and cannot be had"),
+    Reason("InstanceCrashing", "failure", "it ends soon after every start"),
+    Reason("ConfigurationError", "failure", "it cannot be started as it is written"),
+    Reason("Stopped", "failure", "it has ended"),
+    Reason("Provisioning", "progress", "the runtime has not taken it on yet"),
+    Reason("Starting", "progress", "it is being started"),
+    Reason("Stopping", "progress", "it is being stopped"),
+    Reason("NotCreated", "progress", "it is not made yet"),
+)
+UNKNOWN_RANK: Final = next(rank for rank, reason in enumerate(TABLE) if reason.band == "progress") - 0.5
+"""A reason of a provider's own says more than that something is under way, and less than what is known here."""
+_BY_NAME: Final = {reason.name: (rank, reason) for rank, reason in enumerate(TABLE)}
+_QUOTA_RANK_MAX: Final = max(rank for rank, reason in enumerate(TABLE) if reason.band == "quota")
+_GATE_RANK_MAX: Final = max(rank for rank, reason in enumerate(TABLE) if reason.band == "gate")
+
+
+def rank(reason: str) -> float:
+    """The place of a reason: the lower, the sooner it is told."""
+    known = _BY_NAME.get(reason)
+    return UNKNOWN_RANK if known is None else known[0]
+
+
+def meaning(reason: str) -> str:
+    """What a reason says, to people."""
+    known = _BY_NAME.get(reason)
+    return "" if known is None else known[1].meaning
+
+
+class Blocker(NamedTuple):
+    """Something that keeps instances from being ready."""
+
+    reason: str
+    message: str
+    rank: float
+    who: str = ""
+    affected: int = 1
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether it is more than that something has to happen first, or is under way."""
+        return self.rank <= _QUOTA_RANK_MAX or _GATE_RANK_MAX < self.rank <= UNKNOWN_RANK
+
+
+def blocker(
+    reason: str, message: str = "", *, who: str = "", affected: int = 1, rank_max: float | None = None
+) -> Blocker:
+    """A blocker, with the table's words if there are none of its own. `rank_max` is the band of an unknown reason."""
+    place = rank(reason)
+    if rank_max is not None and reason not in _BY_NAME:
+        place = rank_max
+    return Blocker(reason, message or meaning(reason), place, who, affected)
+
+
+def _of(condition: Condition | None, otherwise: str, *, rank_max: float | None = None) -> Blocker:
+    """What a condition that is not True says, or this reason if it says nothing."""
+    if condition is None or condition.status == "True" or not condition.reason:
+        return blocker(otherwise, condition.message if condition is not None else "")
+    return blocker(condition.reason, condition.message, rank_max=rank_max)
+
+
+def is_ready(instance: Instance) -> bool:
+    """Whether nothing keeps an instance from being used. The same as asking for its worst blocker, only sooner."""
+    if instance.metadata.deletion_timestamp is not None or instance.spec.scheduling_gates or instance.status is None:
+        return False
+    needed = 2
+    for condition in instance.status.conditions:
+        if condition.status == "True":
+            needed -= condition.type in ("Programmed", "Available")
+        elif condition.type == "Isolated":
+            if instance.spec.isolation == "sandbox":
+                return False
+        elif condition.type in ("QuotaGranted", "ResolvedRefs"):
+            return False
+    return needed == 0
+
+
+def worst_blocker(instance: Instance) -> Blocker | None:
+    """What keeps an instance from being ready, the first of it by the table. None: it is ready."""
+    found = list(_blockers(instance))
+    # What is on its way out is not waiting for anything.
+    if instance.metadata.deletion_timestamp is not None:
+        return blocker("Stopping")
+    return min(found, key=lambda one: one.rank, default=None)
+
+
+def _blockers(instance: Instance) -> Iterable[Blocker]:
+    said = {condition.type: condition for condition in instance.status.conditions} if instance.status else {}
+    gates = [gate.name for gate in instance.spec.scheduling_gates]
+    quota = said.get("QuotaGranted")
+    if quota is not None and quota.status != "True":
+        yield _of(quota, "QuotaNotGranted", rank_max=_QUOTA_RANK_MAX)
+    elif QUOTA_GATE in gates:
+        # Without a word on the quota, too: whoever waits for a budget that is not there must see that it does.
+        yield blocker("QuotaNotGranted")
+    elif gates:
+        yield blocker("SchedulingGated", f"it waits for {', '.join(gates)}")
+    references = said.get("ResolvedRefs")
+    if references is not None and references.status != "True":
+        yield _of(references, "ReferenceNotResolved", rank_max=_GATE_RANK_MAX)
+    isolated = said.get("Isolated")
+    if instance.spec.isolation == "sandbox" and isolated is not None and isolated.status != "True":
+        yield blocker("NotIsolated", isolated.message)
+    programmed, available = said.get("Programmed"), said.get("Available")
+    if programmed is None or programmed.status != "True":
+        yield _of(programmed, "Provisioning")
+    # Before it is programmed, its absence says nothing.
+    if available is None and programmed is not None and programmed.status == "True":
+        yield blocker("Starting")
+    elif available is not None and available.status != "True":
+        yield _of(available, "Starting")
+
+
+def ready_condition(instance: Instance) -> Condition:
+    """The condition Ready of an instance."""
+    worst = worst_blocker(instance)
+    if worst is None:
+        return Condition(type="Ready", status="True", reason="Ready")
+    return Condition(type="Ready", status="False", reason=worst.reason, message=worst.message)
+
+
+def blockers_of(instances: Iterable[Instance], *, missing: int = 0) -> list[Blocker]:
+    """What keeps these instances, and those that are not made yet, from being ready, one of each reason."""
+    found: dict[str, Blocker] = {}
+    for instance in sorted(instances, key=lambda one: one.spec.ordinal):
+        worst = worst_blocker(instance)
+        if worst is not None:
+            before = found.get(worst.reason, worst._replace(who=instance.metadata.name, affected=0))
+            found[worst.reason] = before._replace(affected=before.affected + 1, rank=min(before.rank, worst.rank))
+    if missing > 0:
+        found.setdefault("NotCreated", blocker("NotCreated", affected=missing))
+    return sorted(found.values(), key=lambda one: (one.rank, one.reason))
+
+
+def rolled_up(
+    type_: str, *, ready: int, wanted: int, blockers: Sequence[Blocker], needed: int | None = None
+) -> Condition:
+    """A condition on many instances: whether as many as needed (omitted: all that are wanted) are ready.
+
+    Its reason is that of the worst blocker, with how many it affects and the first one's own message. For a level
+    further up, a blocker is made of the condition that is said here.
+    """
+    tally = f"{ready} of {wanted} ready"
+    # None of some that are wanted is never enough.
+    enough = wanted if needed is None else min(max(needed, 1), wanted)
+    if ready >= enough:
+        return Condition(type=type_, status="True", reason="Ready" if wanted else "NoneWanted", message=tally)
+    worst = min(blockers, key=lambda one: one.rank, default=blocker("NotCreated", affected=wanted - ready))
+    about = ": ".join(part for part in (f"{worst.affected} {worst.reason}", worst.who, worst.message) if part)
+    return Condition(type=type_, status="False", reason=worst.reason, message=f"{tally}; {about}")

@@ -1,0 +1,184 @@
+"""A world in which plans are carried out: instances start, crash, are held, are slow to go, and time passes.
+
+It keeps its own books on what the planner may never do, and asserts them when it does.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from rota.api import Condition, Instance
+from rota.api.instance import InstanceStatus, LastExit
+from rota.control.instances import (
+    DRAINING,
+    Action,
+    Create,
+    Delete,
+    Desired,
+    Drain,
+    Plan,
+    Undrain,
+    is_ready,
+    plan,
+)
+from rota.control.instances.states import has_ended
+from tests.control.instances.making import CRASHING, NOW, READY, at, hold, wanting
+
+BAD = "bad"
+"""A template of which no instance ever becomes ready."""
+ROUNDS_MAX = 400
+
+
+class World:
+    """Instances as a server has them."""
+
+    def __init__(self, desired: Desired | None = None) -> None:
+        self.desired = desired or wanting(3)
+        self.instances: dict[str, Instance] = {}
+        self.now = NOW
+        self.version = 0
+        self.drained: dict[str, float] = {}
+        """When each uid was really marked."""
+        self.down_by_us: set[int] = set()
+        """Wanted ordinals whose ready instance a plan has taken away, and that have not been ready since."""
+
+    # What the server does.
+
+    def write(self, instance: Instance, meta: dict[str, Any] | None = None, **parts: Any) -> None:
+        self.version += 1
+        metadata = replace(instance.metadata, resource_version=str(self.version), **(meta or {}))
+        self.instances[metadata.name] = replace(instance, metadata=metadata, **parts)
+        taken = [one.spec.ordinal for one in self.instances.values()]
+        assert len(taken) == len(set(taken)), "two of one ordinal"
+        self._tidy()
+
+    def _tidy(self) -> None:
+        up = {one.spec.ordinal for one in self.instances.values() if is_ready(one)}
+        self.down_by_us = {o for o in self.down_by_us if o < self.desired.replicas and o not in up}
+
+    def want(self, **changes: Any) -> None:
+        self.desired = replace(self.desired, **changes)
+        self._tidy()
+
+    def gone(self, name: str) -> None:
+        del self.instances[name]
+
+    # What a runtime and the leader of a pool do.
+
+    def start(self, name: str) -> None:
+        instance = self.instances[name]
+        if instance.spec.template_hash == BAD:
+            self.say(name, CRASHING)
+        elif not has_ended(instance):
+            self.say(name, READY)
+
+    def say(self, name: str, conditions: tuple[Condition, ...], phase: Any = None) -> None:
+        instance = self.instances[name]
+        status = InstanceStatus(
+            conditions=list(conditions),
+            observed_template_hash=instance.spec.template_hash,
+            phase=phase,
+            last_exit=LastExit(time=at(self.now)) if phase == "Failed" else None,
+        )
+        self.write(instance, status=status)
+
+    def hold(self, name: str) -> None:
+        instance = self.instances[name]
+        free = instance.spec.assignment is None and DRAINING not in instance.metadata.annotations
+        if self.desired.pooled and free and is_ready(instance):
+            self.write(instance, spec=replace(instance.spec, assignment=hold(str(self.version))))
+
+    def release(self, name: str) -> None:
+        instance = self.instances[name]
+        self.write(instance, spec=replace(instance.spec, assignment=None))
+
+    def delete(self, name: str) -> None:
+        instance = self.instances[name]
+        if instance.metadata.deletion_timestamp is None:
+            self.write(instance, meta={"deletion_timestamp": at(self.now)})
+
+    # What a reconciler does.
+
+    def plan(self) -> Plan:
+        made = plan(self.desired, list(self.instances.values()), self.now)
+        assert plan(self.desired, list(reversed(self.instances.values())), self.now) == made, "depends on the order"
+        free = set(range(self.desired.replicas)) - {one.spec.ordinal for one in self.instances.values()}
+        created = [one.instance.spec.ordinal for one in made.actions if isinstance(one, Create)]
+        assert created == sorted(free), "made are those that are missing, in order"
+        named = [one.name for one in made.actions if not isinstance(one, Create)]
+        assert len(named) == len(set(named)), "one action an instance"
+        idle = {one.metadata.name for one in self.instances.values() if self._is_idle_for_nothing(one)}
+        assert idle <= set(named), "one that is handed out no more, though nobody holds it, goes or is handed out again"
+        return made
+
+    @staticmethod
+    def _is_idle_for_nothing(instance: Instance) -> bool:
+        free = instance.spec.assignment is None and instance.metadata.deletion_timestamp is None
+        return free and DRAINING in instance.metadata.annotations and not has_ended(instance)
+
+    def carry_out(self, action: Action, *, late: bool = False) -> None:
+        """Do it as an API server does: under its preconditions, or not at all.
+
+        What was decided long ago may take away more than may be now: of that no books are kept.
+        """
+        match action:
+            case Create(instance):
+                if instance.metadata.name not in self.instances:
+                    self.write(instance, meta={"uid": f"uid-{self.version}", "creation_timestamp": at(self.now)})
+            case Drain(name, uid, version, mark):
+                if (found := self._still(name, uid, version)) is not None:
+                    # Its time runs from the decision, however long the word takes.
+                    decided = datetime.fromisoformat(mark).timestamp() if late else self.now
+                    self.drained.setdefault(uid, decided)
+                    self.write(found, meta={"annotations": {DRAINING: mark}})
+            case Undrain(name, uid, version):
+                if (found := self._still(name, uid, version)) is not None:
+                    self.drained.pop(uid, None)
+                    self.write(found, meta={"annotations": {}})
+            case Delete(name, uid, _, version):
+                if (found := self._still(name, uid, version)) is not None:
+                    if not late:
+                        self._check_deletion(found)
+                    self.delete(name)
+
+    def _still(self, name: str, uid: str, version: str) -> Instance | None:
+        found = self.instances.get(name)
+        same = found is not None and found.metadata.uid == uid and version in ("", found.metadata.resource_version)
+        return found if same else None
+
+    def _check_deletion(self, instance: Instance) -> None:
+        if self.desired.pooled and instance.spec.assignment is not None and self.desired.drain_seconds > 0:
+            since = self.drained.get(instance.metadata.uid)
+            assert since is not None, "a held worker was not drained"
+            assert self.now - since >= self.desired.drain_seconds - 1e-3, "a held worker was not given its time"
+        if is_ready(instance) and instance.spec.ordinal < self.desired.replicas:
+            self.down_by_us.add(instance.spec.ordinal)
+            assert len(self.down_by_us) <= max(1, self.desired.max_unavailable), "more unavailable than may be"
+
+    def round(self) -> tuple[Plan, bool]:
+        """Carry a plan out, and let everything happen that happens by itself. Returns whether anything did."""
+        made = self.plan()
+        for action in made.actions:
+            self.carry_out(action)
+        moving = bool(made.actions)
+        for name, instance in list(self.instances.items()):
+            if instance.metadata.deletion_timestamp is not None:
+                self.gone(name)
+                moving = True
+            elif not is_ready(instance) and instance.spec.template_hash != BAD and not has_ended(instance):
+                self.start(name)
+                moving = True
+        return made, moving
+
+    def settle(self) -> None:
+        """Let time pass until nothing happens any more. Holders never let go, so their time has to run out."""
+        for _ in range(ROUNDS_MAX):
+            made, moving = self.round()
+            if not moving:
+                if made.again_after is None:
+                    return
+                self.now += made.again_after
+        raise AssertionError(f"not settled after {ROUNDS_MAX} rounds: {made.reason}, {made.actions}")
