@@ -24,6 +24,7 @@ COMMANDS: dict[str, str] = {
     "delete": "delete:delete",
     "wait": "wait:wait",
     "events": "events:events",
+    "logs": "logs:logs",
     "token": "token:app",
     "backup": "backup:backup",
     "restore": "backup:restore",

@@ -94,10 +94,21 @@ class ControlLoop:
             end()
 
     def _begin(self) -> Callable[[], None]:
+        ends = []
         for controller in self._controllers.values():
             for key in controller.seeds:
                 self.scheduler.arrive(_id(controller, key))
-        return self._objects.listen(self.kinds, self._hear)
+            ends.append(controller.begin(self._waker(controller)))
+        ends.append(self._objects.listen(self.kinds, self._hear))
+
+        def end() -> None:
+            for one in ends:
+                one()
+
+        return end
+
+    def _waker(self, controller: Reconciler) -> Callable[[Key], None]:
+        return lambda key: self.scheduler.arrive(_id(controller, key))
 
     # News.
 
@@ -183,7 +194,7 @@ class ControlLoop:
         key = Key(namespace, name)
         if controller.kind is not None and self._objects.find(controller.kind.api, namespace, name) is None:
             self._forget(id_)
-            return DONE
+            return DONE if type(controller).gone is Reconciler.gone else self._tidied(controller, key, id_)
         if self._live:
             pause = self._brake.pause(id_, self._clock.now())
             if pause:
@@ -197,6 +208,15 @@ class ControlLoop:
             return self._reconciled(controller, context, key, outcome)
         self._backoff.succeeded(id_)
         return self._settled(outcome)
+
+    async def _tidied(self, controller: Reconciler, key: Key, id_: str) -> Outcome:
+        try:
+            await controller.gone(key)
+        except Exception as error:
+            # It is forgotten when this run ends, and must not be before it is tidied up.
+            self.scheduler.arrive(id_)
+            return self._failed(controller, key, id_, error)
+        return DONE
 
     def _context(self, id_: str, level: int) -> Context:
         where = (self._client, self._objects, self.graph, self.view, self._clock, self._events)

@@ -170,6 +170,10 @@ class Reconciler:
     concurrency = LANE_CONCURRENCY
     timeout_seconds = TIMEOUT_SECONDS
 
+    def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
+        """The loop begins. `wake` has one of our nodes looked at: for news that is not in objects. Returns the end."""
+        return lambda: None
+
     def at_once(self, context: Context, key: Key) -> Outcome | None:
         """The outcome, where that is plain without waiting for anything; None: `reconcile` has to find out."""
         return None
@@ -177,6 +181,9 @@ class Reconciler:
     async def reconcile(self, context: Context, key: Key) -> Outcome:
         """Do what there is to do."""
         raise NotImplementedError
+
+    async def gone(self, key: Key) -> None:
+        """There is no object of this name, or no longer: tidy up what may be left of it."""
 
 
 class ObjectReconciler(Reconciler, Generic[T]):

@@ -15,6 +15,7 @@ from rota.engine.fence import Fenced
 from rota.engine.leadership import Leadership
 from rota.engine.metrics import Metrics
 from rota.engine.recorder import Recorder
+from rota.runtime.interface import Runtime
 
 MANAGER = "rota-controllers"
 """Under which name controllers own fields."""
@@ -26,8 +27,17 @@ UP_RENEW_SECONDS = 10.0
 class Controllers:
     """All controllers, for as long as this process leads. `run` it as a task; cancel that to stop."""
 
-    def __init__(self, client: Client, objects: Objects, leadership: Leadership, identity: str) -> None:
+    def __init__(
+        self,
+        client: Client,
+        objects: Objects,
+        leadership: Leadership,
+        identity: str,
+        runtime: Runtime | None = None,
+    ) -> None:
         self.objects = objects
+        self.runtime = runtime
+        """What makes instances real here, if anything does."""
         self.loop: ControlLoop | None = None
         """The running loop; None while another process leads."""
         self.metrics = Metrics()
@@ -60,7 +70,7 @@ class Controllers:
         self.metrics = Metrics()
         recorder = Recorder(self._client, instance=self._identity)
         recording = asyncio.create_task(recorder.run(), name="events")
-        self.loop = ControlLoop(self._client, self.objects, controllers(), recorder, metrics=self.metrics)
+        self.loop = ControlLoop(self._client, self.objects, controllers(self.runtime), recorder, metrics=self.metrics)
         try:
             await self.loop.serve()
         finally:

@@ -14,6 +14,7 @@ import msgspec
 from rota import __version__
 from rota.api import KINDS
 from rota.client import LocalBackend, Operation
+from rota.engine import StoreObjects
 from rota.engine.metrics import CONTENT_TYPE
 from rota.registry import ApiError, DeleteOptions, Registry, WriteOptions
 from rota.registry.deciding import PatchType
@@ -25,6 +26,7 @@ from rota.server.audit import now as audit_now
 from rota.server.auth import Token, Tokens, User, allows
 from rota.server.controllers import Controllers
 from rota.server.http import Answer, HttpServer, Request, Response, Stream
+from rota.server.logs import logs
 from rota.server.why import holder, why
 from rota.store import SqliteStore
 
@@ -94,6 +96,8 @@ class Gateway:
                 return self._why(user, plural, "", name)
             case ["GET", "why", plural, namespace, name]:
                 return self._why(user, plural, namespace, name)
+            case ["GET", "logs", namespace, name]:
+                return self._logs(request, user, namespace, name)
             case ["GET", "metrics"]:
                 return self._admin(user) or Response(200, self._metrics(), CONTENT_TYPE)
             case ["GET", "backup"]:
@@ -121,6 +125,12 @@ class Gateway:
 
     def _metrics(self) -> bytes:
         return self.controllers.metrics.render() if self.controllers else b""
+
+    def _logs(self, request: Request, user: User, namespace: str, name: str) -> Stream:
+        if self.controllers is None:
+            return logs(None, StoreObjects(self._registry), user, namespace, name, {})
+        running = self.controllers
+        return logs(running.runtime, running.objects, user, namespace, name, request.query)
 
     def _why(self, user: User, plural: str, namespace: str, name: str) -> Response:
         elsewhere = "" if self.controllers else holder(self._registry)

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from rota.client import Client
 from rota.engine import StoreObjects
 from rota.engine.leadership import Leadership
 from rota.registry import Registry
+from rota.runtime.process import ProcessRuntime
 from rota.server import tls
 from rota.server.app import App, refusal
 from rota.server.audit import Audit
@@ -78,10 +80,14 @@ async def run(
     gateway.http = http
     gateway.on_revoked = app.end_watches
     controlling: asyncio.Task[None] | None = None
+    runtime: ProcessRuntime | None = None
+    running = AsyncExitStack()
+    asked_to_end = False
     try:
         await registry.start()
         if with_controllers:
-            gateway.controllers = _controllers(registry, home.path)
+            runtime = await running.enter_async_context(ProcessRuntime(home.path))
+            gateway.controllers = _controllers(registry, home.path, runtime)
             controlling = asyncio.create_task(gateway.controllers.run(), name="controllers")
             controlling.add_done_callback(lambda _: stop.set())
         context = tls.ensure(home.path, sorted(hosts))
@@ -103,11 +109,16 @@ async def run(
         await stop.wait()
         if controlling is not None and controlling.done():
             controlling.result()
+        asked_to_end = True
     finally:
         app.ready = False
         if controlling is not None:
             controlling.cancel()
             await asyncio.gather(controlling, return_exceptions=True)
+        if runtime is not None and asked_to_end:
+            # A server that is told to end ends what it runs; one that crashes is followed by one that finds it.
+            await runtime.shutdown()
+        await running.aclose()
         await http.close()
         home.remove_stale_socket()
         await registry.stop()
@@ -115,11 +126,11 @@ async def run(
         audit.close()
 
 
-def _controllers(registry: Registry, home: Path) -> Controllers:
+def _controllers(registry: Registry, home: Path, runtime: ProcessRuntime) -> Controllers:
     identity = identity_of_home(home)
     client = Client.local(registry, manager=MANAGER)
     leadership = Leadership(client, identity, lease_seconds=UP_LEASE_SECONDS, renew_seconds=UP_RENEW_SECONDS)
-    return Controllers(client, StoreObjects(registry), leadership, identity)
+    return Controllers(client, StoreObjects(registry), leadership, identity, runtime)
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -1,0 +1,73 @@
+"""A runtime in memory, whose processes live and die as a test wants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from rota.engine import VirtualClock
+from rota.runtime.interface import Exit, Order, Refused, Run, Subject
+
+
+class FakeRuntime:
+    name = "fake"
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock = clock
+        self._listeners: list[Callable[[Subject], None]] = []
+        self.alive: dict[Subject, dict[str, Run]] = {}
+        self.orders: list[Order] = []
+        self.stopped: list[str] = []
+        self.refuses: Refused | None = None
+        self.sandbox = True
+
+    def runs(self, subject: Subject) -> Mapping[str, Run]:
+        return self.alive.get(subject, {})
+
+    def known(self, namespace: str, name: str) -> list[Subject]:
+        return [one for one in self.alive if (one.namespace, one.name) == (namespace, name)]
+
+    def log_file(self, subject: Subject, container: str) -> Path:
+        return Path("/nowhere")
+
+    def isolates(self, wanted: object) -> tuple[bool, str]:
+        return (self.sandbox and wanted != "none", "no sandbox here")
+
+    async def start(self, order: Order) -> Run:
+        if self.refuses is not None:
+            raise self.refuses
+        runs = self.alive.setdefault(order.subject, {})
+        known = runs.get(order.container)
+        if known is not None and known.number == order.number:
+            return known
+        assert known is None or known.exit is not None, f"{order.subject.name} is started while it runs"
+        others = [s for s in self.alive if s.name == order.subject.name and s.uid != order.subject.uid]
+        assert not others, f"two of {order.subject.name} at once"
+        self.orders.append(order)
+        run = runs[order.container] = Run(order.number, f"run-{len(self.orders)}", self._clock.time())
+        self._tell(order.subject)
+        return run
+
+    async def stop(self, subject: Subject, grace_seconds: float) -> None:
+        self.alive.pop(subject, None)
+        self.stopped.append(subject.name)
+
+    def listen(self, heard: Callable[[Subject], None]) -> Callable[[], None]:
+        self._listeners.append(heard)
+        for subject in self.alive:
+            heard(subject)
+        return lambda: self._listeners.remove(heard)
+
+    def die(self, name: str, code: int = 1, lines: str = "", container: str = "main") -> None:
+        """What runs under a name ends."""
+        [subject] = [one for one in self.alive if one.name == name]
+        run = self.alive[subject][container]
+        ended = Exit(self._clock.time(), code=code, lines=lines)
+        self.alive[subject][container] = msgspec.structs.replace(run, exit=ended)
+        self._tell(subject)
+
+    def _tell(self, subject: Subject) -> None:
+        for heard in self._listeners:
+            heard(subject)
