@@ -36,9 +36,10 @@ bench: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	$(BIN)/python -m bench.engine --quick
 
-# Operators that are killed and stopped again and again; .ci/run has a short form of it.
+# Operators and pools of which everything is killed again and again; .ci/run has a short form of it.
 chaos: setup
 	ROTA_HAND_OVERS=50 $(BIN)/python -m pytest tests/operators/test_hand_over.py
+	ROTA_POOL_KILLS=200 $(BIN)/python -m pytest tests/control/running/test_chaos.py
 
 crash: setup
 	$(BIN)/python -m bench.crash --kills 2000

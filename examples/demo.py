@@ -12,8 +12,10 @@ import signal
 import sys
 from pathlib import Path
 
+import yaml
+
 from rota import ApiError, Client
-from rota.api import Namespace, ObjectMeta, WorkerPool, Workspace
+from rota.api import Instance, Namespace, ObjectMeta, WorkerPool, Workspace
 from rota.client import Cache, Update
 
 ROTA = Path(sys.executable).parent / "rota"
@@ -59,9 +61,11 @@ async def declare(client: Client) -> None:
                     await client.apply(pool(turn + 1), manager="alice", force=True)
             await asyncio.sleep(PAUSE_SECONDS)
         await wait_for_a_secret(client)
+        await run_boxes(client)
         print(
             f"\nThe server goes on until Ctrl-C. In another terminal:\n"
             f"  {ROTA} get wp -n {NAMESPACE} -w\n"
+            f"  {ROTA} logs -f wp/boxes -n {NAMESPACE}\n"
             f"  {ROTA} plan -f examples/plan\n"
             f"  KUBECONFIG={HOME}/kubeconfig kubectl -n {NAMESPACE} scale wp/agents --replicas=9\n",
             flush=True,
@@ -98,6 +102,26 @@ async def wait_for_a_secret(client: Client) -> None:
         await client.apply(
             {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "git-token", **where}}, manager="alice"
         )
+        await asyncio.sleep(PAUSE_SECONDS)
+
+
+def show_instance(update: Update[Instance]) -> None:
+    status = update.new.status if update.new else None
+    what = (f"{status.phase}, process {status.runtime_id}" if status else "made") if update.new else "gone"
+    print(f"  watch  {update.key.name}: {what}", flush=True)
+
+
+async def run_boxes(client: Client) -> None:
+    """A pool whose instances really run: sandboxed processes, where the host can make a sandbox."""
+    boxes = next(yaml.safe_load_all((Path(__file__).parent / "boxes.yaml").read_text()))
+    boxes["metadata"]["namespace"] = NAMESPACE
+    async with Cache(client, Instance, namespace=NAMESPACE) as cache:
+        cache.subscribe(show_instance)
+        print("apply  examples/boxes.yaml: three processes that are kept running", flush=True)
+        await client.apply(boxes, manager="alice", force=True)
+        await asyncio.sleep(PAUSE_SECONDS)
+        print("scale  to two", flush=True)
+        await client.set_scale(WorkerPool, "boxes", 2, namespace=NAMESPACE)
         await asyncio.sleep(PAUSE_SECONDS)
 
 

@@ -25,6 +25,8 @@ COMMANDS: dict[str, str] = {
     "wait": "wait:wait",
     "events": "events:events",
     "logs": "logs:logs",
+    "scale": "scale:scale",
+    "rollout": "rollout:app",
     "token": "token:app",
     "backup": "backup:backup",
     "restore": "backup:restore",

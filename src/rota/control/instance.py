@@ -13,6 +13,7 @@ from rota.api.instance import Container, EnvVar, InstanceStatus, LastExit
 from rota.client import Key
 from rota.control.gate import Gate, status_of
 from rota.control.instances import crashes_in_a_row, ready_condition, restart_delay, restarts, storage_name
+from rota.control.instances.crashes import crashing, ending
 from rota.control.instances.template import UNIT_NANOS, nanos
 from rota.control.pool import RUNTIME_FINALIZER
 from rota.engine import DONE, Context, Outcome, RequeueAfter
@@ -68,7 +69,7 @@ class Instances(Gate[Instance]):
             await self._write(context, obj, status, said, "Failed")
             return DONE
         runs = self._runtime.runs(_subject(obj))
-        status, phase, available = self._seen(obj, status, runs, wait)
+        status, phase, available = self._seen(obj, status, runs, wait, context.clock.time())
         said = [*opened, Condition(type=PROGRAMMED, status="True", reason=PROGRAMMED), available, self._isolated(obj)]
         await self._write(context, obj, status, said, phase)
         return DONE if wait is None else RequeueAfter(wait, available.reason, available.message)
@@ -105,10 +106,11 @@ class Instances(Gate[Instance]):
         return restart_delay(crashes_in_a_row(past.values()), run.exit.time, now)
 
     def _seen(
-        self, obj: Instance, status: InstanceStatus, runs: Mapping[str, Run], wait: float | None
+        self, obj: Instance, status: InstanceStatus, runs: Mapping[str, Run], wait: float | None, now: float
     ) -> tuple[InstanceStatus, str, Condition]:
         """The status, phase and condition Available that the runs of an instance come to."""
-        first = runs[obj.spec.containers[0].name]
+        first_name = obj.spec.containers[0].name
+        first = runs[first_name]
         last = _last_of(runs)
         status = msgspec.structs.replace(
             status,
@@ -121,10 +123,12 @@ class Instances(Gate[Instance]):
         if last is None:
             phase = "Running" if obj.spec.assignment is not None else "Idle"
             return status, phase, Condition(type=AVAILABLE, status="True", reason=AVAILABLE)
-        message = f"{_how(last)}{f'; last output: {last.lines}' if last.lines else ''}"
         if wait is not None:
-            crashing = Condition(type=AVAILABLE, status="False", reason="InstanceCrashing", message=message)
-            return status, "Starting", crashing
+            past = self._past.get(f"{id_of(obj)}/{first_name}", {})
+            crashes = max(1, crashes_in_a_row(past.values()))
+            said = crashing(_last_exit(last), crashes, now + wait, last.lines.splitlines())
+            return status, "Starting", said
+        message = "\n".join([f"it {ending(_last_exit(last))}", *last.lines.splitlines()])
         stopped = Condition(type=AVAILABLE, status="False", reason="Stopped", message=message)
         return status, "Failed" if last.failed else "Succeeded", stopped
 
@@ -239,12 +243,6 @@ def _last_of(runs: Mapping[str, Run]) -> Exit | None:
 
 def _last_exit(exit_: Exit) -> LastExit:
     return LastExit(code=exit_.code, signal=exit_.signal, reason=exit_.reason or None, time=_time(exit_.time))
-
-
-def _how(exit_: Exit) -> str:
-    if exit_.reason:
-        return f"it ended: {exit_.reason}"
-    return f"it was ended by signal {exit_.signal}" if exit_.signal else f"it ended with code {exit_.code}"
 
 
 def _time(seconds: float) -> datetime:

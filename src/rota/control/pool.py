@@ -92,19 +92,21 @@ async def _carry_out(context: Context, namespace: str, action: Create | Delete |
     client = context.client
     try:
         match action:
-            case Create(instance):
-                await client.create(instance)
-            case Delete(name, uid, _, version):
-                await client.delete(kind, name, namespace=namespace, uid=uid, resource_version=version)
-            case Drain(name, uid, mark):
-                await client.patch(kind, name, _annotated(uid, mark), namespace=namespace)
-            case Undrain(name, uid):
-                await client.patch(kind, name, _annotated(uid, None), namespace=namespace)
+            case Create():
+                await client.create(action.instance)
+            case Delete():
+                version = action.resource_version
+                await client.delete(kind, action.name, namespace=namespace, uid=action.uid, resource_version=version)
+            case Drain():
+                await client.patch(kind, action.name, _annotated(action, action.mark), namespace=namespace)
+            case Undrain():
+                await client.patch(kind, action.name, _annotated(action, None), namespace=namespace)
     except ApiError as error:
         # Somebody was faster, or it is gone: the news of that brings the next plan.
         if error.code not in (404, 409):
             raise
 
 
-def _annotated(uid: str, mark: str | None) -> dict[str, Any]:
-    return {"metadata": {"uid": uid, "annotations": {DRAINING: mark}}}
+def _annotated(action: Drain | Undrain, mark: str | None) -> dict[str, Any]:
+    same = {"uid": action.uid, "resourceVersion": action.resource_version}
+    return {"metadata": {**same, "annotations": {DRAINING: mark}}}

@@ -8,6 +8,7 @@ import pytest
 
 from rota.api import Instance, WorkerPool
 from rota.control.instance import Instances
+from rota.control.instances import DRAINING
 from rota.control.pool import Pools
 from rota.runtime.interface import Refused
 from tests.control.running.fake import FakeRuntime
@@ -151,3 +152,27 @@ async def test_a_new_process_takes_up_what_runs(world: World, runtime: FakeRunti
     await world.serve(Pools(), Instances(runtime))
     assert sorted(running(runtime)) == ["p-0", "p-1"] and len(runtime.orders) == 3
     assert (await world.get("Instance", "p-0")).status.last_exit.code == 3
+
+
+async def test_a_held_worker_finishes_first(world: World, runtime: FakeRuntime) -> None:
+    await up(world, runtime, 2)
+    held = {"id": "h", "kind": "Task", "name": "t", "uid": "u", "since": "2024-01-01T00:00:00Z"}
+    await world.client.patch(Instance, "p-1", {"spec": {"assignment": held}})
+    await change(world, template=a_template("other"))
+    instance = await world.get("Instance", "p-1")
+    assert DRAINING in instance.metadata.annotations and running(runtime)["p-1"] == "serve"
+    await world.client.patch(Instance, "p-1", {"spec": {"assignment": None}})
+    await world.rest()
+    assert running(runtime) == {"p-0": "other", "p-1": "other"}
+    assert DRAINING not in (await world.get("Instance", "p-1")).metadata.annotations
+
+
+async def test_a_held_worker_that_does_not_finish_goes_in_the_end(world: World, runtime: FakeRuntime) -> None:
+    await up(world, runtime, 1)
+    held = {"id": "h", "kind": "Task", "name": "t", "uid": "u", "since": "2024-01-01T00:00:00Z"}
+    await world.client.patch(Instance, "p-0", {"spec": {"assignment": held}})
+    await change(world, template=a_template("other"), update={"drainSeconds": 60})
+    await world.pass_time(50, step=10)
+    assert running(runtime) == {"p-0": "serve"}
+    await world.pass_time(20, step=10)
+    assert running(runtime) == {"p-0": "other"}

@@ -230,3 +230,17 @@ def test_who_may_not_read_an_instance_may_not_read_its_log(server: Live) -> None
     token = rota(server, "token", "create", "elsewhere", "--scope", "viewer", "-n", "other").split()[-1]
     said = server.kubectl("--token", token, "get", "--raw", "/v1/logs/default/box-0", check=False)
     assert "cannot get" in said or "forbidden" in said.lower()
+
+
+def test_a_pool_is_scaled_and_started_anew_from_the_command_line(server: Live) -> None:
+    home = server.home
+    apply(server, pool(home, 1))
+    assert "1 of 1 are of the newest template, 1 ready: done" in rota(server, "rollout", "status", "wp/box")
+    assert "scaled to 2" in rota(server, "scale", "wp/box", "--replicas", "2")
+    rota(server, "rollout", "status", "wp/box")
+    before = all_of(server, 2)
+    assert before
+    assert "restarts" in rota(server, "rollout", "restart", "wp/box")
+    rota(server, "rollout", "status", "wp/box")
+    after = until(lambda: all_of(server, 2), told(server))
+    assert not set(before) & set(after)

@@ -9,6 +9,7 @@ actions out.
 
 from rota.control.instances.actions import Action, Counts, Create, Delete, Desired, Drain, Plan, Undrain
 from rota.control.instances.backoff import crashes_in_a_row, restart_delay, restarts
+from rota.control.instances.crashes import crashing
 from rota.control.instances.names import derived, instance_name, selector, storage_name
 from rota.control.instances.planner import plan
 from rota.control.instances.reasons import Blocker, blocker, blockers_of, is_ready, ready_condition, rolled_up
@@ -30,6 +31,7 @@ __all__ = [
     "blocker",
     "blockers_of",
     "crashes_in_a_row",
+    "crashing",
     "derived",
     "instance_name",
     "is_draining",
