@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rota.api import KINDS
+from rota.api import KINDS, Instance
 from rota.api.references import references, referring_kinds
 from rota.control import Gate, controllers, simulated
 from tests.engine_loop.loops import World
@@ -36,7 +36,8 @@ def test_controllers_are_made_anew_each_time() -> None:
 
 
 def test_only_those_that_merely_keep_a_gate_are_stood_in_for() -> None:
-    before, after = controllers(), simulated(controllers())
+    before, [runtime, *after] = controllers(), simulated(controllers())
+    assert runtime.kind is Instance
     assert [one.name for one in before] == [one.name for one in after]
     for real, one in zip(before, after, strict=True):
         assert (type(real) is Gate) == (type(one) is not type(real))

@@ -79,8 +79,9 @@ async def test_what_a_controller_makes_while_the_plan_runs_is_waited_for() -> No
     plan = await planned(obj("WorkerPool", "sized", template=template))
     assert plan.converges
     made = {one.name: one for one in plan.ready if one.made}
-    assert set(made) == {"InstanceType/d1-standard-2", "Location/local"}
-    assert plan.ready[-1].name == "WorkerPool/sized" and plan.ready[-1].step == 2
+    assert set(made) == {"InstanceType/d1-standard-2", "Location/local", "Instance/sized-0"}
+    steps = {one.name: one.step for one in plan.ready}
+    assert steps["InstanceType/d1-standard-2"] < steps["Instance/sized-0"] <= steps["WorkerPool/sized"]
 
 
 async def test_a_namespace_that_is_written_holds_what_is_in_it_wherever_it_stands() -> None:

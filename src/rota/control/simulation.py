@@ -11,8 +11,10 @@ from typing import TypeVar
 
 import msgspec
 
-from rota.api import Claim, Condition, Object, Task
-from rota.control.gate import READY, Gate, with_conditions
+from rota.api import Claim, Condition, Instance, Object, Task, WorkerPool
+from rota.control.gate import READY, Gate, say, with_conditions
+from rota.control.instances import ready_condition
+from rota.control.pool import Pools
 from rota.engine import DONE, Context, Outcome, Reconciler
 
 T = TypeVar("T", bound=Object)
@@ -41,6 +43,41 @@ class Simulated(Gate[T]):
         return DONE
 
 
+class SimulatedPools(Pools):
+    """Plans the instances of pools, which then come up by themselves; workers are taken to be ready."""
+
+    needs = "readiness"
+
+    async def go_on(self, context: Context, obj: WorkerPool, opened: list[Condition]) -> Outcome:
+        if obj.spec.template is not None:
+            return await super().go_on(context, obj, opened)
+        await say(context, obj, [*opened, Condition(type=READY, status="True", reason=SIMULATED)])
+        return DONE
+
+
+class SimulatedInstances(Gate[Instance]):
+    """Instances that run as soon as they are made."""
+
+    def __init__(self) -> None:
+        super().__init__(Instance)
+
+    async def go_on(self, context: Context, obj: Instance, opened: list[Condition]) -> Outcome:
+        runs = [Condition(type=type_, status="True", reason=SIMULATED) for type_ in ("Programmed", "Available")]
+        status = with_conditions(context, obj, [*opened, *runs])
+        status = msgspec.structs.replace(status, phase="Idle", observed_template_hash=obj.spec.template_hash)
+        ready = ready_condition(msgspec.structs.replace(obj, status=status))
+        await context.write_status(obj, context.condition(obj, status, ready))
+        return DONE
+
+
 def simulated(controllers: Iterable[Reconciler]) -> Sequence[Reconciler]:
-    """These controllers, with a stand-in for each that only keeps a gate."""
-    return [Simulated(one.kind) if type(one) is Gate and one.kind is not None else one for one in controllers]
+    """These controllers, with a stand-in for each that only keeps a gate, and for the runtime."""
+    stand_ins: list[Reconciler] = [SimulatedInstances()]
+    for one in controllers:
+        if type(one) is not Gate:
+            stand_ins.append(one)
+        elif one.kind is WorkerPool:
+            stand_ins.append(SimulatedPools())
+        else:
+            stand_ins.append(Simulated(one.kind))
+    return stand_ins
