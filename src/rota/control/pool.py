@@ -52,6 +52,7 @@ class Pools(Gate[WorkerPool]):
     """Carries out what is planned for the instances of a pool."""
 
     owns = (Instance,)
+    spin_runs_max = 5_000  # the news of a thousand instances is news of their pool
 
     def __init__(self) -> None:
         super().__init__(WorkerPool)

@@ -15,7 +15,7 @@ from rota.engine.clock import Clock, RealClock
 from rota.engine.metrics import EngineMetrics, Metrics
 from rota.engine.objects import Objects
 from rota.engine.outcome import DONE, OUTCOMES, Done, Failed, Outcome, RequeueAfter
-from rota.engine.pacing import SPIN_CALM_SECONDS, SPIN_RUNS_MAX, SPIN_WINDOW_SECONDS, Backoff, Brake
+from rota.engine.pacing import SPIN_CALM_SECONDS, Backoff, Brake
 from rota.engine.reconciler import Context, Reconciler, Recording
 from rota.engine.references import Graph, kind_of
 from rota.engine.scheduler import Result, Scheduler
@@ -24,7 +24,7 @@ from rota.registry import ApiError
 log = logging.getLogger(__name__)
 
 SPINNING = "Spinning"
-SPINNING_MESSAGE = f"reconciled more than {SPIN_RUNS_MAX} times in {SPIN_WINDOW_SECONDS:.0f} s: slowed until it rests"
+SPINNING_MESSAGE = "reconciled again and again without coming to rest: slowed down until it does"
 SETTLED = Done("Pending")
 
 
@@ -196,7 +196,7 @@ class ControlLoop:
             self._forget(id_)
             return DONE if type(controller).gone is Reconciler.gone else self._tidied(controller, key, id_)
         if self._live:
-            pause = self._brake.pause(id_, self._clock.now())
+            pause = self._brake.pause(id_, self._clock.now(), controller.spin_runs_max)
             if pause:
                 return self._slowed(controller, key, id_, pause)
         context = self._context(id_, level)

@@ -78,7 +78,11 @@ class StoreObjects:
 
     def list(self, kind: Kind, namespace: str = "") -> list[Object]:
         prefix = f"{kind.bucket}/{namespace}/" if namespace else f"{kind.bucket}/"
-        return [kind.type.decode(entry.value) for entry in self._store.list(prefix).entries]
+        entries = self._store.list(prefix).entries
+        if len(entries) > DECODED_OBJECTS_MAX // 2:
+            # More than is worth keeping: it would push out everything else.
+            return [kind.type.decode(entry.value) for entry in entries]
+        return [_decoded(kind, entry.value) for entry in entries]
 
     def listen(self, kinds: Iterable[Kind], listener: Listener) -> Callable[[], None]:
         wanted = dict.fromkeys(kinds)

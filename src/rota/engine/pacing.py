@@ -41,8 +41,8 @@ class Brake:
         self._slowed: dict[str, _Slowed] = {}
         self._swept = 0.0
 
-    def pause(self, id_: str, now: float) -> float:
-        """Called before each run: 0, or the seconds that it has to wait first."""
+    def pause(self, id_: str, now: float, runs_max: int = SPIN_RUNS_MAX) -> float:
+        """Called before each run: 0, or the seconds that it has to wait first. `runs_max` is what a window may have."""
         slowed = self._slowed.get(id_)
         if slowed is not None:
             if slowed.asked_at is None:
@@ -54,7 +54,7 @@ class Brake:
         if now - began >= SPIN_WINDOW_SECONDS:
             began, count = now, 0
             self._sweep(now)
-        if count < SPIN_RUNS_MAX:
+        if count < runs_max:
             self._windows[id_] = (began, count + 1)
             return 0.0
         del self._windows[id_]

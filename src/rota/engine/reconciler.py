@@ -14,6 +14,7 @@ from rota.api.references import Need
 from rota.client import Client, Key
 from rota.engine.node import FORCE
 from rota.engine.outcome import DONE, Blocked, Failed, Outcome
+from rota.engine.pacing import SPIN_RUNS_MAX
 from rota.engine.paths import shortest_cycle
 from rota.engine.recorder import CLUSTER_NAMESPACE, event_name
 from rota.engine.references import Dependency, decide, dependencies, id_of
@@ -169,6 +170,8 @@ class Reconciler:
     seeds: tuple[Key, ...] = ()
     concurrency = LANE_CONCURRENCY
     timeout_seconds = TIMEOUT_SECONDS
+    spin_runs_max = SPIN_RUNS_MAX
+    """Runs of one node within ten seconds; beyond that it is taken not to come to rest, and slowed down."""
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
         """The loop begins. `wake` has one of our nodes looked at: for news that is not in objects. Returns the end."""
