@@ -53,6 +53,12 @@ class Live:
             self.process.stdout.close()
         return code
 
+    def end(self) -> None:
+        """In good order: what it runs ends with it. If it was killed, what it ran is still there."""
+        if self.process.poll() is not None and (self.home / "keeper").exists():
+            self.start()
+        self.kill(signal.SIGTERM)
+
     def kubectl(self, *arguments: str, stdin: str = "", check: bool = True, **environment: str) -> str:
         """What kubectl prints, on both its outputs."""
         done = subprocess.run(
@@ -84,4 +90,4 @@ def live(home: Path, *arguments: str) -> Iterator[Live]:
     try:
         yield server
     finally:
-        server.kill()
+        server.end()

@@ -25,10 +25,7 @@ def server(tmp_path: Path) -> Iterator[Live]:
     try:
         yield live
     finally:
-        if live.process.poll() is not None:
-            live.start()
-        # Told to end, it takes everything with it.
-        live.kill(signal.SIGTERM)
+        live.end()
     assert processes(tmp_path) == {}
 
 
