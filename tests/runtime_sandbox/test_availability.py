@@ -55,14 +55,16 @@ def test_an_ordinary_user_has_one_too(tmp_path: Path) -> None:
     repository = Path(__file__).parents[2]
     folders = [*system.python_folders(), repository]
     closed = {Path("/", folder.parts[1]) for folder in folders} & {Path("/root"), Path("/home")}
-    parents = sorted({parent for each in folders for parent in each.parents if closed & {*parent.parents}})
-    ways = [option for folder in sorted(closed) for option in ("--perms", "0755", "--tmpfs", str(folder))]
+    covered = closed | {Path("/tmp")}
+    parents = sorted({parent for each in folders for parent in each.parents if covered & {*parent.parents}})
+    ways = ["--perms", "1777", "--tmpfs", "/tmp"]
+    ways += [option for folder in sorted(closed) for option in ("--perms", "0755", "--tmpfs", str(folder))]
     ways += [option for folder in parents for option in ("--perms", "0755", "--dir", str(folder))]
     ways += [option for folder in folders for option in ("--ro-bind", str(folder), str(folder))]
     tests = [str(path) for path in Path(__file__).parent.glob("test_*.py") if path != Path(__file__)]
     done = subprocess.run(
         ["bwrap", "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--dev-bind", "/proc", "/proc", *ways,
-         "--perms", "1777", "--tmpfs", "/tmp", "--chdir", str(repository), "--",
+         "--chdir", str(repository), "--",
          "setpriv", "--reuid", ORDINARY_UID, "--regid", ORDINARY_UID, "--clear-groups", "--",
          sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
         capture_output=True, text=True, timeout=100, env={"PATH": system.PATH},

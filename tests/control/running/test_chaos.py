@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.control.running.test_processes import all_of, apply, keeper_of, pool, processes, server, told, until
+from tests.control.running.test_processes import all_of, apply, is_main, keeper_of, pool, processes, server, told, until
 from tests.server.live import Live
 
 __all__ = ["server"]
@@ -52,7 +52,7 @@ def test_whatever_is_killed_in_the_end_exactly_what_is_wanted_runs(server: Live)
 
 def _outermost(home: Path) -> list[int]:
     """The main processes of everything that is alive, of whatever template."""
-    return [pid for pid, command in processes(home).items() if command.startswith("sh -c")]
+    return [pid for pid, command in processes(home).items() if is_main(command)]
 
 
 def _kill_one(home: Path, chance: random.Random) -> None:

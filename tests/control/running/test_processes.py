@@ -73,9 +73,12 @@ def pool(home: Path, replicas: int, marks: str = "one", **template: Any) -> str:
 
 def mains(home: Path, marks: str = "one") -> list[int]:
     """The shells of the instances, and not the sandboxes around them."""
-    return sorted(
-        pid for pid, command in processes(home).items() if command.startswith("sh -c") and f" {marks};" in command
-    )
+    return sorted(pid for pid, command in processes(home).items() if is_main(command) and f" {marks};" in command)
+
+
+def is_main(command: str) -> bool:
+    """In a sandbox or without one."""
+    return command.startswith(("sh -c", "/usr/bin/sh -c", "/bin/sh -c")) and "bwrap" not in command
 
 
 def apply(server: Live, manifest: str) -> None:

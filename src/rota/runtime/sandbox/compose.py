@@ -19,6 +19,7 @@ SHM_BYTES_MAX = 256 << 20
 # Places that bubblewrap makes itself. What would be bound over them, or below them, is a mistake.
 RESERVED = tuple(map(PurePosixPath, ("/proc", "/dev", "/sys", "/etc/passwd", "/etc/group")))
 # Places that are there, or that cannot be added to.
+TMP = PurePosixPath("/tmp")
 MADE = (*map(PurePosixPath, (*system.SYSTEM, *system.MERGED, "/tmp")),)
 # A shell's redirections take one digit.
 SINGLE_DIGITS = range(3, 10)
@@ -90,13 +91,14 @@ def _disk(plan: Plan, uid: int) -> Iterator[str]:
     system_binds = [Bind(folder, str(folder)) for folder in system.python_folders()]
     masks = sorted({*_masks(plan, [*map(_same, system.SYSTEM), *system_binds, *plan.read_only])})
     shown = [*system.ETC, *(bind.target for bind in (*system_binds, *plan.read_only)), *plan.files, _home(plan)]
+    # First, since what is shown may lie below it: Rota itself, when it was installed there.
+    yield from ("--size", str(TMP_BYTES_MAX), "--perms", "1777", "--tmpfs", "/tmp")
     yield from _parents(shown)
     yield from system.options()
     for bind in system_binds:
         yield from ("--ro-bind", str(bind.source), bind.target)
     yield from ("--proc", "/proc", "--dev", "/dev")
     yield from ("--size", str(SHM_BYTES_MAX), "--perms", "1777", "--tmpfs", "/dev/shm")
-    yield from ("--size", str(TMP_BYTES_MAX), "--perms", "1777", "--tmpfs", "/tmp")
     own = plan.scratch / "etc"
     own.mkdir()
     networked = plan.network == "host"
@@ -120,8 +122,13 @@ def _parents(targets: Sequence[str]) -> Iterator[str]:
     """The folders that lead to what is bound. Those that bubblewrap makes by itself are for root's eyes only."""
     folders = {parent for target in targets for parent in PurePosixPath(target).parents}
     for folder in sorted(folders, key=lambda path: len(path.parts)):
-        if not any(folder.is_relative_to(shown) for shown in MADE) and folder != PurePosixPath("/"):
+        there = any(folder.is_relative_to(shown) for shown in MADE) and not _below_tmp(folder)
+        if not there and folder != PurePosixPath("/"):
             yield from ("--perms", "0755", "--dir", str(folder))
+
+
+def _below_tmp(folder: PurePosixPath) -> bool:
+    return folder != TMP and folder.is_relative_to(TMP)
 
 
 def _files(plan: Plan, uid: int) -> Iterator[str]:
