@@ -97,7 +97,9 @@ async def test_a_child_leads_its_own_session_and_has_default_signals(any_home: H
         )
         await exit_of(keeper, "a")
     ids, pid, blocked, ignored = any_home.log("a").read_text().splitlines()
-    assert blocked.split()[1] == ignored.split()[1] == "0" * 16
+    # Those of the C library, 32 and 33, nobody can change: they are as whoever runs the tests has them.
+    libc = 1 << 31 | 1 << 32
+    assert [int(mask.split()[1], 16) & ~libc for mask in (blocked, ignored)] == [0, 0]
     assert ids == f"{pid} {pid}" or any_home.options[-1] == "namespace"  # which sees itself under another number
 
 
