@@ -58,6 +58,13 @@ class Home:
                 continue
         return found
 
+    async def until_alive(self, count: int) -> list[int]:
+        """Returns when so many are there. One that is just being executed has no environment to be seen by."""
+        async with asyncio.timeout(10):
+            while len(found := self.processes()) < count:
+                await asyncio.sleep(0.01)
+        return found
+
     def groups(self) -> list[str]:
         mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
         name = f"rota-{protocol.hash_of(str(self.path.resolve()))}"

@@ -64,7 +64,7 @@ async def test_children_survive_the_death_of_the_server_and_are_adopted_with_the
         long = next(record for record in snapshot.records if record.key == "long")
         assert long.is_running and long.pid in before
         assert long.pid_start == kernel.start_time_of(long.pid)
-        assert home.processes() == [long.pid]
+        assert await home.until_alive(1) == [long.pid]
 
 
 async def test_exits_are_on_disk_before_anybody_hears_of_them(home: Home) -> None:
@@ -197,7 +197,7 @@ async def test_a_copied_home_does_not_end_what_runs_in_the_first(
         async with copy.keeper() as other:
             assert [(r.exit and r.exit.reason) for r in await other.list()] == ["KeeperLost"]
             await other.shutdown()
-        assert home.processes() == [record.pid]
+        assert await home.until_alive(1) == [record.pid]
 
 
 async def test_a_damaged_record_does_not_keep_the_keeper_from_starting(home: Home) -> None:

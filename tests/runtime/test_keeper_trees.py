@@ -14,7 +14,7 @@ async def test_stopping_ends_daemonised_grandchildren(any_home: Home) -> None:
         fifo = any_home.fifo()
         await any_home.start(keeper, "a", f"({DAEMON.format(fifo=fifo)}) ; exec sleep 1000")
         await told(fifo)
-        assert len(any_home.processes()) >= 2
+        await any_home.until_alive(2)
         record = await keeper.stop("a", 20)
         assert any_home.processes() == []
         assert record.exit and record.exit.signal == signal.SIGTERM
