@@ -75,7 +75,7 @@ async def test_one_tree_ends_and_the_others_go_on(any_home: Home) -> None:
         await any_home.start(keeper, "a", "sleep 1000")
         await any_home.start(keeper, "b", f"({DAEMON.format(fifo=fifo)}) ; exec sleep 1000")
         daemon = await told(fifo)
-        before = any_home.processes()
+        before = await any_home.until_alive(3)
         await keeper.kill("a")
         assert 0 < len(any_home.processes()) < len(before)
         assert daemon
