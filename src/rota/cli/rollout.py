@@ -33,7 +33,9 @@ async def status(
     within: Annotated[str, typer.Option("--timeout", metavar="SPAN", help="How long at most: 30s, 5m, 1h.")] = "10m",
 ) -> int:
     """Tell how far a pool is on its way to its newest template, until it is there."""
-    [target] = _pools(which)
+    target, *others = _pools(which)
+    if others:
+        raise bad_usage("name one pool")
     limit_seconds = seconds(within)
     said = ""
     async with session.client() as client:

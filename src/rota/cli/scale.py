@@ -17,11 +17,13 @@ from rota.cli.session import Session, bad_usage
 async def scale(
     session: Session,
     which: Targets = None,
-    replicas: Annotated[int, typer.Option("--replicas", metavar="COUNT", min=0, help="How many there should be.")] = -1,
+    replicas: Annotated[
+        int | None, typer.Option("--replicas", metavar="COUNT", min=0, help="How many there should be.")
+    ] = None,
 ) -> None:
     """Change how many replicas objects ask for."""
     wanted = targets(which or [])
-    if replicas < 0:
+    if replicas is None:
         raise bad_usage("say how many with --replicas")
     for kind, name in wanted:
         if not name or kind.scale is None:
