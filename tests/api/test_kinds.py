@@ -13,7 +13,8 @@ from rota.api.meta import Condition, ObjectMeta
 from rota.api.pool import WorkerPoolSpec, WorkerPoolStatus
 from rota.api.references import references
 from rota.api.schema import Schema, object_schema
-from rota.api.task import TaskSpec, TaskStatus, WorkerConfig
+from rota.api.task import TaskSpec, TaskStatus
+from rota.api.worker import WorkerConfig
 
 ALL = sorted(KINDS.values(), key=lambda kind: kind.name)
 NAMED_IN_THE_FORMAT = {

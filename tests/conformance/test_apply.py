@@ -8,7 +8,7 @@ import pytest
 from rota import ApiError, Client
 from rota.api import ObjectMeta, WorkerPool
 from rota.api.pool import WorkerPoolSpec
-from rota.api.task import WorkerConfig
+from rota.api.worker import WorkerConfig
 from tests.conformance.conftest import As
 from tests.conformance.expecting import Object, refused
 from tests.conformance.objects import (

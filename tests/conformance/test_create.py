@@ -9,7 +9,7 @@ import pytest
 from rota import ApiError, Client
 from rota.api import ObjectMeta, WorkerPool
 from rota.api.pool import WorkerPoolSpec
-from rota.api.task import WorkerConfig
+from rota.api.worker import WorkerConfig
 from tests.conformance.conftest import As
 from tests.conformance.expecting import causes, refused
 from tests.conformance.objects import CONFIG_MAPS, LOCATIONS, POOLS, config_map, location, name_of, namespace, pool

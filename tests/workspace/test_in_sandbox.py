@@ -11,7 +11,7 @@ import pytest
 
 from rota.api.pool import WorkspaceSpec
 from rota.runtime.sandbox import Bind, available, command, uid_of
-from rota.runtime.workspace import Finished, Mirror, prepare, reset
+from rota.runtime.workspace import Finished, Mirror, prepare
 from tests.workspace.conftest import Repo
 
 
@@ -55,7 +55,7 @@ async def test_setup_runs_inside_and_what_it_leaves_is_gone_after_a_reset(
         "mkdir -p closed/er; chmod 000 closed; chmod 000 ..; sleep 600 &"
     )
     assert (await worker.run(["/bin/sh", "-c", plant], tree)).code == 0
-    await reset(mirror, spec, worker.storage, "Clean", worker.run, uid=worker.uid)
+    await prepare(mirror, spec, worker.storage, worker.run, uid=worker.uid)
     assert sorted(os.listdir(worker.storage)) == ["home", "repo"]
     assert os.listdir(worker.storage / "home") == []
     assert sorted(os.listdir(tree)) == [".git", "file", "made"]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rota.api.pool import WorkspaceSpec
-from rota.runtime.workspace import Mirror, MustReplace, Source, discard, prepare, reset, verify
+from rota.runtime.workspace import Mirror, MustReplace, Source, discard, prepare, verify
 from tests.workspace.conftest import Repo, no_setup
 
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="plants what an ordinary user cannot")
@@ -153,7 +153,7 @@ class Place:
         await prepare(self.mirror, self.spec, self.storage, no_setup)
 
     async def clean(self) -> None:
-        await reset(self.mirror, self.spec, self.storage, "Clean", no_setup)
+        await prepare(self.mirror, self.spec, self.storage, no_setup)
 
     def listing(self) -> dict[str, tuple[int, bytes]]:
         """Everything, but for what holds times."""
@@ -190,22 +190,8 @@ async def test_clean_leaves_nothing_of_what_was_planted(place: Place, plant: Pla
 async def test_clean_takes_the_newest_commit(place: Place, repo: Repo) -> None:
     new = repo.commit("later")
     await place.mirror.refresh(Source(repo.url))
-    made = await reset(place.mirror, place.spec, place.storage, "Clean", no_setup)
+    made = await prepare(place.mirror, place.spec, place.storage, no_setup)
     assert made is not None and made.commit == new
-
-
-async def test_keep_touches_nothing(place: Place) -> None:
-    (place.storage / "repo" / "mine").write_text("x")
-    before = place.listing()
-    assert await reset(place.mirror, place.spec, place.storage, "Keep", no_setup) is None
-    assert place.listing() == before
-
-
-async def test_recreate_removes_the_storage_and_its_record(place: Place, tmp_path: Path) -> None:
-    record = tmp_path / "record"
-    await prepare(place.mirror, place.spec, place.storage, no_setup, record=record)
-    await reset(place.mirror, place.spec, place.storage, "Recreate", no_setup, record=record)
-    assert not place.storage.exists() and not record.exists()
 
 
 async def test_while_something_still_writes_the_instance_must_be_replaced(

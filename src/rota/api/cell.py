@@ -5,10 +5,10 @@ Quota and QuotaClaim: who may use how much.
 
 from typing import Annotated, Literal
 
-from rota.api.instance import Amounts
 from rota.api.kind import Column, kind
 from rota.api.meta import Object, ObjectStatus, Readiness, by_condition
 from rota.api.model import CityCode, Model, Quantity, Ref, Text, Time, doc, immutable
+from rota.api.parts import Amounts
 
 
 class LocationSpec(Model):

@@ -4,7 +4,6 @@ from typing import Annotated, Literal
 
 from msgspec import field
 
-from rota.api.instance import Argv, Env, Isolation, Network, Resources
 from rota.api.kind import Column, kind
 from rota.api.meta import Object, ObjectStatus, Readiness, by_condition
 from rota.api.model import (
@@ -20,6 +19,7 @@ from rota.api.model import (
     doc,
     exactly_one,
 )
+from rota.api.parts import Argv, Env, Isolation, Network, Resources
 from rota.api.task import TaskTemplate
 
 CITIES_MAX = 64

@@ -9,60 +9,21 @@ from rota.api.meta import Object, ObjectStatus, Readiness, by_condition
 from rota.api.model import (
     LIST_ITEMS_MAX,
     JSONObject,
-    KeyRef,
     Model,
     Name,
     Quantity,
     Ref,
     Text,
     Time,
-    Value,
     doc,
     exactly_one,
     immutable,
 )
+from rota.api.parts import Amounts, Argv, Env, Isolation, Network, Resources
+from rota.api.worker import WorkerRole
 
 CONTAINERS_MAX = 16
 RUNTIMES = Literal["process", "container", "pod"]
-Isolation = Literal["none", "sandbox"]
-Network = Literal["none", "host"]
-
-
-class ValueFrom(Model):
-    """Where an environment value is read from."""
-
-    rules = (exactly_one("secretKeyRef", "configMapKeyRef"),)
-    secret_key_ref: Annotated[KeyRef | None, doc("A key of a Secret.", refers="Secret")] = None
-    config_map_key_ref: Annotated[KeyRef | None, doc("A key of a ConfigMap.", refers="ConfigMap")] = None
-
-
-class EnvVar(Model):
-    """One environment variable."""
-
-    rules = (exactly_one("value", "valueFrom"),)
-    name: Annotated[
-        str, doc("The variable's name.", min_length=1, max_length=253, pattern=r"^[-._a-zA-Z][-._a-zA-Z0-9]*$")
-    ]
-    value: Annotated[Value | None, doc("Its value.")] = None
-    value_from: Annotated[ValueFrom | None, doc("Where its value is read from.")] = None
-
-
-Env = Annotated[list[EnvVar], doc("Environment variables.", max_length=LIST_ITEMS_MAX, keys=("name",))]
-Argv = list[Value]
-
-
-class Amounts(Model):
-    """An amount of each resource."""
-
-    cpu: Annotated[Quantity | None, doc("Virtual CPUs: 2, 500m.")] = None
-    memory: Annotated[Quantity | None, doc("Memory: 512Mi, 2Gi.")] = None
-
-
-class Resources(Model):
-    """What a container is promised, and what it may use at most."""
-
-    requests: Annotated[Amounts | None, doc("What it is promised.")] = None
-    limits: Annotated[Amounts | None, doc("What it may use at most.")] = None
 
 
 class Port(Model):
@@ -148,6 +109,9 @@ class InstanceTemplate(Model):
     instance_type: Annotated[Name | None, doc("A named size.", refers="InstanceType")] = None
     requests: Annotated[Amounts | None, doc("Its size, where no instance type or container limits say it.")] = None
     storage: Annotated[Storage | None, doc("A directory that survives recreation.")] = None
+    worker: Annotated[WorkerRole | None, doc("What runs tasks in it. Omitted: its containers run, and no tasks.")] = (
+        None
+    )
     workspace_ref: Annotated[Ref | None, doc("The workspace it is prepared with.", refers="Workspace")] = None
     restart_policy: Annotated[Literal["Always", "OnFailure", "Never"], doc("When to start it again.")] = "Always"
     termination_grace_period_seconds: Annotated[

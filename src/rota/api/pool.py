@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import field
 
-from rota.api.instance import Address, Argv, Env, InstanceTemplate
+from rota.api.instance import Address, InstanceTemplate
 from rota.api.kind import SCALE_MAX, Column, Scale, kind
 from rota.api.meta import Object, ObjectStatus, Readiness, by_condition
 from rota.api.model import (
@@ -23,7 +23,9 @@ from rota.api.model import (
     exactly_one,
     immutable,
 )
-from rota.api.task import Priority, WorkerConfig
+from rota.api.parts import Argv, Env
+from rota.api.task import Priority
+from rota.api.worker import WorkerConfig
 
 REPLICAS_MAX = 1000
 

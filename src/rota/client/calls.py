@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
@@ -24,6 +24,7 @@ from rota.client.credentials import Credential
 from rota.client.failures import ConnectionCut, CredentialsFailed, Unreachable
 from rota.client.pool import Pool, Stream
 from rota.client.target import Target
+from rota.client.websocket import WebSocket, handshake
 
 TRIES_MAX = 5
 AGAIN_SECONDS_FIRST = 0.1
@@ -32,7 +33,7 @@ RETRY_AFTER_SECONDS_MAX = 30.0
 METHODS = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE"))
 
 Sleep = Callable[[float], Awaitable[None]]
-R = TypeVar("R", Response, "Response | Stream")
+R = TypeVar("R", Response, "Response | Stream", "Response | WebSocket")
 
 _DEFAULTS = {"Accept": "application/json", "Content-Type": "application/json"}
 _PATH = re.compile(r"/[!-~]*")
@@ -90,6 +91,27 @@ class Calls:
         finally:
             stream.close()
 
+    @asynccontextmanager
+    async def websocket(
+        self, path: str, *, headers: Mapping[str, str] | None = None, protocols: Sequence[str] = ()
+    ) -> AsyncIterator[WebSocket]:
+        """Messages both ways, to the end of the block."""
+        key = handshake.new_key()
+        said = {**(headers or {}), **handshake.request_headers(key, protocols)}
+
+        async def send(request: bytes) -> Response | WebSocket:
+            return await self._pool.websocket(request, key, protocols)
+
+        websocket = await self._answered("GET", self._head("GET", path, b"", said), b"", send)
+        assert isinstance(websocket, WebSocket)
+        try:
+            yield websocket
+        except BaseException:
+            websocket.abort()
+            raise
+        else:
+            await websocket.close()
+
     async def close(self) -> None:
         await self._pool.close()
 
@@ -107,7 +129,7 @@ class Calls:
                     raise
                 await self._sleep(AGAIN_SECONDS_FIRST * 2 ** (tries - 1))
                 continue
-            if response.status < 300:
+            if isinstance(response, WebSocket) or response.status < 300:
                 return response
             assert isinstance(response, Response)
             if response.status == 401 and not renewed and self._target.credentials.refuse(credential):

@@ -18,6 +18,7 @@ from rota.client.connection import Limits, Response
 from rota.client.failures import BadAnswer, ConnectionCut
 from rota.client.pool import Stream
 from rota.client.target import PathLike, Target, find
+from rota.client.websocket import WebSocket
 from rota.registry import (
     Answer,
     ApiError,
@@ -170,6 +171,12 @@ class HttpBackend:
     ) -> AbstractAsyncContextManager[Stream]:
         """Any request whose answer is read piece by piece, e.g. a backup: `async for piece in stream`."""
         return self._calls.stream(method, path, body or b"", headers=headers)
+
+    def websocket(
+        self, path: str, *, headers: Mapping[str, str] | None = None, protocols: Sequence[str] = ()
+    ) -> AbstractAsyncContextManager[WebSocket]:
+        """Messages both ways: a WebSocket that speaks one of these protocols, closed at the end of the block."""
+        return self._calls.websocket(path, headers=headers, protocols=protocols)
 
     async def close(self) -> None:
         await self._calls.close()

@@ -6,12 +6,15 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from rota.client.connection import Connection, Gunzip, Headers, Limits, Response, header
-from rota.client.failures import BadAnswer, NoServer, NotConnected, TooManyStreams, Unreachable
+from rota.client.failures import BadAnswer, NoServer, NotConnected, TimedOut, TooManyStreams, Unreachable
+from rota.client.websocket.connection import HEARTBEAT, HEARTBEAT_LOCAL, WebSocket
+from rota.client.websocket.opening import OPEN_SECONDS_MAX, Opening, Refused, opened
 
 KEEPALIVE_IDLE_SECONDS = 15
 KEEPALIVE_INTERVAL_SECONDS = 15
@@ -20,6 +23,8 @@ KEEPALIVE_PROBES = 3
 CLOSE_SECONDS_MAX = 1.0
 ERROR_BYTES_MAX = 1024 * 1024
 """Of the body of a refused stream; the rest is left."""
+
+P = TypeVar("P", Connection, Opening)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +103,7 @@ class Pool:
         self._streams = 0
         self._idle: list[Connection] = []
         self._open: set[Connection] = set()
+        self._websockets: set[WebSocket] = set()
 
     async def request(self, request: bytes) -> Response:
         """Send a request, encoded, and take its answer whole."""
@@ -131,6 +137,23 @@ class Pool:
         end = partial(self._end_stream, connection)
         return Stream(connection, status, headers, self.limits.stream_buffer_bytes, end)
 
+    async def websocket(self, request: bytes, key: str, protocols: Sequence[str]) -> WebSocket | Response:
+        """Send a request for a WebSocket. Returns the answer when it is another one."""
+        self._check()
+        if self._streams >= self.limits.streams:
+            raise TooManyStreams(f"{self._streams} streams from {self.endpoint.url} are open: close some first")
+        self._streams += 1
+        try:
+            websocket = await self._upgraded(request, key, protocols)
+        except BaseException as error:
+            self._streams -= 1
+            if isinstance(error, Refused):
+                return self._refusal(error)
+            raise
+        self._websockets.add(websocket)
+        websocket.lost.add_done_callback(lambda _: self._lost_websocket(websocket))
+        return websocket
+
     def use(self, tls: ssl.SSLContext) -> None:
         """Open further connections with another certificate."""
         self._tls = tls
@@ -148,7 +171,9 @@ class Pool:
         for connection in self._open.difference(self._idle):
             connection.abort()
         self._idle.clear()
-        lost = [connection.lost for connection in self._open]
+        for websocket in self._websockets:
+            websocket.abort()
+        lost = [connection.lost for connection in self._open] + [websocket.lost for websocket in self._websockets]
         if lost and (await asyncio.wait(lost, timeout=CLOSE_SECONDS_MAX))[1]:
             for connection in self._open:
                 connection.abort()
@@ -181,15 +206,46 @@ class Pool:
         self._streams -= 1
         self._end(connection)
 
-    async def _connect(self) -> Connection:
+    async def _upgraded(self, request: bytes, key: str, protocols: Sequence[str]) -> WebSocket:
+        place = self.endpoint.url
+        heartbeat = HEARTBEAT_LOCAL if self.endpoint.socket_path else HEARTBEAT
+        opening = await self._reached(lambda: Opening(request, key, protocols, place, heartbeat=heartbeat))
+        try:
+            async with asyncio.timeout(OPEN_SECONDS_MAX):
+                websocket = await opened(opening)
+        except TimeoutError:
+            raise TimedOut(f"{place} did not open a WebSocket within {OPEN_SECONDS_MAX:g} s") from None
+        if self._closed:
+            websocket.abort()
+            raise self._is_closed()
+        return websocket
+
+    def _refusal(self, refused: Refused) -> Response:
+        body = refused.body
+        if refused.status < 300:
+            raise BadAnswer(f"{self.endpoint.url} has no WebSocket there: it answers with status {refused.status}")
+        if header(refused.headers, "content-encoding").lower() == "gzip":
+            gunzip = Gunzip()
+            gunzip.feed(body)
+            body = gunzip.take(ERROR_BYTES_MAX)
+        return Response(refused.status, refused.headers, body)
+
+    def _lost_websocket(self, websocket: WebSocket) -> None:
+        self._websockets.discard(websocket)
+        self._streams -= 1
+
+    async def _reached(self, new: Callable[[], P]) -> P:
         try:
             async with asyncio.timeout(self.limits.connect_seconds):
-                connection = await self._opened()
+                return await self._opened(new)
         except TimeoutError:
             after = f"{self.limits.connect_seconds:g} s"
             raise Unreachable(f"cannot connect to {self.endpoint.url} within {after}: is it out of reach?") from None
         except OSError as error:
             raise self._explained(error) from error
+
+    async def _connect(self) -> Connection:
+        connection = await self._reached(self._new)
         if self._closed:
             connection.abort()
             raise self._is_closed()
@@ -202,17 +258,17 @@ class Pool:
         if connection in self._idle:
             self._idle.remove(connection)
 
-    async def _opened(self) -> Connection:
+    async def _opened(self, new: Callable[[], P]) -> P:
         loop, at = asyncio.get_running_loop(), self.endpoint
         if at.socket_path:
-            _, connection = await loop.create_unix_connection(self._new, at.socket_path)
+            _, connection = await loop.create_unix_connection(new, at.socket_path)
             return connection
         if self._tls is None:
-            transport, connection = await loop.create_connection(self._new, at.host, at.port)
+            transport, connection = await loop.create_connection(new, at.host, at.port)
         else:
             name = at.server_name or at.host
             transport, connection = await loop.create_connection(
-                self._new, at.host, at.port, ssl=self._tls, server_hostname=name
+                new, at.host, at.port, ssl=self._tls, server_hostname=name
             )
         _keep_alive(transport.get_extra_info("socket"))
         return connection

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 
-from rota.api import Condition, ConfigMap, Instance, Secret
-from rota.api.instance import Container, EnvVar, InstanceStatus, LastExit
+from rota.api import Condition, Instance, WorkerPool
+from rota.api.instance import Container, InstanceStatus, LastExit
 from rota.client import Key
+from rota.control import workers
 from rota.control.gate import Gate, status_of
 from rota.control.instances import crashes_in_a_row, ready_condition, restart_delay, restarts, storage_name
 from rota.control.instances.crashes import crashing, ending
-from rota.control.instances.template import UNIT_NANOS, nanos
+from rota.control.orders import order, owner_of, subject_of
 from rota.control.pool import RUNTIME_FINALIZER
 from rota.engine import DONE, Context, Outcome, RequeueAfter
 from rota.engine.objects import get
 from rota.engine.references import id_of
-from rota.runtime.interface import Exit, Order, Refused, Run, Runtime, Subject
+from rota.registry import ApiError
+from rota.runtime.interface import Exit, Refused, Run, Runtime, Subject
+from rota.runtime.runners import Runners
 
-PROGRAMMED, AVAILABLE, ISOLATED = "Programmed", "Available", "Isolated"
+PROGRAMMED, AVAILABLE, ISOLATED, QUOTA = "Programmed", "Available", "Isolated", "QuotaGranted"
 KEEPER_LOST = "KeeperLost"
 RUNS_REMEMBERED = 16
 """Runs of a container that count for the pause before the next one."""
@@ -30,13 +33,27 @@ RUNS_REMEMBERED = 16
 class Instances(Gate[Instance]):
     """Has a runtime do what instances ask for, and says what came of it."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    follows = True
+
+    def __init__(self, runtime: Runtime, runners: Runners | None = None) -> None:
         super().__init__(Instance)
         self._runtime = runtime
+        self._runners = runners or Runners()
         self._past: dict[str, dict[int, tuple[float, float]]] = {}
+        self._told: dict[Subject, tuple[int, str]] = {}
+        """What runners were told last: the run that was told, and the digest."""
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
-        return self._runtime.listen(lambda subject: wake(Key(subject.namespace, subject.name)))
+        def heard(subject: Subject) -> None:
+            wake(Key(subject.namespace, subject.name))
+
+        deaf, unheard = self._runtime.listen(heard), self._runners.listen(heard)
+
+        def end() -> None:
+            deaf()
+            unheard()
+
+        return end
 
     async def look(self, context: Context, obj: Instance) -> Outcome:
         if obj.metadata.deletion_timestamp is None:
@@ -57,20 +74,24 @@ class Instances(Gate[Instance]):
             if other.uid != obj.metadata.uid:
                 # Left behind by a namesake whose end nobody saw.
                 await self._runtime.stop(other, 0)
-        status = self._with_last_exit(status_of(obj), self._runtime.runs(_subject(obj)))
+        status = self._with_last_exit(status_of(obj), self._runtime.runs(subject_of(obj)))
         try:
             wait = await self._run_all(context, obj)
         except Refused as refused:
             said = [
                 *opened,
+                _quota(),
                 Condition(type=PROGRAMMED, status="False", reason=refused.reason, message=str(refused)),
                 Condition(type=AVAILABLE, status="False", reason=refused.reason, message=str(refused)),
             ]
             await self._write(context, obj, status, said, "Failed")
             return DONE
-        runs = self._runtime.runs(_subject(obj))
+        runs = self._runtime.runs(subject_of(obj))
         status, phase, available = self._seen(obj, status, runs, wait, context.clock.time())
-        said = [*opened, Condition(type=PROGRAMMED, status="True", reason=PROGRAMMED), available, self._isolated(obj)]
+        if obj.spec.worker is not None and available.status == "True":
+            phase, available, wait = await self._worker(context, obj, runs)
+        programmed = Condition(type=PROGRAMMED, status="True", reason=PROGRAMMED)
+        said = [*opened, _quota(), programmed, available, self._isolated(obj)]
         await self._write(context, obj, status, said, phase)
         return DONE if wait is None else RequeueAfter(wait, available.reason, available.message)
 
@@ -78,7 +99,7 @@ class Instances(Gate[Instance]):
         """Start what should run and does not. Returns in how many seconds something is to be started again, if so."""
         waits = []
         for container in obj.spec.containers:
-            run = self._runtime.runs(_subject(obj)).get(container.name)
+            run = self._runtime.runs(subject_of(obj)).get(container.name)
             if run is not None and run.exit is None:
                 continue
             if run is not None:
@@ -89,7 +110,7 @@ class Instances(Gate[Instance]):
                     waits.append(wait)
                     continue
             number = 0 if run is None else run.number + 1
-            await self._runtime.start(_order(context, obj, container, number))
+            await self._runtime.start(order(context.objects, obj, container, number))
         return min(waits, default=None)
 
     def _pause(self, obj: Instance, container: Container, run: Run, now: float) -> float | None:
@@ -138,6 +159,44 @@ class Instances(Gate[Instance]):
         last = _last_of(runs)
         return status if last is None else msgspec.structs.replace(status, last_exit=_last_exit(last))
 
+    async def _worker(
+        self, context: Context, obj: Instance, runs: Mapping[str, Run]
+    ) -> tuple[str, Condition, float | None]:
+        """What its runner says of itself; it is told what to prepare when it does not know, or no longer."""
+        subject = subject_of(obj)
+        report = self._runners.report(subject)
+        container = obj.spec.containers[0]
+        said = workers.available(report)
+        if report is None:
+            before = status_of(obj)
+            known = before.condition(AVAILABLE)
+            left = self._runners.may_return()
+            if left > 0 and known is not None and before.runtime_id == runs[container.name].id:
+                # The server was away, and this runner has not come back yet: it is as it was.
+                return before.phase or "Starting", known, left
+            return "Starting", said, None
+        prepared = workers.preparation(context.objects, obj, order(context.objects, obj, container))
+        digest = prepared.digest()
+        if report.configured != digest and self._told.get(subject) != (report.run, digest):
+            self._told[subject] = (report.run, digest)
+            self._runners.send(subject, await workers.configuration(self._runtime, prepared, digest))
+        if report.phase == "Broken":
+            await self._replace(context, obj, report.message)
+        if said.status != "True":
+            return "Starting", said, None
+        return "Running" if obj.spec.assignment is not None else "Idle", said, None
+
+    async def _replace(self, context: Context, obj: Instance, why: str) -> None:
+        """Something of a holder would stay: it is given to nobody any more, and neither is its storage."""
+        context.events.record(obj, "Warning", "Replaced", why)
+        kind: Any = Instance
+        meta = obj.metadata
+        try:
+            await context.client.delete(kind, meta.name, namespace=meta.namespace, uid=meta.uid)
+        except ApiError as error:
+            if error.code not in (404, 409):
+                raise
+
     def _isolated(self, obj: Instance) -> Condition:
         isolated, why_not = self._runtime.isolates(obj.spec.isolation)
         if isolated:
@@ -156,84 +215,26 @@ class Instances(Gate[Instance]):
 
     async def _end(self, context: Context, obj: Instance) -> None:
         """Nothing of it may be alive when it is gone."""
-        await self._runtime.stop(_subject(obj), obj.spec.termination_grace_period_seconds)
+        await self._runtime.stop(subject_of(obj), obj.spec.termination_grace_period_seconds)
+        self._told.pop(subject_of(obj), None)
         for container in obj.spec.containers:
             self._past.pop(f"{id_of(obj)}/{container.name}", None)
+        if obj.spec.storage is not None and not self._has_heir(context, obj):
+            await self._runtime.drop_storage(obj.metadata.namespace, owner_of(obj), storage_name(obj))
         left = [one for one in obj.metadata.finalizers if one != RUNTIME_FINALIZER]
         metadata = msgspec.structs.replace(obj.metadata, finalizers=left)
         await context.client.update(msgspec.structs.replace(obj, metadata=metadata))
 
-
-def _subject(obj: Instance) -> Subject:
-    return Subject(obj.metadata.namespace, obj.metadata.name, obj.metadata.uid)
-
-
-def _order(context: Context, obj: Instance, container: Container, number: int) -> Order:
-    spec = obj.spec
-    limits = container.resources.limits if container.resources else None
-    return Order(
-        subject=_subject(obj),
-        container=container.name,
-        number=number,
-        argv=(*container.command, *container.args),
-        env={one.name: _value(context, obj, one) for one in container.env},
-        image=container.image or "",
-        working_dir=container.working_dir or "",
-        storage_name=storage_name(obj) if spec.storage else "",
-        storage_path=spec.storage.path if spec.storage else "",
-        files=_files(context, obj),
-        isolation=spec.isolation,
-        network=spec.network or "host",
-        memory_bytes=nanos(limits.memory) // UNIT_NANOS if limits and limits.memory is not None else None,
-        cpus=nanos(limits.cpu) / UNIT_NANOS if limits and limits.cpu is not None else None,
-    )
+    @staticmethod
+    def _has_heir(context: Context, obj: Instance) -> bool:
+        """Whether there may be another one that its storage is for."""
+        owner = owner_of(obj)
+        pool = get(context.objects, WorkerPool, owner.name, obj.metadata.namespace)
+        return pool is not None and pool.metadata.uid == owner.uid and pool.metadata.deletion_timestamp is None
 
 
-def _value(context: Context, obj: Instance, one: EnvVar) -> str:
-    source = one.value_from
-    if source is None:
-        return one.value or ""
-    namespace = obj.metadata.namespace
-    if source.secret_key_ref is not None:
-        secret = get(context.objects, Secret, source.secret_key_ref.name, namespace)
-        return _key(one, source.secret_key_ref.key, _decoded(secret), f"Secret/{source.secret_key_ref.name}").decode()
-    assert source.config_map_key_ref is not None
-    named = source.config_map_key_ref
-    return _key(
-        one, named.key, _texts(get(context.objects, ConfigMap, named.name, namespace)), f"ConfigMap/{named.name}"
-    ).decode()
-
-
-def _key(one: EnvVar, key: str, values: Mapping[str, bytes], where: str) -> bytes:
-    if key not in values:
-        raise Refused("ConfigurationError", f"env {one.name}: {where} has no key {key}")
-    return values[key]
-
-
-def _files(context: Context, obj: Instance) -> dict[str, bytes]:
-    """The files of volumes, by the place they have inside."""
-    files: dict[str, bytes] = {}
-    namespace = obj.metadata.namespace
-    for volume in obj.spec.volumes:
-        values: Mapping[str, bytes]
-        if volume.secret is not None:
-            values = _decoded(get(context.objects, Secret, volume.secret.name, namespace))
-        else:
-            assert volume.config_map is not None
-            values = _texts(get(context.objects, ConfigMap, volume.config_map.name, namespace))
-        files.update({f"{volume.mount_path.rstrip('/')}/{key}": value for key, value in values.items()})
-    return files
-
-
-def _decoded(secret: Secret | None) -> dict[str, bytes]:
-    return {} if secret is None else {key: base64.b64decode(value) for key, value in secret.data.items()}
-
-
-def _texts(config: ConfigMap | None) -> dict[str, bytes]:
-    if config is None:
-        return {}
-    binary = {key: base64.b64decode(value) for key, value in config.binary_data.items()}
-    return {**{key: value.encode() for key, value in config.data.items()}, **binary}
+def _quota() -> Condition:
+    return Condition(type=QUOTA, status="True", reason="NotRequired")
 
 
 def _last_of(runs: Mapping[str, Run]) -> Exit | None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
 
 from rota.api import Instance, OwnerReference, WorkerPool
 from rota.api.meta import Condition
+from rota.client import Key
 from rota.control.gate import READY, Gate, status_of
 from rota.control.instances import Create, Delete, Desired, Drain, Plan, Undrain, plan, selector, template_hash
 from rota.control.instances.states import DRAINING
 from rota.control.instances.template import restart_stamps
+from rota.control.workers import template_of
 from rota.engine import DONE, Context, Done, Outcome
 from rota.registry import ApiError
+from rota.runtime.interface import Runtime
 
 REPLICAS = 1
 """What a pool has that does not say how many."""
@@ -28,9 +32,8 @@ def replicas_of(pool: WorkerPool) -> int:
 
 
 def desired(pool: WorkerPool) -> Desired:
-    """The instances that a pool with a template asks for."""
-    template = pool.spec.template
-    assert template is not None
+    """The instances that a pool asks for."""
+    template = template_of(pool)
     annotations = restart_stamps(pool.metadata.annotations)
     return Desired(
         owner=OwnerReference(
@@ -54,12 +57,25 @@ class Pools(Gate[WorkerPool]):
     owns = (Instance,)
     spin_runs_max = 5_000  # the news of a thousand instances is news of their pool
 
-    def __init__(self) -> None:
+    def __init__(self, runtime: Runtime | None = None) -> None:
         super().__init__(WorkerPool)
+        self._runtime = runtime
+
+    def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
+        # Of pools that went while nobody was there.
+        for namespace, owner in self._runtime.storages() if self._runtime is not None else ():
+            wake(Key(namespace, owner.name))
+        return super().begin(wake)
+
+    async def gone(self, key: Key) -> None:
+        """Its storage goes with it. What an instance still has goes with the instance."""
+        if self._runtime is None:
+            return
+        for namespace, owner in list(self._runtime.storages()):
+            if (namespace, owner.name) == key:
+                await self._runtime.drop_storage(namespace, owner)
 
     async def go_on(self, context: Context, obj: WorkerPool, opened: list[Condition]) -> Outcome:
-        if obj.spec.template is None:
-            return await super().go_on(context, obj, opened)
         wanted = desired(obj)
         there = cast("list[Instance]", context.objects.list(Instance.api, obj.metadata.namespace))
         made = plan(wanted, there, context.clock.time())

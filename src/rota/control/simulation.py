@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from rota.api import Claim, Condition, Instance, Object, Task, WorkerPool
-from rota.control.gate import READY, Gate, say, with_conditions
+from rota.control.gate import READY, Gate, with_conditions
 from rota.control.instances import ready_condition
 from rota.control.pool import Pools
 from rota.engine import DONE, Context, Outcome, Reconciler
@@ -44,15 +44,9 @@ class Simulated(Gate[T]):
 
 
 class SimulatedPools(Pools):
-    """Plans the instances of pools, which then come up by themselves; workers are taken to be ready."""
+    """Plans the instances of pools, which then come up by themselves."""
 
     needs = "readiness"
-
-    async def go_on(self, context: Context, obj: WorkerPool, opened: list[Condition]) -> Outcome:
-        if obj.spec.template is not None:
-            return await super().go_on(context, obj, opened)
-        await say(context, obj, [*opened, Condition(type=READY, status="True", reason=SIMULATED)])
-        return DONE
 
 
 class SimulatedInstances(Gate[Instance]):

@@ -10,16 +10,17 @@ from rota.control.retention import EventRetention
 from rota.control.shipped import Shipped
 from rota.engine import Reconciler
 from rota.runtime.interface import Runtime
+from rota.runtime.runners import Runners
 
 
-def controllers(runtime: Runtime | None = None) -> list[Reconciler]:
+def controllers(runtime: Runtime | None = None, runners: Runners | None = None) -> list[Reconciler]:
     """New controllers, one a lane. Without a runtime, none that would make or run instances."""
     return [
         Shipped(),
         EventRetention(),
         Settling(Workspace),
         Settling(AgentConfig),
-        *((Gate(WorkerPool),) if runtime is None else (Pools(), Instances(runtime))),
+        *((Gate(WorkerPool),) if runtime is None else (Pools(runtime), Instances(runtime, runners))),
         Gate(Function),
         Gate(Schedule),
         Gate(TaskSpawner),

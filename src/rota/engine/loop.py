@@ -135,6 +135,8 @@ class ControlLoop:
         elif new is not None:
             self.scheduler.arrive(id_, runnable=False)
         self._tell_readiness(id_, old, new)
+        if old is not None and new is not None and _desired(old) != _desired(new):
+            self._tell_followers(id_)
         for obj in (old, new):
             if obj is not None:
                 self._tell_others(kind, obj)
@@ -161,6 +163,12 @@ class ControlLoop:
         for referrer in self.graph.referrers(id_, "existence" if appeared else "readiness"):
             kind = kind_of(referrer)
             if kind in self._by_kind:
+                self.scheduler.arrive(referrer)
+
+    def _tell_followers(self, id_: str) -> None:
+        for referrer in self.graph.referrers(id_):
+            kind = kind_of(referrer)
+            if kind in self._by_kind and self._by_kind[kind].follows:
                 self.scheduler.arrive(referrer)
 
     def _tell_others(self, kind: Kind, obj: Object) -> None:

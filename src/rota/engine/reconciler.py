@@ -167,6 +167,8 @@ class Reconciler:
     owns: tuple[type[Object], ...] = ()
     """Kinds of objects that it makes: their news is news of their owner."""
     watches: tuple[Watch, ...] = ()
+    follows = False
+    """Whether any change of what its objects refer to is news to them, and not only that it is there, or ready."""
     seeds: tuple[Key, ...] = ()
     concurrency = LANE_CONCURRENCY
     timeout_seconds = TIMEOUT_SECONDS

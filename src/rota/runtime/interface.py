@@ -6,12 +6,14 @@ once and is never made up: a runtime that was away tells everything that happene
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
 from msgspec import Struct
 
+Wish = Literal["none", "sandbox"] | None
+"""How an instance is to be kept apart; None: as the host can."""
 Reason = Literal["ImageUnavailable", "ConfigurationError", "Provisioning", "NotIsolated"]
 
 
@@ -19,6 +21,13 @@ class Subject(NamedTuple):
     """Which Instance: a namesake that is made later is another one."""
 
     namespace: str
+    name: str
+    uid: str
+
+
+class Owner(NamedTuple):
+    """Whose storage it is."""
+
     name: str
     uid: str
 
@@ -57,18 +66,37 @@ class Order(Struct, frozen=True):
     number: int
     argv: tuple[str, ...]
     env: Mapping[str, str]
+    runtime: Literal["process", "container"] = "process"
+    has_runner: bool = False
+    """What is started is a runner; the rest says what it keeps its box in."""
     image: str = ""
     working_dir: str = ""
     storage_name: str = ""
     """The directory that survives, by its name in the namespace; empty: none."""
     storage_path: str = ""
+    storage_owner: Owner | None = None
+    """Whose it is: what another one of the same name left is not for it."""
     files: Mapping[str, bytes] = {}
     """Files that only the run can read, by the place they have inside."""
-    isolation: Literal["none", "sandbox"] | None = None
-    """None: as the host can."""
+    isolation: Wish = None
     network: Literal["none", "host"] = "host"
     memory_bytes: int | None = None
     cpus: float | None = None
+
+
+class Box(Struct, frozen=True):
+    """What a runner keeps its commands in, and where it puts what they work on. It holds secrets, as an order does."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    folder: str
+    """The storage, on the host."""
+    inside: str
+    """The place that it has in the box."""
+    record: str
+    """A file of the host for what was prepared in the storage; it goes with the storage."""
+    uid: int | None = None
+    """Whose the storage is; None: Rota's own."""
 
 
 class Refused(Exception):  # noqa: N818
@@ -77,6 +105,20 @@ class Refused(Exception):  # noqa: N818
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class NotRunning(Exception):  # noqa: N818
+    """There is nothing to run a command in."""
+
+
+class Execution(Protocol):
+    """A command that runs beside what an instance runs."""
+
+    async def wait(self) -> int:
+        """Its exit code; of one that a signal ended, 128 more than the signal."""
+        ...
+
+    async def signal(self, number: int) -> None: ...
 
 
 class Runtime(Protocol):
@@ -92,7 +134,7 @@ class Runtime(Protocol):
         """Everything of this name that it knows of: also what was made under it earlier."""
         ...
 
-    def isolates(self, wanted: Literal["none", "sandbox"] | None) -> tuple[bool, str]:
+    def isolates(self, wanted: Wish) -> tuple[bool, str]:
         """Whether what is started with this wish is kept apart, and why not if it is not."""
         ...
 
@@ -100,8 +142,37 @@ class Runtime(Protocol):
         """Start a run, unless it was started: then what became of it. Raises `Refused`."""
         ...
 
+    async def update(self, order: Order) -> None:
+        """Renew the files of a run."""
+        ...
+
+    async def box(self, order: Order, digest: str) -> Box:
+        """What the runner of an instance is to keep its commands in, under this name. Raises `Refused`."""
+        ...
+
     async def stop(self, subject: Subject, grace_seconds: float) -> None:
         """End all runs of an Instance. When this returns nothing of them is alive, and they are forgotten."""
+        ...
+
+    async def exec(
+        self,
+        subject: Subject,
+        container: str,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        streams: tuple[int, int, int],
+        tty: bool,
+    ) -> Execution:
+        """Run a command where a container runs, on these descriptors. Raises `NotRunning`."""
+        ...
+
+    def storages(self) -> Iterable[tuple[str, Owner]]:
+        """The owners of all storage there is, each with its namespace."""
+        ...
+
+    async def drop_storage(self, namespace: str, owner: Owner, name: str = "") -> None:
+        """Remove all storage of an owner, or one of it. Nothing runs in it."""
         ...
 
     def log_file(self, subject: Subject, container: str) -> Path:

@@ -13,9 +13,10 @@ from rota.server.audit import Audit, Line
 from rota.server.audit import now as audit_now
 from rota.server.auth import Tokens, User, allows
 from rota.server.gateway import Gateway
-from rota.server.http import Answer, Request, Response, Stream, TooManyParameters
+from rota.server.http import Answer, Request, Response, Stream, TooManyParameters, Upgrade
 from rota.server.objects import Objects, Written, verb_of
 from rota.server.routing import Route, route
+from rota.server.runners import RunnerTokens
 
 REQUESTS_PER_USER_MAX = 400
 """Requests of one credential under way at once."""
@@ -63,9 +64,11 @@ class App:
         *,
         hosts: frozenset[str],
         server_uid: int,
+        workers: RunnerTokens | None = None,
     ) -> None:
         self._objects = Objects(registry)
         self._tokens = tokens
+        self._workers = workers
         self._audit = audit
         self._gateway = gateway
         self._hosts = hosts
@@ -113,7 +116,8 @@ class App:
     def _user(self, request: Request) -> User | None:
         scheme, _, secret = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
-            return self._tokens.user(secret.strip())
+            own = self._workers.user(secret.strip()) if self._workers is not None else None
+            return own or self._tokens.user(secret.strip())
         if request.peer_uid is not None and request.peer_uid in (0, self._server_uid):
             return LOCAL_USER
         return None
@@ -133,7 +137,7 @@ class App:
         if verb == "get":
             return self._objects.get(request, where)
         if verb == "watch":
-            return self._counted_watch(self._objects.watch(request, where), user)
+            return self._counted(self._objects.watch(request, where), user)
         return self._under_bound(request, where, verb, user)
 
     @staticmethod
@@ -178,19 +182,24 @@ class App:
             self._audit.write(line)
         return response
 
-    def _counted_watch(self, stream: Stream, user: User) -> Answer:
+    def _counted(self, stream: Stream | Upgrade, user: User) -> Answer:
+        """Bound how many go on with a credential, and end them when it is no longer good."""
         if len(self._watches.get(user.token_id, ())) >= WATCHES_PER_USER_MAX:
             return refusal(429, f"there are {WATCHES_PER_USER_MAX} watches with this credential open already")
-        ends = self._watches.setdefault(user.token_id, {})
         key = object()
 
         def started(end: Callable[[], None]) -> None:
-            ends[key] = end
+            self._watches.setdefault(user.token_id, {})[key] = end
+            stream.on_start(end)
 
-        seconds = min(stream.seconds_max, user.seconds_left) if user.seconds_left else stream.seconds_max
+        seconds = min(stream.seconds_max or user.seconds_left, user.seconds_left or stream.seconds_max)
 
         def ended() -> None:
-            ends.pop(key, None)
+            ends = self._watches[user.token_id]
+            del ends[key]
+            if not ends:
+                del self._watches[user.token_id]
+            stream.on_end()
 
         return msgspec.structs.replace(stream, seconds_max=seconds, on_start=started, on_end=ended)
 
@@ -204,7 +213,8 @@ class App:
     def _other(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
         parts = request.path.strip("/").split("/")
         if parts[0] == "v1":
-            return self._gateway(request, user)
+            answer = self._gateway(request, user)
+            return self._counted(answer, user) if isinstance(answer, Upgrade) else answer
         if parts[:2] == ["apis", "authorization.k8s.io"] and request.method == "POST":
             return reviews.review(request, user)
         if request.method not in ("GET", "HEAD"):

@@ -16,6 +16,7 @@ from rota.engine.leadership import Leadership
 from rota.engine.metrics import Metrics
 from rota.engine.recorder import Recorder
 from rota.runtime.interface import Runtime
+from rota.runtime.runners import Runners
 
 MANAGER = "rota-controllers"
 """Under which name controllers own fields."""
@@ -38,6 +39,8 @@ class Controllers:
         self.objects = objects
         self.runtime = runtime
         """What makes instances real here, if anything does."""
+        self.runners = Runners()
+        """The workers that are connected here."""
         self.loop: ControlLoop | None = None
         """The running loop; None while another process leads."""
         self.metrics = Metrics()
@@ -70,7 +73,8 @@ class Controllers:
         self.metrics = Metrics()
         recorder = Recorder(self._client, instance=self._identity)
         recording = asyncio.create_task(recorder.run(), name="events")
-        self.loop = ControlLoop(self._client, self.objects, controllers(self.runtime), recorder, metrics=self.metrics)
+        reconcilers = controllers(self.runtime, self.runners)
+        self.loop = ControlLoop(self._client, self.objects, reconcilers, recorder, metrics=self.metrics)
         try:
             await self.loop.serve()
         finally:

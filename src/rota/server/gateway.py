@@ -27,6 +27,8 @@ from rota.server.auth import Token, Tokens, User, allows
 from rota.server.controllers import Controllers
 from rota.server.http import Answer, HttpServer, Request, Response, Stream
 from rota.server.logs import logs
+from rota.server.runners import stream
+from rota.server.upgrade import Upgrade
 from rota.server.why import holder, why
 from rota.store import SqliteStore
 
@@ -96,6 +98,8 @@ class Gateway:
                 return self._why(user, plural, "", name)
             case ["GET", "why", plural, namespace, name]:
                 return self._why(user, plural, namespace, name)
+            case ["GET", "stream", namespace, name]:
+                return self._stream(user, namespace, name)
             case ["GET", "logs", namespace, name]:
                 return self._logs(request, user, namespace, name)
             case ["GET", "metrics"]:
@@ -131,6 +135,11 @@ class Gateway:
             return logs(None, StoreObjects(self._registry), user, namespace, name, {})
         running = self.controllers
         return logs(running.runtime, running.objects, user, namespace, name, request.query)
+
+    def _stream(self, user: User, namespace: str, name: str) -> Upgrade:
+        if self.controllers is None:
+            raise ApiError(503, "ServiceUnavailable", "nothing runs in this server: it has no controllers")
+        return stream(self.controllers.runners, self.controllers.objects, user, namespace, name)
 
     def _why(self, user: User, plural: str, namespace: str, name: str) -> Response:
         elsewhere = "" if self.controllers else holder(self._registry)

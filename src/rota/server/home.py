@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import fcntl
 import os
 import re
+import struct
+import weakref
 from pathlib import Path
 
 import msgspec
@@ -14,6 +18,8 @@ from rota.server.auth import HomeDamaged, Tokens, write_private
 ADMIN = "rota-admin"
 SOCKET_PATH_BYTES_MAX = 107
 """What the system takes for a Unix socket."""
+_LOCK = "hhqqi4x"
+"""Linux's `struct flock`: type, whence, start, length, pid."""
 
 
 class Home:
@@ -27,6 +33,8 @@ class Home:
         self.socket = path / "rota.sock"
         self.audit = path / "audit.log"
         self.ca = path / "ca.crt"
+        self.lock = path / "server.lock"
+        self.worker_key = path / "worker.key"
 
     def prepare(self) -> None:
         if len(os.fsencode(self.socket)) > SOCKET_PATH_BYTES_MAX:
@@ -34,6 +42,34 @@ class Home:
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         if self.path.stat().st_mode & 0o077:
             self.path.chmod(0o700)
+        self._sign()
+
+    def _sign(self) -> None:
+        """Hold a lock for as long as this object lives, by which others find the process that serves here.
+
+        The store's lock does not tell: who restores a backup holds it too. That another server has this one already is
+        no matter: the store will refuse.
+        """
+        descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT, 0o600)
+        with contextlib.suppress(BlockingIOError, PermissionError):
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        weakref.finalize(self, os.close, descriptor)
+
+    def server_pid(self) -> int | None:
+        """The process that serves here, as the system knows it; 0 when it is of another PID namespace. None: nobody.
+
+        Not to be asked by that process: to close the file is to let go of the lock.
+        """
+        try:
+            descriptor = os.open(self.lock, os.O_RDONLY)
+        except FileNotFoundError:
+            return None
+        try:
+            wanted = struct.pack(_LOCK, fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
+            kind, _, _, _, pid = struct.unpack(_LOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, wanted))
+        finally:
+            os.close(descriptor)
+        return None if kind == fcntl.F_UNLCK else int(pid)
 
     def remove_stale_socket(self) -> None:
         """A socket that a killed server left behind. The store's lock says that no server is alive."""

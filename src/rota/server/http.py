@@ -2,6 +2,7 @@
 
 - A request is handed over whole, with its body; its answer is bytes, or a stream of bytes.
 - Requests of a connection are answered one after the other, in order.
+- A request may be answered by a WebSocket, which then has the connection.
 - Everything that a client sends or fails to do has a bound: head, body, time to send, time to read, connections.
 - A client that does not read its stream is cut off; nothing is kept for it.
 """
@@ -21,6 +22,9 @@ from urllib.parse import parse_qsl, unquote
 import httptools
 import msgspec
 
+from rota.client.websocket import handshake
+from rota.server.upgrade import Upgrade, Upgraded
+
 log = logging.getLogger(__name__)
 
 HEAD_BYTES_MAX = 64 * 1024
@@ -36,6 +40,8 @@ STALLED_SECONDS_MAX = 30.0
 SWEEP_SECONDS = 1.0
 WRITE_BUFFER_BYTES = 256 * 1024
 """Bytes on their way to a client above which its stream waits."""
+ABORT_SECONDS_MAX = 2.0
+"""How long connections that are cut may take to clear up."""
 
 JSON = "application/json"
 REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
@@ -99,7 +105,7 @@ class Stream(msgspec.Struct, frozen=True):
     """Called once, however it ends."""
 
 
-Answer = Response | Stream
+Answer = Response | Stream | Upgrade
 Handler = Callable[[Request], Answer | Awaitable[Answer]]
 Refusal = Callable[[int, str], Response]
 """Words an answer to what is not even a request: a status, and what is wrong."""
@@ -142,6 +148,8 @@ class HttpServer:
             await asyncio.wait([connection.closed for connection in self.connections], timeout=0.1)
         for connection in tuple(self.connections):
             connection.abort()
+        if self.connections:
+            await asyncio.wait([connection.closed for connection in self.connections], timeout=ABORT_SECONDS_MAX)
         if self._sweeper is not None:
             self._sweeper.cancel()
             await asyncio.gather(self._sweeper, return_exceptions=True)
@@ -182,6 +190,8 @@ class Connection(asyncio.Protocol):
         self._streaming = self._ending = False
         self._writable: asyncio.Future[None] | None = None
         self._stalled_since = 0.0
+        self._after: bytes | None = None  # what came after a request to upgrade
+        self._upgraded: Upgraded | None = None
 
     # The transport's callbacks.
 
@@ -195,7 +205,6 @@ class Connection(asyncio.Protocol):
             self._refuse(429, f"there are more than {CONNECTIONS_MAX} connections; try again later")
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._server.connections.discard(self)
         self._last = True
         self._requests.clear()
         if self._task is not None:
@@ -203,8 +212,7 @@ class Connection(asyncio.Protocol):
         if self._writable is not None and not self._writable.done():
             self._writable.set_exception(ConnectionResetError("the client went away"))
             self._writable.exception()
-        if not self.closed.done():
-            self.closed.set_result(None)
+        self._left()
 
     def pause_writing(self) -> None:
         self._writable = self._loop.create_future()
@@ -221,6 +229,9 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._last:
             return
+        if self._after is not None:
+            self._put_aside(data)
+            return
         if not self._began:
             self._began = self._loop.time()
             self._head_bytes = 0
@@ -229,8 +240,8 @@ class Connection(asyncio.Protocol):
             self._head_bytes += len(data)
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._refuse(400, "this server does not upgrade connections here")
+        except httptools.HttpParserUpgrade as upgrade:
+            self._put_aside(data[upgrade.args[0] :])
         except httptools.HttpParserError as error:
             self._refuse(400, f"that is not HTTP/1.1: {error}")
         if self._refused is None and not self._head_done and self._head_bytes > HEAD_BYTES_MAX:
@@ -269,6 +280,12 @@ class Connection(asyncio.Protocol):
         if sum(len(k) + len(v) for k, v in headers.items()) + len(self._target) > HEAD_BYTES_MAX:
             self._refused = (431, f"the request's head is larger than {HEAD_BYTES_MAX} bytes")
             return
+        if self._parser.should_upgrade() and (
+            "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
+        ):
+            # The parser takes the body for what comes after the upgrade.
+            self._refused = (400, "a request to upgrade the connection has no body")
+            return
         length = headers.get("content-length", "0")
         if length.isdigit() and int(length) > BODY_BYTES_MAX:
             self._refused = (413, f"the request's body is larger than {BODY_BYTES_MAX} bytes")
@@ -290,7 +307,8 @@ class Connection(asyncio.Protocol):
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         method = self._parser.get_method().decode("ascii")
         request = Request(method, self._target, self._headers, body, self._peer_uid)
-        self._requests.append((request, self._parser.should_keep_alive()))
+        # A request to upgrade that gets an ordinary answer is the last: what follows it may be anything.
+        self._requests.append((request, self._parser.should_keep_alive() and not self._parser.should_upgrade()))
         if len(self._requests) > PIPELINED_REQUESTS_MAX:
             self._transport.pause_reading()
         if not self._busy:
@@ -311,6 +329,8 @@ class Connection(asyncio.Protocol):
                 answer = self._failed(request)
             if isinstance(answer, Response):
                 self._send(request, answer, keep_alive)
+            elif isinstance(answer, Upgrade):
+                self._upgrade(request, answer)
             else:
                 self._task = self._loop.create_task(self._finish(request, answer, keep_alive))
                 if isinstance(answer, Stream):
@@ -331,6 +351,9 @@ class Connection(asyncio.Protocol):
             if isinstance(settled, Response):
                 self._task = None
                 self._send(request, settled, keep_alive)
+            elif isinstance(settled, Upgrade):
+                self._task = None
+                self._upgrade(request, settled)
             else:
                 await self._stream(request, settled)
         except ConnectionError:
@@ -381,6 +404,43 @@ class Connection(asyncio.Protocol):
             self._busy = self._streaming = False
             self._transport.close()
 
+    # A WebSocket.
+
+    def _upgrade(self, request: Request, upgrade: Upgrade) -> None:
+        """Hand the connection over, for good."""
+        if wrong := handshake.refused(request.method, request.headers):
+            refusal = self._server.refusal(*wrong)
+            headers = (*refusal.headers, ("Upgrade", "websocket"), ("Sec-WebSocket-Version", handshake.VERSION))
+            self._send(request, msgspec.structs.replace(refusal, headers=headers), keep_alive=False)
+            return
+        self._last = True
+        self._requests.clear()
+        is_local = self._peer_uid is not None
+        self._upgraded = Upgraded(
+            upgrade, request.headers, self._transport, is_local=is_local, path=request.path, gone=self._left
+        )
+        if self._after:
+            self._put_aside(self._after)
+        if self._server.closing:
+            self._upgraded.finish()
+
+    def _put_aside(self, data: bytes) -> None:
+        """Keep what came after a request to upgrade for whom it is meant."""
+        if self._upgraded is not None:
+            self._upgraded.websocket.data_received(data)
+            return
+        self._after = (self._after or b"") + data
+        if len(self._after) > HEAD_BYTES_MAX:
+            self._refuse(400, "a client waits for the answer before it goes on")
+
+    def _left(self) -> None:
+        """Nothing is left of the connection."""
+        self._server.connections.discard(self)
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    # Hanging up.
+
     def _refuse(self, status: int, message: str) -> None:
         """Answer what is no proper request, and hang up."""
         if self._last:
@@ -390,8 +450,6 @@ class Connection(asyncio.Protocol):
         head = _head(response.status, response.content_type, response.headers, keep_alive=False)
         self._transport.write(b"%bContent-Length: %d\r\n\r\n%b" % (head, len(response.body), response.body))
         self._transport.close()
-
-    # The end.
 
     def check_time(self, now: float) -> None:
         if self._stalled_since:
@@ -405,7 +463,9 @@ class Connection(asyncio.Protocol):
     def finish(self) -> None:
         """Close when what is under way is done; at once when nothing is. A stream ends where it is."""
         self._requests.clear()
-        if self._streaming and self._task is not None and not self._ending:
+        if self._upgraded is not None:
+            self._upgraded.finish()
+        elif self._streaming and self._task is not None and not self._ending:
             self._ending = True
             self._task.cancel()
         elif not self._busy:
@@ -414,6 +474,8 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         self._last = True
+        if self._upgraded is not None:
+            self._upgraded.abort()
         self._transport.abort()
 
 

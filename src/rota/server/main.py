@@ -7,7 +7,7 @@ import errno
 import os
 import signal
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +16,8 @@ from rota.client import Client
 from rota.engine import StoreObjects
 from rota.engine.leadership import Leadership
 from rota.registry import Registry
-from rota.runtime.process import ProcessRuntime
+from rota.runtime.interface import Subject
+from rota.runtime.local import LocalRuntime
 from rota.server import tls
 from rota.server.app import App, refusal
 from rota.server.audit import Audit
@@ -31,6 +32,7 @@ from rota.server.controllers import (
 from rota.server.gateway import Gateway
 from rota.server.home import Home
 from rota.server.http import HttpServer
+from rota.server.runners import RunnerTokens
 from rota.store import SqliteStore
 
 DEFAULT_HOST = "127.0.0.1"
@@ -76,17 +78,18 @@ async def run(
     gateway = Gateway(registry, tokens, audit, home.path)
     hosts = frozenset((*LOOPBACK, host))
     http = HttpServer(lambda request: app(request), refusal)
-    app = App(registry, tokens, audit, gateway, hosts=hosts, server_uid=os.getuid())
+    workers = RunnerTokens(home.worker_key)
+    app = App(registry, tokens, audit, gateway, hosts=hosts, server_uid=os.getuid(), workers=workers)
     gateway.http = http
     gateway.on_revoked = app.end_watches
     controlling: asyncio.Task[None] | None = None
-    runtime: ProcessRuntime | None = None
+    runtime: LocalRuntime | None = None
     running = AsyncExitStack()
     asked_to_end = False
     try:
         await registry.start()
         if with_controllers:
-            runtime = await running.enter_async_context(ProcessRuntime(home.path))
+            runtime = await running.enter_async_context(LocalRuntime(home.path, introduce=_introduction(home, workers)))
             gateway.controllers = _controllers(registry, home.path, runtime)
             controlling = asyncio.create_task(gateway.controllers.run(), name="controllers")
             controlling.add_done_callback(lambda _: stop.set())
@@ -126,7 +129,17 @@ async def run(
         audit.close()
 
 
-def _controllers(registry: Registry, home: Path, runtime: ProcessRuntime) -> Controllers:
+def _introduction(home: Home, workers: RunnerTokens) -> Callable[[Subject], Mapping[str, str]]:
+    """What runners are told: where the gateway is, who they are, and what shows that they are."""
+
+    def introduce(subject: Subject) -> Mapping[str, str]:
+        instance = f"{subject.namespace}/{subject.name}"
+        return {"ROTA_GATEWAY": str(home.socket), "ROTA_INSTANCE": instance, "ROTA_TOKEN": workers.of(subject)}
+
+    return introduce
+
+
+def _controllers(registry: Registry, home: Path, runtime: LocalRuntime) -> Controllers:
     identity = identity_of_home(home)
     client = Client.local(registry, manager=MANAGER)
     leadership = Leadership(client, identity, lease_seconds=UP_LEASE_SECONDS, renew_seconds=UP_RENEW_SECONDS)

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from rota.api import InstanceType, ObjectMeta
 from rota.api.cell import InstanceTypeSpec
-from rota.api.instance import Amounts, Container, InstanceTemplate, Resources
+from rota.api.instance import Container, InstanceTemplate
+from rota.api.parts import Amounts, Resources
 from rota.control.instances import Size, restart_stamps, size, template_hash
 from rota.control.instances.template import RESTARTED, UnknownInstanceTypeError
 from tests.control.instances.making import TEMPLATE, an_instance

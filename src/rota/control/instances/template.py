@@ -10,7 +10,8 @@ import msgspec
 
 from rota.api import InstanceType
 from rota.api.cel.quantity import parse_quantity
-from rota.api.instance import Amounts, InstanceTemplate, Storage
+from rota.api.instance import InstanceTemplate, Storage
+from rota.api.parts import Amounts
 
 HASH_BYTES = 8
 RESTARTED = "rota.dev/restarted-at"

@@ -7,15 +7,15 @@
 - *Prepare* makes the tree from the mirror, with objects of its own. Sharing them with the mirror, by links or as
   alternates, would be faster; but a worker that is not kept apart by a uid could write to shared objects and so into
   every other worker's code, and a repack of the mirror would break trees that rely on it.
-- *Reset* between two holders. Nothing of the last one's is looked at, let alone run: git never is started in a tree
-  that a worker had. Everything in the storage goes, and the tree is made again; what comes out is checked. What cannot
-  be removed is an error that says so, and the instance has to be replaced.
+- *Again*, between two holders, in the same way. Nothing of the last one's is looked at, let alone run: git never is
+  started in a tree that a worker had. Everything in the storage goes, and the tree is made again; what comes out is
+  checked. What cannot be removed is an error that says so, and the instance has to be replaced.
 - *Credentials* are in the environment of the one git process that needs them, and are offered to the repository's host
   alone. Keys for ssh are in a file in memory for as long as it runs. They never are in an argument, in the mirror, in
   the tree or in a message.
 
 The storage of an instance holds `repo/`, the tree, and `home/`. The processes of the instance must have ended before
-`prepare` and `reset`: that is for whoever runs them to see to. The set-up command is the worker's own code, and is run
+`prepare`: that is for whoever runs them to see to. The set-up command is the worker's own code, and is run
 by whoever calls, in the sandbox.
 
 Never: follows a link in a tree, writes outside the storage, runs a hook, a filter or a setting that came with a
@@ -27,7 +27,7 @@ from rota.runtime.workspace.discard import discard
 from rota.runtime.workspace.failures import MustReplace, WorkspaceError
 from rota.runtime.workspace.limits import Limits
 from rota.runtime.workspace.mirror import Mirror, Source
-from rota.runtime.workspace.prepare import HOME, TREE, Finished, Prepared, RunSetup, prepare, prepared, reset
+from rota.runtime.workspace.prepare import HOME, TREE, Finished, Prepared, RunSetup, prepare, prepared
 from rota.runtime.workspace.verify import verify
 
 __all__ = [
@@ -45,6 +45,5 @@ __all__ = [
     "discard",
     "prepare",
     "prepared",
-    "reset",
     "verify",
 ]

@@ -8,11 +8,11 @@ import json
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from rota.api.pool import WorkspaceSpec
+from rota.api.pool import WorkspaceFile, WorkspaceSpec
 from rota.runtime.sandbox.identity import own
 from rota.runtime.workspace import files
 from rota.runtime.workspace.clone import clone
@@ -23,8 +23,6 @@ from rota.runtime.workspace.verify import verify
 
 TREE, HOME = "repo", "home"
 SETUP_OUTPUT_CHARACTERS_MAX = 2000
-
-Reset = Literal["Keep", "Clean", "Recreate"]
 
 
 class Finished(NamedTuple):
@@ -47,79 +45,61 @@ RunSetup = Callable[[Sequence[str], Path], Awaitable[Finished]]
 
 async def prepare(
     mirror: Mirror,
-    spec: WorkspaceSpec,
+    spec: WorkspaceSpec | None,
     folder: Path,
     run_setup: RunSetup,
     *,
     source: Source | None = None,
+    home_files: Sequence[WorkspaceFile] = (),
     uid: int | None = None,
     record: Path | None = None,
 ) -> Prepared:
-    """Makes the tree in the storage `folder`, from nothing: what is there goes first.
+    """Makes the tree in the storage `folder`, from nothing: what is there goes first. Without a spec it is empty.
 
-    source   the repository with the scope and Secret to read it with; without, as anybody
-    uid      whose it will be; without, that of this process
-    record   a file outside the storage that says what was made, once all of it is there; `prepared` reads it
+    source      the repository with the scope and Secret to read it with; without, as anybody
+    home_files  what the home holds
+    uid         whose it will be; without, that of this process
+    record      a file outside the storage that says what was made, once all of it is there; `prepared` reads it
 
     `run_setup` is given the command and the tree's place on the host, and runs it where the worker will run.
     """
     assert record is None or not record.is_relative_to(folder)
-    source = source if source is not None else Source(spec.repo)
     await asyncio.to_thread(_empty, mirror, folder, record)
-    resolved = await mirror.resolve(source, spec.ref)
     tree = folder / TREE
-    await clone(mirror, mirror.place(source), spec, resolved, tree)
-    await asyncio.to_thread(_finish, spec, folder, tree, uid)
-    if spec.setup:
+    commit, branch = "", None
+    if spec is None:
+        tree.mkdir(mode=0o755)
+    else:
+        source = source if source is not None else Source(spec.repo)
+        resolved = await mirror.resolve(source, spec.ref)
+        await clone(mirror, mirror.place(source), spec, resolved, tree)
+        commit, branch = resolved.commit, resolved.branch
+    await asyncio.to_thread(_finish, spec.files if spec is not None else (), home_files, folder, uid)
+    if spec is not None and spec.setup:
         done = await run_setup(spec.setup, tree)
         if done.code != 0:
             said = done.output[-SETUP_OUTPUT_CHARACTERS_MAX:].strip()
             raise WorkspaceError("SetupFailed", f"the set-up command ended with {done.code}: {said}")
-    made = Prepared(resolved.commit, resolved.branch, digest(spec))
+    made = Prepared(commit, branch, digest(spec, home_files))
     if record is not None:
         await asyncio.to_thread(_write_record, record, made)
     return made
 
 
-def prepared(record: Path, spec: WorkspaceSpec) -> Prepared | None:
+def prepared(
+    record: Path, spec: WorkspaceSpec | None, home_files: Sequence[WorkspaceFile] = ()
+) -> Prepared | None:
     """What was made, if it was made completely and from this very specification."""
     try:
         made = Prepared(**json.loads(record.read_text()))
     except (OSError, ValueError, TypeError):
         return None
-    return made if made.digest == digest(spec) else None
+    return made if made.digest == digest(spec, home_files) else None
 
 
-async def reset(
-    mirror: Mirror,
-    spec: WorkspaceSpec,
-    folder: Path,
-    policy: Reset,
-    run_setup: RunSetup,
-    *,
-    source: Source | None = None,
-    uid: int | None = None,
-    record: Path | None = None,
-) -> Prepared | None:
-    """Between two holders. The worker's processes have ended.
-
-    Keep      leaves everything as it is
-    Clean     removes everything, checks that, and prepares anew
-    Recreate  removes everything and the storage itself; the instance is made anew, and prepares then
-
-    Raises MustReplace when something of the last holder would stay.
-    """
-    if policy == "Keep":
-        return None if record is None else prepared(record, spec)
-    if policy == "Clean":
-        return await prepare(mirror, spec, folder, run_setup, source=source, uid=uid, record=record)
-    await asyncio.to_thread(_empty, mirror, folder, record)
-    await asyncio.to_thread(folder.rmdir)
-    return None
-
-
-def digest(spec: WorkspaceSpec) -> str:
-    return hashlib.sha256(msgspec.json.encode(spec, order="deterministic")).hexdigest()
+def digest(spec: WorkspaceSpec | None, home_files: Sequence[WorkspaceFile] = ()) -> str:
+    whole = spec if not home_files else [spec, home_files]
+    return hashlib.sha256(msgspec.json.encode(whole, order="deterministic")).hexdigest()
 
 
 def _empty(mirror: Mirror, folder: Path, record: Path | None) -> None:
@@ -129,9 +109,12 @@ def _empty(mirror: Mirror, folder: Path, record: Path | None) -> None:
     discard(folder, seconds_max=mirror.limits.discard_seconds_max)
 
 
-def _finish(spec: WorkspaceSpec, folder: Path, tree: Path, uid: int | None) -> None:
-    files.write(tree, spec.files)
+def _finish(
+    tree_files: Sequence[WorkspaceFile], home_files: Sequence[WorkspaceFile], folder: Path, uid: int | None
+) -> None:
+    files.write(folder / TREE, tree_files)
     (folder / HOME).mkdir(mode=0o755)
+    files.write(folder / HOME, home_files)
     if uid is not None:
         own(folder, uid)
     verify(folder, (TREE, HOME), uid=uid)

@@ -1,43 +1,62 @@
-"""Instances as OS processes of this machine, owned by the keeper; in a sandbox wherever the host can make one."""
+"""Instances on this machine, as children of the keeper; in a sandbox wherever the host can make one."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
 
-from rota.runtime import sandbox
-from rota.runtime.interface import Exit, Order, Refused, Run, Subject
-from rota.runtime.keeper.client import Exited, Keeper, KeeperError, Limits, Log, Record, Snapshot, Started
+from rota.runtime import composing, sandbox
+from rota.runtime.entering import inside, main_of, process_of
+from rota.runtime.interface import Box, Execution, Exit, NotRunning, Order, Owner, Refused, Run, Subject, Wish
+from rota.runtime.keeper.client import (
+    Execution as KeptExecution,
+)
+from rota.runtime.keeper.client import (
+    Exited,
+    Keeper,
+    KeeperError,
+    Limits,
+    Log,
+    Record,
+    Snapshot,
+    Started,
+)
+from rota.runtime.places import Places
 
-PATH = "/usr/local/bin:/usr/bin:/bin"
-"""Where programs are looked for, unless the environment says otherwise."""
 TAIL_BYTES_MAX = 2_048
 TAIL_LINES_MAX = 10
 """Of the output of what has ended, for people."""
-HOME_INSIDE = "/workspace"
-"""Where an instance without storage has its folder, in a sandbox."""
+RUNNER = ("-P", "-m", "rota.runtime.runner")
+SIGNALLED = 128
+"""What a shell adds to a signal's number, to tell it from an exit code."""
 
-Wish = Literal["none", "sandbox"] | None
 
-
-class ProcessRuntime:
-    """The processes of one home. Use it in an `async with`; what runs goes on when it is left.
+class LocalRuntime:
+    """What runs in one home. Use it in an `async with`; what runs goes on when it is left.
 
     A home in which nothing ever ran has no keeper: one is started when something is to run.
     """
 
-    name = "process"
+    name = "local"
 
-    def __init__(self, home: Path, *, keeper: Keeper | None = None) -> None:
-        self._home = home.absolute()
+    def __init__(
+        self,
+        home: Path,
+        *,
+        keeper: Keeper | None = None,
+        introduce: Callable[[Subject], Mapping[str, str]] = lambda subject: {},
+    ) -> None:
+        """`introduce`: what a runner is told of where its gateway is, and how it makes itself known there."""
+        self._places = Places(home)
+        self._home = self._places.home
         self._keeper = keeper or Keeper.connect(self._home)
+        self._introduce = introduce
         self._runs: dict[Subject, dict[str, Run]] = {}
         self._listeners: list[Callable[[Subject], None]] = []
         self._ended: dict[tuple[str, str], asyncio.Future[None]] = {}
@@ -45,7 +64,7 @@ class ProcessRuntime:
         self._known = asyncio.Event()
         self._connecting = asyncio.Lock()
 
-    async def __aenter__(self) -> ProcessRuntime:
+    async def __aenter__(self) -> LocalRuntime:
         if (self._home / "keeper").exists():
             await self._connected()
         return self
@@ -86,10 +105,7 @@ class ProcessRuntime:
         return found.ok, found.why_not
 
     def log_file(self, subject: Subject, container: str) -> Path:
-        return Path(f"{self._log(subject, container)}.log")
-
-    def _log(self, subject: Subject, container: str) -> Path:
-        return self._folder(subject) / "logs" / container
+        return Path(f"{self._places.log(subject, container)}.log")
 
     def listen(self, heard: Callable[[Subject], None]) -> Callable[[], None]:
         self._listeners.append(heard)
@@ -129,16 +145,8 @@ class ProcessRuntime:
 
     async def start(self, order: Order) -> Run:
         await self._connected()
-        # Found out once, which takes a moment.
-        await asyncio.to_thread(sandbox.available)
-        if not order.argv:
-            raise Refused("ConfigurationError", f"container {order.container} has no command, and a process needs one")
-        if order.isolation == "sandbox" and not sandbox.available().ok:
-            raise Refused("NotIsolated", f"a sandbox was asked for: {sandbox.available().why_not}")
-        isolated, _ = self.isolates(order.isolation)
-        command, cwd = self._in_sandbox(order) if isolated else self._plain(order)
-        key, log = _key(order.subject, order.container), self._log(order.subject, order.container)
-        log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        command, cwd = await asyncio.to_thread(self._composed, order)
+        key, log = _key(order.subject, order.container), self._places.log(order.subject, order.container)
         limits = Limits(memory=order.memory_bytes, cpu=order.cpus)
         try:
             record = await self._keeper.start(
@@ -151,58 +159,28 @@ class ProcessRuntime:
         self._take(record)
         return self._runs[order.subject][order.container]
 
-    def _in_sandbox(self, order: Order) -> tuple[sandbox.Command, str]:
-        folder, inside = self._storage(order)
-        uid = None
-        if os.getuid() == 0:
-            uid = sandbox.uid_of(f"{order.subject.namespace}/{order.storage_name or order.subject.name}")
-            sandbox.own(folder, uid)
-        scratch = self._folder(order.subject) / f"sandbox-{order.container}"
-        scratch.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        try:
-            made = sandbox.command(
-                order.argv,
-                scratch=scratch,
-                storage=sandbox.Bind(folder, inside),
-                files=dict(order.files),
-                env=dict(order.env),
-                cwd=order.working_dir or inside,
-                network=order.network,
-                uid=uid,
-                hostname=order.subject.name,
-                hide=[self._home],
-            )
-        except ValueError as error:
-            raise Refused("ConfigurationError", str(error)) from None
-        return made, "/"
+    def _composed(self, order: Order) -> tuple[sandbox.Command, str]:
+        folder = self._places.folder(order.subject)
+        self._places.log(order.subject, order.container).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not order.has_runner:
+            return composing.command(self._places, order)
+        # Whether it can be had is found out now, and not when its runner asks for it.
+        composing.is_sandboxed(order)
+        env = {"PATH": os.environ.get("PATH", composing.PATH), "ROTA_RUN": str(order.number)}
+        told = {**env, "ROTA_HOME": str(self._home), "ROTA_BOX": str(self._places.box(order.subject))}
+        return sandbox.Command([sys.executable, *RUNNER], {**told, **self._introduce(order.subject)}), str(folder)
 
-    def _plain(self, order: Order) -> tuple[sandbox.Command, str]:
-        if order.files:
-            raise Refused("ConfigurationError", "volumes need a sandbox: another process has no places of its own")
-        folder, _ = self._storage(order)
-        env = {"PATH": PATH, "HOME": str(folder), **order.env}
-        program = shutil.which(order.argv[0], path=env["PATH"])
-        if program is None:
-            raise Refused("ConfigurationError", f"there is no program {order.argv[0]} in {env['PATH']}")
-        return sandbox.Command([program, *order.argv[1:]], env), order.working_dir or str(folder)
+    async def update(self, order: Order) -> None:
+        await asyncio.to_thread(composing.write_volumes, self._places, order)
 
-    def _storage(self, order: Order) -> tuple[Path, str]:
-        """The folder of an instance, and the place it has inside."""
-        if order.storage_name:
-            folder = self._home / "storage" / order.subject.namespace / order.storage_name
-        else:
-            folder = self._folder(order.subject) / "work"
-        folder.mkdir(parents=True, exist_ok=True, mode=0o711)
-        return folder, order.storage_path or HOME_INSIDE
-
-    def _folder(self, subject: Subject) -> Path:
-        return self._home / "instances" / subject.namespace / f"{subject.name}-{subject.uid}"
+    async def box(self, order: Order, digest: str) -> Box:
+        return await asyncio.to_thread(composing.box, self._places, order, digest)
 
     async def stop(self, subject: Subject, grace_seconds: float) -> None:
         runs = dict(self._runs.get(subject, {}))
         await asyncio.gather(*(self._stop(subject, container, run, grace_seconds) for container, run in runs.items()))
         self._runs.pop(subject, None)
-        await asyncio.to_thread(shutil.rmtree, self._folder(subject), ignore_errors=True)
+        await asyncio.to_thread(self._places.remove, subject)
 
     async def _stop(self, subject: Subject, container: str, run: Run, grace_seconds: float) -> None:
         key, name = _key(subject, container), str(run.number)
@@ -214,7 +192,7 @@ class ProcessRuntime:
 
     async def _end_gently(self, key: str, name: str, run: Run, grace_seconds: float) -> None:
         ended = self._ended.setdefault((key, name), asyncio.get_running_loop().create_future())
-        pid = int(run.id.partition("@")[0])
+        pid, _ = process_of(run.id)
         try:
             # A signal to a sandbox itself ends it at once: what runs in it has to be asked.
             if grace_seconds and await asyncio.to_thread(sandbox.deliver, pid, signal.SIGTERM):
@@ -228,6 +206,55 @@ class ProcessRuntime:
             raise _Gone from None
         finally:
             self._ended.pop((key, name), None)
+
+    # Commands beside what runs.
+
+    async def exec(
+        self,
+        subject: Subject,
+        container: str,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        streams: tuple[int, int, int],
+        tty: bool,
+    ) -> Execution:
+        run = self.runs(subject).get(container)
+        entry = self._places.enter(subject, container)
+        if run is None or run.exit is not None or entry is None:
+            raise NotRunning(f"{subject.name} is not running")
+        main = await asyncio.to_thread(main_of, self._places, subject, run)
+        command, cwd = await asyncio.to_thread(inside, main, entry, argv, env)
+        started = await self._keeper.exec(
+            _key(subject, container), command.argv, env=command.env, cwd=cwd, streams=streams, tty=tty
+        )
+        return _Execution(started)
+
+    # What outlives an instance.
+
+    def storages(self) -> Iterable[tuple[str, Owner]]:
+        return {(namespace, owner) for namespace, _, owner in self._places.storages()}
+
+    async def drop_storage(self, namespace: str, owner: Owner, name: str = "") -> None:
+        names = [one for at, one, whose in self._places.storages() if (at, whose) == (namespace, owner)]
+        for one in names:
+            # What still runs has it; it is asked for by name when that has ended.
+            if one == name or not (name or self.known(namespace, one)):
+                await asyncio.to_thread(self._places.drop, namespace, one)
+
+
+class _Execution:
+    """One of the keeper's, as runtimes tell of it."""
+
+    def __init__(self, kept: KeptExecution) -> None:
+        self._kept = kept
+
+    async def wait(self) -> int:
+        ended = await self._kept.wait()
+        return ended.code if ended.code is not None else SIGNALLED + (ended.signal or 0)
+
+    async def signal(self, number: int) -> None:
+        await self._kept.signal(number)
 
 
 class _Gone(Exception):  # noqa: N818

@@ -1,0 +1,101 @@
+"""From an Instance to what a runtime is told to run: everything that it refers to is filled in."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+
+from rota.api import ConfigMap, Instance, Secret
+from rota.api.instance import Container
+from rota.api.parts import EnvVar
+from rota.control.instances import storage_name
+from rota.control.instances.names import controller_of
+from rota.control.instances.template import UNIT_NANOS, nanos
+from rota.engine.objects import Objects, get
+from rota.runtime.interface import Order, Owner, Refused, Subject
+
+
+def subject_of(obj: Instance) -> Subject:
+    return Subject(obj.metadata.namespace, obj.metadata.name, obj.metadata.uid)
+
+
+def owner_of(obj: Instance) -> Owner:
+    """Whose storage an instance has: its owner's, or its own."""
+    owner = controller_of(obj)
+    return Owner(obj.metadata.name, obj.metadata.uid) if owner is None else Owner(owner.name, owner.uid)
+
+
+def order(
+    objects: Objects, obj: Instance, container: Container, number: int = 0, ports: Mapping[str, int] | None = None
+) -> Order:
+    """One run of one container. Raises `Refused` when something that it names is not there."""
+    spec = obj.spec
+    limits = container.resources.limits if container.resources else None
+    return Order(
+        subject=subject_of(obj),
+        container=container.name,
+        number=number,
+        runtime="container" if spec.runtime == "container" else "process",
+        has_runner=spec.worker is not None,
+        argv=(*container.command, *container.args),
+        env={one.name: value(objects, obj, one) for one in container.env},
+        image=container.image or "",
+        working_dir=container.working_dir or "",
+        storage_name=storage_name(obj) if spec.storage else "",
+        storage_path=spec.storage.path if spec.storage else "",
+        storage_owner=owner_of(obj) if spec.storage else None,
+        files=_files(objects, obj),
+        isolation=spec.isolation,
+        network=spec.network or "host",
+        memory_bytes=nanos(limits.memory) // UNIT_NANOS if limits and limits.memory is not None else None,
+        cpus=nanos(limits.cpu) / UNIT_NANOS if limits and limits.cpu is not None else None,
+    )
+
+
+def value(objects: Objects, obj: Instance, one: EnvVar) -> str:
+    """The value of an environment variable."""
+    source = one.value_from
+    if source is None:
+        return one.value or ""
+    if source.secret_key_ref is not None:
+        named, found = source.secret_key_ref, secret(objects, obj.metadata.namespace, source.secret_key_ref.name)
+        where = f"Secret/{named.name}"
+    else:
+        assert source.config_map_key_ref is not None
+        named = source.config_map_key_ref
+        found = _texts(get(objects, ConfigMap, named.name, obj.metadata.namespace))
+        where = f"ConfigMap/{named.name}"
+    if named.key not in found:
+        raise Refused("ConfigurationError", f"env {one.name}: {where} has no key {named.key}")
+    try:
+        return found[named.key].decode()
+    except UnicodeDecodeError:
+        raise Refused("ConfigurationError", f"env {one.name}: key {named.key} of {where} is no text") from None
+
+
+def secret(objects: Objects, namespace: str, name: str) -> dict[str, bytes]:
+    """The values of a Secret."""
+    found = get(objects, Secret, name, namespace)
+    return {} if found is None else {key: base64.b64decode(each) for key, each in found.data.items()}
+
+
+def _files(objects: Objects, obj: Instance) -> dict[str, bytes]:
+    """The files of volumes, by the place they have inside."""
+    files: dict[str, bytes] = {}
+    namespace = obj.metadata.namespace
+    for volume in obj.spec.volumes:
+        values: Mapping[str, bytes]
+        if volume.secret is not None:
+            values = secret(objects, namespace, volume.secret.name)
+        else:
+            assert volume.config_map is not None
+            values = _texts(get(objects, ConfigMap, volume.config_map.name, namespace))
+        files.update({f"{volume.mount_path.rstrip('/')}/{key}": each for key, each in values.items()})
+    return files
+
+
+def _texts(config: ConfigMap | None) -> dict[str, bytes]:
+    if config is None:
+        return {}
+    binary = {key: base64.b64decode(each) for key, each in config.binary_data.items()}
+    return {**{key: each.encode() for key, each in config.data.items()}, **binary}

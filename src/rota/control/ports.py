@@ -1,0 +1,137 @@
+"""The ports of an instance: which numbers they have, and how that is told.
+
+A name stands for one port of the whole instance, as an address is found by its name: the same name in two containers
+is refused. With the host's network two containers cannot listen at the same number either, and that is refused, too;
+with networks of their own they can. Two names for one number within a container are one port that it calls by both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+from collections import Counter
+from collections.abc import Collection, Mapping
+
+from rota.api.instance import Address, Container, Instance, Port
+from rota.runtime.interface import Refused
+
+HOST = "127.0.0.1"
+OWN_NETWORK_FIRST = 20_000
+"""The first number that is handed out where all are free. It needs no rights, and is no well-known one's."""
+PORT_MAX = 65_535
+TRIES_MAX = 64
+"""The host hands out numbers at random: more than this in vain, and there is none left."""
+VARIABLE, ONLY_VARIABLE = "ROTA_PORT_", "PORT"
+
+_KINDS = {"TCP": socket.SOCK_STREAM, "UDP": socket.SOCK_DGRAM}
+
+
+def allot(instance: Instance, taken: Collection[int]) -> dict[str, dict[str, int]]:
+    """The number of every port, by container and name.
+
+    Those that say their number have it; one that was recorded stays, since what runs has it; the others get one that
+    is free on this host and not among `taken`, which are the numbers of other instances. Another program may take it
+    before the instance does: then that is seen as with any port that is in use. Raises Refused.
+    """
+    _check(instance)
+    ports = [port for container in instance.spec.containers for port in container.ports]
+    numbers = {port.name: port.port for port in ports if port.port is not None}
+    explicit = {*numbers.values()}
+    for address in instance.status.addresses if instance.status else []:
+        if address.port not in explicit:
+            numbers.setdefault(address.name, address.port)
+    with contextlib.ExitStack() as held:
+        for port in ports:
+            if port.name in numbers:
+                continue
+            if _has_own_network(instance):
+                numbers[port.name] = _free_inside(numbers.values())
+            else:
+                numbers[port.name] = _free_on_host(port, {*taken, *numbers.values()}, held)
+    return {
+        container.name: {port.name: numbers[port.name] for port in container.ports}
+        for container in instance.spec.containers
+    }
+
+
+def environment(ports: Mapping[str, int]) -> dict[str, str]:
+    """What a container is told of its ports."""
+    told = {_variable(name): str(number) for name, number in ports.items()}
+    if len(ports) == 1:
+        told[ONLY_VARIABLE] = str(*ports.values())
+    return told
+
+
+def addresses(instance: Instance, allotted: Mapping[str, Mapping[str, int]]) -> list[Address]:
+    """Where the ports can be reached. Nobody reaches those of a network that is the instance's own."""
+    if _has_own_network(instance):
+        return []
+    return [Address(name=name, host=HOST, port=n) for ports in allotted.values() for name, n in ports.items()]
+
+
+def _has_own_network(instance: Instance) -> bool:
+    return instance.spec.network == "none"
+
+
+def _variable(name: str) -> str:
+    return VARIABLE + re.sub(r"[^A-Z0-9_]", "_", name.upper())
+
+
+def _check(instance: Instance) -> None:
+    holders: dict[str, str] = {}
+    for container in instance.spec.containers:
+        for port in container.ports:
+            other = holders.setdefault(port.name, container.name)
+            if other != container.name:
+                raise _refused(f"containers {other} and {container.name} both have a port {port.name}: rename one")
+        _check_variables(container)
+    if not _has_own_network(instance):
+        _check_numbers(instance.spec.containers)
+
+
+def _check_variables(container: Container) -> None:
+    for variable, times in Counter(_variable(port.name) for port in container.ports).items():
+        if times > 1:
+            names = " and ".join(port.name for port in container.ports if _variable(port.name) == variable)
+            raise _refused(f"ports {names} of container {container.name} would both be {variable}: rename one")
+
+
+def _check_numbers(containers: Collection[Container]) -> None:
+    holders: dict[tuple[int, str], str] = {}
+    for container in containers:
+        for port in container.ports:
+            if port.port is None:
+                continue
+            other = holders.setdefault((port.port, port.protocol), container.name)
+            if other != container.name:
+                raise _refused(
+                    f"containers {other} and {container.name} both want {port.protocol} port {port.port} of the host: "
+                    "change one, or leave out its number"
+                )
+
+
+def _free_inside(used: Collection[int]) -> int:
+    """The same one each time, for it is recorded nowhere."""
+    for number in range(OWN_NETWORK_FIRST, PORT_MAX + 1):
+        if number not in used:
+            return number
+    raise Refused("Provisioning", "no port is free")
+
+
+def _free_on_host(port: Port, used: Collection[int], held: contextlib.ExitStack) -> int:
+    """Numbers that will not do are held meanwhile, so that they are not offered again."""
+    try:
+        for _ in range(TRIES_MAX):
+            opened = held.enter_context(socket.socket(socket.AF_INET, _KINDS[port.protocol]))
+            opened.bind((HOST, 0))
+            number: int = opened.getsockname()[1]
+            if number not in used:
+                return number
+    except OSError as error:
+        raise Refused("Provisioning", f"port {port.name} can be given no number: {error.strerror}") from error
+    raise Refused("Provisioning", f"port {port.name} can be given no number: none is free")
+
+
+def _refused(message: str) -> Refused:
+    return Refused("ConfigurationError", message)

@@ -1,0 +1,130 @@
+"""Workers: the instance that a worker is, what its runner is told to prepare, and what comes of what it says."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from rota.api import AgentConfig, Condition, Instance, WorkerPool, Workspace
+from rota.api.instance import Container, InstanceTemplate, Storage
+from rota.api.pool import PoolStorage
+from rota.api.worker import WorkerConfig, WorkerRole
+from rota.control.agents import agent_files
+from rota.control.instances.names import controller_of
+from rota.control.orders import secret
+from rota.engine.objects import Objects, get
+from rota.runtime.interface import Order, Runtime
+from rota.runtime.runner.messages import Configure, Place, Report, ResetPolicy, Source
+
+CONTAINER = "worker"
+"""The one container of a worker."""
+AVAILABLE = "Available"
+MEANING = {
+    "Waiting": "its runner is being told what to prepare",
+    "Preparing": "what it works on is being prepared",
+    "Resetting": "what the last holder left is being removed",
+}
+
+
+def template_of(pool: WorkerPool) -> InstanceTemplate:
+    """What the instances of a pool are made from."""
+    template = pool.spec.template
+    if template is None:
+        assert pool.spec.worker is not None
+        template = worker_template(pool.spec.worker)
+    return with_storage(template, pool.spec.storage)
+
+
+def with_storage(template: InstanceTemplate, storage: PoolStorage | None) -> InstanceTemplate:
+    if storage is None or template.storage is not None:
+        return template
+    return msgspec.structs.replace(template, storage=Storage(size=storage.size))
+
+
+def worker_template(config: WorkerConfig) -> InstanceTemplate:
+    """A worker as an instance."""
+    return InstanceTemplate(
+        containers=[Container(name=CONTAINER, image=config.image, env=config.env, resources=config.resources)],
+        worker=WorkerRole(**{field: getattr(config, field) for field in WorkerRole.__struct_fields__}),
+        workspace_ref=config.workspace_ref,
+        isolation=config.isolation,
+        network=config.network,
+    )
+
+
+def reset_policy(objects: Objects, obj: Instance) -> ResetPolicy:
+    """What happens between two holders of an instance: what its pool says now."""
+    owner = controller_of(obj)
+    pool = get(objects, WorkerPool, owner.name, obj.metadata.namespace) if owner is not None else None
+    return pool.spec.reset if pool is not None and owner is not None and pool.metadata.uid == owner.uid else "Clean"
+
+
+class Preparation(msgspec.Struct, frozen=True):
+    """What a runner is told, but for its box. It holds secrets."""
+
+    order: Order
+    reset: ResetPolicy
+    workspace: Source | None
+    home_files: dict[str, str]
+
+    def digest(self) -> str:
+        return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()
+
+
+def preparation(objects: Objects, obj: Instance, order: Order) -> Preparation:
+    """What the runner of an instance is to prepare, as things are now."""
+    return Preparation(
+        order=msgspec.structs.replace(order, number=0),
+        reset=reset_policy(objects, obj),
+        workspace=_source(objects, obj),
+        home_files=_home_files(objects, obj),
+    )
+
+
+async def configuration(runtime: Runtime, prepared: Preparation, digest: str) -> Configure:
+    box = await runtime.box(prepared.order, digest)
+    place = Place(box.argv, box.env, box.folder, box.inside, box.record, box.uid)
+    return Configure(digest, place, prepared.reset, prepared.workspace, prepared.home_files)
+
+
+def _source(objects: Objects, obj: Instance) -> Source | None:
+    ref = obj.spec.workspace_ref
+    namespace = obj.metadata.namespace
+    workspace = get(objects, Workspace, ref.name, namespace) if ref is not None else None
+    if workspace is None:
+        return None
+    signed = workspace.spec.secret_ref
+    # Whoever may read a mirror is part of its name: the namespace, and the Secret with which it was fetched.
+    scope = f"{namespace}/{signed.name if signed is not None else ''}"
+    values = secret(objects, namespace, signed.name) if signed is not None else None
+    texts = {key: each.decode(errors="replace") for key, each in values.items()} if values is not None else None
+    return Source(workspace.spec, scope, texts)
+
+
+def _home_files(objects: Objects, obj: Instance) -> dict[str, str]:
+    assert obj.spec.worker is not None
+    namespace = obj.metadata.namespace
+    found = [get(objects, AgentConfig, ref.name, namespace) for ref in obj.spec.worker.agent_config_refs]
+    specs = [one.spec for one in found if one is not None]
+    named = {server.secret_ref.name for spec in specs for server in spec.mcp_servers if server.secret_ref is not None}
+    secrets = {
+        name: {key: each.decode(errors="replace") for key, each in secret(objects, namespace, name).items()}
+        for name in named
+    }
+    return agent_files(obj.spec.worker.type, specs, secrets)
+
+
+def available(report: Report | None) -> Condition:
+    """The condition Available that a runner's report comes to."""
+    if report is None:
+        return _unavailable("Starting", "its runner is being started")
+    if report.phase == "Idle":
+        return Condition(type=AVAILABLE, status="True", reason=AVAILABLE)
+    if report.phase in ("Failed", "Broken"):
+        return _unavailable("ConfigurationError", f"{report.reason}: {report.message}")
+    return _unavailable("Starting", MEANING[report.phase])
+
+
+def _unavailable(reason: str, message: str) -> Condition:
+    return Condition(type=AVAILABLE, status="False", reason=reason, message=message)

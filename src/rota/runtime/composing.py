@@ -1,0 +1,127 @@
+"""The command that makes an order real: in a sandbox, or without one. Nothing is started here."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rota.runtime import sandbox, volumes
+from rota.runtime.interface import Box, Order, Refused
+from rota.runtime.places import INSIDE, Entry, Places
+
+PATH = "/usr/local/bin:/usr/bin:/bin"
+"""Where programs are looked for, unless the environment says otherwise."""
+HOME, TREE = "home", "repo"
+"""What the storage of a worker holds."""
+AGENT = ("-I", "-m", "rota.runtime.runner.agent")
+"""What runs commands in a box. It reads what to do from its standard input, which is a socket."""
+
+
+def is_sandboxed(order: Order) -> bool:
+    """Whether an order is carried out in a sandbox. Fails closed."""
+    found = sandbox.available()
+    if order.isolation == "sandbox" and not found.ok:
+        raise Refused("NotIsolated", f"a sandbox was asked for: {found.why_not}")
+    return found.ok and order.isolation != "none"
+
+
+def command(places: Places, order: Order) -> tuple[sandbox.Command, str]:
+    """What to execute, and where."""
+    if not order.argv:
+        raise Refused("ConfigurationError", f"container {order.container} has no command, and a process needs one")
+    folder, inside = places.storage(order)
+    if is_sandboxed(order):
+        places.write_entry(
+            order.subject, order.container, Entry("sandbox", order.working_dir or inside, inside, places.uid(order))
+        )
+        uid = places.uid(order)
+        if uid is not None:
+            sandbox.own(folder, uid)
+        scratch = places.scratch(order.subject, order.container)
+        cwd = order.working_dir or inside
+        return _in_sandbox(places, order, order.argv, folder, order.env, cwd, scratch=scratch), "/"
+    places.write_entry(
+        order.subject, order.container, Entry("plain", order.working_dir or str(folder), str(folder), None)
+    )
+    return _plain(order, folder), order.working_dir or str(folder)
+
+
+def box(places: Places, order: Order, digest: str) -> Box:
+    """What the runner of an order keeps its commands in. The digest tells it from the last one, which may still run."""
+    folder, inside = places.storage(order)
+    agent = (sys.executable, *AGENT)
+    if not is_sandboxed(order):
+        if order.files:
+            raise _no_volumes()
+        home, tree = str(folder / HOME), str(folder / TREE)
+        env = {"PATH": PATH, **order.env, "HOME": home}
+        places.write_entry(order.subject, order.container, Entry("plain", tree, home))
+        return Box(agent, env, str(folder), str(folder), str(places.record(order)))
+    home, tree = f"{inside}/{HOME}", f"{inside}/{TREE}"
+    uid = places.uid(order)
+    # It starts where it can whatever becomes of the tree, which is made anew between two holders.
+    scratch = places.box_scratch(order.subject, digest)
+    made = _in_sandbox(places, order, agent, folder, {"HOME": home, **order.env}, inside, scratch=scratch)
+    places.write_entry(order.subject, order.container, Entry("sandbox", tree, home, uid))
+    return Box(tuple(made.argv), made.env, str(folder), inside, str(places.record(order)), uid)
+
+
+def write_volumes(places: Places, order: Order) -> list[sandbox.Bind]:
+    """The files of an order as folders of the host that it is shown."""
+    uid = places.uid(order)
+    top = places.volumes(order.subject, order.container)
+    shown = []
+    for i, (place, files) in enumerate(sorted(volumes.by_place(order.files).items())):
+        folder = top / str(i)
+        folder.parent.mkdir(parents=True, exist_ok=True, mode=0o711)
+        try:
+            volumes.write(folder, files, uid=uid)
+        except ValueError as error:
+            raise Refused("ConfigurationError", str(error)) from None
+        shown.append(sandbox.Bind(folder, place))
+    return shown
+
+
+def _in_sandbox(
+    places: Places,
+    order: Order,
+    argv: Sequence[str],
+    folder: Path,
+    env: Mapping[str, str],
+    cwd: str,
+    *,
+    scratch: Path,
+) -> sandbox.Command:
+    uid = places.uid(order)
+    scratch.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        return sandbox.command(
+            argv,
+            scratch=scratch,
+            storage=sandbox.Bind(folder, order.storage_path or INSIDE),
+            read_only=write_volumes(places, order),
+            env=dict(env),
+            cwd=cwd,
+            network=order.network,
+            uid=uid,
+            hostname=order.subject.name,
+            hide=[places.home],
+        )
+    except ValueError as error:
+        raise Refused("ConfigurationError", str(error)) from None
+
+
+def _plain(order: Order, folder: Path) -> sandbox.Command:
+    if order.files:
+        raise _no_volumes()
+    env = {"PATH": PATH, "HOME": str(folder), **order.env}
+    program = shutil.which(order.argv[0], path=env["PATH"])
+    if program is None:
+        raise Refused("ConfigurationError", f"there is no program {order.argv[0]} in {env['PATH']}")
+    return sandbox.Command([program, *order.argv[1:]], env)
+
+
+def _no_volumes() -> Refused:
+    return Refused("ConfigurationError", "volumes need a sandbox: without one a process has no places of its own")

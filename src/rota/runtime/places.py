@@ -1,0 +1,159 @@
+"""Where everything of an instance is, in a home."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from rota.runtime import sandbox
+from rota.runtime.interface import Order, Owner, Subject
+from rota.runtime.workspace.discard import discard
+from rota.runtime.workspace.failures import MustReplace
+
+INSIDE = "/workspace"
+"""Where an instance sees its folder, unless its storage says otherwise."""
+DISCARD_SECONDS_MAX = 60.0
+DIGEST_LENGTH = 16
+PRIVATE, PASSABLE = 0o700, 0o711
+
+
+class Entry(NamedTuple):
+    """How to get to what a container runs; kept on disk, for a server that comes later."""
+
+    way: str
+    cwd: str
+    home: str
+    uid: int | None = None
+    name: str = ""
+    """Of the container, where an engine runs it."""
+
+
+class Places:
+    """The folders of a home in which instances are kept.
+
+    `instances/NAMESPACE/NAME-UID` goes with the instance. `storage/NAMESPACE/NAME` stays for the next one of the same
+    owner and ordinal; beside it is whose it is, and what was prepared in it.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self.home = home.absolute()
+        self._storage = self.home / "storage"
+
+    def folder(self, subject: Subject) -> Path:
+        return self.home / "instances" / subject.namespace / f"{subject.name}-{subject.uid}"
+
+    def log(self, subject: Subject, container: str) -> Path:
+        """The log of a container, without its ending."""
+        return self.folder(subject) / "logs" / container
+
+    def scratch(self, subject: Subject, container: str) -> Path:
+        return self.folder(subject) / f"sandbox-{container}"
+
+    def box_scratch(self, subject: Subject, digest: str) -> Path:
+        """Of a runner's box. The one before is kept: it may be in use until the next reset."""
+        top = self.folder(subject) / "boxes"
+        older = sorted(top.glob("*"), key=lambda one: one.stat().st_mtime)[:-1]
+        for folder in older:
+            shutil.rmtree(folder, ignore_errors=True)
+        return top / digest[:DIGEST_LENGTH]
+
+    def volumes(self, subject: Subject, container: str) -> Path:
+        return self.folder(subject) / f"volumes-{container}"
+
+    def box(self, subject: Subject) -> Path:
+        """The file in which a runner says which process its box is."""
+        return self.folder(subject) / "box"
+
+    def remove(self, subject: Subject) -> None:
+        shutil.rmtree(self.folder(subject), ignore_errors=True)
+
+    # How to get in.
+
+    def enter(self, subject: Subject, container: str) -> Entry | None:
+        try:
+            return Entry(**json.loads(self._entry(subject, container).read_text()))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def write_entry(self, subject: Subject, container: str, entry: Entry) -> None:
+        self._entry(subject, container).write_text(json.dumps(entry._asdict()))
+
+    def _entry(self, subject: Subject, container: str) -> Path:
+        return self.folder(subject) / f"entry-{container}.json"
+
+    # What an instance works on.
+
+    def storage(self, order: Order) -> tuple[Path, str]:
+        """The folder of an instance, made if need be, and the place it has inside."""
+        if order.storage_name:
+            folder = self._storage / order.subject.namespace / order.storage_name
+            self._claim(folder, order.storage_owner)
+        else:
+            folder = self.folder(order.subject) / "work"
+        folder.mkdir(parents=True, exist_ok=True, mode=PASSABLE)
+        return folder, order.storage_path or INSIDE
+
+    def record(self, order: Order) -> Path:
+        folder, _ = self.storage(order)
+        return folder.with_name(f"{folder.name}.prepared")
+
+    def uid(self, order: Order) -> int | None:
+        """The uid of its own that an instance has, where Rota can give one."""
+        if os.getuid() != 0:
+            return None
+        return sandbox.uid_of(f"{order.subject.namespace}/{order.storage_name or order.subject.name}")
+
+    def _claim(self, folder: Path, owner: Owner | None) -> None:
+        """What another owner of the same name left is removed first."""
+        mark = _mark(folder)
+        found = _owner(mark)
+        if folder.exists() and found != owner:
+            self._drop(folder)
+        mark.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
+        if owner is not None and found != owner:
+            new = mark.with_suffix(".new")
+            new.write_bytes(msgspec.json.encode(owner))
+            new.replace(mark)
+
+    def storages(self) -> Iterator[tuple[str, str, Owner]]:
+        """All storage that has an owner: its namespace, its name and the owner."""
+        for mark in self._storage.glob("*/*.owner"):
+            owner = _owner(mark)
+            if owner is not None:
+                yield mark.parent.name, mark.name.removesuffix(".owner"), owner
+
+    def drop(self, namespace: str, name: str) -> None:
+        folder = self._storage / namespace / name
+        self._drop(folder)
+        _mark(folder).unlink(missing_ok=True)
+
+    def _drop(self, folder: Path) -> None:
+        """Out of the way at once, whatever is in it; then gone, as far as that can be."""
+        folder.with_name(f"{folder.name}.prepared").unlink(missing_ok=True)
+        if not folder.exists():
+            return
+        aside = self.home / "discarded" / f"{folder.parent.name}-{folder.name}-{os.urandom(6).hex()}"
+        aside.parent.mkdir(exist_ok=True, mode=PRIVATE)
+        folder.rename(aside)
+        try:
+            discard(aside, seconds_max=DISCARD_SECONDS_MAX)
+        except MustReplace:
+            return  # Nobody is given it any more.
+        aside.rmdir()
+
+
+def _mark(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.owner")
+
+
+def _owner(mark: Path) -> Owner | None:
+    try:
+        return msgspec.json.decode(mark.read_bytes(), type=Owner)
+    except (OSError, msgspec.MsgspecError):
+        return None

@@ -1,0 +1,52 @@
+"""`python -m rota.runtime.runner`: started by the keeper, for one instance; everything it needs is in its environment.
+
+ROTA_GATEWAY   the gateway's socket
+ROTA_INSTANCE  the instance, as NAMESPACE/NAME
+ROTA_TOKEN     what makes it known there, as this instance and no other
+ROTA_RUN       which run of it this is
+ROTA_HOME      the home, for the mirrors of repositories
+ROTA_BOX       where to write down which process its box is
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+from rota.runtime.runner.agent import PR_SET_CHILD_SUBREAPER
+from rota.runtime.runner.stream import Stream
+from rota.runtime.runner.worker import Worker
+
+
+async def main() -> None:
+    token = os.environ.pop("ROTA_TOKEN")
+    ended = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    stream = Stream(Path(os.environ["ROTA_GATEWAY"]), os.environ["ROTA_INSTANCE"], token)
+    home, note = Path(os.environ["ROTA_HOME"]), Path(os.environ["ROTA_BOX"])
+    worker = Worker(int(os.environ["ROTA_RUN"]), home, note, stream.wake)
+    tasks = [
+        asyncio.create_task(worker.live(), name="worker"),
+        asyncio.create_task(stream.run(worker), name="stream"),
+        asyncio.create_task(ended.wait(), name="end"),
+    ]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+
+
+if __name__ == "__main__":
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="rota runner: %(message)s")
+    # What a box leaves behind comes to its runner.
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    asyncio.run(main())

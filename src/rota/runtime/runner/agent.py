@@ -1,0 +1,184 @@
+"""What runs commands in a box, for the runner that is outside of it. Standard library only, and small.
+
+Its standard input is a socket: messages are a length in four bytes and JSON, with the descriptors that a command gets
+for its own input and output. It is trusted no more than what it starts. It can be killed, and then the box is over.
+
+- `run` starts a command in a session of its own. Its end is told when its first process has ended.
+- `signal` goes to the command's process group.
+- `clear` ends everything that any command started, wherever it went, and tells when nothing is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+LENGTH_BYTES = 4
+MESSAGE_BYTES_MAX = 8 * 1024 * 1024
+DESCRIPTORS_MAX = 3
+READ_BYTES = 65536
+PR_SET_CHILD_SUBREAPER = 36
+CLEAR_SECONDS_MAX = 10.0
+CLEAR_PAUSE_SECONDS = 0.002
+NO_PROGRAM, NO_PERMISSION = 127, 126
+
+
+class Agent:
+    """Starts commands, and collects what becomes of them."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._commands: dict[int, tuple[str, subprocess.Popen[bytes]]] = {}
+        self._arrived = bytearray()
+        self._descriptors: list[int] = []
+        self._woken, waking = os.pipe()
+        os.set_blocking(waking, False)
+        os.set_blocking(self._woken, False)
+        signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+
+    def serve(self) -> None:
+        """Until the runner is gone."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._control, selectors.EVENT_READ)
+            selector.register(self._woken, selectors.EVENT_READ)
+            while True:
+                for ready, _ in selector.select():
+                    if ready.fileobj == self._woken:
+                        os.read(self._woken, READ_BYTES)
+                        self._reap()
+                    elif not self._read():
+                        return
+
+    def _read(self) -> bool:
+        data, descriptors, _, _ = socket.recv_fds(self._control, READ_BYTES, DESCRIPTORS_MAX)
+        if not data:
+            return False
+        self._arrived += data
+        self._descriptors += descriptors
+        while len(self._arrived) >= LENGTH_BYTES:
+            length = int.from_bytes(self._arrived[:LENGTH_BYTES], "big")
+            if length > MESSAGE_BYTES_MAX:
+                return False
+            if len(self._arrived) < LENGTH_BYTES + length:
+                break
+            message = json.loads(self._arrived[LENGTH_BYTES : LENGTH_BYTES + length])
+            del self._arrived[: LENGTH_BYTES + length]
+            self._do(message)
+        return True
+
+    def _do(self, message: dict[str, Any]) -> None:
+        if message["do"] == "run":
+            mine, self._descriptors = self._descriptors[:DESCRIPTORS_MAX], self._descriptors[DESCRIPTORS_MAX:]
+            self._run(message, mine)
+        elif message["do"] == "signal":
+            self._signal(message["id"], message["signal"])
+        else:
+            self._tell({"cleared": self._clear()})
+
+    def _run(self, message: dict[str, Any], descriptors: list[int]) -> None:
+        standard_input, output, errors = descriptors
+        try:
+            process = subprocess.Popen(
+                message["argv"],
+                stdin=standard_input,
+                stdout=output,
+                stderr=errors,
+                env={**os.environ, **message["env"]},
+                cwd=message["cwd"],
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            code = NO_PERMISSION if isinstance(error, PermissionError) else NO_PROGRAM
+            self._tell({"id": message["id"], "code": code, "error": str(error)})
+        else:
+            self._commands[process.pid] = message["id"], process
+            self._tell({"id": message["id"], "pid": process.pid})
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    def _signal(self, id_: str, number: int) -> None:
+        for pid, (known, _) in self._commands.items():
+            if known == id_:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(pid, number)
+
+    def _reap(self) -> None:
+        """Also what was nobody's any more, and so came to this process."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            id_, process = self._commands.pop(pid, (None, None))
+            if process is not None:
+                process.returncode = os.waitstatus_to_exitcode(status)
+                self._tell({"id": id_, "code": process.returncode})
+
+    def _clear(self) -> int:
+        """How many are left of all that descends from this process: none, unless something is very wrong."""
+        deadline = time.monotonic() + CLEAR_SECONDS_MAX
+        while left := descendants(os.getpid()):
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self._reap()
+            if time.monotonic() > deadline:
+                break
+            time.sleep(CLEAR_PAUSE_SECONDS)
+        return len(left)
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        content = json.dumps(message).encode()
+        self._control.sendall(len(content).to_bytes(LENGTH_BYTES, "big") + content)
+
+
+def descendants(top: int) -> list[int]:
+    """Everything below a process that is alive."""
+    parents: dict[int, int] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                state, parent = Path("/proc", name, "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
+            except OSError:
+                continue
+            if state not in "ZX":
+                parents[int(name)] = int(parent)
+    found: list[int] = []
+    for pid in parents:
+        at = pid
+        while at in parents and at != top:
+            at = parents[at]
+        if at == top and pid != top:
+            found.append(pid)
+    return found
+
+
+def main() -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    # What commands leave behind comes back to it.
+    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        sys.exit("this kernel does not let a process adopt orphans")
+    control = socket.socket(fileno=os.dup(0))
+    control.set_inheritable(False)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    agent = Agent(control)
+    agent._tell({"ready": os.getpid()})
+    agent.serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+"""The box of a runner: a sandbox (or none) with an agent in it that runs commands."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import signal
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rota.runtime.keeper.kernel import start_time_of
+from rota.runtime.runner.agent import CLEAR_PAUSE_SECONDS, LENGTH_BYTES, MESSAGE_BYTES_MAX, READ_BYTES, descendants
+
+START_SECONDS_MAX = 30.0
+CLEAR_SECONDS_MAX = 15.0
+STOP_SECONDS_MAX = 5.0
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+class BoxLost(Exception):  # noqa: N818
+    """The box has ended, and all in it."""
+
+
+class Command:
+    """One command in a box."""
+
+    def __init__(self) -> None:
+        self.started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        """Its process, as the box numbers it."""
+        self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        """Its exit code, or the signal that ended it as a negative number. Raises BoxLost."""
+        self.error = ""
+        """Why it could not be started, if so."""
+
+
+class Box:
+    """Starts an agent, and has it run things. Everything in it ends when this does, or when its runner dies.
+
+    `lost` is set when it has ended by itself.
+    """
+
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str], note: Path) -> None:
+        self._argv = argv
+        self._env = env
+        self._note = note
+        self._process: asyncio.subprocess.Process | None = None
+        self._control: socket.socket | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._sending = asyncio.Lock()
+        self._numbers = itertools.count(1)
+        self._commands: dict[str, Command] = {}
+        self._ready: asyncio.Future[int] | None = None
+        self._cleared: asyncio.Future[int] | None = None
+        self.lost = asyncio.Event()
+
+    async def start(self) -> None:
+        mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        mine.setblocking(False)
+        self._control = mine
+        self._ready = asyncio.get_running_loop().create_future()
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._argv, stdin=its.fileno(), stdout=None, stderr=None, env=dict(self._env), cwd="/"
+            )
+        finally:
+            its.close()
+        self._reading = asyncio.create_task(self._read(), name="agent")
+        async with asyncio.timeout(START_SECONDS_MAX):
+            await asyncio.shield(self._ready)
+        pid = self._process.pid
+        self._note.write_text(f"{pid}@{start_time_of(pid)}")
+
+    async def run(
+        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, streams: tuple[int, int, int]
+    ) -> tuple[str, Command]:
+        """Start a command on these descriptors, of which the caller keeps its own copies to close.
+
+        The environment is on top of the box's own.
+        """
+        id_ = str(next(self._numbers))
+        command = self._commands[id_] = Command()
+        await self._send({"do": "run", "id": id_, "argv": argv, "env": env, "cwd": cwd}, streams)
+        return id_, command
+
+    async def signal(self, id_: str, number: int) -> None:
+        await self._send({"do": "signal", "id": id_, "signal": int(number)})
+
+    async def clear(self) -> None:
+        """End everything in the box but the agent. Raises BoxLost when that cannot be had."""
+        self._cleared = asyncio.get_running_loop().create_future()
+        await self._send({"do": "clear"})
+        try:
+            async with asyncio.timeout(CLEAR_SECONDS_MAX):
+                left = await self._cleared
+        except TimeoutError:
+            raise BoxLost("the agent does not answer") from None
+        if left:
+            raise BoxLost(f"{left} processes cannot be ended")
+
+    async def stop(self) -> None:
+        """End it and everything in it. Raises BoxLost when something cannot be ended."""
+        self._note.unlink(missing_ok=True)
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            await asyncio.wait_for(self._process.wait(), STOP_SECONDS_MAX)
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+        if self._control is not None:
+            self._control.close()
+        self._fail()
+        await asyncio.to_thread(_sweep)
+
+    async def _send(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
+        assert self._control is not None
+        content = _encode(message)
+        whole = len(content).to_bytes(LENGTH_BYTES, "big") + content
+        loop = asyncio.get_running_loop()
+        async with self._sending:
+            try:
+                if descriptors:
+                    # The first byte carries them; a buffer that is full for the first byte is one that nobody reads.
+                    socket.send_fds(self._control, [whole[:1]], list(descriptors))
+                    whole = whole[1:]
+                await loop.sock_sendall(self._control, whole)
+            except OSError as error:
+                raise BoxLost(str(error)) from None
+
+    async def _read(self) -> None:
+        assert self._control is not None
+        loop = asyncio.get_running_loop()
+        arrived = bytearray()
+        try:
+            while data := await loop.sock_recv(self._control, READ_BYTES):
+                arrived += data
+                while len(arrived) >= LENGTH_BYTES:
+                    length = int.from_bytes(arrived[:LENGTH_BYTES], "big")
+                    if length > MESSAGE_BYTES_MAX:
+                        return
+                    if len(arrived) < LENGTH_BYTES + length:
+                        break
+                    self._take(_decode(arrived[LENGTH_BYTES : LENGTH_BYTES + length]))
+                    del arrived[: LENGTH_BYTES + length]
+        except (OSError, msgspec.MsgspecError, KeyError, TypeError):
+            return  # What is in the box may say anything: whoever talks rubbish is as good as gone.
+        finally:
+            self._fail()
+
+    def _take(self, message: Any) -> None:
+        if "ready" in message:
+            _settle(self._ready, 0)
+        elif "cleared" in message:
+            _settle(self._cleared, int(message["cleared"]))
+        elif (command := self._commands.get(message["id"])) is not None:
+            if "pid" in message:
+                _settle(command.started, int(message["pid"]))
+            else:
+                del self._commands[message["id"]]
+                command.error = str(message.get("error", ""))
+                _settle(command.started, 0)
+                _settle(command.ended, int(message["code"]))
+
+    def _fail(self) -> None:
+        lost = BoxLost("what ran in it is gone")
+        for future in (self._ready, self._cleared):
+            _settle(future, lost)
+        for command in self._commands.values():
+            _settle(command.started, lost)
+            _settle(command.ended, lost)
+        self._commands.clear()
+        self.lost.set()
+
+
+def _settle(future: asyncio.Future[int] | None, result: int | BoxLost) -> None:
+    if future is None or future.done():
+        return
+    if isinstance(result, BoxLost):
+        future.set_exception(result)
+        future.exception()  # Whoever waits sees it; nobody has to.
+    else:
+        future.set_result(result)
+
+
+def _sweep() -> None:
+    """End what a box without a sandbox leaves: it has come to this process, which has nothing else below it now."""
+    deadline = time.monotonic() + STOP_SECONDS_MAX
+    while left := descendants(os.getpid()):
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        _reap()
+        if time.monotonic() > deadline:
+            raise BoxLost(f"{len(left)} processes cannot be ended")
+        time.sleep(CLEAR_PAUSE_SECONDS)
+    _reap()
+
+
+def _reap() -> None:
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass

@@ -1,0 +1,93 @@
+"""A runner's stream to its gateway: kept open, opened again when it breaks, with nothing lost on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import quote
+
+import msgspec
+
+from rota.client.websocket import Closed, WebSocket, connect_unix
+from rota.runtime.runner.messages import MESSAGE_BYTES_MAX, PROTOCOL, Configure, Report, encode, to_runner
+
+log = logging.getLogger(__name__)
+
+RECONNECT_SECONDS_MIN, RECONNECT_SECONDS_MAX = 0.02, 2.0
+
+
+class Works(Protocol):
+    """Whoever is told what comes, and says how it is."""
+
+    report: Report
+
+    def configure(self, configuration: Configure) -> None: ...
+
+    def reset(self) -> None: ...
+
+
+class Stream:
+    """One stream. The first thing said on it is the last report: it holds everything that is not yet known there."""
+
+    def __init__(self, gateway: Path, instance: str, token: str) -> None:
+        self._gateway = gateway
+        self._target = f"/v1/stream/{quote(instance)}"
+        self._headers = {"Authorization": f"Bearer {token}"}
+        self._news = asyncio.Event()
+
+    def wake(self) -> None:
+        """There is a new report."""
+        self._news.set()
+
+    async def run(self, worker: Works) -> None:
+        pause = RECONNECT_SECONDS_MIN
+        while True:
+            try:
+                socket = await connect_unix(
+                    str(self._gateway), self._target, headers=self._headers, protocols=(PROTOCOL,)
+                )
+            except (OSError, TimeoutError) as error:
+                # The server is away, or has not heard of this instance yet.
+                if pause == RECONNECT_SECONDS_MAX:
+                    log.info("the gateway does not answer: %s", error)
+                await asyncio.sleep(pause)
+                pause = min(RECONNECT_SECONDS_MAX, pause * 2)
+                continue
+            pause = RECONNECT_SECONDS_MIN
+            try:
+                await self._serve(socket, worker)
+            except Closed:
+                pass
+            finally:
+                socket.abort()
+            await asyncio.sleep(pause)
+
+    async def _serve(self, socket: WebSocket, worker: Works) -> None:
+        telling = asyncio.create_task(self._tell(socket, worker))
+        try:
+            async for text in socket:
+                try:
+                    message = to_runner.decode(text)
+                except msgspec.MsgspecError as error:
+                    # A gateway of another version; what it wants is not understood, and so not done.
+                    log.warning("what the gateway says is not understood: %s", error)
+                    continue
+                if isinstance(message, Configure):
+                    worker.configure(message)
+                else:
+                    worker.reset()
+        finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
+
+    async def _tell(self, socket: WebSocket, worker: Works) -> None:
+        while True:
+            self._news.clear()
+            socket.send(encode(worker.report).decode())
+            await socket.drain()
+            await self._news.wait()
+
+
+__all__ = ["MESSAGE_BYTES_MAX", "Stream"]

@@ -1,0 +1,197 @@
+"""What a runner does: prepares the storage, keeps a box ready, and makes both as new between two holders."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from rota.api.pool import WorkspaceFile
+from rota.runtime import workspace
+from rota.runtime.runner.box import Box, BoxLost
+from rota.runtime.runner.messages import Configure, Report
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 2.0, 300.0
+"""Between two attempts to prepare what could not be prepared."""
+SETUP_SECONDS_MAX = 3600.0
+OUTPUT_BYTES_MAX = 64 * 1024
+"""Of the output of a set-up command, the end of which is shown."""
+HOME_FILE_MODE = "0600"
+
+
+class Worker:
+    """One worker's life: `live` until it is cancelled. What it is told to do it does one after the other.
+
+    `report` always says how it is; `told` is called when that has changed.
+    """
+
+    def __init__(self, run: int, home: Path, note: Path, told: Callable[[], None]) -> None:
+        self.report = Report(run, "Waiting")
+        self._told = told
+        self._home = home
+        self._note = note
+        self._box: Box | None = None
+        self._configuration: Configure | None = None
+        self._changed = asyncio.Event()
+        self._is_dirty = False
+
+    def configure(self, configuration: Configure) -> None:
+        if self._configuration is None or self._configuration.digest != configuration.digest:
+            self._configuration = configuration
+            self._changed.set()
+
+    def reset(self) -> None:
+        self._is_dirty = True
+        self._changed.set()
+
+    def _say(self, **fields: object) -> None:
+        new = msgspec.structs.replace(self.report, **{"reason": "", "message": "", **fields})
+        if new != self.report:
+            self.report = new
+            self._told()
+
+    async def live(self) -> None:
+        failures = 0
+        try:
+            while True:
+                configuration = self._configuration
+                if configuration is None:
+                    await self._changed.wait()
+                    self._changed.clear()
+                    continue
+                self._changed.clear()
+                wait: float | None = None
+                try:
+                    await self._make_ready(configuration)
+                    failures = 0
+                    self._say(phase="Idle", configured=configuration.digest)
+                except workspace.MustReplace as error:
+                    self._say(phase="Broken", reason="MustReplace", message=str(error))
+                except (workspace.WorkspaceError, BoxLost, TimeoutError, OSError) as error:
+                    wait = min(RETRY_SECONDS_MAX, RETRY_SECONDS_MIN * 2**failures)
+                    failures += 1
+                    reason = error.reason if isinstance(error, workspace.WorkspaceError) else "BoxFailed"
+                    self._say(phase="Failed", reason=reason, message=str(error) or type(error).__name__)
+                await self._something_new(wait)
+        finally:
+            await self._stop_box()
+
+    async def _something_new(self, seconds: float | None) -> None:
+        """Returns when there is something to do: something was asked, the box has ended, or the time has passed."""
+        waits = [asyncio.create_task(self._changed.wait())]
+        if self._box is not None:
+            waits.append(asyncio.create_task(self._box.lost.wait()))
+        try:
+            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
+    async def _make_ready(self, configuration: Configure) -> None:
+        """As new, unless it is."""
+        place = configuration.place
+        record = Path(place.record)
+        files = [
+            WorkspaceFile(path=path, content=content, mode=HOME_FILE_MODE)
+            for path, content in sorted(configuration.home_files.items())
+        ]
+        source = configuration.workspace
+        spec = source.spec if source is not None else None
+        kept = configuration.reset == "Keep" or not self._is_dirty
+        if self._box is not None and self._box.lost.is_set():
+            await self._stop_box()
+        if kept and workspace.prepared(record, spec, files) is not None:
+            await self._start_box(configuration)
+            self._is_dirty = False
+            return
+        was_held = self._is_dirty
+        self._say(phase="Resetting" if was_held else "Preparing")
+        # Nothing may run in a tree that is taken away.
+        await self._stop_box()
+        mirror = workspace.Mirror(self._home)
+        try:
+            await workspace.prepare(
+                mirror,
+                spec,
+                Path(place.folder),
+                lambda argv, tree: self._set_up(configuration, argv),
+                source=workspace.Source(spec.repo, source.scope, source.secret) if source and spec else None,
+                home_files=files,
+                uid=place.uid,
+                record=record,
+            )
+        finally:
+            await mirror.close()
+        await self._start_box(configuration)
+        self._is_dirty = False
+        if was_held:
+            self._say(phase=self.report.phase, resets=self.report.resets + 1)
+
+    async def _start_box(self, configuration: Configure) -> None:
+        if self._box is None:
+            place = configuration.place
+            self._box = Box(place.argv, place.env, self._note)
+            try:
+                await self._box.start()
+            except BaseException:
+                await self._stop_box()
+                raise
+
+    async def _stop_box(self) -> None:
+        box, self._box = self._box, None
+        if box is not None:
+            try:
+                await box.stop()
+            except BoxLost as error:
+                raise workspace.MustReplace(str(error)) from None
+
+    async def _set_up(self, configuration: Configure, argv: Sequence[str]) -> workspace.Finished:
+        """Run the set-up command where tasks will run, and leave nothing of it running."""
+        await self._start_box(configuration)
+        assert self._box is not None
+        reading, writing = os.pipe()
+        try:
+            nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                cwd = f"{configuration.place.inside}/{workspace.TREE}"
+                _, command = await self._box.run(argv, env={}, cwd=cwd, streams=(nothing, writing, writing))
+            finally:
+                os.close(nothing)
+                os.close(writing)
+            output = asyncio.create_task(_tail(reading))
+            try:
+                async with asyncio.timeout(SETUP_SECONDS_MAX):
+                    code = await command.ended
+                await self._box.clear()
+                said = await output
+            finally:
+                output.cancel()
+                await asyncio.gather(output, return_exceptions=True)
+        finally:
+            os.close(reading)
+        return workspace.Finished(code, command.error or said.decode(errors="replace"))
+
+
+async def _tail(descriptor: int) -> bytes:
+    """The end of what comes, when everything that could write has ended."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=OUTPUT_BYTES_MAX)
+    transport, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(os.dup(descriptor), "rb", buffering=0)
+    )
+    kept = b""
+    try:
+        while data := await reader.read(OUTPUT_BYTES_MAX):
+            kept = (kept + data)[-OUTPUT_BYTES_MAX:]
+    finally:
+        with contextlib.suppress(OSError):
+            transport.close()
+    return kept

@@ -1,0 +1,158 @@
+"""Files from Secrets and ConfigMaps, in folders of the host that an instance is shown, read-only.
+
+- An instance that is shown the folder sees each file as it was or as it is now, never half of it, and nothing else:
+  what is being written is beside the folder.
+- The files are for the instance's uid alone; without one, for Rota's own, which then is the instance's too.
+- What is there is what was asked for, whatever was there before: links, folders, another's files. None is followed.
+
+For one writer at a time. What a crash leaves is made good by the next write; nothing is forced to the disk, for an
+instance is never started with files that were not compared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import stat
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+FILE_MODE = 0o400
+SHARED_FOLDER_MODE = 0o500
+"""Of a folder that is another uid's: root writes to it all the same."""
+OWN_FOLDER_MODE = 0o700
+"""Of a folder that is our own uid's: without the right to write we could neither renew nor remove what is in it."""
+NAME_BYTES_MAX = 255
+DIGEST_CHARS = 16
+
+_LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def by_place(files: Mapping[str, bytes]) -> dict[str, dict[str, bytes]]:
+    """Files by the folder they have inside, and then by name. Raises ValueError for what is no absolute path."""
+    grouped: dict[str, dict[str, bytes]] = {}
+    for path, content in files.items():
+        folder, _, name = path.rpartition("/")
+        parts = PurePosixPath(folder).parts
+        if len(parts) < 2 or not folder.startswith("/") or ".." in parts:
+            raise ValueError(f"{path!r} must be an absolute path of a file in a folder, without '..'")
+        _check(name)
+        # Anew from its parts: the same folder can be written in several ways.
+        grouped.setdefault("/" + "/".join(parts[1:]), {})[name] = content
+    return grouped
+
+
+def write_all(top: Path, files: Mapping[str, bytes], *, uid: int | None) -> dict[str, Path]:
+    """Writes files, by the place they have inside, into folders below `top`; returns the folder of each place.
+
+    A place keeps its folder, whatever others come and go: an instance that runs has it mounted. The folder of a place
+    that has no files any more is emptied, and stays.
+    """
+    wanted = by_place(files)
+    folders = {place: top / _folder_name(place) for place in wanted}
+    top.mkdir(mode=OWN_FOLDER_MODE, exist_ok=True)
+    with os.scandir(top) as entries:
+        there = {top / entry.name for entry in entries if entry.is_dir(follow_symlinks=False)}
+    for place, held in wanted.items():
+        write(folders[place], held, uid=uid)
+    for left in there - {*folders.values()}:
+        write(left, {}, uid=uid)
+    return folders
+
+
+def write(folder: Path, files: Mapping[str, bytes], *, uid: int | None) -> bool:
+    """Makes a folder hold exactly these files. Tells whether that changed anything; if not, nothing was written.
+
+    uid  who reads them, and nobody else; None: Rota's own
+
+    The folder is made if it is not there. Raises ValueError, before anything is done, for what is no name of a file.
+    """
+    for name in files:
+        _check(name)
+    new = folder.with_name(f".{folder.name}.new")
+    new.unlink(missing_ok=True)
+    changed = False
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=OWN_FOLDER_MODE)
+        changed = True
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        changed |= _owned(opened, OWN_FOLDER_MODE if uid is None else SHARED_FOLDER_MODE, uid)
+        for name, content in files.items():
+            if not _holds(opened, name, content, uid):
+                _put(opened, name, content, uid, new)
+                changed = True
+        for name in set(os.listdir(opened)) - set(files):
+            _remove(opened, name)
+            changed = True
+    finally:
+        os.close(opened)
+    return changed
+
+
+def _check(name: str) -> None:
+    if name in ("", ".", "..") or "/" in name or "\0" in name or len(name.encode()) > NAME_BYTES_MAX:
+        raise ValueError(f"{name!r} cannot be the name of a file")
+
+
+def _owned(descriptor: int, mode: int, uid: int | None) -> bool:
+    """Gives what is open its mode and its owner; tells whether it had others."""
+    found = os.fstat(descriptor)
+    owner = os.geteuid() if uid is None else uid
+    changed = False
+    if found.st_uid != owner or (uid is not None and found.st_gid != uid):
+        os.fchown(descriptor, owner, -1 if uid is None else uid)
+        changed = True
+    if stat.S_IMODE(found.st_mode) != mode:
+        os.fchmod(descriptor, mode)
+        changed = True
+    return changed
+
+
+def _holds(folder: int, name: str, content: bytes, uid: int | None) -> bool:
+    """Whether a file is there as it should be."""
+    try:
+        opened = os.open(name, _LOOK, dir_fd=folder)
+    except OSError:
+        return False
+    try:
+        found = os.fstat(opened)
+        owner = os.geteuid() if uid is None else uid
+        if not stat.S_ISREG(found.st_mode) or (stat.S_IMODE(found.st_mode), found.st_uid) != (FILE_MODE, owner):
+            return False
+        with open(opened, "rb", closefd=False) as file:
+            return found.st_size == len(content) and file.read(len(content)) == content
+    finally:
+        os.close(opened)
+
+
+def _put(folder: int, name: str, content: bytes, uid: int | None, new: Path) -> None:
+    # Nobody's until it is whole.
+    with open(os.open(new, _MAKE, 0), "wb") as file:
+        file.write(content)
+        file.flush()
+        _owned(file.fileno(), FILE_MODE, uid)
+    if _is_folder(folder, name):
+        shutil.rmtree(name, dir_fd=folder)
+    os.rename(new, name, dst_dir_fd=folder)
+
+
+def _remove(folder: int, name: str) -> None:
+    if _is_folder(folder, name):
+        shutil.rmtree(name, dir_fd=folder)
+    else:
+        os.unlink(name, dir_fd=folder)
+
+
+def _is_folder(folder: int, name: str) -> bool:
+    try:
+        return stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def _folder_name(place: str) -> str:
+    return hashlib.sha256(place.encode()).hexdigest()[:DIGEST_CHARS]

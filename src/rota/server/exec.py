@@ -1,0 +1,110 @@
+"""`/v1/exec`: a command beside what an Instance runs, over a WebSocket, in Kubernetes' `v5.channel.k8s.io`.
+
+Each message is a channel's number and then its bytes: 0 standard input, 1 standard output, 2 standard error, 3 how it
+ended (a `Status`, with the exit code among its causes), 4 the size of the terminal, 255 that a channel is at its end.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+from urllib.parse import parse_qsl
+
+from rota.api import Instance
+from rota.client.websocket import handshake
+from rota.engine.objects import Objects, get
+from rota.registry import ApiError
+from rota.registry.errors import bad_request, conflict, forbidden, not_found
+from rota.runtime.interface import Runtime, Subject
+from rota.server.audit import Audit, Line
+from rota.server.audit import now as audit_now
+from rota.server.auth import User, allows
+from rota.server.execution import MESSAGE_BYTES_MAX, Session, Size, Wanted
+from rota.server.http import Request, Upgrade
+
+PROTOCOL = "v5.channel.k8s.io"
+PARAMETERS_MAX = 4096
+"""Words of a command, and what else is asked."""
+SIZE_MAX = 65535
+TERM = re.compile(r"[-+.\w]{1,63}", re.ASCII)
+
+
+class Asked(NamedTuple):
+    """What a request asks for."""
+
+    container: str
+    wanted: Wanted
+
+
+def exec_(
+    runtime: Runtime | None, objects: Objects, audit: Audit, request: Request, user: User, namespace: str, name: str
+) -> Upgrade:
+    """Answer with a command's streams. What the command is, is written down nowhere: it may hold secrets."""
+    code = 101
+    try:
+        return _session(runtime, objects, request, user, namespace, name)
+    except ApiError as error:
+        code = error.code
+        raise
+    finally:
+        bucket = Instance.api.bucket
+        audit.write(Line(audit_now(), user.name, user.scope, "create", bucket, namespace, name, "exec", code))
+
+
+def _session(
+    runtime: Runtime | None, objects: Objects, request: Request, user: User, namespace: str, name: str
+) -> Upgrade:
+    if not allows(user, "create", Instance.api, namespace, name, "exec"):
+        raise forbidden(Instance.api, name, f'User "{user.name}" cannot create resource "instances/exec" of it')
+    if runtime is None:
+        raise ApiError(503, "ServiceUnavailable", "nothing runs in this server: it was started with --no-controllers")
+    if PROTOCOL not in handshake.offered(request.headers):
+        raise bad_request(f"this is a WebSocket that speaks {PROTOCOL}")
+    instance = get(objects, Instance, name, namespace)
+    if instance is None:
+        raise not_found(Instance.api, name)
+    asked = _asked(request.query_text)
+    names = [container.name for container in instance.spec.containers]
+    container = asked.container or names[0]
+    if container not in names:
+        raise bad_request(f'no container "{container}" in {name}; there are {", ".join(names)}')
+    subject = Subject(namespace, name, instance.metadata.uid)
+    run = runtime.runs(subject).get(container)
+    if run is None or run.exit is not None:
+        raise conflict(Instance.api, name, f"it is not running{_why(instance)}")
+    session = Session(runtime, subject, container, asked.wanted)
+    return Upgrade(session.serve, PROTOCOL, message_bytes_max=MESSAGE_BYTES_MAX)
+
+
+def _why(instance: Instance) -> str:
+    ready = instance.status.condition("Ready") if instance.status is not None else None
+    return f" ({': '.join(filter(None, (ready.reason, ready.message)))})" if ready and ready.status != "True" else ""
+
+
+def _asked(query: str) -> Asked:
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=PARAMETERS_MAX)
+    except ValueError:
+        raise bad_request(f"a command has at most {PARAMETERS_MAX} words") from None
+    given = dict(pairs)
+    command = tuple(value for name, value in pairs if name == "command")
+    if not command or not command[0]:
+        raise bad_request("say which command")
+    if any("\0" in word for word in command):
+        raise bad_request("a word of a command has no zero byte")
+    term = given.get("term") or "xterm"
+    if not TERM.fullmatch(term):
+        raise bad_request(f"term: {term!r} is no kind of terminal")
+    size = Size(_number(given, "width"), _number(given, "height"))
+    flags = [given.get(flag) in ("true", "1") for flag in ("stdin", "stdout", "stderr", "tty")]
+    wanted = Wanted(command, *flags, term, size)
+    if not (wanted.stdin or wanted.stdout or wanted.stderr):
+        raise bad_request("you must specify at least 1 of stdin, stdout, stderr")
+    return Asked(given.get("container", ""), wanted)
+
+
+def _number(given: dict[str, str], name: str) -> int:
+    text = given.get(name, "0")
+    if not text.isascii() or not text.isdigit() or int(text) > SIZE_MAX:
+        raise bad_request(f"{name}: {text!r} is no size of a terminal")
+    return int(text)
