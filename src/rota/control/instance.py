@@ -2,44 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from rota.api import Condition, Instance, WorkerPool
-from rota.api.instance import Container, InstanceStatus, LastExit
+from rota.api.instance import Container, InstanceStatus
 from rota.client import Key
-from rota.control import workers
+from rota.control import ports, workers
+from rota.control.endings import Endings
 from rota.control.gate import Gate, status_of
 from rota.control.instances import crashes_in_a_row, ready_condition, restart_delay, restarts, storage_name
-from rota.control.instances.crashes import crashing, ending
-from rota.control.orders import order, owner_of, subject_of
+from rota.control.orders import has_runner, order, owner_of, subject_of
 from rota.control.pool import RUNTIME_FINALIZER
+from rota.control.seen import AVAILABLE, Seen, phase_of, seen, unavailable, with_last_exit
 from rota.engine import DONE, Context, Outcome, RequeueAfter
 from rota.engine.objects import get
 from rota.engine.references import id_of
 from rota.registry import ApiError
-from rota.runtime.interface import Exit, Refused, Run, Runtime, Subject
+from rota.runtime.interface import Refused, Run, Runtime, Subject
+from rota.runtime.probes import Probes
 from rota.runtime.runners import Runners
 
-PROGRAMMED, AVAILABLE, ISOLATED, QUOTA = "Programmed", "Available", "Isolated", "QuotaGranted"
+PROGRAMMED, ISOLATED, QUOTA = "Programmed", "Isolated", "QuotaGranted"
 KEEPER_LOST = "KeeperLost"
 RUNS_REMEMBERED = 16
 """Runs of a container that count for the pause before the next one."""
+CONCURRENCY = 32
+"""Instances that are looked at together: most of the time is spent on waiting for the runtime."""
+KILL = 9
 
 
 class Instances(Gate[Instance]):
     """Has a runtime do what instances ask for, and says what came of it."""
 
     follows = True
+    concurrency = CONCURRENCY
 
     def __init__(self, runtime: Runtime, runners: Runners | None = None) -> None:
         super().__init__(Instance)
         self._runtime = runtime
         self._runners = runners or Runners()
+        self._probes = Probes(self._run_command)
+        self._endings = Endings()
+        self._wake: Callable[[Key], None] = lambda key: None
         self._past: dict[str, dict[int, tuple[float, float]]] = {}
+        self._ports: dict[Subject, dict[str, dict[str, int]]] = {}
         self._told: dict[Subject, tuple[int, str]] = {}
         """What runners were told last: the run that was told, and the digest."""
 
@@ -47,13 +58,15 @@ class Instances(Gate[Instance]):
         def heard(subject: Subject) -> None:
             wake(Key(subject.namespace, subject.name))
 
-        deaf, unheard = self._runtime.listen(heard), self._runners.listen(heard)
+        self._wake = wake
+        ends = [source.listen(heard) for source in (self._runtime, self._runners, self._probes)]
+        return lambda: self._stop(ends)
 
-        def end() -> None:
-            deaf()
-            unheard()
-
-        return end
+    def _stop(self, ends: Sequence[Callable[[], None]]) -> None:
+        for end in ends:
+            end()
+        self._endings.close()
+        self._probes.stop()
 
     async def look(self, context: Context, obj: Instance) -> Outcome:
         if obj.metadata.deletion_timestamp is None:
@@ -65,42 +78,63 @@ class Instances(Gate[Instance]):
     async def gone(self, key: Key) -> None:
         for subject in self._runtime.known(*key):
             await self._runtime.stop(subject, 0)
+            self._forget(subject)
 
     async def go_on(self, context: Context, obj: Instance, opened: list[Condition]) -> Outcome:
         if obj.spec.scheduling_gates:
             await self._write(context, obj, status_of(obj), opened, "Pending")
             return DONE
+        subject = subject_of(obj)
         for other in self._runtime.known(obj.metadata.namespace, obj.metadata.name):
             if other.uid != obj.metadata.uid:
                 # Left behind by a namesake whose end nobody saw.
                 await self._runtime.stop(other, 0)
-        status = self._with_last_exit(status_of(obj), self._runtime.runs(subject_of(obj)))
+        status = with_last_exit(status_of(obj), self._runtime.runs(subject))
         try:
-            wait = await self._run_all(context, obj)
+            found = await self._run(context, obj, status)
         except Refused as refused:
-            said = [
-                *opened,
-                _quota(),
-                Condition(type=PROGRAMMED, status="False", reason=refused.reason, message=str(refused)),
-                Condition(type=AVAILABLE, status="False", reason=refused.reason, message=str(refused)),
-            ]
+            why = unavailable(refused.reason, str(refused))
+            said = [*opened, _quota(), msgspec.structs.replace(why, type=PROGRAMMED), why]
             await self._write(context, obj, status, said, "Failed")
             return DONE
-        runs = self._runtime.runs(subject_of(obj))
-        status, phase, available = self._seen(obj, status, runs, wait, context.clock.time())
-        if obj.spec.worker is not None and available.status == "True":
-            phase, available, wait = await self._worker(context, obj, runs)
         programmed = Condition(type=PROGRAMMED, status="True", reason=PROGRAMMED)
-        said = [*opened, _quota(), programmed, available, self._isolated(obj)]
-        await self._write(context, obj, status, said, phase)
-        return DONE if wait is None else RequeueAfter(wait, available.reason, available.message)
+        said = [*opened, _quota(), programmed, found.available, self._isolated(obj)]
+        await self._write(context, obj, found.status, said, found.phase)
+        if found.wait is None:
+            return DONE
+        return RequeueAfter(found.wait, found.available.reason, found.available.message)
+
+    # Running.
+
+    async def _run(self, context: Context, obj: Instance, status: InstanceStatus) -> Seen:
+        subject = subject_of(obj)
+        self._ports[subject] = ports.allot(obj, self._taken(subject))
+        wait = await self._run_all(context, obj)
+        runs = self._runtime.runs(subject)
+        past = self._past.get(f"{id_of(obj)}/{obj.spec.containers[0].name}", {})
+        found = seen(obj, status, runs, wait, crashes_in_a_row(past.values()), context.clock.time())
+        addresses = ports.addresses(obj, self._ports[subject])
+        found = found._replace(status=msgspec.structs.replace(found.status, addresses=addresses))
+        if found.available.status != "True":
+            return found
+        if has_runner(obj):
+            found = await self._worker(context, obj, runs, found)
+        return self._probed(context, obj, runs, found)
+
+    def _taken(self, subject: Subject) -> set[int]:
+        """The ports of all others."""
+        others = (each for whose, each in self._ports.items() if whose != subject)
+        return {number for containers in others for named in containers.values() for number in named.values()}
 
     async def _run_all(self, context: Context, obj: Instance) -> float | None:
         """Start what should run and does not. Returns in how many seconds something is to be started again, if so."""
         waits = []
+        subject = subject_of(obj)
         for container in obj.spec.containers:
-            run = self._runtime.runs(subject_of(obj)).get(container.name)
+            run = self._runtime.runs(subject).get(container.name)
             if run is not None and run.exit is None:
+                if obj.spec.volumes:
+                    await self._runtime.update(order(context.objects, obj, container))
                 continue
             if run is not None:
                 wait = self._pause(obj, container, run, context.clock.time())
@@ -110,7 +144,8 @@ class Instances(Gate[Instance]):
                     waits.append(wait)
                     continue
             number = 0 if run is None else run.number + 1
-            await self._runtime.start(order(context.objects, obj, container, number))
+            ordered = order(context.objects, obj, container, number, self._ports[subject][container.name])
+            await self._runtime.start(ordered)
         return min(waits, default=None)
 
     def _pause(self, obj: Instance, container: Container, run: Run, now: float) -> float | None:
@@ -126,76 +161,75 @@ class Instances(Gate[Instance]):
             del past[min(past)]
         return restart_delay(crashes_in_a_row(past.values()), run.exit.time, now)
 
-    def _seen(
-        self, obj: Instance, status: InstanceStatus, runs: Mapping[str, Run], wait: float | None, now: float
-    ) -> tuple[InstanceStatus, str, Condition]:
-        """The status, phase and condition Available that the runs of an instance come to."""
-        first_name = obj.spec.containers[0].name
-        first = runs[first_name]
-        last = _last_of(runs)
-        status = msgspec.structs.replace(
-            status,
-            observed_generation=obj.metadata.generation,
-            observed_template_hash=obj.spec.template_hash,
-            runtime_id=first.id,
-            start_time=_time(first.started),
-            restarts=max(status.restarts, max(run.number for run in runs.values())),
-        )
-        if last is None:
-            phase = "Running" if obj.spec.assignment is not None else "Idle"
-            return status, phase, Condition(type=AVAILABLE, status="True", reason=AVAILABLE)
-        if wait is not None:
-            past = self._past.get(f"{id_of(obj)}/{first_name}", {})
-            crashes = max(1, crashes_in_a_row(past.values()))
-            said = crashing(_last_exit(last), crashes, now + wait, last.lines.splitlines())
-            return status, "Starting", said
-        message = "\n".join([f"it {ending(_last_exit(last))}", *last.lines.splitlines()])
-        stopped = Condition(type=AVAILABLE, status="False", reason="Stopped", message=message)
-        return status, "Failed" if last.failed else "Succeeded", stopped
+    # Looking after what runs.
 
-    @staticmethod
-    def _with_last_exit(status: InstanceStatus, runs: Mapping[str, Run]) -> InstanceStatus:
-        """Before what has ended is started again: then nobody could tell any more how it did."""
-        last = _last_of(runs)
-        return status if last is None else msgspec.structs.replace(status, last_exit=_last_exit(last))
-
-    async def _worker(
-        self, context: Context, obj: Instance, runs: Mapping[str, Run]
-    ) -> tuple[str, Condition, float | None]:
+    async def _worker(self, context: Context, obj: Instance, runs: Mapping[str, Run], found: Seen) -> Seen:
         """What its runner says of itself; it is told what to prepare when it does not know, or no longer."""
-        subject = subject_of(obj)
+        subject, container = subject_of(obj), obj.spec.containers[0]
         report = self._runners.report(subject)
-        container = obj.spec.containers[0]
-        said = workers.available(report)
+        before = status_of(obj)
         if report is None:
-            before = status_of(obj)
-            known = before.condition(AVAILABLE)
-            left = self._runners.may_return()
+            known, left = before.condition(AVAILABLE), self._runners.may_return()
             if left > 0 and known is not None and before.runtime_id == runs[container.name].id:
                 # The server was away, and this runner has not come back yet: it is as it was.
-                return before.phase or "Starting", known, left
-            return "Starting", said, None
-        prepared = workers.preparation(context.objects, obj, order(context.objects, obj, container))
+                return found._replace(phase=before.phase or "Starting", available=known, wait=left)
+            return found._replace(phase="Starting", available=workers.available(None))
+        ordered = order(context.objects, obj, container, 0, self._ports[subject][container.name])
+        prepared = workers.preparation(context.objects, obj, ordered)
         digest = prepared.digest()
         if report.configured != digest and self._told.get(subject) != (report.run, digest):
             self._told[subject] = (report.run, digest)
             self._runners.send(subject, await workers.configuration(self._runtime, prepared, digest))
-        if report.phase == "Broken":
+        step = workers.next_step(report, obj, prepared.reset)
+        if step == "Replace":
             await self._replace(context, obj, report.message)
-        if said.status != "True":
-            return "Starting", said, None
-        return "Running" if obj.spec.assignment is not None else "Idle", said, None
+        elif step is not None:
+            self._runners.send(subject, step)
+        available = workers.available(report)
+        status = msgspec.structs.replace(found.status, assignment=workers.assignment(report, obj))
+        return Seen(status, phase_of(obj) if available.status == "True" else "Starting", available)
 
-    async def _replace(self, context: Context, obj: Instance, why: str) -> None:
-        """Something of a holder would stay: it is given to nobody any more, and neither is its storage."""
-        context.events.record(obj, "Warning", "Replaced", why)
-        kind: Any = Instance
-        meta = obj.metadata
+    def _probed(self, context: Context, obj: Instance, runs: Mapping[str, Run], found: Seen) -> Seen:
+        """What its probes say: it is ready when all of them do."""
+        subject, before = subject_of(obj), status_of(obj)
+        known = before.condition(AVAILABLE)
+        was_ready = known is not None and known.status == "True" and before.runtime_id == found.status.runtime_id
+        isolated, _ = self._runtime.isolates(obj.spec.isolation)
+        network = "none" if isolated and obj.spec.network == "none" else "host"
+        for container in obj.spec.containers:
+            if container.readiness_probe is None and container.liveness_probe is None:
+                continue
+            run = runs[container.name]
+            self._probes.follow(subject, container, run, network=network, was_ready=was_ready)  # type: ignore[arg-type]
+            if (why := self._probes.must_restart(subject, container.name)) is not None:
+                self._restart(context, obj, container.name, why)
+                return found._replace(phase="Starting", available=unavailable("Starting", why))
+            ready, why_not = self._probes.ready(subject, container.name)
+            if not ready:
+                return found._replace(phase="Starting", available=unavailable("Starting", why_not))
+        return found
+
+    def _restart(self, context: Context, obj: Instance, container: str, why: str) -> None:
+        """End a run that is not alive; what comes then is as after any end."""
+        context.events.record(obj, "Warning", "Unhealthy", why)
+        subject, grace = subject_of(obj), obj.spec.termination_grace_period_seconds
+        self._endings.begin((subject, container), lambda: self._runtime.end(subject, container, grace))
+
+    async def _run_command(self, subject: Subject, container: str, argv: Sequence[str], seconds: float) -> int:
+        """A probe's command: its exit code. Raises TimeoutError."""
+        nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         try:
-            await context.client.delete(kind, meta.name, namespace=meta.namespace, uid=meta.uid)
-        except ApiError as error:
-            if error.code not in (404, 409):
-                raise
+            running = await self._runtime.exec(
+                subject, container, argv, env={}, streams=(nothing, nothing, nothing), tty=False
+            )
+        finally:
+            os.close(nothing)
+        try:
+            async with asyncio.timeout(seconds):
+                return await running.wait()
+        except BaseException:
+            await running.signal(KILL)
+            raise
 
     def _isolated(self, obj: Instance) -> Condition:
         isolated, why_not = self._runtime.isolates(obj.spec.isolation)
@@ -213,38 +247,53 @@ class Instances(Gate[Instance]):
         ready = ready_condition(msgspec.structs.replace(obj, status=status))
         await context.write_status(obj, context.condition(obj, status, ready))
 
+    # Ending.
+
     async def _end(self, context: Context, obj: Instance) -> None:
         """Nothing of it may be alive when it is gone."""
-        await self._runtime.stop(subject_of(obj), obj.spec.termination_grace_period_seconds)
-        self._told.pop(subject_of(obj), None)
+        subject, asked = subject_of(obj), obj.metadata.deletion_timestamp
+        passed = context.clock.time() - asked.timestamp() if asked is not None else 0.0
+        # Counted from when it was asked for: another server that goes on with it does not begin anew.
+        grace = max(0.0, obj.spec.termination_grace_period_seconds - max(0.0, passed))
+        key = Key(subject.namespace, subject.name)
+        if not await self._endings.over(subject, lambda: self._runtime.stop(subject, grace), lambda: self._wake(key)):
+            await self._write(context, obj, status_of(obj), [unavailable("Stopping", "")], "Stopping")
+            return
+        self._forget(subject)
         for container in obj.spec.containers:
             self._past.pop(f"{id_of(obj)}/{container.name}", None)
-        if obj.spec.storage is not None and not self._has_heir(context, obj):
+        if obj.spec.storage is not None and not _has_heir(context, obj):
             await self._runtime.drop_storage(obj.metadata.namespace, owner_of(obj), storage_name(obj))
         left = [one for one in obj.metadata.finalizers if one != RUNTIME_FINALIZER]
         metadata = msgspec.structs.replace(obj.metadata, finalizers=left)
         await context.client.update(msgspec.structs.replace(obj, metadata=metadata))
 
-    @staticmethod
-    def _has_heir(context: Context, obj: Instance) -> bool:
-        """Whether there may be another one that its storage is for."""
-        owner = owner_of(obj)
-        pool = get(context.objects, WorkerPool, owner.name, obj.metadata.namespace)
-        return pool is not None and pool.metadata.uid == owner.uid and pool.metadata.deletion_timestamp is None
+    async def _replace(self, context: Context, obj: Instance, why: str) -> None:
+        """Something of a holder would stay, or is not to: it is given to nobody any more, and neither its storage."""
+        if why:
+            context.events.record(obj, "Warning", "Replaced", why)
+        await self._runtime.stop(subject_of(obj), 0)
+        await self._runtime.drop_storage(obj.metadata.namespace, owner_of(obj), storage_name(obj))
+        kind: Any = Instance
+        meta = obj.metadata
+        try:
+            await context.client.delete(kind, meta.name, namespace=meta.namespace, uid=meta.uid)
+        except ApiError as error:
+            if error.code not in (404, 409):
+                raise
+
+    def _forget(self, subject: Subject) -> None:
+        self._told.pop(subject, None)
+        self._ports.pop(subject, None)
+        self._probes.forget(subject)
+
+
+def _has_heir(context: Context, obj: Instance) -> bool:
+    """Whether there may be another one that the storage of an instance is for."""
+    owner = owner_of(obj)
+    pool = get(context.objects, WorkerPool, owner.name, obj.metadata.namespace)
+    return pool is not None and pool.metadata.uid == owner.uid and pool.metadata.deletion_timestamp is None
 
 
 def _quota() -> Condition:
     return Condition(type=QUOTA, status="True", reason="NotRequired")
-
-
-def _last_of(runs: Mapping[str, Run]) -> Exit | None:
-    """How the last of those that run no more ended."""
-    return max((run.exit for run in runs.values() if run.exit is not None), key=lambda end: end.time, default=None)
-
-
-def _last_exit(exit_: Exit) -> LastExit:
-    return LastExit(code=exit_.code, signal=exit_.signal, reason=exit_.reason or None, time=_time(exit_.time))
-
-
-def _time(seconds: float) -> datetime:
-    return datetime.fromtimestamp(int(seconds), UTC)

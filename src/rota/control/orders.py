@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 
 from rota.api import ConfigMap, Instance, Secret
 from rota.api.instance import Container
@@ -11,6 +12,7 @@ from rota.api.parts import EnvVar
 from rota.control.instances import storage_name
 from rota.control.instances.names import controller_of
 from rota.control.instances.template import UNIT_NANOS, nanos
+from rota.control.ports import environment
 from rota.engine.objects import Objects, get
 from rota.runtime.interface import Order, Owner, Refused, Subject
 
@@ -25,26 +27,33 @@ def owner_of(obj: Instance) -> Owner:
     return Owner(obj.metadata.name, obj.metadata.uid) if owner is None else Owner(owner.name, owner.uid)
 
 
+def has_runner(obj: Instance) -> bool:
+    """Whether an instance is run by a runner: it runs tasks, or is prepared with a workspace."""
+    return obj.spec.worker is not None or obj.spec.workspace_ref is not None
+
+
 def order(
     objects: Objects, obj: Instance, container: Container, number: int = 0, ports: Mapping[str, int] | None = None
 ) -> Order:
     """One run of one container. Raises `Refused` when something that it names is not there."""
     spec = obj.spec
+    if has_runner(obj) and len(spec.containers) > 1:
+        raise Refused("ConfigurationError", "an instance with a worker or a workspace has one container, and no more")
     limits = container.resources.limits if container.resources else None
     return Order(
         subject=subject_of(obj),
         container=container.name,
         number=number,
         runtime="container" if spec.runtime == "container" else "process",
-        has_runner=spec.worker is not None,
+        has_runner=has_runner(obj),
         argv=(*container.command, *container.args),
-        env={one.name: value(objects, obj, one) for one in container.env},
+        env={**environment(ports or {}), **{one.name: value(objects, obj, one) for one in container.env}},
         image=container.image or "",
         working_dir=container.working_dir or "",
         storage_name=storage_name(obj) if spec.storage else "",
         storage_path=spec.storage.path if spec.storage else "",
         storage_owner=owner_of(obj) if spec.storage else None,
-        files=_files(objects, obj),
+        volumes=_volumes(objects, obj),
         isolation=spec.isolation,
         network=spec.network or "host",
         memory_bytes=nanos(limits.memory) // UNIT_NANOS if limits and limits.memory is not None else None,
@@ -79,9 +88,9 @@ def secret(objects: Objects, namespace: str, name: str) -> dict[str, bytes]:
     return {} if found is None else {key: base64.b64decode(each) for key, each in found.data.items()}
 
 
-def _files(objects: Objects, obj: Instance) -> dict[str, bytes]:
-    """The files of volumes, by the place they have inside."""
-    files: dict[str, bytes] = {}
+def _volumes(objects: Objects, obj: Instance) -> dict[str, dict[str, bytes]]:
+    """The files of volumes, by the place that each volume has inside."""
+    found: dict[str, dict[str, bytes]] = {}
     namespace = obj.metadata.namespace
     for volume in obj.spec.volumes:
         values: Mapping[str, bytes]
@@ -90,8 +99,9 @@ def _files(objects: Objects, obj: Instance) -> dict[str, bytes]:
         else:
             assert volume.config_map is not None
             values = _texts(get(objects, ConfigMap, volume.config_map.name, namespace))
-        files.update({f"{volume.mount_path.rstrip('/')}/{key}": each for key, each in values.items()})
-    return files
+        # The same place can be written in several ways.
+        found.setdefault(str(PurePosixPath(volume.mount_path)), {}).update(values)
+    return found
 
 
 def _texts(config: ConfigMap | None) -> dict[str, bytes]:

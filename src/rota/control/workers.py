@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Literal
 
 import msgspec
 
 from rota.api import AgentConfig, Condition, Instance, WorkerPool, Workspace
-from rota.api.instance import Container, InstanceTemplate, Storage
+from rota.api.instance import AssignmentStatus, Container, InstanceTemplate, Storage
 from rota.api.pool import PoolStorage
 from rota.api.worker import WorkerConfig, WorkerRole
 from rota.control.agents import agent_files
+from rota.control.gate import status_of
 from rota.control.instances.names import controller_of
 from rota.control.orders import secret
+from rota.control.seen import AVAILABLE, unavailable
 from rota.engine.objects import Objects, get
 from rota.runtime.interface import Order, Runtime
-from rota.runtime.runner.messages import Configure, Place, Report, ResetPolicy, Source
+from rota.runtime.runner.messages import Configure, Hold, Place, Release, Report, ResetPolicy, Source
 
 CONTAINER = "worker"
 """The one container of a worker."""
-AVAILABLE = "Available"
 MEANING = {
     "Waiting": "its runner is being told what to prepare",
     "Preparing": "what it works on is being prepared",
@@ -85,7 +87,16 @@ def preparation(objects: Objects, obj: Instance, order: Order) -> Preparation:
 async def configuration(runtime: Runtime, prepared: Preparation, digest: str) -> Configure:
     box = await runtime.box(prepared.order, digest)
     place = Place(box.argv, box.env, box.folder, box.inside, box.record, box.uid)
-    return Configure(digest, place, prepared.reset, prepared.workspace, prepared.home_files)
+    order = prepared.order
+    return Configure(
+        digest,
+        place,
+        prepared.reset,
+        prepared.workspace,
+        prepared.home_files,
+        main=order.argv,
+        cwd=order.working_dir,
+    )
 
 
 def _source(objects: Objects, obj: Instance) -> Source | None:
@@ -103,7 +114,8 @@ def _source(objects: Objects, obj: Instance) -> Source | None:
 
 
 def _home_files(objects: Objects, obj: Instance) -> dict[str, str]:
-    assert obj.spec.worker is not None
+    if obj.spec.worker is None:
+        return {}
     namespace = obj.metadata.namespace
     found = [get(objects, AgentConfig, ref.name, namespace) for ref in obj.spec.worker.agent_config_refs]
     specs = [one.spec for one in found if one is not None]
@@ -118,13 +130,39 @@ def _home_files(objects: Objects, obj: Instance) -> dict[str, str]:
 def available(report: Report | None) -> Condition:
     """The condition Available that a runner's report comes to."""
     if report is None:
-        return _unavailable("Starting", "its runner is being started")
-    if report.phase == "Idle":
+        return unavailable("Starting", "its runner is being started")
+    if report.phase in ("Idle", "Held"):
         return Condition(type=AVAILABLE, status="True", reason=AVAILABLE)
     if report.phase in ("Failed", "Broken"):
-        return _unavailable("ConfigurationError", f"{report.reason}: {report.message}")
-    return _unavailable("Starting", MEANING[report.phase])
+        return unavailable("ConfigurationError", f"{report.reason}: {report.message}")
+    return unavailable("Starting", MEANING[report.phase])
 
 
-def _unavailable(reason: str, message: str) -> Condition:
-    return Condition(type=AVAILABLE, status="False", reason=reason, message=message)
+def next_step(report: Report, obj: Instance, reset: ResetPolicy) -> Hold | Release | Literal["Replace"] | None:
+    """What its runner is told of who has the instance; or that the instance is to be replaced."""
+    held = obj.spec.assignment
+    if report.phase == "Broken":
+        return "Replace"
+    if report.phase == "Held" and (held is None or held.id != report.holder):
+        return "Replace" if reset == "Recreate" else Release()
+    if report.phase == "Idle" and held is not None and _accepted(obj) != held.id:
+        return Hold(held.id)
+    return None
+
+
+def assignment(report: Report, obj: Instance) -> AssignmentStatus | None:
+    """How far the runner is with whoever has the instance. What it had and has no more is done."""
+    held = obj.spec.assignment
+    if held is None:
+        return None
+    if report.holder == held.id:
+        return AssignmentStatus(id=held.id, phase="Accepted")
+    if _accepted(obj) != held.id:
+        return None
+    return AssignmentStatus(id=held.id, phase="Done") if report.phase == "Idle" else status_of(obj).assignment
+
+
+def _accepted(obj: Instance) -> str:
+    """The hold that the runner of an instance has taken on, by what was last written down."""
+    known = status_of(obj).assignment
+    return known.id if known is not None else ""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rota.runtime import sandbox, volumes
 from rota.runtime.interface import Box, Order, Refused
-from rota.runtime.places import INSIDE, Entry, Places
+from rota.runtime.places import INSIDE, PRIVATE, Entry, Places
 
 PATH = "/usr/local/bin:/usr/bin:/bin"
 """Where programs are looked for, unless the environment says otherwise."""
@@ -53,7 +53,7 @@ def box(places: Places, order: Order, digest: str) -> Box:
     folder, inside = places.storage(order)
     agent = (sys.executable, *AGENT)
     if not is_sandboxed(order):
-        if order.files:
+        if order.volumes:
             raise _no_volumes()
         home, tree = str(folder / HOME), str(folder / TREE)
         env = {"PATH": PATH, **order.env, "HOME": home}
@@ -69,19 +69,14 @@ def box(places: Places, order: Order, digest: str) -> Box:
 
 
 def write_volumes(places: Places, order: Order) -> list[sandbox.Bind]:
-    """The files of an order as folders of the host that it is shown."""
-    uid = places.uid(order)
+    """The volumes of an order as folders of the host that it is shown."""
     top = places.volumes(order.subject, order.container)
-    shown = []
-    for i, (place, files) in enumerate(sorted(volumes.by_place(order.files).items())):
-        folder = top / str(i)
-        folder.parent.mkdir(parents=True, exist_ok=True, mode=0o711)
-        try:
-            volumes.write(folder, files, uid=uid)
-        except ValueError as error:
-            raise Refused("ConfigurationError", str(error)) from None
-        shown.append(sandbox.Bind(folder, place))
-    return shown
+    top.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
+    try:
+        folders = volumes.write_all(top, order.volumes, uid=places.uid(order))
+    except ValueError as error:
+        raise Refused("ConfigurationError", str(error)) from None
+    return [sandbox.Bind(folder, place) for place, folder in sorted(folders.items())]
 
 
 def _in_sandbox(
@@ -114,7 +109,7 @@ def _in_sandbox(
 
 
 def _plain(order: Order, folder: Path) -> sandbox.Command:
-    if order.files:
+    if order.volumes:
         raise _no_volumes()
     env = {"PATH": PATH, "HOME": str(folder), **order.env}
     program = shutil.which(order.argv[0], path=env["PATH"])

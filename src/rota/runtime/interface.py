@@ -76,8 +76,8 @@ class Order(Struct, frozen=True):
     storage_path: str = ""
     storage_owner: Owner | None = None
     """Whose it is: what another one of the same name left is not for it."""
-    files: Mapping[str, bytes] = {}
-    """Files that only the run can read, by the place they have inside."""
+    volumes: Mapping[str, Mapping[str, bytes]] = {}
+    """Folders of files that only the run can read, by the place that each has inside."""
     isolation: Wish = None
     network: Literal["none", "host"] = "host"
     memory_bytes: int | None = None
@@ -152,6 +152,10 @@ class Runtime(Protocol):
 
     async def stop(self, subject: Subject, grace_seconds: float) -> None:
         """End all runs of an Instance. When this returns nothing of them is alive, and they are forgotten."""
+        ...
+
+    async def end(self, subject: Subject, container: str, grace_seconds: float) -> None:
+        """End one run, whose end is then seen as any other."""
         ...
 
     async def exec(

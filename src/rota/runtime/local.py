@@ -207,6 +207,12 @@ class LocalRuntime:
         finally:
             self._ended.pop((key, name), None)
 
+    async def end(self, subject: Subject, container: str, grace_seconds: float) -> None:
+        run = self.runs(subject).get(container)
+        if run is not None and run.exit is None:
+            with contextlib.suppress(_Gone):
+                await self._end_gently(_key(subject, container), str(run.number), run, grace_seconds)
+
     # Commands beside what runs.
 
     async def exec(

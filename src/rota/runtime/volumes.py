@@ -17,7 +17,7 @@ import os
 import shutil
 import stat
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 FILE_MODE = 0o400
 SHARED_FOLDER_MODE = 0o500
@@ -31,27 +31,12 @@ _LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def by_place(files: Mapping[str, bytes]) -> dict[str, dict[str, bytes]]:
-    """Files by the folder they have inside, and then by name. Raises ValueError for what is no absolute path."""
-    grouped: dict[str, dict[str, bytes]] = {}
-    for path, content in files.items():
-        folder, _, name = path.rpartition("/")
-        parts = PurePosixPath(folder).parts
-        if len(parts) < 2 or not folder.startswith("/") or ".." in parts:
-            raise ValueError(f"{path!r} must be an absolute path of a file in a folder, without '..'")
-        _check(name)
-        # Anew from its parts: the same folder can be written in several ways.
-        grouped.setdefault("/" + "/".join(parts[1:]), {})[name] = content
-    return grouped
-
-
-def write_all(top: Path, files: Mapping[str, bytes], *, uid: int | None) -> dict[str, Path]:
-    """Writes files, by the place they have inside, into folders below `top`; returns the folder of each place.
+def write_all(top: Path, wanted: Mapping[str, Mapping[str, bytes]], *, uid: int | None) -> dict[str, Path]:
+    """Writes files, by the place that their folder has inside, into folders below `top`; returns those by place.
 
     A place keeps its folder, whatever others come and go: an instance that runs has it mounted. The folder of a place
     that has no files any more is emptied, and stays.
     """
-    wanted = by_place(files)
     folders = {place: top / _folder_name(place) for place in wanted}
     top.mkdir(mode=OWN_FOLDER_MODE, exist_ok=True)
     with os.scandir(top) as entries:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from rota.engine import VirtualClock
-from rota.runtime.interface import Exit, Order, Refused, Run, Subject
+from rota.runtime.interface import Box, Execution, Exit, NotRunning, Order, Owner, Refused, Run, Subject
 
 
 class FakeRuntime:
@@ -20,6 +20,8 @@ class FakeRuntime:
         self.alive: dict[Subject, dict[str, Run]] = {}
         self.orders: list[Order] = []
         self.stopped: list[str] = []
+        self.updates: list[Order] = []
+        self.dropped: list[str] = []
         self.refuses: Refused | None = None
         self.sandbox = True
 
@@ -49,6 +51,24 @@ class FakeRuntime:
         run = runs[order.container] = Run(order.number, f"run-{len(self.orders)}", self._clock.time())
         self._tell(order.subject)
         return run
+
+    async def update(self, order: Order) -> None:
+        self.updates.append(order)
+
+    async def box(self, order: Order, digest: str) -> Box:
+        return Box(order.argv, order.env, "/nowhere", "/workspace", "/nowhere.prepared")
+
+    async def exec(self, subject: Subject, container: str, argv: Sequence[str], **how: object) -> Execution:
+        raise NotRunning("nothing runs here")
+
+    async def end(self, subject: Subject, container: str, grace_seconds: float) -> None:
+        self.die(subject.name, code=143, container=container)
+
+    def storages(self) -> list[tuple[str, Owner]]:
+        return []
+
+    async def drop_storage(self, namespace: str, owner: Owner, name: str = "") -> None:
+        self.dropped.append(name)
 
     async def stop(self, subject: Subject, grace_seconds: float) -> None:
         self.alive.pop(subject, None)

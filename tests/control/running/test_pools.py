@@ -138,7 +138,7 @@ async def test_env_and_files_are_filled_in_and_a_missing_key_is_said(world: Worl
     volumes = [{"name": "v", "secret": {"name": "s"}, "mountPath": "/etc/secret"}]
     await up(world, runtime, 1, containers=[container], volumes=volumes)
     [order] = runtime.orders
-    assert order.env == {"A": "b", "T": "geheim"} and order.files == {"/etc/secret/token": b"geheim"}
+    assert order.env == {"A": "b", "T": "geheim"} and order.volumes == {"/etc/secret": {"token": b"geheim"}}
     lacking = {"name": "T", "valueFrom": {"secretKeyRef": {"name": "s", "key": "other"}}}
     await change(world, template=a_template(containers=[{**container, "env": [lacking]}]))
     ready = (await world.get("WorkerPool", "p")).status.condition("Ready")

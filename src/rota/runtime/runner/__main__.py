@@ -23,7 +23,7 @@ from rota.runtime.runner.stream import Stream
 from rota.runtime.runner.worker import Worker
 
 
-async def main() -> None:
+async def main() -> int:
     token = os.environ.pop("ROTA_TOKEN")
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -43,10 +43,11 @@ async def main() -> None:
     for result in results:
         if isinstance(result, Exception):
             raise result
+    return worker.exit_code or 0
 
 
 if __name__ == "__main__":
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="rota runner: %(message)s")
     # What a box leaves behind comes to its runner.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    asyncio.run(main())
+    sys.exit(asyncio.run(main()))

@@ -12,9 +12,8 @@ from rota.api.pool import WorkspaceSpec
 
 VERSION = 1
 PROTOCOL = f"rota-runner-v{VERSION}"
-MESSAGE_BYTES_MAX = 8 * 1024 * 1024
 
-Phase = Literal["Waiting", "Preparing", "Idle", "Resetting", "Failed", "Broken"]
+Phase = Literal["Waiting", "Preparing", "Idle", "Held", "Resetting", "Failed", "Broken"]
 ResetPolicy = Literal["Keep", "Clean", "Recreate"]
 
 
@@ -34,8 +33,8 @@ class Report(Message, tag="report", frozen=True):
     """The digest of the configuration it has."""
     reason: str = ""
     message: str = ""
-    resets: int = 0
-    """How often it was made as new for another holder."""
+    holder: str = ""
+    """Whose it is: the hold that it was last told of. What that one did is gone when there is none any more."""
 
 
 # To the runner.
@@ -69,14 +68,24 @@ class Configure(Message, tag="configure", frozen=True):
     workspace: Source | None = None
     home_files: Mapping[str, str] = {}
     """Files for the home of what runs: what agents are told."""
+    main: tuple[str, ...] = ()
+    """What runs in the box all the time; the runner ends when it does. Empty: nothing, until there is a task."""
+    cwd: str = ""
+    """Where it runs; empty: in the tree."""
 
 
-class Reset(Message, tag="reset", frozen=True):
-    """Make everything as new: the last holder is gone."""
+class Hold(Message, tag="hold", frozen=True):
+    """Somebody has it from now on, and may do with it what they like."""
+
+    id: str
+
+
+class Release(Message, tag="release", frozen=True):
+    """Nobody has it any more: everything is made as new."""
 
 
 FromRunner = Report
-ToRunner = Configure | Reset
+ToRunner = Configure | Hold | Release
 encode = Encoder().encode
 from_runner: Decoder[FromRunner] = Decoder(FromRunner)
 to_runner: Decoder[ToRunner] = Decoder(ToRunner)

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import msgspec
 
 from rota.client.websocket import Closed, WebSocket, connect_unix
-from rota.runtime.runner.messages import MESSAGE_BYTES_MAX, PROTOCOL, Configure, Report, encode, to_runner
+from rota.runtime.runner.messages import PROTOCOL, Configure, Hold, Release, Report, encode, to_runner
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,9 @@ class Works(Protocol):
 
     def configure(self, configuration: Configure) -> None: ...
 
-    def reset(self) -> None: ...
+    def hold(self, id_: str) -> None: ...
+
+    def release(self) -> None: ...
 
 
 class Stream:
@@ -74,10 +76,13 @@ class Stream:
                     # A gateway of another version; what it wants is not understood, and so not done.
                     log.warning("what the gateway says is not understood: %s", error)
                     continue
-                if isinstance(message, Configure):
-                    worker.configure(message)
-                else:
-                    worker.reset()
+                match message:
+                    case Configure():
+                        worker.configure(message)
+                    case Hold():
+                        worker.hold(message.id)
+                    case Release():
+                        worker.release()
         finally:
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
@@ -88,6 +93,3 @@ class Stream:
             socket.send(encode(worker.report).decode())
             await socket.drain()
             await self._news.wait()
-
-
-__all__ = ["MESSAGE_BYTES_MAX", "Stream"]

@@ -8,12 +8,13 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from rota.api.pool import WorkspaceFile
 from rota.runtime import workspace
-from rota.runtime.runner.box import Box, BoxLost
+from rota.runtime.runner.box import Box, BoxLost, Command
 from rota.runtime.runner.messages import Configure, Report
 
 log = logging.getLogger(__name__)
@@ -24,6 +25,8 @@ SETUP_SECONDS_MAX = 3600.0
 OUTPUT_BYTES_MAX = 64 * 1024
 """Of the output of a set-up command, the end of which is shown."""
 HOME_FILE_MODE = "0600"
+SIGNALLED = 128
+"""What a shell adds to a signal's number, to tell it from an exit code."""
 
 
 class Worker:
@@ -40,16 +43,27 @@ class Worker:
         self._box: Box | None = None
         self._configuration: Configure | None = None
         self._changed = asyncio.Event()
-        self._is_dirty = False
+        self._is_released = self._is_setting_up = False
+        self._main: Command | None = None
+        self.exit_code: int | None = None
+        """How what runs all the time ended, if it has."""
 
     def configure(self, configuration: Configure) -> None:
         if self._configuration is None or self._configuration.digest != configuration.digest:
             self._configuration = configuration
             self._changed.set()
 
-    def reset(self) -> None:
-        self._is_dirty = True
-        self._changed.set()
+    def hold(self, id_: str) -> None:
+        if self.report.phase == "Idle" and self._configuration is not None:
+            if self._configuration.reset != "Keep":
+                # From now on it is not as it was prepared, even if this process is not there at the end of the hold.
+                Path(self._configuration.place.record).unlink(missing_ok=True)
+            self._say(phase="Held", holder=id_)
+
+    def release(self) -> None:
+        if self.report.holder:
+            self._is_released = True
+            self._changed.set()
 
     def _say(self, **fields: object) -> None:
         new = msgspec.structs.replace(self.report, **{"reason": "", "message": "", **fields})
@@ -58,6 +72,7 @@ class Worker:
             self._told()
 
     async def live(self) -> None:
+        """Returns when what runs all the time has ended."""
         failures = 0
         try:
             while True:
@@ -71,7 +86,9 @@ class Worker:
                 try:
                     await self._make_ready(configuration)
                     failures = 0
-                    self._say(phase="Idle", configured=configuration.digest)
+                    if self.exit_code is not None:
+                        return
+                    self._say(phase="Held" if self.report.holder else "Idle", configured=configuration.digest)
                 except workspace.MustReplace as error:
                     self._say(phase="Broken", reason="MustReplace", message=str(error))
                 except (workspace.WorkspaceError, BoxLost, TimeoutError, OSError) as error:
@@ -85,11 +102,12 @@ class Worker:
 
     async def _something_new(self, seconds: float | None) -> None:
         """Returns when there is something to do: something was asked, the box has ended, or the time has passed."""
-        waits = [asyncio.create_task(self._changed.wait())]
+        waits: list[asyncio.Future[Any]] = [asyncio.create_task(self._changed.wait())]
         if self._box is not None:
             waits.append(asyncio.create_task(self._box.lost.wait()))
+        ended: list[asyncio.Future[Any]] = [self._main.ended] if self._main is not None else []
         try:
-            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([*waits, *ended], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for wait in waits:
                 wait.cancel()
@@ -105,15 +123,21 @@ class Worker:
         ]
         source = configuration.workspace
         spec = source.spec if source is not None else None
-        kept = configuration.reset == "Keep" or not self._is_dirty
-        if self._box is not None and self._box.lost.is_set():
-            await self._stop_box()
-        if kept and workspace.prepared(record, spec, files) is not None:
-            await self._start_box(configuration)
-            self._is_dirty = False
+        if self._has_ended():
             return
-        was_held = self._is_dirty
-        self._say(phase="Resetting" if was_held else "Preparing")
+        if self._box is not None and self._box.lost.is_set():
+            # Whoever had it has lost what ran there.
+            self._is_released = True
+            await self._stop_box()
+        if self.report.holder and not self._is_released:
+            return  # It is somebody's: it stays as it is.
+        if workspace.prepared(record, spec, files) is not None:
+            if self._box is not None and self._is_released and not configuration.main:
+                await self._box.clear()
+            await self._start_box(configuration)
+            self._free()
+            return
+        self._say(phase="Resetting" if self.report.holder else "Preparing")
         # Nothing may run in a tree that is taken away.
         await self._stop_box()
         mirror = workspace.Mirror(self._home)
@@ -131,9 +155,25 @@ class Worker:
         finally:
             await mirror.close()
         await self._start_box(configuration)
-        self._is_dirty = False
-        if was_held:
-            self._say(phase=self.report.phase, resets=self.report.resets + 1)
+        self._free()
+
+    def _free(self) -> None:
+        self._is_released = False
+        if self.report.holder:
+            self._say(phase="Idle", holder="")
+
+    def _has_ended(self) -> bool:
+        """Whether what runs all the time has ended, and is not to be started with a new box."""
+        if self._main is None or not self._main.ended.done():
+            return False
+        main, self._main = self._main, None
+        if main.ended.exception() is not None:
+            return False  # Its box was lost, and it with it.
+        code = main.ended.result()
+        if main.error:
+            log.error("%s", main.error)
+        self.exit_code = code if code >= 0 else SIGNALLED - code
+        return True
 
     async def _start_box(self, configuration: Configure) -> None:
         if self._box is None:
@@ -144,9 +184,16 @@ class Worker:
             except BaseException:
                 await self._stop_box()
                 raise
+        if configuration.main and self._main is None and not self._is_setting_up:
+            cwd = configuration.cwd or f"{configuration.place.inside}/{workspace.TREE}"
+            nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                _, self._main = await self._box.run(configuration.main, env={}, cwd=cwd, streams=(nothing, 1, 2))
+            finally:
+                os.close(nothing)
 
     async def _stop_box(self) -> None:
-        box, self._box = self._box, None
+        box, self._box, self._main = self._box, None, None
         if box is not None:
             try:
                 await box.stop()
@@ -155,7 +202,11 @@ class Worker:
 
     async def _set_up(self, configuration: Configure, argv: Sequence[str]) -> workspace.Finished:
         """Run the set-up command where tasks will run, and leave nothing of it running."""
-        await self._start_box(configuration)
+        self._is_setting_up = True
+        try:
+            await self._start_box(configuration)
+        finally:
+            self._is_setting_up = False
         assert self._box is not None
         reading, writing = os.pipe()
         try:

@@ -1,0 +1,62 @@
+"""A bound on how much goes on at once, with a share of it for everybody."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Lane(Generic[T]):
+    """Begins so many things at once, and no more than a share of them for one holder.
+
+    What waits of one holder is begun in the order it came; holders take turns.
+    """
+
+    def __init__(
+        self, at_once_max: int, share_max: int, holder: Callable[[T], str], begin: Callable[[T], None]
+    ) -> None:
+        self._free = at_once_max
+        self._share_max = share_max
+        self._holder = holder
+        self._begin = begin
+        self._begun: Counter[str] = Counter()
+        self._waiting: OrderedDict[str, OrderedDict[T, None]] = OrderedDict()
+
+    def enter(self, one: T) -> None:
+        """Begin it now, or when it is its turn."""
+        self._waiting.setdefault(self._holder(one), OrderedDict())[one] = None
+        self._go_on()
+
+    def leave(self, one: T) -> None:
+        """What was begun has ended."""
+        holder = self._holder(one)
+        self._free += 1
+        self._begun[holder] -= 1
+        if not self._begun[holder]:
+            del self._begun[holder]
+        self._go_on()
+
+    def drop(self, one: T) -> None:
+        """Do not begin it, if it still waits."""
+        holder = self._holder(one)
+        waiting = self._waiting.get(holder, OrderedDict())
+        waiting.pop(one, None)
+        if not waiting:
+            self._waiting.pop(holder, None)
+
+    def _go_on(self) -> None:
+        while self._free:
+            holder = next((each for each in self._waiting if self._begun[each] < self._share_max), None)
+            if holder is None:
+                return
+            one, _ = self._waiting[holder].popitem(last=False)
+            if self._waiting[holder]:
+                self._waiting.move_to_end(holder)
+            else:
+                del self._waiting[holder]
+            self._free -= 1
+            self._begun[holder] += 1
+            self._begin(one)
