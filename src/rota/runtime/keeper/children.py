@@ -14,7 +14,7 @@ from typing import Any
 
 from rota.runtime.keeper import kernel, protocol
 from rota.runtime.keeper.cgroup import Groups
-from rota.runtime.keeper.child import Child, Exec, Reply, entry_of, exit_of
+from rota.runtime.keeper.child import Child, Exec, Reply, exit_of
 from rota.runtime.keeper.fields import Fields, Refused
 from rota.runtime.keeper.logs import Log
 from rota.runtime.keeper.loop import Loop
@@ -122,7 +122,6 @@ class Children:
             raise Refused("NotFound", f"{key} does not run")
         if sum(isinstance(one, Exec) for one in self._by_pid.values()) >= protocol.EXECS_MAX:
             raise Refused("TooMany", f"{protocol.EXECS_MAX} commands run already")
-        entry = entry_of(child)
         plan = Plan(
             argv=fields.argv(),
             env=fields.env(),
@@ -132,8 +131,7 @@ class Children:
             gid=child.record["gid"],
             rlimits=child.rlimits,
             group_file=child.group.procs_file if child.group else None,
-            minded=entry is not None or child.group is None,
-            entry=entry,
+            minded=True,
             tty=fields.flag("tty"),
             oom_score=self._oom_score,
         )

@@ -85,12 +85,20 @@ class Keeper:
         self._connection: Connection | None = None
         self._connecting = asyncio.Lock()
         self._is_done = False
+        self._may_launch = True
         self.hello: Hello | None = None
 
     @classmethod
     def connect(cls, home: Path, options: Sequence[str] = ()) -> Self:
         """To be entered with `async with`. The options are those of `python -m rota.runtime.keeper`."""
         return cls(home, options)
+
+    @classmethod
+    def existing(cls, home: Path) -> Self:
+        """One that is never started: where there is none, everything that is asked of it raises `NotRunning`."""
+        keeper = cls(home)
+        keeper._may_launch = False
+        return keeper
 
     async def __aenter__(self) -> Self:
         await self._connected()
@@ -146,10 +154,14 @@ class Keeper:
         """Drop the record of one that has exited."""
         await self._ask("forget", {"key": key, "run": run}, dict)
 
-    async def shutdown(self, grace_seconds: float = protocol.STOP_GRACE_SECONDS) -> None:
+    async def allow(self, grace_seconds: float) -> None:
+        """What a shutdown that does not say its grace shall give, for as long as this connection is open."""
+        await self._ask("allow", {"grace_seconds": grace_seconds}, dict)
+
+    async def shutdown(self, grace_seconds: float | None = None) -> None:
         """Stop everything and end the keeper; when this returns, nothing runs and the home is free for another."""
         self._is_done = True
-        await self._ask("shutdown", {"grace_seconds": grace_seconds}, dict)
+        await self._ask("shutdown", {} if grace_seconds is None else {"grace_seconds": grace_seconds}, dict)
         await self._disconnect()
 
     async def exec(
@@ -200,10 +212,12 @@ class Keeper:
 
     async def _connect(self) -> Connection:
         for _ in range(_CONNECT_ATTEMPTS_MAX):
-            stream = await self._dial()
+            stream = dial(self._home)
+            if stream is None and not self._may_launch:
+                raise KeeperError("NotRunning", f"no keeper of {self._home} runs")
             if stream is None:
                 await self._launch()
-                stream = await self._dial()
+                stream = dial(self._home)
             if stream is not None:
                 connection = Connection(stream)
                 try:
@@ -226,25 +240,6 @@ class Keeper:
             "Unreachable", f"the keeper of {self._home} does not answer; see {self._home}/keeper/keeper.log"
         )
 
-    async def _dial(self) -> socket.socket | None:
-        """None when nobody listens."""
-        try:
-            folder = os.open(self._home / "keeper", os.O_PATH | os.O_DIRECTORY)
-        except FileNotFoundError:
-            return None
-        stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        try:
-            stream.connect(f"/proc/self/fd/{folder}/keeper.sock")
-        except (FileNotFoundError, ConnectionRefusedError, BlockingIOError):
-            stream.close()
-            return None
-        except BaseException:
-            stream.close()
-            raise
-        finally:
-            os.close(folder)
-        return stream
-
     async def _launch(self) -> None:
         """Start one, and wait until it answers. That another was quicker is as good."""
         source = str(Path(rota.__file__).parent.parent)
@@ -261,3 +256,23 @@ class Keeper:
         )
         if process.returncode not in (0, protocol.EXIT_ALREADY_RUNS):
             raise KeeperError("CannotStart", process.stderr.decode().strip())
+
+
+def dial(home: Path) -> socket.socket | None:
+    """A socket to the keeper of a home; None when nobody listens."""
+    try:
+        folder = os.open(home / "keeper", os.O_PATH | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return None
+    stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        stream.connect(f"/proc/self/fd/{folder}/keeper.sock")
+    except (FileNotFoundError, ConnectionRefusedError, BlockingIOError):
+        stream.close()
+        return None
+    except BaseException:
+        stream.close()
+        raise
+    finally:
+        os.close(folder)
+    return stream

@@ -1,4 +1,4 @@
-"""What Linux offers and Python 3.11 does not: prctl, namespaces, capabilities; and what /proc says of a process."""
+"""What Linux offers and Python 3.11 does not: prctl and namespaces; and what /proc says of a process."""
 
 from __future__ import annotations
 
@@ -9,17 +9,12 @@ from pathlib import Path
 
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWPID = 0x20000000
-# In the order in which they are entered: the user namespace gives the right to enter the others.
-NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_SET_NAME = 15
-_PR_CAPBSET_DROP = 24
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
-_CAPABILITY_VERSION_3 = 0x20080522
-_CAPABILITIES = 64
 
 # Loaded before any fork: a child between fork and exec should load nothing.
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -62,30 +57,6 @@ def unshare(flags: int) -> None:
     _check(_libc.unshare(flags), "unshare")
 
 
-def setns(descriptor: int) -> None:
-    _check(_libc.setns(descriptor, 0), "setns")
-
-
-def limit_capabilities(of: dict[str, str]) -> None:
-    """Keep no capability that the process with this `status_of` has not."""
-    bounding = int(of["CapBnd"], 16)
-    for capability in range(_CAPABILITIES):
-        if not bounding >> capability & 1:
-            try:
-                _prctl(_PR_CAPBSET_DROP, capability, "PR_CAPBSET_DROP")
-            except OSError:
-                break  # past the last one that this kernel knows
-    sets = [int(of[name], 16) for name in ("CapEff", "CapPrm", "CapInh")]
-    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
-    data = (ctypes.c_uint32 * 6)(*(part >> 32 * half & 0xFFFFFFFF for half in (0, 1) for part in sets))
-    _check(_libc.capset(header, data), "capset")
-
-
-def status_of(pid: int) -> dict[str, str]:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
-
-
 def _stat_of(pid: int) -> list[bytes] | None:
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
@@ -117,10 +88,6 @@ def descendants_of(ancestor: int, but: Collection[int] = ()) -> list[int]:
     for pid in found:  # grows while it is walked
         found += below.get(pid, ())
     return found
-
-
-def namespaces_of(pid: int | str) -> dict[str, str]:
-    return {name: os.readlink(f"/proc/{pid}/ns/{name}") for name in NAMESPACES}
 
 
 def boot_id() -> str:

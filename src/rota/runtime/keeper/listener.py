@@ -27,6 +27,7 @@ class Connection:
         self.descriptors: list[int] = []
         self.backlog = bytearray()
         self.version: int | None = None
+        self.grace_seconds: float | None = None
         self.is_watching = False
         self.is_open = True
         self.execs: set[Exec] = set()

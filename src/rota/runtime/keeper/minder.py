@@ -3,7 +3,7 @@
 A minder is a fork of the keeper between it and the program. It inherits the orphans of its tree, passes signals on, and
 ends with the program's own status when nothing of the tree is left; on `END_SIGNAL`, or when the keeper dies, it ends
 the tree at once. With a PID namespace, a second one is its process 1, because the kernel hides most signals from a
-process 1 that does not expect them. It is a minder, too, that enters the namespaces of another process.
+process 1 that does not expect them.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ import select
 import signal
 import time
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
 from rota.runtime.keeper import kernel
-from rota.runtime.keeper.program import REPORT, Entry, Plan, become, guarded
+from rota.runtime.keeper.program import REPORT, Plan, become, guarded
 
 # To a minder: end the tree. Not among those that a client may send.
 END_SIGNAL = signal.SIGALRM
@@ -28,8 +27,6 @@ FORWARDED = tuple(
     getattr(signal, f"SIG{name}") for name in ("HUP", "INT", "QUIT", "USR1", "USR2", "TERM", "CONT", "WINCH")
 )
 _SWEEP_PAUSE_SECONDS = 0.002
-# Those that a process cannot enter itself, or that give the right to the others. Not the files: a minder trusts /proc.
-_MINDERS_SPACES = ("user", "pid")
 
 
 def send(pid: int, number: int, minded: bool) -> None:
@@ -75,8 +72,6 @@ def mind(plan: Plan, is_orphan: Callable[[], bool]) -> None:
     signal.signal(END_SIGNAL, _end_now)
     if plan.new_namespace:
         _unshare_pids()
-    if plan.entry is not None:
-        plan = _enter(plan, plan.entry)
     kernel.die_with_parent(END_SIGNAL)
     if is_orphan():
         os._exit(1)
@@ -87,8 +82,7 @@ def mind(plan: Plan, is_orphan: Callable[[], bool]) -> None:
         if plan.new_namespace:
             guarded(lambda: _be_process_one(plan, status_write))
         guarded(lambda: become(plan, lambda: _has_no_reader(status_write)))
-    for descriptor in (status_write, *plan.spaces):
-        os.close(descriptor)
+    os.close(status_write)
     _let_go_of_streams()
     status: int | None = None
     try:
@@ -142,29 +136,6 @@ def _unshare_pids() -> None:
     Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
     Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
     kernel.set_readable(False)
-
-
-def _enter(plan: Plan, entry: Entry) -> Plan:
-    """Go where that process is, as far as a minder has to for its fork to be there; the fork goes on."""
-    spaces = {name: os.open(f"/proc/{entry.pid}/ns/{name}", os.O_RDONLY) for name in entry.names}
-    status = kernel.status_of(entry.pid)
-    uid, gid = (_mapped(entry.pid, kind, int(status[kind.capitalize()].split()[1])) for kind in ("uid", "gid"))
-    if kernel.start_time_of(entry.pid) != entry.pid_start:
-        raise ProcessLookupError(f"process {entry.pid} has ended")
-    plan = replace(plan, spaces=tuple(spaces[name] for name in spaces if name not in _MINDERS_SPACES))
-    for name in _MINDERS_SPACES:
-        if name in spaces:
-            kernel.setns(spaces[name])
-            os.close(spaces[name])
-    return replace(plan, uid=uid, gid=gid, capabilities_of=status) if entry.as_it else plan
-
-
-def _mapped(pid: int, kind: str, outside: int) -> int:
-    for line in Path(f"/proc/{pid}/{kind}_map").read_text().splitlines():
-        first_inside, first_outside, count = map(int, line.split())
-        if first_outside <= outside < first_outside + count:
-            return first_inside + outside - first_outside
-    return outside
 
 
 def _let_go_of_streams() -> None:

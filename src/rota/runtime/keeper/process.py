@@ -63,7 +63,7 @@ class Keeper:
         """Until everything was stopped."""
         for ignored in (signal.SIGINT, signal.SIGHUP):
             signal.signal(ignored, signal.SIG_IGN)
-        self._loop.on_signal(signal.SIGTERM, lambda: self._shut_down(protocol.STOP_GRACE_SECONDS))
+        self._loop.on_signal(signal.SIGTERM, lambda: self._shut_down(self._grace_seconds))
         self._check_orphaned()
         while not (self._children.is_closing and not self._children.live):
             self._loop.turn()
@@ -139,8 +139,11 @@ class Keeper:
                 connection.is_watching = True
             case "exec":
                 self._exec(connection, fields, streams, reply)
+            case "allow":
+                connection.grace_seconds = fields.number("grace_seconds", protocol.STOP_GRACE_SECONDS)
+                reply({})
             case "shutdown":
-                grace_seconds = fields.number("grace_seconds", protocol.STOP_GRACE_SECONDS)
+                grace_seconds = fields.number("grace_seconds", self._grace_seconds)
                 self._farewells.append(reply)
                 self._shut_down(grace_seconds)
             case _:
@@ -194,6 +197,11 @@ class Keeper:
         self._is_disk_failing = False
 
     # The end.
+
+    @property
+    def _grace_seconds(self) -> float:
+        allowed = [connection.grace_seconds for connection in self._listener.connections]
+        return next((seconds for seconds in allowed if seconds is not None), protocol.STOP_GRACE_SECONDS)
 
     def _left(self, connection: Connection) -> None:
         for one in connection.execs:  # nobody is there any more to read it or feed it

@@ -22,17 +22,6 @@ _EXIT_NOT_STARTED = 127
 
 
 @dataclass(frozen=True)
-class Entry:
-    """The namespaces of a process, to be entered by another."""
-
-    pid: int
-    pid_start: int
-    names: list[str]
-    as_it: bool
-    """With its user and no more than its rights; else with those of the plan."""
-
-
-@dataclass(frozen=True)
 class Plan:
     """All that there is to know, decided before the fork."""
 
@@ -46,12 +35,8 @@ class Plan:
     group_file: str | None = None
     minded: bool = False
     new_namespace: bool = False
-    entry: Entry | None = None
     tty: bool = False
     oom_score: str | None = None
-    capabilities_of: dict[str, str] | None = None
-    spaces: tuple[int, ...] = ()
-    """Namespaces that only the program itself is to enter: what a tenant made of its files is not for us to use."""
 
 
 def guarded(body: Callable[[], None]) -> NoReturn:
@@ -74,16 +59,11 @@ def _report(message: str) -> None:
 def become(plan: Plan, is_orphan: Callable[[], bool]) -> None:
     """The end of the way: the process that executes the program."""
     os.setsid()
-    for space in plan.spaces:
-        kernel.setns(space)
-        os.close(space)
     if plan.tty:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     for limit, values in plan.rlimits.items():
         resource.setrlimit(limit, values)
     os.umask(0o022)
-    if plan.capabilities_of is not None:
-        kernel.limit_capabilities(plan.capabilities_of)
     _set_user(plan)
     # Only now: a change of user makes the kernel forget it.
     kernel.die_with_parent(signal.SIGKILL)
@@ -112,11 +92,7 @@ def _execute(plan: Plan) -> NoReturn:
 
 def _set_user(plan: Plan) -> None:
     if plan.gid is not None:
-        try:
-            os.setgroups([plan.gid])
-        except PermissionError:
-            if plan.entry is None:  # in a user namespace that forbids it there are none to lose
-                raise
+        os.setgroups([plan.gid])
         os.setresgid(plan.gid, plan.gid, plan.gid)
     if plan.uid is not None:
         os.setresuid(plan.uid, plan.uid, plan.uid)

@@ -28,7 +28,8 @@ BACKLOG_BYTES_MAX = 32 * 1024 * 1024
 DESCRIPTORS_PENDING_MAX = 12
 
 ORPHAN_SECONDS = 600.0
-STOP_GRACE_SECONDS = 5.0
+# So that a server that is told to end has ended with everything within five seconds.
+STOP_GRACE_SECONDS = 3.0
 STOP_GRACE_SECONDS_MAX = 24 * 3600.0
 
 LOG_BYTES_MAX = 10 * 1024 * 1024

@@ -1,0 +1,83 @@
+"""How the environment of a container gets to it, without being an argument or the environment of the engine's program.
+
+An argument is seen by everybody on the host. And a variable of the engine's own program is obeyed by it: an
+`LD_PRELOAD` there is code that runs outside, as whoever Rota is. So it travels as lines of an environment file, which
+`launch` makes in memory.
+
+Such a file cannot carry everything: it has a line for a variable, and versions differ in what a quote at the beginning
+means. What it cannot carry is a variable of the program all the same, unless the name could mean something to it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from rota.runtime.container import launch
+from rota.runtime.interface import Refused
+
+LINE_BYTES_MAX = 32 << 10
+"""Half of what an engine reads as one line."""
+QUOTES = ("'", '"', "`")
+NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
+# Of the loader, the C library, Go, the engines and what they start, and of us.
+PROGRAMS_OWN = re.compile(
+    r"LD_|GLIBC_|MALLOC_|GCONV_PATH$|LOCPATH$|NLSPATH$|LOCALDOMAIN$|RES_OPTIONS$|HOSTALIASES$|RESOLV_|TZ(DIR)?$|LC_"
+    r"|LANG(UAGE)?$|GO[A-Z0-9]*$|(PATH|HOME|USER|LOGNAME|TMP|TEMP|TMPDIR)$|XDG_|DBUS_|_?CONTAINERS?_|DOCKER|PODMAN"
+    r"|BUILDAH|STORAGE_(DRIVER|OPTS)$|REGISTR|LIBPOD|CONMON|_?OCI_|RUNC|CRUN|_LIBCONTAINER|NETAVARK|SSL_CERT_(FILE|DIR)$"
+    r"|NOTIFY_|LISTEN_|WATCHDOG_|ROTA_ENV_|.*_PROXY$",
+    re.IGNORECASE,
+)
+
+
+class Carried(NamedTuple):
+    """What a command needs for its environment to get into a container."""
+
+    launcher: list[str]
+    """Before the engine's program."""
+    options: list[str]
+    """Among the options of `run` or `exec`."""
+    env: dict[str, str]
+    """In the environment of the command."""
+
+
+def carried(given: Mapping[str, str]) -> Carried:
+    """Raises `Refused` when it cannot be done."""
+    for name, value in given.items():
+        if not NAME.fullmatch(name) or "\0" in value:
+            raise Refused("ConfigurationError", f"{name!r} cannot be an environment variable of a container")
+    lines = [f"{name}={value}" for name, value in given.items() if _fits_a_line(value)]
+    beside = {name: value for name, value in given.items() if not _fits_a_line(value)}
+    for name in filter(PROGRAMS_OWN.match, beside):
+        why = "it is long, begins with a quote or has a line break, and its name means something to the engine itself"
+        raise Refused("ConfigurationError", f"the environment variable {name} cannot be given to a container: {why}")
+    packed = {f"{launch.PACKED}{index}": line for index, line in enumerate(lines)}
+    options = [*_file(lines), *(f"--env={name}" for name in beside)]
+    launcher = [os.path.realpath(sys.executable), "-I", "-S", launch.__file__] if lines else []
+    return Carried(launcher, options, {**beside, **packed})
+
+
+def _file(lines: Sequence[str]) -> Iterator[str]:
+    if lines:
+        yield f"--env-file=/dev/fd/{launch.DESCRIPTOR}"
+
+
+def _fits_a_line(value: str) -> bool:
+    encoded = os.fsencode(value)
+    return (
+        len(encoded) <= LINE_BYTES_MAX
+        and not value.startswith(QUOTES)
+        and not any(character in value for character in "\n\r")
+        and _is_text(value)
+    )
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

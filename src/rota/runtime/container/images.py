@@ -1,0 +1,85 @@
+"""Images: there, or pulled."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+from rota.runtime.container.client import PROXIES, Said, ask, environment
+from rota.runtime.container.dialect import DIALECTS, base
+from rota.runtime.container.facts import Facts
+from rota.runtime.interface import Refused
+
+PULL_SECONDS_MAX = 900
+PULLS_MAX = 3
+"""At once: a pull takes all of the network that it can get."""
+LOOK_SECONDS_MAX = 30
+LOCAL = "localhost/"
+HUB, HUB_LIBRARY = "docker.io", "docker.io/library"
+# An engine would take what begins with a dash for an option.
+REFERENCE = re.compile(r"[A-Za-z0-9][^\s\0]{0,1023}")
+
+
+class Images:
+    """The images of one engine."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._dialect = DIALECTS[facts.engine]
+        self._pulls: dict[str, asyncio.Task[Said]] = {}
+        self._turns = asyncio.Semaphore(PULLS_MAX)
+
+    async def ensure(self, reference: str) -> None:
+        """Returns when the image is there. Raises `Refused`."""
+        check_reference(reference)
+        if await self._is_there(reference):
+            return
+        if reference.startswith(LOCAL):
+            raise Refused(
+                "ImageUnavailable",
+                f"the image {reference} is not on this host, and one of that name is never pulled: "
+                f"make it with `{self._facts.engine} build` or `{self._facts.engine} load`",
+            )
+        said = await self._pulled(reference)
+        if said.code != 0:
+            raise Refused(
+                "ImageUnavailable", f"the image {reference} is not on this host and cannot be pulled: {said.words}"
+            )
+
+    async def _is_there(self, reference: str) -> bool:
+        said = await self._ask(*self._dialect.image, reference, seconds_max=LOOK_SECONDS_MAX)
+        if said.code == 0:
+            return True
+        if said.code == self._dialect.image_absent_code and self._dialect.image_absent_words in said.err.lower():
+            return False
+        # Not the image's fault, and not to be told as if it were.
+        raise Refused("Provisioning", f"{self._facts.engine} cannot look for the image {reference}: {said.words}")
+
+    async def _pulled(self, reference: str) -> Said:
+        """Whoever wants the same image waits for the same pull, and one that gives up does not end it for the rest."""
+        pull = self._pulls.get(reference)
+        if pull is None:
+            pull = asyncio.create_task(self._pull(reference), name=f"pull {reference}")
+            self._pulls[reference] = pull
+            pull.add_done_callback(lambda _: self._pulls.pop(reference))
+        return await asyncio.shield(pull)
+
+    async def _pull(self, reference: str) -> Said:
+        async with self._turns:
+            return await self._ask("pull", "--quiet", qualified(reference), seconds_max=PULL_SECONDS_MAX)
+
+    async def _ask(self, *arguments: str, seconds_max: float) -> Said:
+        return await ask([*base(self._facts), *arguments], seconds_max=seconds_max, env=environment(*PROXIES))
+
+
+def check_reference(reference: str) -> None:
+    if not REFERENCE.fullmatch(reference):
+        raise Refused("ConfigurationError", f"{reference!r} is not the name of an image")
+
+
+def qualified(reference: str) -> str:
+    """With the registry that Kubernetes would take: podman by itself has its own ideas, or none."""
+    first, has_path, _ = reference.partition("/")
+    if not has_path:
+        return f"{HUB_LIBRARY}/{reference}"
+    return reference if "." in first or ":" in first or first == "localhost" else f"{HUB}/{reference}"

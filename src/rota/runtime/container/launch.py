@@ -1,0 +1,28 @@
+"""Becomes an engine's program, with an environment file that only it can read: what `environment` makes is run by this.
+
+    python -I -S launch.py PROGRAM ARGV…
+
+The lines of the file come as the values of variables, which mean nothing to a loader; they go into a file in memory,
+under the descriptor that the arguments name. The standard library's cheapest parts only: it is run for every start.
+"""
+
+import os
+import sys
+
+PACKED = "ROTA_ENV_"
+DESCRIPTOR = 9
+
+
+def main() -> None:
+    lines = [os.environb.pop(os.fsencode(name)) for name in list(os.environ) if name.startswith(PACKED)]
+    file = os.memfd_create("environment")
+    with open(file, "wb", closefd=False) as writer:
+        writer.write(b"".join(line + b"\n" for line in lines))
+    os.dup2(file, DESCRIPTOR)
+    if file != DESCRIPTOR:
+        os.close(file)
+    os.execv(sys.argv[1], sys.argv[1:])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""The grace of a shutdown, and keepers that are not started."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from rota.runtime.keeper import protocol
+from rota.runtime.keeper.client import Keeper, KeeperError
+from tests.runtime.homes import Home, told
+
+STUBBORN = "trap '' TERM; echo up > {fifo}; while :; do sleep 0.1; done"
+
+
+async def test_who_only_looks_starts_no_keeper(home: Home) -> None:
+    with pytest.raises(KeeperError, match="NotRunning"):
+        await Keeper.existing(home.path).shutdown()
+    assert not (home.path / "keeper").exists()
+
+
+async def test_who_only_looks_finds_the_keeper_that_runs(home: Home) -> None:
+    async with home.keeper() as keeper, Keeper.existing(home.path) as other:
+        assert other.hello == keeper.hello
+
+
+async def test_a_shutdown_that_says_no_grace_gives_what_another_has_allowed(home: Home) -> None:
+    fifo = home.fifo()
+    async with home.keeper() as keeper, Keeper.existing(home.path) as other:
+        await home.start(keeper, "a", STUBBORN.format(fifo=fifo))
+        await told(fifo)
+        await other.allow(0)
+        began = time.monotonic()
+        await keeper.shutdown()
+        assert time.monotonic() - began < protocol.STOP_GRACE_SECONDS
+
+
+async def test_what_was_allowed_ends_with_who_allowed_it(home: Home) -> None:
+    fifo = home.fifo()
+    async with home.keeper() as keeper:
+        await home.start(keeper, "a", STUBBORN.format(fifo=fifo))
+        await told(fifo)
+        async with Keeper.existing(home.path) as other:
+            await other.allow(0)
+        began = time.monotonic()
+        await keeper.shutdown()
+        assert time.monotonic() - began > protocol.STOP_GRACE_SECONDS - 0.1
