@@ -129,7 +129,7 @@ def test_what_is_not_there_is_told_beside_what_is(two: Terminal) -> None:
     [
         (("get",), "name a kind, such as workerpools"),
         (("get", "workerpol"), 'no kind "workerpol"; did you mean workerpool?'),
-        (("get", "nothing"), "there are instances (inst)"),
+        (("get", "nothing"), "instances (inst), "),
         (("get", "wp,task", "a"), "with several, write KIND/NAME"),
         (("get", "wp/"), "is not KIND/NAME"),
         (("get", "wp", "a", "-l", "b=c"), "a name does not go with --selector"),

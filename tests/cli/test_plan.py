@@ -93,7 +93,7 @@ def test_what_of_the_example_works_out_has_exit_code_0(rota: Terminal) -> None:
     ran = rota("plan", "-f", str(folder))
     assert ran.code == 0, ran.out + ran.err
     assert "Never ready" not in ran.out
-    assert re.search(r"\n(\d+) objects \(4 made by Rota\): \1 ready, 4 assumed\n$", ran.out)
+    assert re.search(r"\n(\d+) objects \(10 made by Rota\): \1 ready, 4 assumed\n$", ran.out)
 
 
 def test_it_needs_neither_a_server_nor_a_network_nor_a_home(tmp_path: Path) -> None:
@@ -133,12 +133,13 @@ def test_all_that_is_ready_is_one_summary_without_causes(rota: Terminal) -> None
         "  1  Workspace/shop               after Secret/token\n"
         "     Location/local               made by Rota\n"
         "     InstanceType/d1-standard-2   made by Rota\n"
-        "  2  WorkerPool/agents            after Workspace/shop\n"
+        "  3  WorkerPool/agents            after Workspace/shop\n"
+        "     └─ Instance/agents-0         made by Rota, after Workspace/shop\n"
         "\n"
         "Assumed\n"
         "  Secret/token   on the server, for Workspace/shop\n"
         "\n"
-        "4 objects (2 made by Rota): 4 ready, 1 assumed\n"
+        "5 objects (3 made by Rota): 5 ready, 1 assumed\n"
     )
 
 
@@ -301,7 +302,7 @@ def test_explain_follows_an_object_down_to_the_cause(rota: Terminal) -> None:
 def test_explain_shows_what_a_ready_object_took(rota: Terminal) -> None:
     ran = rota("plan", "-f", str(EXAMPLE), "--explain", "WorkerPool/agents")
     assert ran.code == 0
-    assert ran.out.startswith("WorkerPool/agents   ready in step 2   ")
+    assert ran.out.startswith("WorkerPool/agents   ready in step 3   ")
     assert "spec.worker.credentials.secretRef: Secret/model-key   assumed to be on the server" in ran.out
     assert "spec.worker.agentConfigRefs[0]: AgentConfig/house-rules   ready in step 1" in ran.out
     assert "→" not in ran.out
