@@ -134,12 +134,13 @@ def test_all_that_is_ready_is_one_summary_without_causes(rota: Terminal) -> None
         "     Location/local               made by Rota\n"
         "     InstanceType/d1-standard-2   made by Rota\n"
         "  3  WorkerPool/agents            after Workspace/shop\n"
-        "     └─ Instance/agents-0         made by Rota, after Workspace/shop\n"
+        "     ├─ Instance/agents-0         made by Rota, after Workspace/shop\n"
+        "     └─ Instance/agents-1         made by Rota, after Workspace/shop\n"
         "\n"
         "Assumed\n"
         "  Secret/token   on the server, for Workspace/shop\n"
         "\n"
-        "5 objects (3 made by Rota): 5 ready, 1 assumed\n"
+        "6 objects (4 made by Rota): 6 ready, 1 assumed\n"
     )
 
 
