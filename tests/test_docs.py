@@ -92,7 +92,7 @@ def test_the_demo_shows_changes_and_leaves_nothing_behind(tmp_path: Path) -> Non
     try:
         assert demo.stdout is not None
         assert "Rota is ready at https://" in demo.stdout.readline()
-        assert any("watch  agents: replicas 1" in line for line in iter(demo.stdout.readline, ""))
+        assert any("watch  pool agents: Ready, 2 of 2 ready" in line for line in iter(demo.stdout.readline, ""))
         assert (tmp_path / "rota.sock").exists()
         demo.terminate()
         demo.wait(20)

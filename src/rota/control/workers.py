@@ -23,7 +23,7 @@ from rota.runtime.runner.messages import Configure, Hold, Place, Release, Report
 CONTAINER = "worker"
 """The one container of a worker."""
 MEANING = {
-    "Waiting": "its runner is being told what to prepare",
+    "Waiting": "its runner is being started",
     "Preparing": "what it works on is being prepared",
     "Resetting": "what the last holder left is being removed",
 }
@@ -130,7 +130,7 @@ def _home_files(objects: Objects, obj: Instance) -> dict[str, str]:
 def available(report: Report | None) -> Condition:
     """The condition Available that a runner's report comes to."""
     if report is None:
-        return unavailable("Starting", "its runner is being started")
+        return unavailable("Starting", MEANING["Waiting"])
     if report.phase in ("Idle", "Held"):
         return Condition(type=AVAILABLE, status="True", reason=AVAILABLE)
     if report.phase in ("Failed", "Broken"):
