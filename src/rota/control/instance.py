@@ -33,6 +33,8 @@ RUNS_REMEMBERED = 16
 """Runs of a container that count for the pause before the next one."""
 CONCURRENCY = 32
 """Instances that are looked at together: most of the time is spent on waiting for the runtime."""
+IMAGE_RETRY_SECONDS = 30.0
+"""How often an image that cannot be had is asked for again."""
 KILL = 9
 
 
@@ -95,14 +97,23 @@ class Instances(Gate[Instance]):
         except Refused as refused:
             why = unavailable(refused.reason, str(refused))
             said = [*opened, _quota(), msgspec.structs.replace(why, type=PROGRAMMED), why]
-            await self._write(context, obj, status, said, "Failed")
-            return DONE
+            return await self._refused(context, obj, status, refused, said)
         programmed = Condition(type=PROGRAMMED, status="True", reason=PROGRAMMED)
         said = [*opened, _quota(), programmed, found.available, self._isolated(obj)]
         await self._write(context, obj, found.status, said, found.phase)
         if found.wait is None:
             return DONE
         return RequeueAfter(found.wait, found.available.reason, found.available.message)
+
+    async def _refused(
+        self, context: Context, obj: Instance, status: InstanceStatus, refused: Refused, said: list[Condition]
+    ) -> Outcome:
+        is_coming = refused.reason == "Provisioning"
+        await self._write(context, obj, status, said, "Pending" if is_coming else "Failed")
+        if refused.reason == "ImageUnavailable":
+            # Nobody tells when one is there.
+            return RequeueAfter(IMAGE_RETRY_SECONDS, refused.reason, str(refused))
+        return DONE
 
     # Running.
 
@@ -194,7 +205,7 @@ class Instances(Gate[Instance]):
         subject, before = subject_of(obj), status_of(obj)
         known = before.condition(AVAILABLE)
         was_ready = known is not None and known.status == "True" and before.runtime_id == found.status.runtime_id
-        isolated, _ = self._runtime.isolates(obj.spec.isolation)
+        isolated, _ = self._runtime.isolates(obj.spec.isolation, obj.spec.runtime)
         network = "none" if isolated and obj.spec.network == "none" else "host"
         for container in obj.spec.containers:
             if container.readiness_probe is None and container.liveness_probe is None:
@@ -232,10 +243,10 @@ class Instances(Gate[Instance]):
             raise
 
     def _isolated(self, obj: Instance) -> Condition:
-        isolated, why_not = self._runtime.isolates(obj.spec.isolation)
+        isolated, how = self._runtime.isolates(obj.spec.isolation, obj.spec.runtime)
         if isolated:
-            return Condition(type=ISOLATED, status="True", reason="Sandboxed")
-        return Condition(type=ISOLATED, status="False", reason="NotSandboxed", message=why_not)
+            return Condition(type=ISOLATED, status="True", reason=how)
+        return Condition(type=ISOLATED, status="False", reason="NotSandboxed", message=how)
 
     @staticmethod
     async def _write(

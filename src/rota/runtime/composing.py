@@ -15,6 +15,7 @@ PATH = "/usr/local/bin:/usr/bin:/bin"
 """Where programs are looked for, unless the environment says otherwise."""
 HOME, TREE = "home", "repo"
 """What the storage of a worker holds."""
+NO_RUNNER = "a worker, or what is prepared with a workspace, runs as a process: leave out runtime container"
 AGENT = ("-I", "-m", "rota.runtime.runner.agent")
 """What runs commands in a box. It reads what to do from its standard input, which is a socket."""
 

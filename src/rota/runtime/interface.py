@@ -134,8 +134,8 @@ class Runtime(Protocol):
         """Everything of this name that it knows of: also what was made under it earlier."""
         ...
 
-    def isolates(self, wanted: Wish) -> tuple[bool, str]:
-        """Whether what is started with this wish is kept apart, and why not if it is not."""
+    def isolates(self, wanted: Wish, runtime: str | None = None) -> tuple[bool, str]:
+        """Whether what is started with this wish is kept apart; and how, or why not."""
         ...
 
     async def start(self, order: Order) -> Run:

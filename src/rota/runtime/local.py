@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 
 from rota.runtime import composing, sandbox
+from rota.runtime.container import container_name
+from rota.runtime.containers import WAY, Containers
 from rota.runtime.entering import inside, main_of, process_of
 from rota.runtime.interface import Box, Execution, Exit, NotRunning, Order, Owner, Refused, Run, Subject, Wish
 from rota.runtime.keeper.client import (
@@ -57,6 +59,7 @@ class LocalRuntime:
         self._home = self._places.home
         self._keeper = keeper or Keeper.connect(self._home)
         self._introduce = introduce
+        self._containers = Containers(self._places)
         self._runs: dict[Subject, dict[str, Run]] = {}
         self._listeners: list[Callable[[Subject], None]] = []
         self._ended: dict[tuple[str, str], asyncio.Future[None]] = {}
@@ -75,6 +78,8 @@ class LocalRuntime:
             if self._following is None:
                 await self._keeper.__aenter__()
                 self._following = asyncio.create_task(self._follow(), name="keeper")
+                await self._known.wait()
+                await self._sweep()
             await self._known.wait()
 
     async def __aexit__(
@@ -83,12 +88,24 @@ class LocalRuntime:
         if self._following is not None:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
+        await self._containers.close()
         await self._keeper.__aexit__(kind, error, trace)
+
+    async def _sweep(self) -> None:
+        """Containers outlive a keeper that was killed. What nobody has any more is removed."""
+        alive = [
+            container_name(subject, name)
+            for subject, runs in self._runs.items()
+            for name, run in runs.items()
+            if run.exit is None
+        ]
+        await self._containers.sweep(but=alive)
 
     async def shutdown(self) -> None:
         """End everything, and the keeper."""
         if self._following is not None:
             await self._keeper.shutdown()
+        await self._containers.sweep()
 
     # What is there.
 
@@ -98,11 +115,13 @@ class LocalRuntime:
     def known(self, namespace: str, name: str) -> list[Subject]:
         return [one for one in self._runs if (one.namespace, one.name) == (namespace, name)]
 
-    def isolates(self, wanted: Wish) -> tuple[bool, str]:
+    def isolates(self, wanted: Wish, runtime: str | None = None) -> tuple[bool, str]:
+        if runtime == WAY:
+            return True, "Contained"
         if wanted == "none":
             return False, "it was asked for without"
         found = sandbox.available()
-        return found.ok, found.why_not
+        return (True, "Sandboxed") if found.ok else (False, found.why_not)
 
     def log_file(self, subject: Subject, container: str) -> Path:
         return Path(f"{self._places.log(subject, container)}.log")
@@ -125,8 +144,11 @@ class LocalRuntime:
                 assert isinstance(event, Started | Exited)
                 changed = {self._take(event.record)}
             for subject in changed:
-                for heard in tuple(self._listeners):
-                    heard(subject)
+                self._tell(subject)
+
+    def _tell(self, subject: Subject) -> None:
+        for heard in tuple(self._listeners):
+            heard(subject)
 
     def _take(self, record: Record) -> Subject:
         subject, container = _parsed(record.key)
@@ -145,7 +167,11 @@ class LocalRuntime:
 
     async def start(self, order: Order) -> Run:
         await self._connected()
-        command, cwd = await asyncio.to_thread(self._composed, order)
+        self._places.log(order.subject, order.container).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if order.runtime == WAY:
+            command, cwd = await self._containers.command(order, lambda: self._tell(order.subject))
+        else:
+            command, cwd = await asyncio.to_thread(self._composed, order)
         key, log = _key(order.subject, order.container), self._places.log(order.subject, order.container)
         limits = Limits(memory=order.memory_bytes, cpu=order.cpus)
         try:
@@ -161,7 +187,6 @@ class LocalRuntime:
 
     def _composed(self, order: Order) -> tuple[sandbox.Command, str]:
         folder = self._places.folder(order.subject)
-        self._places.log(order.subject, order.container).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not order.has_runner:
             return composing.command(self._places, order)
         # Whether it can be had is found out now, and not when its runner asks for it.
@@ -171,7 +196,10 @@ class LocalRuntime:
         return sandbox.Command([sys.executable, *RUNNER], {**told, **self._introduce(order.subject)}), str(folder)
 
     async def update(self, order: Order) -> None:
-        await asyncio.to_thread(composing.write_volumes, self._places, order)
+        if order.runtime == WAY:
+            await asyncio.to_thread(self._containers.write_volumes, order)
+        else:
+            await asyncio.to_thread(composing.write_volumes, self._places, order)
 
     async def box(self, order: Order, digest: str) -> Box:
         return await asyncio.to_thread(composing.box, self._places, order, digest)
@@ -180,6 +208,7 @@ class LocalRuntime:
         runs = dict(self._runs.get(subject, {}))
         await asyncio.gather(*(self._stop(subject, container, run, grace_seconds) for container, run in runs.items()))
         self._runs.pop(subject, None)
+        await self._containers.remove(subject)
         await asyncio.to_thread(self._places.remove, subject)
 
     async def _stop(self, subject: Subject, container: str, run: Run, grace_seconds: float) -> None:
@@ -229,8 +258,11 @@ class LocalRuntime:
         entry = self._places.enter(subject, container)
         if run is None or run.exit is not None or entry is None:
             raise NotRunning(f"{subject.name} is not running")
-        main = await asyncio.to_thread(main_of, self._places, subject, run)
-        command, cwd = await asyncio.to_thread(inside, main, entry, argv, env)
+        if entry.way == WAY:
+            command, cwd = await self._containers.inside(entry, argv, env, tty=tty)
+        else:
+            main = await asyncio.to_thread(main_of, self._places, subject, run)
+            command, cwd = await asyncio.to_thread(inside, main, entry, argv, env)
         started = await self._keeper.exec(
             _key(subject, container), command.argv, env=command.env, cwd=cwd, streams=streams, tty=tty
         )

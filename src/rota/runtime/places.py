@@ -81,6 +81,11 @@ class Places:
         except (OSError, ValueError, TypeError):
             return None
 
+    def entries(self, subject: Subject) -> list[Entry]:
+        """Of all containers of an instance."""
+        names = [path.name[len("entry-") : -len(".json")] for path in self.folder(subject).glob("entry-*.json")]
+        return [entry for name in names if (entry := self.enter(subject, name)) is not None]
+
     def write_entry(self, subject: Subject, container: str, entry: Entry) -> None:
         self._entry(subject, container).write_text(json.dumps(entry._asdict()))
 

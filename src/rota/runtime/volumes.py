@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 FILE_MODE = 0o400
+FILE_MODE_FOR_ALL, FOLDER_MODE_FOR_ALL = 0o444, 0o755
 SHARED_FOLDER_MODE = 0o500
 """Of a folder that is another uid's: root writes to it all the same."""
 OWN_FOLDER_MODE = 0o700
@@ -31,7 +32,9 @@ _LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def write_all(top: Path, wanted: Mapping[str, Mapping[str, bytes]], *, uid: int | None) -> dict[str, Path]:
+def write_all(
+    top: Path, wanted: Mapping[str, Mapping[str, bytes]], *, uid: int | None, for_all: bool = False
+) -> dict[str, Path]:
     """Writes files, by the place that their folder has inside, into folders below `top`; returns those by place.
 
     A place keeps its folder, whatever others come and go: an instance that runs has it mounted. The folder of a place
@@ -42,16 +45,17 @@ def write_all(top: Path, wanted: Mapping[str, Mapping[str, bytes]], *, uid: int 
     with os.scandir(top) as entries:
         there = {top / entry.name for entry in entries if entry.is_dir(follow_symlinks=False)}
     for place, held in wanted.items():
-        write(folders[place], held, uid=uid)
+        write(folders[place], held, uid=uid, for_all=for_all)
     for left in there - {*folders.values()}:
-        write(left, {}, uid=uid)
+        write(left, {}, uid=uid, for_all=for_all)
     return folders
 
 
-def write(folder: Path, files: Mapping[str, bytes], *, uid: int | None) -> bool:
+def write(folder: Path, files: Mapping[str, bytes], *, uid: int | None, for_all: bool = False) -> bool:
     """Makes a folder hold exactly these files. Tells whether that changed anything; if not, nothing was written.
 
-    uid  who reads them, and nobody else; None: Rota's own
+    uid      who reads them, and nobody else; None: Rota's own
+    for_all  whoever is shown the folder reads them: what is above it keeps others out
 
     The folder is made if it is not there. Raises ValueError, before anything is done, for what is no name of a file.
     """
@@ -65,10 +69,12 @@ def write(folder: Path, files: Mapping[str, bytes], *, uid: int | None) -> bool:
         changed = True
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        changed |= _owned(opened, OWN_FOLDER_MODE if uid is None else SHARED_FOLDER_MODE, uid)
+        mode = FILE_MODE_FOR_ALL if for_all else FILE_MODE
+        own = FOLDER_MODE_FOR_ALL if for_all else OWN_FOLDER_MODE
+        changed |= _owned(opened, own if uid is None else SHARED_FOLDER_MODE, uid)
         for name, content in files.items():
-            if not _holds(opened, name, content, uid):
-                _put(opened, name, content, uid, new)
+            if not _holds(opened, name, content, uid, mode):
+                _put(opened, name, content, uid, mode, new)
                 changed = True
         for name in set(os.listdir(opened)) - set(files):
             _remove(opened, name)
@@ -97,7 +103,7 @@ def _owned(descriptor: int, mode: int, uid: int | None) -> bool:
     return changed
 
 
-def _holds(folder: int, name: str, content: bytes, uid: int | None) -> bool:
+def _holds(folder: int, name: str, content: bytes, uid: int | None, mode: int) -> bool:
     """Whether a file is there as it should be."""
     try:
         opened = os.open(name, _LOOK, dir_fd=folder)
@@ -106,7 +112,7 @@ def _holds(folder: int, name: str, content: bytes, uid: int | None) -> bool:
     try:
         found = os.fstat(opened)
         owner = os.geteuid() if uid is None else uid
-        if not stat.S_ISREG(found.st_mode) or (stat.S_IMODE(found.st_mode), found.st_uid) != (FILE_MODE, owner):
+        if not stat.S_ISREG(found.st_mode) or (stat.S_IMODE(found.st_mode), found.st_uid) != (mode, owner):
             return False
         with open(opened, "rb", closefd=False) as file:
             return found.st_size == len(content) and file.read(len(content)) == content
@@ -114,12 +120,12 @@ def _holds(folder: int, name: str, content: bytes, uid: int | None) -> bool:
         os.close(opened)
 
 
-def _put(folder: int, name: str, content: bytes, uid: int | None, new: Path) -> None:
+def _put(folder: int, name: str, content: bytes, uid: int | None, mode: int, new: Path) -> None:
     # Nobody's until it is whole.
     with open(os.open(new, _MAKE, 0), "wb") as file:
         file.write(content)
         file.flush()
-        _owned(file.fileno(), FILE_MODE, uid)
+        _owned(file.fileno(), mode, uid)
     if _is_folder(folder, name):
         shutil.rmtree(name, dir_fd=folder)
     os.rename(new, name, dst_dir_fd=folder)

@@ -34,8 +34,9 @@ class FakeRuntime:
     def log_file(self, subject: Subject, container: str) -> Path:
         return Path("/nowhere")
 
-    def isolates(self, wanted: object) -> tuple[bool, str]:
-        return (self.sandbox and wanted != "none", "no sandbox here")
+    def isolates(self, wanted: object, runtime: str | None = None) -> tuple[bool, str]:
+        isolated = self.sandbox and wanted != "none"
+        return isolated, "Sandboxed" if isolated else "no sandbox here"
 
     async def start(self, order: Order) -> Run:
         if self.refuses is not None:

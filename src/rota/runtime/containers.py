@@ -1,0 +1,104 @@
+"""The containers of a home: what an order for one comes to, and that nothing of them is left."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+
+from rota.runtime import volumes
+from rota.runtime.composing import NO_RUNNER
+from rota.runtime.container import Engine, available, container_name
+from rota.runtime.container.availability import REMEMBERED
+from rota.runtime.interface import Order, Refused, Subject
+from rota.runtime.keeper.protocol import hash_of
+from rota.runtime.places import PRIVATE, Entry, Places
+from rota.runtime.sandbox import Command
+
+WAY = "container"
+FETCH_NOTICE_SECONDS = 1.0
+"""An image that takes longer than this to be had is said to be on its way."""
+
+
+class Containers:
+    """Orders for containers. The engine is looked for when the first one comes."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._label = hash_of(str(places.home.resolve()))
+        self._fetches: dict[str, asyncio.Task[None]] = {}
+
+    async def command(self, order: Order, fetched: Callable[[], None]) -> tuple[Command, str]:
+        """What to execute, and where. `fetched` is told when an image that was on its way is there, or is not."""
+        if order.has_runner:
+            raise Refused("ConfigurationError", NO_RUNNER)
+        engine = await self._engine()
+        if not order.image:
+            raise Refused("ConfigurationError", f"container {order.container} has no image, and a container needs one")
+        await self._fetch(engine, order.image, fetched)
+        name = container_name(order.subject, order.container)
+        # What a client that was killed left.
+        await engine.remove(name)
+        shown = await asyncio.to_thread(self.write_volumes, order)
+        storage = await asyncio.to_thread(self._places.storage, order) if order.storage_name else None
+        made = engine.command(order, name=name, home_label=self._label, storage=storage, volumes=shown)
+        entry = Entry(WAY, order.working_dir, "", None, name)
+        self._places.write_entry(order.subject, order.container, entry)
+        return made, "/"
+
+    def write_volumes(self, order: Order) -> list[tuple[Path, str]]:
+        top = self._places.volumes(order.subject, order.container)
+        top.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
+        try:
+            # Whose the processes of an image are is not known here. The home keeps everybody else out.
+            folders = volumes.write_all(top, order.volumes, uid=None, for_all=True)
+        except ValueError as error:
+            raise Refused("ConfigurationError", str(error)) from None
+        return [(folder, place) for place, folder in sorted(folders.items())]
+
+    async def inside(
+        self, entry: Entry, argv: Sequence[str], env: Mapping[str, str], *, tty: bool
+    ) -> tuple[Command, str]:
+        """The command that runs `argv` in a container."""
+        engine = await self._engine()
+        return engine.exec_command(entry.name, argv, tty=tty, env=env, cwd=entry.cwd), "/"
+
+    async def remove(self, subject: Subject) -> None:
+        """Nothing of the containers of an instance is left when this returns."""
+        for entry in self._places.entries(subject):
+            if entry.way == WAY:
+                await (await self._engine()).remove(entry.name)
+
+    async def sweep(self, but: Collection[str] = ()) -> None:
+        """Remove all containers of this home, but those of these names. A home that never had one has no engine."""
+        if not (self._places.home / REMEMBERED).exists():
+            return
+        engine = (await available(self._places.home)).engine
+        if engine is not None:
+            for name in await engine.listed(self._label):
+                if name not in but:
+                    await engine.remove(name)
+
+    async def close(self) -> None:
+        for fetch in self._fetches.values():
+            fetch.cancel()
+        await asyncio.gather(*self._fetches.values(), return_exceptions=True)
+
+    async def _engine(self) -> Engine:
+        engine, why_not = await available(self._places.home)
+        if engine is None:
+            raise Refused("ConfigurationError", f"runtime container was asked for: {why_not}")
+        return engine
+
+    async def _fetch(self, engine: Engine, image: str, fetched: Callable[[], None]) -> None:
+        """Returns when an image is there. Raises `Refused` when it is on its way, or cannot be had."""
+        fetch = self._fetches.get(image)
+        if fetch is None:
+            fetch = self._fetches[image] = asyncio.create_task(engine.ensure_image(image), name=f"image {image}")
+            await asyncio.wait((fetch,), timeout=FETCH_NOTICE_SECONDS)
+        if not fetch.done():
+            fetch.add_done_callback(lambda _: fetched())
+            raise Refused("Provisioning", f"the image {image} is being fetched")
+        # The next one looks again: it may have been removed, or put there.
+        self._fetches.pop(image, None)
+        fetch.result()
