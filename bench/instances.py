@@ -1,7 +1,8 @@
 """Instances as processes: `python -m bench.instances [--quick] [--json FILE]`.
 
 A pool of sleeping processes without a sandbox (its cost is that of bubblewrap) under `rota up`, beside the same number
-of plain `subprocess` children, which is the limit: nobody watches those, and nothing of them survives.
+under supervisord, and as plain `subprocess` children, which is the limit: nobody watches those, and nothing of them
+survives. Rota's time is until every instance is Ready, which is told after it runs.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import contextlib
 import os
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,15 +20,17 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness import Report, arguments, save
+from bench.instances_peers import COMMAND, Cost, cost, cpu_seconds, memory_mib, plain, supervisord
 from rota.api import Instance, WorkerPool
 from rota.client import Cache, Client
 
 ROTA = Path(sys.executable).parent / "rota"
-COMMAND = ["sleep", "1000000"]
+COUNT, COUNT_QUICK = 1_000, 200
 DEATHS = 50
-STEADY_SECONDS = 5.0
+SETTLE_SECONDS, SETTLE_SECONDS_QUICK = 60.0, 2.0
+"""From the last one that is ready until what is left to do is taken to be steady."""
+STEADY_SECONDS, STEADY_SECONDS_QUICK = 30.0, 5.0
 PATIENCE_SECONDS = 120.0
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Server:
@@ -48,12 +50,8 @@ class Server:
         self.process.send_signal(how)
         await self.process.wait()
 
-    def cpu_seconds(self) -> float:
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
-
-    def resident_mib(self) -> float:
-        return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    def keeper(self) -> int:
+        return int((self.home / "keeper" / "lock").read_text())
 
 
 @contextlib.asynccontextmanager
@@ -67,7 +65,7 @@ async def following(home: Path) -> AsyncIterator[tuple[Client, Cache[Instance]]]
 
 
 def pool(replicas: int, mark: str = "first") -> dict[str, Any]:
-    container = {"name": "main", "command": COMMAND, "env": [{"name": "MARK", "value": mark}]}
+    container = {"name": "main", "command": [*COMMAND], "env": [{"name": "MARK", "value": mark}]}
     template = {"isolation": "none", "containers": [container], "terminationGracePeriodSeconds": 0}
     return {
         "apiVersion": "rota.dev/v1alpha1",
@@ -92,7 +90,8 @@ def pid_of(instance: Instance) -> int:
     return int(instance.status.runtime_id.partition("@")[0])
 
 
-async def measure(count: int, report: Report) -> None:
+async def measure(count: int, report: Report, settle_seconds: float, steady_seconds: float) -> Cost:
+    """All that is only measured here; and what is measured beside others."""
     with tempfile.TemporaryDirectory() as folder:
         server = Server(Path(folder))
         await server.start()
@@ -104,7 +103,8 @@ async def measure(count: int, report: Report) -> None:
                 took = time.perf_counter() - began
                 report.add(f"all of {count} ready, s", took)
                 report.add("started and told of, per s", count / took)
-                await steady(server, report)
+                await asyncio.sleep(settle_seconds)
+                found = await steady(server, report, took, steady_seconds)
                 await deaths(cache, report)
             await adoption(server, count, report)
             async with following(server.home) as (client, cache):
@@ -112,14 +112,18 @@ async def measure(count: int, report: Report) -> None:
         finally:
             began = time.perf_counter()
             await server.end(signal.SIGTERM)
-            report.add("all ended after SIGTERM, s", time.perf_counter() - began)
+            report.add("100 ended after SIGTERM, s", time.perf_counter() - began)
+    return found
 
 
-async def steady(server: Server, report: Report) -> None:
-    before = server.cpu_seconds()
-    await asyncio.sleep(STEADY_SECONDS)
-    report.add("steady CPU of the server, %", (server.cpu_seconds() - before) / STEADY_SECONDS * 100)
-    report.add("memory of the server, MiB", server.resident_mib())
+async def steady(server: Server, report: Report, took: float, seconds: float) -> Cost:
+    both = {"server": server.process.pid, "keeper": server.keeper()}
+    before = {name: cpu_seconds(pid) for name, pid in both.items()}
+    found = await asyncio.to_thread(cost, [*both.values()], took, seconds)
+    for name, pid in both.items():
+        report.add(f"steady CPU of the {name}, %", (cpu_seconds(pid) - before[name]) / seconds * 100)
+        report.add(f"memory of the {name}, MiB", memory_mib(pid))
+    return found
 
 
 async def deaths(cache: Cache[Instance], report: Report) -> None:
@@ -165,24 +169,36 @@ async def rollout(client: Client, cache: Cache[Instance], report: Report) -> Non
     report.add("rollout of 100, ten at a time, s", time.perf_counter() - began)
 
 
-def plain(count: int, report: Report) -> None:
-    began = time.perf_counter()
-    children = [subprocess.Popen(COMMAND, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) for _ in range(count)]
-    report.add("plain subprocess, per s: the limit", count / (time.perf_counter() - began))
-    for child in children:
-        child.kill()
-    for child in children:
-        child.wait()
+def beside(rota: Cost, count: int, steady_seconds: float) -> Report:
+    with tempfile.TemporaryDirectory() as folder:
+        supervised = supervisord(count, Path(folder), steady_seconds)
+    every = [rota, supervised, plain(count, steady_seconds)]
+    report = Report(f"{count} sleeping processes", ["rota", "supervisord", "subprocess"])
+
+    def add(label: str, figure: Callable[[Cost], float]) -> None:
+        report.add(label, *(None if one is None else figure(one) for one in every))
+
+    add("all run, s", lambda one: one.start_seconds)
+    add("started, per s", lambda one: count / one.start_seconds)
+    add("memory of what supervises (PSS), MiB", lambda one: one.memory_mib)
+    add("of that for each process, KiB", lambda one: one.memory_mib * 1024 / count)
+    add("CPU while all sleep, %", lambda one: one.cpu_percent)
+    if supervised is None:
+        report.add("supervisord is not here: pip install supervisor", None, None, None)
+    return report
 
 
 def main() -> None:
     options = arguments(__doc__.splitlines()[0] if __doc__ else "").parse_args()
-    count = 200 if options.quick else 1_000
+    count = COUNT_QUICK if options.quick else COUNT
+    settle_seconds = SETTLE_SECONDS_QUICK if options.quick else SETTLE_SECONDS
+    steady_seconds = STEADY_SECONDS_QUICK if options.quick else STEADY_SECONDS
     report = Report("instances", ["figure"])
-    asyncio.run(measure(count, report))
-    plain(count, report)
+    rota = asyncio.run(measure(count, report, settle_seconds, steady_seconds))
+    others = beside(rota, count, steady_seconds)
     report.show()
-    save(options.json, [report])
+    others.show()
+    save(options.json, [report, others])
 
 
 if __name__ == "__main__":

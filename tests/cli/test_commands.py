@@ -14,7 +14,6 @@ import yaml
 
 import rota
 from rota.cli.app import COMMANDS
-from rota.cli.doctor import file_system
 
 COMMAND = str(Path(sys.executable).parent / "rota")
 
@@ -103,26 +102,6 @@ def test_restore_refuses_what_is_no_backup(tmp_path: Path) -> None:
     for file in ("text", "nothing"):
         refused = run("restore", str(tmp_path / file), "--yes", home=tmp_path / "home")
         assert refused.returncode == 1 and refused.stderr.startswith("error: ")
-
-
-def test_the_doctor_looks_at_everything_and_says_what_it_is_for(tmp_path: Path) -> None:
-    shown = run("doctor", home=tmp_path)
-    assert shown.returncode == 0
-    things = ("Python", "SQLite", "uvloop", "TLS", "cgroup v2", "bubblewrap", "podman or docker", "kubectl")
-    for thing in (*things, "home", "free disk", "clock"):
-        assert f" {thing} " in shown.stdout, thing
-    assert "keeps all objects" in shown.stdout
-
-
-def test_the_doctor_knows_the_file_system_of_the_innermost_mount(tmp_path: Path) -> None:
-    mounts = f"overlay / overlay rw 0 0\nserver:/x {tmp_path} nfs4 rw 0 0\ntmpfs {tmp_path}2 tmpfs rw 0 0\n"
-    assert file_system(tmp_path / "home", mounts) == "nfs4"
-    assert file_system(tmp_path.parent, mounts) == "overlay"
-
-
-def test_the_doctor_warns_of_a_home_that_others_may_look_into(tmp_path: Path) -> None:
-    tmp_path.chmod(0o755)
-    assert f"chmod 700 {tmp_path}" in run("doctor", home=tmp_path).stdout
 
 
 def test_the_shell_completes_commands_and_kinds() -> None:

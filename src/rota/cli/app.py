@@ -13,6 +13,7 @@ from rota.cli.session import Connect, Session, Settings, connect_to_server
 
 COMMANDS: dict[str, str] = {
     "up": "up:up",
+    "stop": "stop:stop",
     "operator": "operator:operator",
     "get": "get:get",
     "describe": "describe:describe",
@@ -25,6 +26,7 @@ COMMANDS: dict[str, str] = {
     "wait": "wait:wait",
     "events": "events:events",
     "logs": "logs:logs",
+    "exec": "exec:exec_",
     "scale": "scale:scale",
     "rollout": "rollout:app",
     "token": "token:app",

@@ -20,7 +20,8 @@ CLOCK_EARLIEST = 1_704_067_200
 """2024: a clock before that was never set."""
 NETWORK_FILE_SYSTEMS = frozenset(("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "ceph", "glusterfs"))
 MOUNTS = Path("/proc/mounts")
-CGROUPS = Path("/sys/fs/cgroup")
+LIMITS = {"cpu": "CPU", "memory": "memory", "pids": "processes"}
+"""What a cgroup can limit, by the kernel's name for it."""
 
 
 class Finding(NamedTuple):
@@ -34,10 +35,10 @@ class Finding(NamedTuple):
 
 
 @command
-def doctor(session: Session) -> None:
+async def doctor(session: Session) -> None:
     """Say what this host has and lacks, and what each thing is for. Changes nothing."""
     home = session.settings.home_path
-    findings = [*_software(), *_isolation(), *_containers(), *_home(home), _clock()]
+    findings = [*_software(), *_processes(), await _containers(), *_home(home), _clock()]
     width = max(len(finding.what) for finding in findings)
     for state, what, found, purpose in findings:
         line((f"{state:<8}", style_of(state)), (f"{what:<{width}}  ", "bold"), found)
@@ -92,48 +93,61 @@ def _program(names: tuple[str, ...], purpose: str) -> Finding:
     return Finding("ok", what, ", ".join(found), purpose) if found else Finding("absent", what, "not found", purpose)
 
 
-def _isolation() -> Iterator[Finding]:
-    if sys.platform != "linux":
-        yield Finding("absent", "sandbox", f"not on {sys.platform}", "keeps workers apart; here they run without one")
-        return
+def _processes() -> Iterator[Finding]:
+    """The process runtime: what it can hold instances with, and so how far they are kept apart."""
+    from rota.runtime import sandbox
+
     yield _cgroups()
-    sandbox = _program(("bwrap",), "bubblewrap: keeps workers out of each other's and your files")
-    hint = f"{sandbox.found}; install the package bubblewrap" if sandbox.state == "absent" else sandbox.found
-    yield sandbox._replace(what="bubblewrap", found=hint)
-    yield _user_namespaces()
+    ok, why_not = sandbox.available()
+    purpose = "keeps the processes of an instance out of your files, and out of each other's"
+    whose = "a uid of its own each" if os.geteuid() == 0 else "your own uid"
+    found = f"bubblewrap works, with {whose}" if ok else why_not
+    yield Finding("ok" if ok else "absent", "sandbox", found, purpose)
+    yield Finding(
+        "ok" if ok else "absent",
+        "isolation",
+        "sandbox" if ok else "none: no instance is kept apart, and `isolation: sandbox` is refused",
+        "what pools and functions get, unless they say otherwise",
+    )
 
 
 def _cgroups() -> Finding:
-    purpose = "limits workers, and ends all their processes at once"
-    if not (CGROUPS / "cgroup.controllers").exists():
-        return Finding("absent", "cgroup v2", "not mounted; process groups are used instead", purpose)
-    try:
-        own = Path("/proc/self/cgroup").read_text().strip().rpartition("::")[2]
-    except OSError:
-        own = "/"
-    if os.access(CGROUPS / own.lstrip("/"), os.W_OK):
-        return Finding("ok", "cgroup v2", f"mounted, and this user may make groups below {own}", purpose)
-    return Finding("absent", "cgroup v2", f"mounted, but this user may not write below {own}", purpose)
+    purpose = "limits instances, and ends all of their processes at once"
+    if sys.platform != "linux":
+        return Finding("absent", "cgroups", f"not on {sys.platform}; process groups are used instead", purpose)
+    from rota.runtime.keeper.cgroup import Groups
+
+    # What the keeper does, and no more: whether a group can be made and joined is seen by doing so.
+    groups = Groups.make(f"rota-doctor-{os.getpid()}")
+    if groups is None:
+        found = "this user can make none of version 2; `systemd-run --user --scope -p Delegate=yes rota up` may"
+        return Finding("absent", "cgroups", found, purpose)
+    held = [name for file, name in LIMITS.items() if (groups.path / f"{file}.max").exists()]
+    where = groups.path.parent
+    groups.remove()
+    limits = (
+        f"limits of {', '.join(held)}"
+        if held
+        else "no limits, which are held in version 1 here (boot with cgroup_no_v1=all)"
+    )
+    return Finding("ok", "cgroups", f"can be made below {where}; {limits}", purpose)
 
 
-def _user_namespaces() -> Finding:
-    purpose = "what a sandbox is made of without being root"
-    limit = Path("/proc/sys/user/max_user_namespaces")
-    unprivileged = Path("/proc/sys/kernel/unprivileged_userns_clone")
-    if _number(limit) == 0 or _number(unprivileged) == 0:
-        return Finding("absent", "user namespaces", "turned off by the kernel's settings", purpose)
-    return Finding("ok", "user namespaces", "allowed", purpose)
+async def _containers() -> Finding:
+    from rota.runtime.container import available
 
-
-def _number(path: Path) -> int | None:
-    try:
-        return int(path.read_text())
-    except (OSError, ValueError):
-        return None
-
-
-def _containers() -> Iterator[Finding]:
-    yield _program(("podman", "docker"), "runs Instances as containers; processes need neither")
+    purpose = "runs instances of the runtime `container`; processes do without"
+    engine, why_not = await available()
+    if engine is None:
+        return Finding("absent", "containers", why_not, purpose)
+    facts = engine.facts
+    parts = [
+        f"{facts.engine} {facts.version}{', without root' if facts.is_rootless else ''}",
+        f"limits of {facts.limits}" if facts.limits else "no limits are held",
+    ]
+    if facts.needed:
+        parts.append(f"this host needs {facts.needed}")
+    return Finding("ok", "containers", "; ".join(parts), purpose)
 
 
 def _home(home: Path) -> Iterator[Finding]:

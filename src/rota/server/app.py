@@ -13,10 +13,11 @@ from rota.server.audit import Audit, Line
 from rota.server.audit import now as audit_now
 from rota.server.auth import Tokens, User, allows
 from rota.server.gateway import Gateway
-from rota.server.http import Answer, Request, Response, Stream, TooManyParameters, Upgrade
+from rota.server.http import Answer, Request, Response, Stream, TooManyParameters
 from rota.server.objects import Objects, Written, verb_of
 from rota.server.routing import Route, route
 from rota.server.runners import RunnerTokens
+from rota.server.upgrade import Upgrade
 
 REQUESTS_PER_USER_MAX = 400
 """Requests of one credential under way at once."""

@@ -148,6 +148,10 @@ def allows(user: User, verb: str, kind: Kind, namespace: str, name: str = "", su
     """Whether a scope may do this to an object, there. `namespace` is empty for all of them, and for cluster kinds."""
     if user.scope == "admin":
         return True
+    if subresource == "exec":
+        # As good as to be what runs there: for those who say what runs there.
+        owns = user.scope == "deployer" and namespace and user.namespace in ("", namespace)
+        return bool(owns) and verb == "create" and kind.name == "Instance"
     if user.scope == "cell":
         return _cell_allows(user, verb, kind, namespace, name, subresource)
     inside = not user.namespace or namespace == user.namespace

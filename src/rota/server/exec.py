@@ -19,8 +19,10 @@ from rota.runtime.interface import Runtime, Subject
 from rota.server.audit import Audit, Line
 from rota.server.audit import now as audit_now
 from rota.server.auth import User, allows
-from rota.server.execution import MESSAGE_BYTES_MAX, Session, Size, Wanted
-from rota.server.http import Request, Upgrade
+from rota.server.execution import MESSAGE_BYTES_MAX, Session, Wanted
+from rota.server.http import Request
+from rota.server.streams import Size
+from rota.server.upgrade import Upgrade
 
 PROTOCOL = "v5.channel.k8s.io"
 PARAMETERS_MAX = 4096
@@ -96,8 +98,8 @@ def _asked(query: str) -> Asked:
     if not TERM.fullmatch(term):
         raise bad_request(f"term: {term!r} is no kind of terminal")
     size = Size(_number(given, "width"), _number(given, "height"))
-    flags = [given.get(flag) in ("true", "1") for flag in ("stdin", "stdout", "stderr", "tty")]
-    wanted = Wanted(command, *flags, term, size)
+    stdin, stdout, stderr, tty = (given.get(flag) in ("true", "1") for flag in ("stdin", "stdout", "stderr", "tty"))
+    wanted = Wanted(command, stdin, stdout, stderr, tty, term, size)
     if not (wanted.stdin or wanted.stdout or wanted.stderr):
         raise bad_request("you must specify at least 1 of stdin, stdout, stderr")
     return Asked(given.get("container", ""), wanted)

@@ -25,6 +25,7 @@ from rota.server.audit import Audit, Line
 from rota.server.audit import now as audit_now
 from rota.server.auth import Token, Tokens, User, allows
 from rota.server.controllers import Controllers
+from rota.server.exec import exec_
 from rota.server.http import Answer, HttpServer, Request, Response, Stream
 from rota.server.logs import logs
 from rota.server.runners import stream
@@ -102,6 +103,8 @@ class Gateway:
                 return self._stream(user, namespace, name)
             case ["GET", "logs", namespace, name]:
                 return self._logs(request, user, namespace, name)
+            case ["GET", "exec", namespace, name]:
+                return self._exec(request, user, namespace, name)
             case ["GET", "metrics"]:
                 return self._admin(user) or Response(200, self._metrics(), CONTENT_TYPE)
             case ["GET", "backup"]:
@@ -140,6 +143,11 @@ class Gateway:
         if self.controllers is None:
             raise ApiError(503, "ServiceUnavailable", "nothing runs in this server: it has no controllers")
         return stream(self.controllers.runners, self.controllers.objects, user, namespace, name)
+
+    def _exec(self, request: Request, user: User, namespace: str, name: str) -> Upgrade:
+        running = self.controllers
+        runtime, objects = (running.runtime, running.objects) if running else (None, StoreObjects(self._registry))
+        return exec_(runtime, objects, self._audit, request, user, namespace, name)
 
     def _why(self, user: User, plural: str, namespace: str, name: str) -> Response:
         elsewhere = "" if self.controllers else holder(self._registry)

@@ -26,9 +26,11 @@ GRACE_SECONDS = protocol.STOP_GRACE_SECONDS
 STOP_SECONDS_MAX = 5.0
 """After this nothing is left, unless a longer grace was asked for."""
 SERVER_SECONDS = 1.0
-"""What a server may take to end, beside that grace. Then it is killed."""
+"""What a server needs to end, at least, beside that grace."""
+KEEPER_SECONDS = 1.0
+"""What is left for a keeper that a server has not ended: then that server has been killed."""
 KILL_SECONDS = 0.5
-"""What it may take to end what is killed, and to tidy up after it."""
+"""What it may take until something that is killed is gone."""
 ANSWER_SECONDS_MAX = 0.5
 """A keeper that does not say in this time what it runs is not waited for."""
 _ATTEMPTS_MAX = 10
@@ -83,9 +85,9 @@ class Process:
 async def stop(home: Home, grace_seconds: float = GRACE_SECONDS) -> Ended:
     """End everything. When this returns, nothing of the home runs; what is there no more is no fault."""
     ended = Ended()
-    deadline = time.monotonic() + max(STOP_SECONDS_MAX, grace_seconds + SERVER_SECONDS + 2 * KILL_SECONDS)
+    deadline = time.monotonic() + max(STOP_SECONDS_MAX, grace_seconds + SERVER_SECONDS + KEEPER_SECONDS)
     async with _following(home.path, grace_seconds, ended):
-        await _end_server(home, grace_seconds, ended)
+        await _end_server(home, deadline - KEEPER_SECONDS, ended)
         await _end_keeper(home.path, grace_seconds, deadline, ended)
     if await asyncio.to_thread(_is_left_over, home.path):
         # What a killed keeper has left is ended by the next one, before that does anything else.
@@ -95,14 +97,14 @@ async def stop(home: Home, grace_seconds: float = GRACE_SECONDS) -> Ended:
     return ended
 
 
-async def _end_server(home: Home, grace_seconds: float, ended: Ended) -> None:
+async def _end_server(home: Home, deadline: float, ended: Ended) -> None:
     server = _held(home.server_pid)
     if server is None:
         return
     with contextlib.closing(server):
         ended.server = server.pid
         server.send(signal.SIGTERM)
-        if not await server.ends_within(grace_seconds + SERVER_SECONDS):
+        if not await server.ends_within(deadline - time.monotonic()):
             ended.server_killed = True
             server.send(signal.SIGKILL)
             await server.ends_within(KILL_SECONDS)

@@ -33,9 +33,8 @@ class End:
         os.set_blocking(descriptor, False)
         self._descriptor = descriptor
         self._loop = asyncio.get_running_loop()
-        self._waiting: asyncio.Future[None] | None = None
-        self._left: int | None = None
-        self._over_at = 0.0
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._left: int | None = None  # bytes that can still be read, once the command has ended
 
     async def read(self) -> bytes:
         """What has come; empty at the end."""
@@ -63,34 +62,30 @@ class End:
             try:
                 rest = rest[os.write(self._descriptor, rest) :]
             except BlockingIOError:
-                await self._ready(self._loop.add_writer, self._loop.remove_writer)
+                if not await self._ready(self._loop.add_writer, self._loop.remove_writer):
+                    raise BrokenPipeError from None
 
     async def _ready(self, watch: Callable[..., None], unwatch: Callable[[int], object]) -> bool:
         """Wait until it can go on. False when it need not: the command has ended, and nothing more comes."""
-        self._waiting = self._loop.create_future()
-        watch(self._descriptor, self._wake)
+        waiting: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.add(waiting)
+        watch(self._descriptor, _wake, waiting)
         try:
-            if self._left is None:
-                await self._waiting
-                return True
-            async with asyncio.timeout(LINGER_SECONDS):
-                await self._waiting
+            async with asyncio.timeout(None if self._left is None else LINGER_SECONDS):
+                await waiting
         except TimeoutError:
             return False
         finally:
-            self._waiting = None
+            self._waiting.discard(waiting)
             unwatch(self._descriptor)
         return True
-
-    def _wake(self) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
 
     def end_soon(self) -> None:
         """The command has ended: only what it has left is still to be read."""
         if self._left is None:
             self._left = LEFT_BYTES_MAX
-            self._wake()
+            for waiting in self._waiting:
+                _wake(waiting)
 
     def resize(self, size: Size) -> None:
         """Of a terminal. What runs in it is told by the kernel."""
@@ -101,6 +96,11 @@ class End:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def _wake(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
 
 
 class Streams:

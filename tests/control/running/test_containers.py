@@ -89,6 +89,10 @@ def is_ready(server: Live, count: int) -> bool:
     return (status.get("phase"), status.get("readyReplicas")) == ("Ready", count)
 
 
+def restarts(server: Live) -> int:
+    return int(server.json("get", "inst", "box-0")["status"].get("restarts", 0))
+
+
 def inside(server: Live, script: str) -> str:
     command = [ROTA, "exec", "inst/box-0", "--home", str(server.home), "--", "sh", "-c", script]
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True).stdout

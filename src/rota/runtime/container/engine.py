@@ -116,6 +116,10 @@ class Engine:
         wanted = ("memory", order.memory_bytes), ("cpu", order.cpus)
         return [what for (what, limit), is_held in zip(wanted, held, strict=True) if limit and not is_held]
 
+    async def ask_to_end(self, name: str) -> bool:
+        """Ask a container to end, as its image wants to be asked; whether there was one. It may take its time."""
+        return await removal.ask_to_end(self.facts, name)
+
     async def remove(self, name: str) -> None:
         """End and remove a container at once. When this returns nothing of it is left. Raises `EngineFailed`."""
         await removal.remove(self.facts, name)

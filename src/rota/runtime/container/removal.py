@@ -10,6 +10,9 @@ from rota.runtime.container.facts import Facts
 from rota.runtime.container.monitors import have_ended, monitors_of
 
 REMOVE_SECONDS_MAX = 30
+ASK_SECONDS_MAX = 10
+STOP_SIGNAL = "{{.Config.StopSignal}}"
+NO_VALUE = "<no value>"
 ATTEMPTS_MAX = 5
 # A monitor ends by itself when its container has, after it has tidied up.
 TIDY_SECONDS_MAX = 0.5
@@ -28,41 +31,58 @@ async def remove(facts: Facts, name: str) -> None:
     dialect = DIALECTS[facts.engine]
     said = Said(0, "", "")
     for _ in range(ATTEMPTS_MAX):
+        ids = await _ids(facts, name)
         said = await ask([*base(facts), *dialect.remove, name], seconds_max=REMOVE_SECONDS_MAX)
-        is_unheld = not dialect.has_monitors or await _end_monitors(facts, name)
-        if is_unheld and not await _is_listed(facts, name):
+        is_unheld = not dialect.has_monitors or await _end_remains(facts, name, ids)
+        if is_unheld and not await _ids(facts, name):
             return
     raise EngineFailed(f"{facts.engine} does not remove the container {name}: {said.words}")
 
 
+async def ask_to_end(facts: Facts, name: str) -> bool:
+    """Send a container the signal that its image wants for that, or SIGTERM; whether there was one to send it to.
+
+    Better than a signal to the process group of its client: an ordinary user's podman is two processes, of which one
+    passes signals on to the other. Both would, and the second is lost on a container that has ended meanwhile: then
+    its exit code is, too.
+    """
+    said = await ask(
+        [*base(facts), "container", "inspect", f"--format={STOP_SIGNAL}", name], seconds_max=ASK_SECONDS_MAX
+    )
+    if said.code != 0:
+        return False
+    wanted = said.out.strip().removeprefix(NO_VALUE) or "TERM"
+    said = await ask([*base(facts), "kill", f"--signal={wanted}", name], seconds_max=ASK_SECONDS_MAX)
+    return said.code == 0
+
+
 async def names(facts: Facts, condition: str) -> list[str]:
     """Of all containers that meet a condition, whatever their state. Raises `EngineFailed`."""
-    said = await _list(facts, condition)
+    return await _list(facts, condition, "{{.Names}}")
+
+
+async def _ids(facts: Facts, name: str) -> set[str]:
+    return {*await _list(facts, f"name=^{name}$", "{{.ID}}")}
+
+
+async def _list(facts: Facts, condition: str, wanted: str) -> list[str]:
+    said = await ask(
+        [*base(facts), "ps", "--all", "--no-trunc", f"--filter={condition}", f"--format={wanted}"],
+        seconds_max=REMOVE_SECONDS_MAX,
+    )
     if said.code != 0:
         raise EngineFailed(f"{facts.engine} does not list its containers: {said.words}")
     return said.out.split()
 
 
-async def _is_listed(facts: Facts, name: str) -> bool:
-    said = await _list(facts, f"name=^{name}$")
-    return said.code != 0 or name in said.out.split()
-
-
-async def _list(facts: Facts, condition: str) -> Said:
-    return await ask(
-        [*base(facts), "ps", "--all", "--no-trunc", f"--filter={condition}", "--format={{.Names}}"],
-        seconds_max=REMOVE_SECONDS_MAX,
-    )
-
-
-async def _end_monitors(facts: Facts, name: str) -> bool:
-    """Whether none holds a container of this name any more."""
-    found = await asyncio.to_thread(monitors_of, name, facts.monitor)
-    if await have_ended(found, TIDY_SECONDS_MAX):
-        return True
+async def _end_remains(facts: Facts, name: str, ids: set[str]) -> bool:
+    """Whether no monitor holds a container of this name any more, and the OCI runtime knows of none."""
+    monitors = await asyncio.to_thread(monitors_of, name, facts.monitor)
+    await have_ended(monitors, TIDY_SECONDS_MAX)
     # What belongs to an ordinary user's containers is only known in the namespace that podman made for them.
     within = [*base(facts), "unshare"] if facts.is_rootless else []
-    for monitor in found:
-        command = [*within, facts.oci_runtime, "delete", "--force", monitor.container_id]
+    for container_id in ids | {monitor.container_id for monitor in monitors}:
+        # Succeeds for those that are gone, too.
+        command = [*within, facts.oci_runtime, "delete", "--force", container_id]
         await ask(command, seconds_max=REMOVE_SECONDS_MAX)
-    return await have_ended(found, END_SECONDS_MAX)
+    return await have_ended(monitors, END_SECONDS_MAX)
