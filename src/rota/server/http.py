@@ -452,6 +452,8 @@ class Connection(asyncio.Protocol):
         self._transport.close()
 
     def check_time(self, now: float) -> None:
+        if self._upgraded is not None:
+            return  # A WebSocket looks after itself.
         if self._stalled_since:
             if now - self._stalled_since > STALLED_SECONDS_MAX:
                 self.abort()

@@ -137,9 +137,7 @@ def _held(who: Callable[[], int | None]) -> Process | None:
         if pid is None:
             return None
         if pid <= 0:
-            raise OutOfReach(
-                "the server of this home is in another PID namespace, a container perhaps: stop it there"
-            )
+            raise OutOfReach("the server of this home is in another PID namespace, a container perhaps: stop it there")
         try:
             process = Process(pid)
         except ProcessLookupError:

@@ -1,0 +1,131 @@
+"""The terminal, or the pipes, of a command that passes bytes on: read and written without holding anything else up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import queue
+import signal
+import termios
+import threading
+import tty
+from collections.abc import Callable, Iterator
+
+STDIN, STDOUT, STDERR = 0, 1, 2
+PIECE_BYTES = 32 * 1024
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+
+@contextlib.contextmanager
+def raw() -> Iterator[None]:
+    """Every key goes to the other side as it is. However this is left, the terminal is as it was."""
+    before = termios.tcgetattr(STDIN)
+    try:
+        # What was typed already is for the other side, too.
+        tty.setraw(STDIN, termios.TCSANOW)
+        yield
+    finally:
+        # Not when all output is out: that may never be, and whoever ends this would wait for it.
+        termios.tcsetattr(STDIN, termios.TCSANOW, before)
+
+
+@contextlib.contextmanager
+def ends_in_good_order() -> Iterator[list[int]]:
+    """Signals that would end the process end what it is at instead. Yields a list of those that came."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    came: list[int] = []
+
+    def end(number: int) -> None:
+        came.append(number)
+        task.cancel()
+
+    for number in ENDING:
+        loop.add_signal_handler(number, end, number)
+    try:
+        yield came
+    finally:
+        for number in ENDING:
+            loop.remove_signal_handler(number)
+
+
+@contextlib.contextmanager
+def on_resize(told: Callable[[os.terminal_size], None]) -> Iterator[None]:
+    """Tell of every new size of the window."""
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGWINCH, lambda: told(size()))
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGWINCH)
+
+
+def size() -> os.terminal_size:
+    try:
+        return os.get_terminal_size(STDOUT)
+    except OSError:
+        return os.terminal_size((0, 0))
+
+
+async def read() -> bytes:
+    """What comes on standard input; empty at its end."""
+    # It stays blocking: others have it too, the shell for one, and would find it changed.
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+
+    def wake() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    try:
+        loop.add_reader(STDIN, wake)
+    except PermissionError:
+        pass  # A file never keeps one waiting.
+    else:
+        try:
+            await ready
+        finally:
+            loop.remove_reader(STDIN)
+    try:
+        return os.read(STDIN, PIECE_BYTES)
+    except OSError:
+        return b""  # The terminal is gone.
+
+
+class Writer:
+    """Writes from a thread: a pipe or a terminal that takes nothing for long does not keep signs of life back."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._orders: queue.SimpleQueue[tuple[int, bytes, asyncio.Future[None]]] = queue.SimpleQueue()
+        # Nobody waits for it at the end: it may be stuck for ever.
+        threading.Thread(target=self._run, daemon=True, name="output").start()
+
+    async def write(self, descriptor: int, data: bytes) -> None:
+        """Returns when all of it is written. Raises OSError."""
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._orders.put((descriptor, data, done))
+        await done
+
+    def _run(self) -> None:
+        while True:
+            descriptor, data, done = self._orders.get()
+            failure: OSError | None = None
+            try:
+                rest = memoryview(data)
+                while rest:
+                    rest = rest[os.write(descriptor, rest) :]
+            except OSError as error:
+                failure = error
+            with contextlib.suppress(RuntimeError):  # The loop may be closed by now.
+                self._loop.call_soon_threadsafe(_settle, done, failure)
+
+
+def _settle(done: asyncio.Future[None], failure: OSError | None) -> None:
+    if done.done():
+        return
+    if failure is None:
+        done.set_result(None)
+    else:
+        done.set_exception(failure)

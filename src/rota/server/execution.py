@@ -1,0 +1,202 @@
+"""One command and its client: bytes go both ways at the pace of the slower, and neither outlives the other."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from rota.client.websocket import Closed, WebSocket
+from rota.runtime.interface import Execution, NotRunning, Runtime, Subject
+from rota.runtime.keeper.client import KeeperError
+from rota.server.streams import End, Size, Streams
+
+STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
+"""Channels."""
+MESSAGE_BYTES_MAX = 4 * 1024 * 1024
+END_OF_INPUT = b"\x04"
+"""What a person types in a terminal to say that there is no more."""
+CLEAR_UP_SECONDS_MAX = 10.0
+"""How long a command that is killed may take to be gone."""
+TELL_SECONDS_MAX = 3600.0
+"""A client may take its time to read what a command has left: it is alive, or it is found out that it is not."""
+
+log = logging.getLogger(__name__)
+
+
+class Wanted(NamedTuple):
+    """What is to run, and how."""
+
+    command: tuple[str, ...]
+    stdin: bool
+    stdout: bool
+    stderr: bool
+    tty: bool
+    term: str
+    size: Size
+
+
+class _Resize(msgspec.Struct, rename="pascal"):
+    width: int = msgspec.field(default=0)
+    height: int = msgspec.field(default=0)
+
+
+class Session:
+    """Serves one client. However it ends, nothing of the command is left when it returns."""
+
+    def __init__(self, runtime: Runtime, subject: Subject, container: str, wanted: Wanted) -> None:
+        self._runtime = runtime
+        self._subject = subject
+        self._container = container
+        self._wanted = wanted
+        self._streams = Streams(wanted.stdin, wanted.stdout, wanted.stderr)
+
+    async def serve(self, websocket: WebSocket) -> None:
+        wanted, streams = self._wanted, self._streams
+        try:
+            if wanted.tty:
+                streams.open_terminal(wanted.size)
+            else:
+                streams.open_pipes()
+            try:
+                execution = await self._start()
+            except (NotRunning, KeeperError, OSError) as error:
+                self._tell(websocket, _failure(f"the command cannot be started: {error}"))
+            else:
+                streams.close_theirs()
+                await self._run(websocket, execution)
+        finally:
+            streams.close()
+        await websocket.close(seconds_max=TELL_SECONDS_MAX)
+
+    async def _start(self) -> Execution:
+        wanted = self._wanted
+        env = {"TERM": wanted.term} if wanted.tty else {}
+        starting = asyncio.ensure_future(
+            self._runtime.exec(
+                self._subject, self._container, wanted.command, env=env, streams=self._streams.theirs, tty=wanted.tty
+            )
+        )
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # It may have been started all the same.
+            with contextlib.suppress(Exception):
+                await _kill(await asyncio.wait_for(starting, CLEAR_UP_SECONDS_MAX))
+            raise
+
+    async def _run(self, websocket: WebSocket, execution: Execution) -> None:
+        running = asyncio.ensure_future(execution.wait())
+        feeding = asyncio.ensure_future(self._feed(websocket))
+        showing = [asyncio.ensure_future(self._show(websocket, *one)) for one in self._streams.outputs.items()]
+        try:
+            # Nothing is said before it runs: a client knows by this that it does.
+            websocket.send(bytes((STDOUT,)))
+            await asyncio.wait((running, feeding, websocket.lost), return_when=asyncio.FIRST_COMPLETED)
+            if not running.done():
+                if feeding.done():
+                    feeding.result()  # It may be that something went wrong here, and the client has not left.
+                return
+            for end in self._streams.outputs.values():
+                end.end_soon()
+            await self._finish(websocket, showing)
+            self._tell(websocket, _ended(running))
+        finally:
+            for task in (feeding, *showing):
+                task.cancel()
+            await asyncio.gather(feeding, *showing, return_exceptions=True)
+            if not running.done():
+                await _kill(execution)
+                await asyncio.wait((running,), timeout=CLEAR_UP_SECONDS_MAX)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    async def _finish(self, websocket: WebSocket, showing: Sequence[asyncio.Future[None]]) -> None:
+        """Show what is left, to a client that is there."""
+        left: asyncio.Future[Any] = asyncio.gather(*showing)
+        await asyncio.wait((left, websocket.lost), return_when=asyncio.FIRST_COMPLETED)
+        if left.done():
+            left.result()
+        else:
+            left.cancel()
+            raise Closed(1006)
+
+    # Bytes.
+
+    async def _show(self, websocket: WebSocket, channel: int, end: End) -> None:
+        wanted = self._wanted.stdout if channel == STDOUT else self._wanted.stderr
+        while data := await end.read():
+            if wanted:
+                websocket.send(b"%c%b" % (channel, data))
+                await websocket.drain()
+
+    async def _feed(self, websocket: WebSocket) -> None:
+        """Carry what the client sends to the command, until the client goes. Returns then."""
+        try:
+            while True:
+                await self._take(await websocket.receive())
+        except Closed:
+            return
+
+    async def _take(self, message: str | bytes) -> None:
+        if isinstance(message, str) or not message:
+            return
+        channel, data = message[0], message[1:]
+        stdin, terminal = self._streams.stdin, self._streams.terminal
+        if channel == STDIN and stdin is not None:
+            await self._write(stdin, data)
+        elif channel == RESIZE and terminal is not None:
+            with contextlib.suppress(msgspec.DecodeError):
+                size = msgspec.json.decode(data, type=_Resize)
+                terminal.resize(Size(size.width & 0xFFFF, size.height & 0xFFFF))
+        elif channel == CLOSE and data == bytes((STDIN,)) and stdin is not None:
+            self._streams.stdin = None
+            if stdin is terminal:
+                await self._write(stdin, END_OF_INPUT)
+            else:
+                stdin.close()
+
+    async def _write(self, stdin: End, data: bytes) -> None:
+        try:
+            await stdin.write(data)
+        except OSError:
+            # The command has closed it. What more comes is not for anybody.
+            self._streams.stdin = None
+            if stdin is not self._streams.terminal:
+                stdin.close()
+
+    @staticmethod
+    def _tell(websocket: WebSocket, status: dict[str, Any]) -> None:
+        websocket.send(bytes((ERROR,)) + msgspec.json.encode(status))
+
+
+async def _kill(execution: Execution) -> None:
+    """It may have ended by itself, or with what it ran beside."""
+    with contextlib.suppress(KeeperError, OSError, TimeoutError):
+        await asyncio.wait_for(execution.signal(signal.SIGKILL), CLEAR_UP_SECONDS_MAX)
+
+
+def _ended(running: asyncio.Future[int]) -> dict[str, Any]:
+    """How a command ended, as Kubernetes words it."""
+    try:
+        code = running.result()
+    except (KeeperError, OSError) as error:
+        return _failure(f"what became of the command is not known: {error or 'its keeper is gone'}")
+    if code == 0:
+        return {"metadata": {}, "status": "Success"}
+    return {
+        "metadata": {},
+        "status": "Failure",
+        "message": f"command terminated with non-zero exit code: {code}",
+        "reason": "NonZeroExitCode",
+        "details": {"causes": [{"reason": "ExitCode", "message": str(code)}]},
+    }
+
+
+def _failure(message: str) -> dict[str, Any]:
+    return {"metadata": {}, "status": "Failure", "message": message, "reason": "InternalError", "code": 500}
