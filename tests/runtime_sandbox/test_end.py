@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rota.runtime.sandbox import deliver, enter, main_process
+from rota.runtime.sandbox import enter, main_process
 from tests.runtime_sandbox.conftest import SECONDS_MAX, Box
 
 # Two forks and a session of its own: what a daemon does to be nobody's child.
@@ -76,10 +76,12 @@ def test_a_signal_is_delivered_to_the_command_which_may_end_with_grace(box: Box)
     script = "trap 'echo graceful; exit 7' TERM; echo up; while :; do sleep 0.01; done"
     with box.started("/bin/sh", "-c", script) as process:
         assert process.stdout is not None and process.stdout.readline() == "up\n"
-        assert deliver(process.pid, signal.SIGTERM)
+        main = main_process(process.pid)
+        assert main is not None
+        os.kill(main, signal.SIGTERM)
         assert hangs_up(process) == "graceful\n"
         assert process.wait(SECONDS_MAX) == 7
-    assert not deliver(process.pid, signal.SIGTERM)
+    assert main_process(process.pid) is None
 
 
 @pytest.mark.parametrize("network", ["none", "host"])

@@ -66,7 +66,7 @@ async def test_a_watcher_that_does_not_read_is_cut_off(server: Server, monkeypat
     await reader.readuntil(b"\r\n\r\n")
     writer.transport.pause_reading()  # type: ignore[attr-defined]
     big = {"name": "a", "annotations": {"a": "x" * 200_000}}
-    await server.ask("POST", POOLS, pool("a") | {"metadata": big})
+    await server.ask("POST", POOLS, pool("a", replicas=0) | {"metadata": big})
     for i in range(20):
         patch = {"metadata": {"annotations": {"i": str(i)}}}
         merge = {"Content-Type": "application/merge-patch+json"}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rota.runtime import sandbox, volumes
 from rota.runtime.interface import Box, Order, Refused
-from rota.runtime.places import INSIDE, PRIVATE, Entry, Places
+from rota.runtime.places import INSIDE, PRIVATE, Entry, Launch, Places
 
 PATH = "/usr/local/bin:/usr/bin:/bin"
 """Where programs are looked for, unless the environment says otherwise."""
@@ -28,8 +28,8 @@ def is_sandboxed(order: Order) -> bool:
     return found.ok and order.isolation != "none"
 
 
-def command(places: Places, order: Order) -> tuple[sandbox.Command, str]:
-    """What to execute, and where."""
+def command(places: Places, order: Order) -> Launch:
+    """What makes an order real."""
     if not order.argv:
         raise Refused("ConfigurationError", f"container {order.container} has no command, and a process needs one")
     folder, inside = places.storage(order)
@@ -42,11 +42,13 @@ def command(places: Places, order: Order) -> tuple[sandbox.Command, str]:
             sandbox.own(folder, uid)
         scratch = places.scratch(order.subject, order.container)
         cwd = order.working_dir or inside
-        return _in_sandbox(places, order, order.argv, folder, order.env, cwd, scratch=scratch), "/"
+        made = _in_sandbox(places, order, order.argv, folder, order.env, cwd, scratch=scratch)
+        return Launch(made.argv, made.env, wrappers=sandbox.WRAPPERS)
     places.write_entry(
         order.subject, order.container, Entry("plain", order.working_dir or str(folder), str(folder), None)
     )
-    return _plain(order, folder), order.working_dir or str(folder)
+    plain = _plain(order, folder)
+    return Launch(plain.argv, plain.env, order.working_dir or str(folder))
 
 
 def box(places: Places, order: Order, digest: str) -> Box:

@@ -12,8 +12,7 @@ from rota.runtime.container import Engine, available, container_name
 from rota.runtime.container.availability import REMEMBERED
 from rota.runtime.interface import Order, Refused, Subject
 from rota.runtime.keeper.protocol import hash_of
-from rota.runtime.places import PRIVATE, Entry, Places
-from rota.runtime.sandbox import Command
+from rota.runtime.places import PRIVATE, Entry, Launch, Places
 
 WAY = "container"
 FETCH_NOTICE_SECONDS = 1.0
@@ -28,8 +27,8 @@ class Containers:
         self._label = hash_of(str(places.home.resolve()))
         self._fetches: dict[str, asyncio.Task[None]] = {}
 
-    async def command(self, order: Order, fetched: Callable[[], None]) -> tuple[Command, str]:
-        """What to execute, and where. `fetched` is told when an image that was on its way is there, or is not."""
+    async def command(self, order: Order, fetched: Callable[[], None]) -> Launch:
+        """What to execute. `fetched` is told when an image that was on its way is there, or is not."""
         if order.has_runner:
             raise Refused("ConfigurationError", NO_RUNNER)
         engine = await self._engine()
@@ -44,7 +43,7 @@ class Containers:
         made = engine.command(order, name=name, home_label=self._label, storage=storage, volumes=shown)
         entry = Entry(WAY, order.working_dir, "", None, name)
         self._places.write_entry(order.subject, order.container, entry)
-        return made, "/"
+        return Launch(made.argv, made.env)
 
     def write_volumes(self, order: Order) -> list[tuple[Path, str]]:
         top = self._places.volumes(order.subject, order.container)
@@ -56,12 +55,11 @@ class Containers:
             raise Refused("ConfigurationError", str(error)) from None
         return [(folder, place) for place, folder in sorted(folders.items())]
 
-    async def inside(
-        self, entry: Entry, argv: Sequence[str], env: Mapping[str, str], *, tty: bool
-    ) -> tuple[Command, str]:
+    async def inside(self, entry: Entry, argv: Sequence[str], env: Mapping[str, str], *, tty: bool) -> Launch:
         """The command that runs `argv` in a container."""
         engine = await self._engine()
-        return engine.exec_command(entry.name, argv, tty=tty, env=env, cwd=entry.cwd), "/"
+        made = engine.exec_command(entry.name, argv, tty=tty, env=env, cwd=entry.cwd)
+        return Launch(made.argv, made.env)
 
     async def remove(self, subject: Subject) -> None:
         """Nothing of the containers of an instance is left when this returns."""

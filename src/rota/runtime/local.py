@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from types import TracebackType
 from rota.runtime import composing, sandbox
 from rota.runtime.container import container_name
 from rota.runtime.containers import WAY, Containers
-from rota.runtime.entering import inside, main_of, process_of
+from rota.runtime.entering import inside, main_of, own_streams
 from rota.runtime.interface import Box, Execution, Exit, NotRunning, Order, Owner, Refused, Run, Subject, Wish
 from rota.runtime.keeper.client import (
     Execution as KeptExecution,
@@ -29,7 +28,7 @@ from rota.runtime.keeper.client import (
     Snapshot,
     Started,
 )
-from rota.runtime.places import Places
+from rota.runtime.places import Launch, Places
 
 TAIL_BYTES_MAX = 2_048
 TAIL_LINES_MAX = 10
@@ -62,7 +61,6 @@ class LocalRuntime:
         self._containers = Containers(self._places)
         self._runs: dict[Subject, dict[str, Run]] = {}
         self._listeners: list[Callable[[Subject], None]] = []
-        self._ended: dict[tuple[str, str], asyncio.Future[None]] = {}
         self._following: asyncio.Task[None] | None = None
         self._known = asyncio.Event()
         self._connecting = asyncio.Lock()
@@ -157,10 +155,6 @@ class LocalRuntime:
         # The answer to a start may come after the news of its end.
         if known is None or (known.number, known.exit is not None) <= (run.number, run.exit is not None):
             self._runs[subject][container] = run
-        if record.exit is not None:
-            waiting = self._ended.pop((record.key, record.run), None)
-            if waiting is not None and not waiting.done():
-                waiting.set_result(None)
         return subject
 
     # Starting and ending.
@@ -169,14 +163,21 @@ class LocalRuntime:
         await self._connected()
         self._places.log(order.subject, order.container).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if order.runtime == WAY:
-            command, cwd = await self._containers.command(order, lambda: self._tell(order.subject))
+            made = await self._containers.command(order, lambda: self._tell(order.subject))
         else:
-            command, cwd = await asyncio.to_thread(self._composed, order)
+            made = await asyncio.to_thread(self._composed, order)
         key, log = _key(order.subject, order.container), self._places.log(order.subject, order.container)
         limits = Limits(memory=order.memory_bytes, cpu=order.cpus)
         try:
             record = await self._keeper.start(
-                key, str(order.number), command.argv, env=command.env, cwd=cwd, log=Log(str(log)), limits=limits
+                key,
+                str(order.number),
+                made.argv,
+                env=made.env,
+                cwd=made.cwd,
+                log=Log(str(log)),
+                limits=limits,
+                wrappers=made.wrappers,
             )
         except KeeperError as error:
             if error.reason == "StartFailed":
@@ -185,7 +186,7 @@ class LocalRuntime:
         self._take(record)
         return self._runs[order.subject][order.container]
 
-    def _composed(self, order: Order) -> tuple[sandbox.Command, str]:
+    def _composed(self, order: Order) -> Launch:
         folder = self._places.folder(order.subject)
         if not order.has_runner:
             return composing.command(self._places, order)
@@ -193,7 +194,7 @@ class LocalRuntime:
         composing.is_sandboxed(order)
         env = {"PATH": os.environ.get("PATH", composing.PATH), "ROTA_RUN": str(order.number)}
         told = {**env, "ROTA_HOME": str(self._home), "ROTA_BOX": str(self._places.box(order.subject))}
-        return sandbox.Command([sys.executable, *RUNNER], {**told, **self._introduce(order.subject)}), str(folder)
+        return Launch([sys.executable, *RUNNER], {**told, **self._introduce(order.subject)}, str(folder))
 
     async def update(self, order: Order) -> None:
         if order.runtime == WAY:
@@ -212,35 +213,23 @@ class LocalRuntime:
         await asyncio.to_thread(self._places.remove, subject)
 
     async def _stop(self, subject: Subject, container: str, run: Run, grace_seconds: float) -> None:
-        key, name = _key(subject, container), str(run.number)
-        if run.exit is None:
-            with contextlib.suppress(_Gone):
-                await self._end_gently(key, name, run, grace_seconds)
+        await self._end(_key(subject, container), run, grace_seconds)
         with contextlib.suppress(KeeperError):
-            await self._keeper.forget(key, run=name)
+            await self._keeper.forget(_key(subject, container), run=str(run.number))
 
-    async def _end_gently(self, key: str, name: str, run: Run, grace_seconds: float) -> None:
-        ended = self._ended.setdefault((key, name), asyncio.get_running_loop().create_future())
-        pid, _ = process_of(run.id)
-        try:
-            # A signal to a sandbox itself ends it at once: what runs in it has to be asked.
-            if grace_seconds and await asyncio.to_thread(sandbox.deliver, pid, signal.SIGTERM):
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(asyncio.shield(ended), grace_seconds)
-                grace_seconds = 0
-            await self._keeper.stop(key, grace_seconds, run=name)
-        except KeeperError as error:
-            if error.reason not in ("NotFound", "OtherRun"):
-                raise
-            raise _Gone from None
-        finally:
-            self._ended.pop((key, name), None)
+    async def _end(self, key: str, run: Run, grace_seconds: float) -> None:
+        if run.exit is None:
+            try:
+                await self._keeper.stop(key, grace_seconds, run=str(run.number))
+            except KeeperError as error:
+                # It may be there no more.
+                if error.reason not in ("NotFound", "OtherRun"):
+                    raise
 
     async def end(self, subject: Subject, container: str, grace_seconds: float) -> None:
         run = self.runs(subject).get(container)
-        if run is not None and run.exit is None:
-            with contextlib.suppress(_Gone):
-                await self._end_gently(_key(subject, container), str(run.number), run, grace_seconds)
+        if run is not None:
+            await self._end(_key(subject, container), run, grace_seconds)
 
     # Commands beside what runs.
 
@@ -259,12 +248,13 @@ class LocalRuntime:
         if run is None or run.exit is not None or entry is None:
             raise NotRunning(f"{subject.name} is not running")
         if entry.way == WAY:
-            command, cwd = await self._containers.inside(entry, argv, env, tty=tty)
+            made = await self._containers.inside(entry, argv, env, tty=tty)
         else:
             main = await asyncio.to_thread(main_of, self._places, subject, run)
-            command, cwd = await asyncio.to_thread(inside, main, entry, argv, env)
+            made = await asyncio.to_thread(inside, main, entry, argv, env)
+            own_streams(streams, entry.uid)
         started = await self._keeper.exec(
-            _key(subject, container), command.argv, env=command.env, cwd=cwd, streams=streams, tty=tty
+            _key(subject, container), made.argv, env=made.env, cwd=made.cwd, streams=streams, tty=tty
         )
         return _Execution(started)
 
@@ -293,10 +283,6 @@ class _Execution:
 
     async def signal(self, number: int) -> None:
         await self._kept.signal(number)
-
-
-class _Gone(Exception):  # noqa: N818
-    """It is not there any more."""
 
 
 def _key(subject: Subject, container: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,6 +32,16 @@ class Entry(NamedTuple):
     uid: int | None = None
     name: str = ""
     """Of the container, where an engine runs it."""
+
+
+class Launch(NamedTuple):
+    """What is to be executed, and where."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    cwd: str = "/"
+    wrappers: int = 0
+    """How many processes are around the one that is asked to end."""
 
 
 class Places:

@@ -17,8 +17,10 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rota.runtime.containers import Containers
 from rota.runtime.keeper import protocol
 from rota.runtime.keeper.client import Exited, Keeper, KeeperError, Snapshot, dial
+from rota.runtime.places import Places
 from rota.server.home import Home
 
 GRACE_SECONDS = protocol.STOP_GRACE_SECONDS
@@ -94,6 +96,8 @@ async def stop(home: Home, grace_seconds: float = GRACE_SECONDS) -> Ended:
         ended.left = True
         async with Keeper.connect(home.path) as keeper:
             await keeper.shutdown(grace_seconds=0)
+    # A container outlives a client that was killed.
+    await Containers(Places(home.path)).sweep()
     return ended
 
 

@@ -24,7 +24,7 @@ HOSTNAME_CHARS_MAX = 63
 # With these the entrypoints of common images take what is theirs and become an ordinary user, and servers listen on
 # the ports they are known by. What else an engine gives by default, raw sockets on the host's network among it, is not.
 CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "NET_BIND_SERVICE", "SETGID", "SETUID")
-# The user of an image is not known here, and its storage is for it to write to. The home keeps everybody else out.
+# The user of an image is not known here, and its storage is for it to write to.
 STORAGE_MODE = 0o777
 
 Bound = tuple[Path, str]
@@ -57,7 +57,7 @@ class Engine:
 
         name        what it is called; whoever had the name before is removed already
         home_label  by which `listed` finds it
-        storage     what it may write to
+        storage     what it may write to; its folder is opened to any user, and the home must keep everybody else out
         volumes     what else it sees, read-only; each must be readable for any user
 
         To order no command is to have the image's own. Raises `Refused` for what cannot be said to an engine.

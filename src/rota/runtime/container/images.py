@@ -8,6 +8,7 @@ import re
 from rota.runtime.container.client import PROXIES, Said, ask, environment
 from rota.runtime.container.dialect import DIALECTS, base
 from rota.runtime.container.facts import Facts
+from rota.runtime.container.removal import EngineFailed
 from rota.runtime.interface import Refused
 
 PULL_SECONDS_MAX = 900
@@ -53,7 +54,7 @@ class Images:
         if said.code == self._dialect.image_absent_code and self._dialect.image_absent_words in said.err.lower():
             return False
         # Not the image's fault, and not to be told as if it were.
-        raise Refused("Provisioning", f"{self._facts.engine} cannot look for the image {reference}: {said.words}")
+        raise EngineFailed(f"{self._facts.engine} cannot look for the image {reference}: {said.words}")
 
     async def _pulled(self, reference: str) -> Said:
         """Whoever wants the same image waits for the same pull, and one that gives up does not end it for the rest."""

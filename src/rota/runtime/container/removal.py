@@ -8,6 +8,7 @@ from rota.runtime.container.client import Said, ask
 from rota.runtime.container.dialect import DIALECTS, base
 from rota.runtime.container.facts import Facts
 from rota.runtime.container.monitors import have_ended, monitors_of
+from rota.runtime.interface import Refused
 
 REMOVE_SECONDS_MAX = 30
 ASK_SECONDS_MAX = 10
@@ -19,8 +20,11 @@ TIDY_SECONDS_MAX = 0.5
 END_SECONDS_MAX = 2.0
 
 
-class EngineFailed(Exception):  # noqa: N818 - named for what is the case
-    """The engine did not do what it was told, and says why."""
+class EngineFailed(Refused):
+    """The engine did not do what it was told, and says why: to whoever ordered something, it is not being provided."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("Provisioning", message)
 
 
 async def remove(facts: Facts, name: str) -> None:

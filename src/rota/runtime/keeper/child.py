@@ -26,6 +26,8 @@ class Child:
         self.group = group
         self.minded = plan.minded
         self.rlimits = plan.rlimits
+        self.program_depth = plan.wrappers + plan.minded + plan.new_namespace if plan.wrappers else 0
+        """How far below its own process the program is that is asked to end, if not that process itself is."""
         self.pid = 0
         self.pid_start: int | None = None
         self.report: int | None = None

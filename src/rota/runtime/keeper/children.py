@@ -148,8 +148,17 @@ class Children:
     def stop_child(self, child: Child, grace_seconds: float) -> None:
         if not child.is_stopping and child.status is None:
             child.is_stopping = True
-            send(child.pid, signal.SIGTERM, child.minded)
+            self._ask_to_end(child)
         self._loop.after(grace_seconds, lambda: self._end_tree(child))
+
+    def _ask_to_end(self, child: Child) -> None:
+        if not child.program_depth:
+            send(child.pid, signal.SIGTERM, child.minded)
+            return
+        # What is around the program would end it without a word, and takes no notice of what it is asked itself.
+        program = kernel.first_below(child.pid, child.program_depth)
+        if program is not None:
+            send(program, signal.SIGTERM, minded=True)
 
     def _live(self, fields: Fields, reply: Reply) -> Child | None:
         """The child that is to end, with somebody who waits for that; None when it has ended already."""
@@ -211,6 +220,7 @@ class Children:
                 group_file=group.procs_file if group else None,
                 minded=wants_namespace or group is None,
                 new_namespace=wants_namespace,
+                wrappers=fields.optional_integer("wrappers") or 0,
                 oom_score=self._oom_score,
             )
             child = Child(record, log, output, group, plan)

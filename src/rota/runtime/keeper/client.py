@@ -122,8 +122,12 @@ class Keeper:
         uid: int | None = None,
         gid: int | None = None,
         pid_namespace: bool = False,
+        wrappers: int = 0,
     ) -> Record:
-        """Run it, unless this very run was started before: then what became of it."""
+        """Run it, unless this very run was started before: then what became of it.
+
+        With `wrappers`, the program is so many processes below the one that is started, and it alone is asked to end.
+        """
         fields = {
             "key": key,
             "run": run,
@@ -133,7 +137,7 @@ class Keeper:
             "log": log,
             "limits": limits or Limits(),
         }
-        extra = {"uid": uid, "gid": gid, "pid_namespace": pid_namespace}
+        extra = {"uid": uid, "gid": gid, "pid_namespace": pid_namespace, "wrappers": wrappers}
         return await self._ask("start", fields | extra, Record)
 
     async def stop(self, key: str, grace_seconds: float, run: str | None = None) -> Record:

@@ -90,5 +90,15 @@ def descendants_of(ancestor: int, but: Collection[int] = ()) -> list[int]:
     return found
 
 
+def first_below(pid: int, levels: int) -> int | None:
+    """The first child of its first child, and so on. None: it is not so deep, or not yet."""
+    for _ in range(levels):
+        children = [each for each in descendants_of(pid) if (found := _stat_of(each)) and int(found[1]) == pid]
+        if not children:
+            return None
+        pid = children[0]
+    return pid
+
+
 def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -36,6 +36,7 @@ class Plan:
     minded: bool = False
     new_namespace: bool = False
     tty: bool = False
+    wrappers: int = 0
     oom_score: str | None = None
 
 

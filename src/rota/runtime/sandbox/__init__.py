@@ -19,7 +19,8 @@ can be read in /proc/PID/environ of the host, by root and the uid that runs Rota
 For whoever starts the command:
 - From a thread that lives as long as the sandbox shall: the kernel ties "dies with its parent" to the thread.
 - With pipes for output, owned by the instance's uid, if it shall be able to open /dev/stdout anew.
-- A signal to the first process, which is bubblewrap, ends everything at once and without grace. For grace, `deliver`.
+- A signal to the first process, which is bubblewrap, ends everything at once and without grace. Who is to have grace is
+  `WRAPPERS` processes below it.
 
 Never: decides whether an instance is sandboxed, starts a process (but to try), falls back to something weaker.
 """
@@ -27,18 +28,18 @@ Never: decides whether an instance is sandboxed, starts a process (but to try), 
 from rota.runtime.sandbox.availability import Availability, SandboxUnavailable, available, require
 from rota.runtime.sandbox.command import Bind, Command, command
 from rota.runtime.sandbox.identity import UID_COUNT, UID_FIRST, own, uid_of
-from rota.runtime.sandbox.inside import deliver, enter, main_process
+from rota.runtime.sandbox.inside import WRAPPERS, enter, main_process
 
 __all__ = [
     "UID_COUNT",
     "UID_FIRST",
+    "WRAPPERS",
     "Availability",
     "Bind",
     "Command",
     "SandboxUnavailable",
     "available",
     "command",
-    "deliver",
     "enter",
     "main_process",
     "own",

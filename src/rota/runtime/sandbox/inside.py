@@ -1,4 +1,4 @@
-"""Reaching a sandbox that runs, from the host: its main process, signals to it, and further commands in it.
+"""Reaching a sandbox that runs, from the host: its main process, and further commands in it.
 
 A sandbox is three processes: bubblewrap outside, which is what was started; bubblewrap inside, which is its pid 1; and
 the instance's command, the main process. A signal to the first kills the others without grace, and pid 1 takes none.
@@ -7,7 +7,6 @@ the instance's command, the main process. A signal to the first kills the others
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,43 +17,28 @@ from rota.runtime.sandbox.compose import Command
 # The pid of the main process inside: bubblewrap forks it first.
 MAIN_INSIDE = "2"
 PARENT_FIELD = 1
+BUBBLEWRAP = "bwrap"
+WRAPPERS = 2
+"""Processes around the main one."""
+DEPTH_MAX = 5
+"""How far below what was started the main process is, with those that mind a tree."""
 
 
 def main_process(pid: int) -> int | None:
-    """The host's pid of the main process of the sandbox that was started as `pid`, or none if it is not there (yet).
+    """The host's pid of the main process of the sandbox that was started as `pid`, or below it; none: it is not there.
 
     While the sandbox comes up, this is the step that will become it.
     """
-    for init in _children(pid):
-        for child in _children(init):
-            inside = _ids(child)
-            if inside is not None and inside[-1] == MAIN_INSIDE:
-                return child
+    above = [pid]
+    for _ in range(DEPTH_MAX):
+        for init in above:
+            if _name(init) == BUBBLEWRAP:
+                for child in _children(init):
+                    inside = _ids(child)
+                    if inside is not None and inside[-1] == MAIN_INSIDE and _name(child) != BUBBLEWRAP:
+                        return child
+        above = [child for each in above for child in _children(each)]
     return None
-
-
-def deliver(pid: int, number: signal.Signals) -> bool:
-    """Sends a signal to the main process of the sandbox that was started as `pid`; tells whether there was one.
-
-    Whoever calls this is the parent of `pid`, or holds a descriptor of it, so that the number is not another's by now.
-    """
-    found = main_process(pid)
-    if found is None:
-        return False
-    try:
-        descriptor = os.pidfd_open(found)
-    except ProcessLookupError:
-        return False
-    try:
-        # Looked at again: the number could have been another's when the descriptor was opened.
-        if main_process(pid) != found:
-            return False
-        signal.pidfd_send_signal(descriptor, number)
-    except ProcessLookupError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True
 
 
 def enter(
@@ -92,6 +76,13 @@ def _parent(pid: str) -> int | None:
         return int(Path("/proc", pid, "stat").read_text(errors="replace").rpartition(")")[2].split()[PARENT_FIELD])
     except (OSError, IndexError, ValueError):
         return None
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path("/proc", str(pid), "comm").read_text(errors="replace").strip()
+    except OSError:
+        return ""
 
 
 def _ids(pid: int) -> list[str] | None:

@@ -38,6 +38,7 @@ def main() -> int:
     _join(int(pid))
     child = os.fork()
     if child == 0:
+        _take_terminal()
         _confine(int(uid) if uid else None, filtered)
         os.chdir(cwd)
         os.execv(argv[0], argv)
@@ -49,6 +50,15 @@ def main() -> int:
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
+
+
+def _take_terminal() -> None:
+    """A shell that ends gives its terminal back to the group that had it: one from outside has no number in here."""
+    if os.isatty(0):
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+        os.setpgid(0, 0)
+        os.tcsetpgrp(0, os.getpgrp())
+        signal.signal(signal.SIGTTOU, signal.SIG_DFL)
 
 
 def _join(pid: int) -> None:

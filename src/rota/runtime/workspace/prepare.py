@@ -86,9 +86,7 @@ async def prepare(
     return made
 
 
-def prepared(
-    record: Path, spec: WorkspaceSpec | None, home_files: Sequence[WorkspaceFile] = ()
-) -> Prepared | None:
+def prepared(record: Path, spec: WorkspaceSpec | None, home_files: Sequence[WorkspaceFile] = ()) -> Prepared | None:
     """What was made, if it was made completely and from this very specification."""
     try:
         made = Prepared(**json.loads(record.read_text()))
