@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import tarfile
+import tempfile
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -25,23 +26,7 @@ from rota.runtime.sandbox import Command
 SECONDS_MAX = 60
 INSTALL_SECONDS_MAX = 100
 PACKAGES = ("podman", "runc", "busybox-static")
-APPLETS = (
-    "sh",
-    "sleep",
-    "echo",
-    "cat",
-    "env",
-    "id",
-    "ls",
-    "grep",
-    "tail",
-    "pwd",
-    "tty",
-    "stty",
-    "kill",
-    "touch",
-    "test",
-)
+APPLETS = ["sh", "cat", "echo", "env", "grep", "id", "ls", "pwd", "sleep", "tail", "true", "tty"]
 
 
 @functools.cache
@@ -135,9 +120,16 @@ class Host:
 
 
 def ended(command: Command) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        command.argv, env=command.env, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS_MAX, check=False
-    )
+    with tempfile.TemporaryDirectory() as folder:  # where the engine's monitor leaves its notes
+        done = subprocess.run(
+            command.argv,
+            env=command.env,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=SECONDS_MAX,
+            check=False,
+        )
     # By hand: as text, a carriage return would be lost.
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from pathlib import Path
 
 import pytest
@@ -53,7 +52,7 @@ async def test_no_value_is_an_argument_of_any_process(host: Host) -> None:
     seen = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
     assert any(host.name.encode() in arguments for arguments in seen)
     assert not any(secret.encode() in arguments for arguments in seen)
-    process.send_signal(signal.SIGTERM)
+    assert await host.engine.ask_to_end(host.name)
     await asyncio.wait_for(process.communicate(), SECONDS_MAX)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 from collections.abc import AsyncIterator
 
 import pytest
@@ -16,7 +15,7 @@ from tests.runtime_container.conftest import SECONDS_MAX, Host, ended
 async def running(host: Host) -> AsyncIterator[Host]:
     process = await host.started("trap 'exit 0' TERM; while :; do sleep 0.01; done", env={"OWN": "1"})
     yield host
-    process.send_signal(signal.SIGTERM)
+    assert await host.engine.ask_to_end(host.name)
     await asyncio.wait_for(process.communicate(), SECONDS_MAX)
 
 

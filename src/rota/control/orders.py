@@ -47,6 +47,7 @@ def order(
         runtime="container" if spec.runtime == "container" else "process",
         has_runner=has_runner(obj),
         argv=(*container.command, *container.args),
+        keeps_entrypoint=not container.command,
         env={**environment(ports or {}), **{one.name: value(objects, obj, one) for one in container.env}},
         image=container.image or "",
         working_dir=container.working_dir or "",

@@ -30,7 +30,7 @@ def is_sandboxed(order: Order) -> bool:
 
 def command(places: Places, order: Order) -> Launch:
     """What makes an order real."""
-    if not order.argv:
+    if not order.argv or order.keeps_entrypoint:
         raise Refused("ConfigurationError", f"container {order.container} has no command, and a process needs one")
     folder, inside = places.storage(order)
     if is_sandboxed(order):

@@ -43,7 +43,8 @@ class Containers:
         made = engine.command(order, name=name, home_label=self._label, storage=storage, volumes=shown)
         entry = Entry(WAY, order.working_dir, "", None, name)
         self._places.write_entry(order.subject, order.container, entry)
-        return Launch(made.argv, made.env)
+        # Where an engine's monitor leaves its notes.
+        return Launch(made.argv, made.env, str(self._places.folder(order.subject)))
 
     def write_volumes(self, order: Order) -> list[tuple[Path, str]]:
         top = self._places.volumes(order.subject, order.container)
@@ -60,6 +61,11 @@ class Containers:
         engine = await self._engine()
         made = engine.exec_command(entry.name, argv, tty=tty, env=env, cwd=entry.cwd)
         return Launch(made.argv, made.env)
+
+    async def ask_to_end(self, entry: Entry | None) -> None:
+        """By the engine: a signal to its client can be lost while that begins."""
+        if entry is not None and entry.way == WAY:
+            await (await self._engine()).ask_to_end(entry.name)
 
     async def remove(self, subject: Subject) -> None:
         """Nothing of the containers of an instance is left when this returns."""

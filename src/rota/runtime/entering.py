@@ -27,7 +27,7 @@ def main_of(places: Places, subject: Subject, run: Run) -> int:
         written = places.box(subject).read_text()
     except FileNotFoundError:
         written = run.id
-    pid, began = process_of(written)
+    pid, began = process_of(written) if written else (0, 0)
     if not is_alive(pid, began):
         raise NotRunning(f"what {subject.name} runs commands in is just being started")
     return pid

@@ -66,6 +66,8 @@ class Order(Struct, frozen=True):
     number: int
     argv: tuple[str, ...]
     env: Mapping[str, str]
+    keeps_entrypoint: bool = False
+    """argv is arguments for what an image runs by itself."""
     runtime: Literal["process", "container"] = "process"
     has_runner: bool = False
     """What is started is a runner; the rest says what it keeps its box in."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -90,7 +91,7 @@ class LocalRuntime:
         await self._keeper.__aexit__(kind, error, trace)
 
     async def _sweep(self) -> None:
-        """Containers outlive a keeper that was killed. What nobody has any more is removed."""
+        """Containers outlive a keeper that was killed, and folders a server. What nobody has any more is removed."""
         alive = [
             container_name(subject, name)
             for subject, runs in self._runs.items()
@@ -98,6 +99,9 @@ class LocalRuntime:
             if run.exit is None
         ]
         await self._containers.sweep(but=alive)
+        left = await asyncio.to_thread(self._places.strays, list(self._runs))
+        # How much that is nobody knows: neither the start nor the end of a server waits for it.
+        threading.Thread(target=self._places.discard_all, args=(left,), name="strays", daemon=True).start()
 
     async def shutdown(self) -> None:
         """End everything, and the keeper."""
@@ -161,13 +165,17 @@ class LocalRuntime:
 
     async def start(self, order: Order) -> Run:
         await self._connected()
+        known = self.runs(order.subject).get(order.container)
+        if known is not None and known.number == order.number:
+            return known
         self._places.log(order.subject, order.container).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if order.runtime == WAY:
             made = await self._containers.command(order, lambda: self._tell(order.subject))
         else:
             made = await asyncio.to_thread(self._composed, order)
         key, log = _key(order.subject, order.container), self._places.log(order.subject, order.container)
-        limits = Limits(memory=order.memory_bytes, cpu=order.cpus)
+        # A container's are the engine's to hold: here they would be those of its client.
+        limits = Limits() if order.runtime == WAY else Limits(memory=order.memory_bytes, cpu=order.cpus)
         try:
             record = await self._keeper.start(
                 key,
@@ -178,6 +186,7 @@ class LocalRuntime:
                 log=Log(str(log)),
                 limits=limits,
                 wrappers=made.wrappers,
+                host_pids=order.runtime == WAY,
             )
         except KeeperError as error:
             if error.reason == "StartFailed":
@@ -192,6 +201,8 @@ class LocalRuntime:
             return composing.command(self._places, order)
         # Whether it can be had is found out now, and not when its runner asks for it.
         composing.is_sandboxed(order)
+        # Nobody joins the runner itself while it has no box.
+        self._places.box(order.subject).write_text("")
         env = {"PATH": os.environ.get("PATH", composing.PATH), "ROTA_RUN": str(order.number)}
         told = {**env, "ROTA_HOME": str(self._home), "ROTA_BOX": str(self._places.box(order.subject))}
         return Launch([sys.executable, *RUNNER], {**told, **self._introduce(order.subject)}, str(folder))
@@ -213,14 +224,16 @@ class LocalRuntime:
         await asyncio.to_thread(self._places.remove, subject)
 
     async def _stop(self, subject: Subject, container: str, run: Run, grace_seconds: float) -> None:
-        await self._end(_key(subject, container), run, grace_seconds)
+        await self._end(subject, container, run, grace_seconds)
         with contextlib.suppress(KeeperError):
             await self._keeper.forget(_key(subject, container), run=str(run.number))
 
-    async def _end(self, key: str, run: Run, grace_seconds: float) -> None:
+    async def _end(self, subject: Subject, container: str, run: Run, grace_seconds: float) -> None:
         if run.exit is None:
+            if grace_seconds:
+                await self._containers.ask_to_end(self._places.enter(subject, container))
             try:
-                await self._keeper.stop(key, grace_seconds, run=str(run.number))
+                await self._keeper.stop(_key(subject, container), grace_seconds, run=str(run.number))
             except KeeperError as error:
                 # It may be there no more.
                 if error.reason not in ("NotFound", "OtherRun"):
@@ -229,7 +242,7 @@ class LocalRuntime:
     async def end(self, subject: Subject, container: str, grace_seconds: float) -> None:
         run = self.runs(subject).get(container)
         if run is not None:
-            await self._end(_key(subject, container), run, grace_seconds)
+            await self._end(subject, container, run, grace_seconds)
 
     # Commands beside what runs.
 
@@ -268,7 +281,7 @@ class LocalRuntime:
         for one in names:
             # What still runs has it; it is asked for by name when that has ended.
             if one == name or not (name or self.known(namespace, one)):
-                await asyncio.to_thread(self._places.drop, namespace, one)
+                await asyncio.to_thread(self._places.drop, namespace, one, owner)
 
 
 class _Execution:

@@ -4,7 +4,9 @@ Promises:
 - What the host needs is found out by trying, never assumed: the OCI runtime, the cgroup manager, ulimits, whether
   limits of memory and CPU are held. `available` says what was found, or why there is nothing.
 - What comes out is plain data, an argv and an environment: whoever starts it has the container's output as its own,
-  its exit code as its own, and the signals that it is sent are the container's.
+  and its exit code as its own.
+- `ask_to_end` reaches what runs in the container. So does a signal to the command's own process, but not in the moment
+  in which it starts the container: then the command ends and the container goes on.
 - No value of an environment is ever an argument. See `environment` for the way it takes.
 - `remove` returns when nothing is left, also of a container whose client was killed half-way: the process, its monitor,
   its cgroup, its record. A client that is killed leaves its container running, so that whoever kills one removes.

@@ -92,7 +92,7 @@ class Engine:
             *env.options,
             *([f"--workdir={order.working_dir}"] if order.working_dir else ()),
             # An entrypoint of the image would take the command for its arguments.
-            *(["--entrypoint="] if order.argv else ()),
+            *(["--entrypoint="] if order.argv and not order.keeps_entrypoint else ()),
             order.image,
             *order.argv,
         ]

@@ -46,9 +46,9 @@ async def remove(facts: Facts, name: str) -> None:
 async def ask_to_end(facts: Facts, name: str) -> bool:
     """Send a container the signal that its image wants for that, or SIGTERM; whether there was one to send it to.
 
-    Better than a signal to the process group of its client: an ordinary user's podman is two processes, of which one
-    passes signals on to the other. Both would, and the second is lost on a container that has ended meanwhile: then
-    its exit code is, too.
+    Better than a signal to its client, which passes none on before it has started the container. And an ordinary
+    user's podman is two processes, of which one passes signals on to the other: sent to both, as to a group, the second
+    finds a container that has ended, and its exit code is lost.
     """
     said = await ask(
         [*base(facts), "container", "inspect", f"--format={STOP_SIGNAL}", name], seconds_max=ASK_SECONDS_MAX

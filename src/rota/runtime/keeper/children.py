@@ -182,7 +182,7 @@ class Children:
         uid, gid = fields.user() or (None, None)
         prefix, bytes_max, files_max = fields.group("log").log()
         argv, env, cwd = fields.argv(), fields.env(), fields.text("cwd")
-        wants_namespace = fields.flag("pid_namespace") or self.tree == "namespace"
+        wants_namespace = fields.flag("pid_namespace") or (self.tree == "namespace" and not fields.flag("host_pids"))
         with contextlib.ExitStack() as undo:
             group = self._groups.group(protocol.hash_of(key)) if self._groups else None
             if group:
@@ -220,7 +220,7 @@ class Children:
                 group_file=group.procs_file if group else None,
                 minded=wants_namespace or group is None,
                 new_namespace=wants_namespace,
-                wrappers=fields.optional_integer("wrappers") or 0,
+                wrappers=int(fields.number("wrappers", 0)),
                 oom_score=self._oom_score,
             )
             child = Child(record, log, output, group, plan)

@@ -123,10 +123,12 @@ class Keeper:
         gid: int | None = None,
         pid_namespace: bool = False,
         wrappers: int = 0,
+        host_pids: bool = False,
     ) -> Record:
         """Run it, unless this very run was started before: then what became of it.
 
         With `wrappers`, the program is so many processes below the one that is started, and it alone is asked to end.
+        With `host_pids` it gets no PID namespace of its own, even where that is what holds a tree together.
         """
         fields = {
             "key": key,
@@ -137,7 +139,7 @@ class Keeper:
             "log": log,
             "limits": limits or Limits(),
         }
-        extra = {"uid": uid, "gid": gid, "pid_namespace": pid_namespace, "wrappers": wrappers}
+        extra = {"uid": uid, "gid": gid, "pid_namespace": pid_namespace, "wrappers": wrappers, "host_pids": host_pids}
         return await self._ask("start", fields | extra, Record)
 
     async def stop(self, key: str, grace_seconds: float, run: str | None = None) -> Record:
