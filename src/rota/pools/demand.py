@@ -53,7 +53,7 @@ class Line(Ordered[Rank]):
     __slots__ = ("demand", "entered", "entry", "holder")
 
     def __init__(self, holder: Holder, demand: Demand, first: Rank) -> None:
-        super().__init__(first)
+        self.chunks = [[first]]
         self.holder = holder
         self.demand = demand
         self.entered = first
@@ -68,12 +68,15 @@ class Line(Ordered[Rank]):
 
     def enter(self) -> None:
         """Makes an entry for the line as it is now; an earlier one is thereby out of date."""
-        self.entry = entry = self.current()
-        self.demand.put(entry)
+        demand = self.demand
+        heappush(demand.heap, self.current())
+        if len(demand.heap) > 2 * demand.lines + DEAD_ENTRIES_MAX:
+            demand.sweep()
 
     def current(self) -> Entry:
         self.entered = first = self.chunks[0][0]
-        return (first[0], self.holder.bound, first[1], first[2], self)
+        self.entry = entry = (first[0], self.holder.bound, first[1], first[2], self)
+        return entry
 
 
 Entry = tuple[int, int, Arrival, str, Line]
@@ -136,18 +139,15 @@ class Demand:
             elif line.entered is line.chunks[0][0] and entry[1] == line.holder.bound:
                 return entry
             else:
-                line.entry = entry = line.current()
-                heapreplace(heap, entry)
+                heapreplace(heap, line.current())
         return None
 
     def can_be_met(self) -> bool:
         return any(supply.free for supply in self.supplies)
 
-    def put(self, entry: Entry) -> None:
-        heappush(self.heap, entry)
-        if len(self.heap) > 2 * self.lines + DEAD_ENTRIES_MAX:
-            self.heap = [entry for entry in self.heap if entry[4].entry is entry]
-            heapify(self.heap)
+    def sweep(self) -> None:
+        self.heap = [entry for entry in self.heap if entry[4].entry is entry]
+        heapify(self.heap)
 
 
 def first_of(demands: Iterable[Demand]) -> Entry | None:

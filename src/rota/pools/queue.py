@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from rota.pools.books import Books
-from rota.pools.demand import Demand, first_of, rank_of
+from rota.pools.demand import first_of, rank_of
 from rota.pools.fit import pick
 from rota.pools.request import BOUND, IN_FLIGHT, OVER, UNWANTED, Binding, Offer, Request
 from rota.pools.view import View
@@ -141,18 +141,22 @@ class Queue:
             return []
         books = self._books
         books.end(binding)
-        demands: list[Demand] = []
-        if binding.offer is not None and not instance_taken:
-            books.put(binding.offer)
-            demands += books.fit.supplies[binding.offer.provides].demands
-        if state == IN_FLIGHT:
-            request = binding.request
-            del books.held[request.id]
-            demand = books.fit.demand(request.needs)
-            books.join(request, demand)
-            if demand not in demands:
-                demands.append(demand)
-        return books.settle(demands)
+        wanted = state == IN_FLIGHT
+        if wanted:
+            del books.held[binding.request.id]
+        offer = None if instance_taken else binding.offer
+        if offer is not None and wanted:
+            # Both go back before anyone is chosen: each may find another now.
+            books.put(offer)
+            demand = books.fit.demand(binding.request.needs)
+            books.join(binding.request, demand)
+            return books.settle([demand, *books.fit.supplies[offer.provides].demands])
+        again = None
+        if wanted:
+            again = self.add(binding.request)
+        elif offer is not None:
+            again = self.offer(offer)
+        return [] if again is None else [again]
 
     # All at once.
 

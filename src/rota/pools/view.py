@@ -6,7 +6,7 @@ from itertools import islice
 
 from rota.pools.books import Books
 from rota.pools.order import in_order, position
-from rota.pools.request import BOUND
+from rota.pools.request import BOUND, Request
 
 LISTED_MAX = 1000
 """Waiting requests that are listed, unless more are asked for."""
@@ -64,10 +64,15 @@ class View:
         """
         return {needs: demand.depth for needs, demand in self._books.fit.demands.items() if demand.depth}
 
-    def held_by(self, request: str) -> str | None:
+    def instance_of(self, request: str) -> str | None:
         """The instance that a request holds for certain."""
         binding = self._books.held.get(request)
         return binding.instance if binding is not None and binding.state == BOUND else None
+
+    def request_of(self, instance: str) -> Request | None:
+        """The request that holds an instance for certain."""
+        binding = self._books.instances.get(instance)
+        return binding.request if binding is not None and binding.state == BOUND else None
 
     def position(self, request: str) -> int | None:
         """How many will be served before one that waits, as things stand. None: it does not wait.
