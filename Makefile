@@ -35,11 +35,13 @@ bench: setup
 	$(BIN)/python -m bench.objects --quick
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	$(BIN)/python -m bench.engine --quick
+	$(BIN)/python -m bench.queue --quick
+	$(BIN)/python -m bench.instances --quick
 
 # Operators and pools of which everything is killed again and again; .ci/run has a short form of it.
 chaos: setup
 	ROTA_HAND_OVERS=50 $(BIN)/python -m pytest tests/operators/test_hand_over.py
-	ROTA_POOL_KILLS=200 $(BIN)/python -m pytest tests/control/running/test_chaos.py
+	ROTA_POOL_KILLS=200 $(BIN)/python -m pytest -rP tests/control/running/test_chaos.py
 
 crash: setup
 	$(BIN)/python -m bench.crash --kills 2000

@@ -2,6 +2,7 @@
 
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import field
 
 from rota.api.kind import Column, kind
@@ -222,4 +223,7 @@ class Instance(Object):
         if self.status is not None and self.status.phase == "Failed":
             ready = self.status.condition("Ready")
             return Readiness("Failed", ready.reason if ready else "Failed", ready.message if ready else "")
-        return by_condition(self.metadata, self.status)
+        if self.status is None:
+            return by_condition(self.metadata, None)
+        # Who has it changes its generation, and nothing of what it is.
+        return by_condition(msgspec.structs.replace(self.metadata, generation=0), self.status)

@@ -9,6 +9,9 @@ from rota.api.meta import Object, ObjectStatus, Readiness, by_condition
 from rota.api.model import Model, Ref, Text, Time, doc, exactly_one
 from rota.api.task import TaskTemplate
 
+ITEMS_MAX = 4_000
+"""Items that a spawner remembers."""
+
 
 class Filter(Model):
     """A condition on a webhook's body."""
@@ -65,7 +68,14 @@ class TaskSpawnerStatus(ObjectStatus):
     created: Annotated[int, doc("Tasks made.", ge=0)] = 0
     active: Annotated[int, doc("Tasks under way.", ge=0)] = 0
     last_poll_time: Annotated[Time | None, doc("When it was last polled.")] = None
-    last_error: Annotated[Text | None, doc("Why the last poll failed.")] = None
+    last_error: Annotated[Text | None, doc("Why the last poll, or the last delivery, came to nothing.")] = None
+    items: Annotated[
+        list[Annotated[str, doc("", max_length=64)]],
+        doc(
+            "Items that had a task: how its name ends. The newest last; past the bound the oldest go.",
+            max_length=ITEMS_MAX,
+        ),
+    ] = []
 
 
 @kind(

@@ -148,7 +148,9 @@ class TaskStatus(ObjectStatus):
     message: Annotated[Value | None, doc("Why, as a sentence.")] = None
     arrival: Annotated[Time | None, doc("Its place in the queue: when it got there.")] = None
     instance_name: Annotated[Text | None, doc("The worker that has it.")] = None
-    attempts: Annotated[list[Attempt], doc("Its tries, the newest last.", max_length=ATTEMPTS_MAX)] = []
+    attempts: Annotated[list[Attempt], doc("The last of its tries, the newest last.", max_length=ATTEMPTS_MAX)] = []
+    tries: Annotated[int, doc("How many tries have ended.", ge=0)] = 0
+    losses: Annotated[int, doc("How many of them because the worker was lost.", ge=0)] = 0
     dependencies: Annotated[
         list[Dependency], doc("What came of its dependencies.", max_length=DEPENDENCIES_MAX, keys=("name",))
     ] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -13,13 +13,16 @@ from rota.api import Condition, Instance, WorkerPool
 from rota.api.instance import Container, InstanceStatus
 from rota.client import Key
 from rota.control import ports, workers
+from rota.control.carrying import RUNTIME_FINALIZER
 from rota.control.endings import Endings
 from rota.control.gate import Gate, status_of
 from rota.control.instances import crashes_in_a_row, ready_condition, restart_delay, restarts, storage_name
+from rota.control.instances.reasons import is_ready
 from rota.control.orders import has_runner, order, owner_of, subject_of
-from rota.control.pool import RUNTIME_FINALIZER
 from rota.control.seen import AVAILABLE, Seen, phase_of, seen, unavailable, with_last_exit
-from rota.engine import DONE, Context, Outcome, RequeueAfter
+from rota.control.settled import Settled
+from rota.control.tasks.assigner import Assigner
+from rota.engine import DONE, Context, Done, Outcome, RequeueAfter
 from rota.engine.objects import get
 from rota.engine.references import id_of
 from rota.registry import ApiError
@@ -33,6 +36,8 @@ RUNS_REMEMBERED = 16
 """Runs of a container that count for the pause before the next one."""
 CONCURRENCY = 32
 """Instances that are looked at together: most of the time is spent on waiting for the runtime."""
+UNSAID_SECONDS = 1.0
+"""For how long it need not be said who has an instance, or that it is being reset."""
 IMAGE_RETRY_SECONDS = 30.0
 """How often an image that cannot be had is asked for again."""
 KILL = 9
@@ -44,17 +49,19 @@ class Instances(Gate[Instance]):
     follows = True
     concurrency = CONCURRENCY
 
-    def __init__(self, runtime: Runtime, runners: Runners | None = None) -> None:
+    def __init__(self, runtime: Runtime, runners: Runners | None = None, assigner: Assigner | None = None) -> None:
         super().__init__(Instance)
         self._runtime = runtime
         self._runners = runners or Runners()
+        self._assigner = assigner
         self._probes = Probes(self._run_command)
         self._endings = Endings()
         self._wake: Callable[[Key], None] = lambda key: None
         self._past: dict[str, dict[int, tuple[float, float]]] = {}
         self._ports: dict[Subject, dict[str, dict[str, int]]] = {}
-        self._told: dict[Subject, tuple[int, str]] = {}
-        """What runners were told last: the run that was told, and the digest."""
+        self._told: dict[Subject, tuple[object, str]] = {}
+        """What runners were told last: the stream on which they were, and the digest."""
+        self._settled: dict[str, Settled] = {}
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
         def heard(subject: Subject) -> None:
@@ -70,14 +77,32 @@ class Instances(Gate[Instance]):
         self._endings.close()
         self._probes.stop()
 
+    def at_once(self, context: Context, key: Key) -> Outcome | None:
+        """A worker that is handed out and comes back, all day long, and of which nothing else changes."""
+        obj = cast("Instance | None", context.find(Instance.api, *key))
+        settled = self._settled.get(obj.metadata.uid) if obj is not None else None
+        if obj is None or settled is None or obj.metadata.deletion_timestamp is not None:
+            return None
+        report = self._runners.report(subject_of(obj))
+        if report is None or not settled.holds(context, obj, report, self._runtime.runs(subject_of(obj))):
+            return None
+        self._show(context, obj, is_ready=report.phase in ("Idle", "Held"))
+        if report.phase != "Resetting" and status_of(obj).phase == phase_of(obj):
+            return DONE
+        left = settled.since + UNSAID_SECONDS - context.clock.time()
+        return Done(again_after=left) if left > 0 else None
+
     async def look(self, context: Context, obj: Instance) -> Outcome:
         if obj.metadata.deletion_timestamp is None:
             return await super().look(context, obj)
+        self._show(context, obj, is_ready=False)
         if RUNTIME_FINALIZER in obj.metadata.finalizers:
             await self._end(context, obj)
         return DONE
 
     async def gone(self, key: Key) -> None:
+        if self._assigner is not None:
+            self._assigner.unsee(key)
         for subject in self._runtime.known(*key):
             await self._runtime.stop(subject, 0)
             self._forget(subject)
@@ -100,10 +125,29 @@ class Instances(Gate[Instance]):
             return await self._refused(context, obj, status, refused, said)
         programmed = Condition(type=PROGRAMMED, status="True", reason=PROGRAMMED)
         said = [*opened, _quota(), programmed, found.available, self._isolated(obj)]
-        await self._write(context, obj, found.status, said, found.phase)
+        written = await self._write(context, obj, found.status, said, found.phase)
+        self._show(context, written, is_ready=is_ready(written))
+        self._settle(context, written)
         if found.wait is None:
             return DONE
         return RequeueAfter(found.wait, found.available.reason, found.available.message)
+
+    def _settle(self, context: Context, obj: Instance) -> None:
+        """From now on it is only looked at in passing, as long as nothing else of it changes."""
+        subject = subject_of(obj)
+        report = self._runners.report(subject)
+        probed = any(one.readiness_probe or one.liveness_probe for one in obj.spec.containers)
+        if self._assigner is None or obj.spec.worker is None or report is None or probed or obj.spec.volumes:
+            self._settled.pop(subject.uid, None)
+        elif is_ready(obj):
+            self._settled[subject.uid] = Settled.of(context, obj, report, self._runtime.runs(subject))
+
+    def _show(self, context: Context, obj: Instance, *, is_ready: bool) -> None:
+        """Tell whoever hands out workers how this one is."""
+        if self._assigner is not None and obj.spec.worker is not None:
+            self._assigner.prepare(context.client, context.objects)
+            report = self._runners.report(subject_of(obj))
+            self._assigner.see(obj, report, workers.reset_policy(context.objects, obj), is_ready=is_ready)
 
     async def _refused(
         self, context: Context, obj: Instance, status: InstanceStatus, refused: Refused, said: list[Condition]
@@ -179,7 +223,7 @@ class Instances(Gate[Instance]):
         subject, container = subject_of(obj), obj.spec.containers[0]
         report = self._runners.report(subject)
         before = status_of(obj)
-        if report is None:
+        if report is None or report.run != runs[container.name].number:
             known, left = before.condition(AVAILABLE), self._runners.may_return()
             if left > 0 and known is not None and before.runtime_id == runs[container.name].id:
                 # The server was away, and this runner has not come back yet: it is as it was.
@@ -188,10 +232,13 @@ class Instances(Gate[Instance]):
         ordered = order(context.objects, obj, container, 0, self._ports[subject][container.name])
         prepared = workers.preparation(context.objects, obj, ordered)
         digest = prepared.digest()
-        if report.configured != digest and self._told.get(subject) != (report.run, digest):
-            self._told[subject] = (report.run, digest)
-            self._runners.send(subject, await workers.configuration(self._runtime, prepared, digest))
-        step = workers.next_step(report, obj, prepared.reset)
+        stream, told = self._told.get(subject, (None, ""))
+        # What was told on a stream that broke may never have come.
+        if digest != (told if stream is self._runners.stream(subject) else report.configured):
+            message = await workers.configuration(self._runtime, prepared, digest)
+            if self._runners.send(subject, message):
+                self._told[subject] = (self._runners.stream(subject), digest)
+        step = workers.next_step(report, obj, prepared.reset, digest)
         if step == "Replace":
             await self._replace(context, obj, report.message)
         elif step is not None:
@@ -251,12 +298,12 @@ class Instances(Gate[Instance]):
     @staticmethod
     async def _write(
         context: Context, obj: Instance, status: InstanceStatus, conditions: list[Condition], phase: str
-    ) -> None:
+    ) -> Instance:
         for condition in conditions:
             status = context.condition(obj, status, condition)
         status = msgspec.structs.replace(status, phase=phase)
         ready = ready_condition(msgspec.structs.replace(obj, status=status))
-        await context.write_status(obj, context.condition(obj, status, ready))
+        return await context.write_status(obj, context.condition(obj, status, ready))
 
     # Ending.
 
@@ -295,6 +342,7 @@ class Instances(Gate[Instance]):
 
     def _forget(self, subject: Subject) -> None:
         self._told.pop(subject, None)
+        self._settled.pop(subject.uid, None)
         self._ports.pop(subject, None)
         self._probes.forget(subject)
 

@@ -7,22 +7,24 @@ from typing import Any, cast
 
 import msgspec
 
-from rota.api import Instance, OwnerReference, WorkerPool
+from rota.api import Instance, Object, OwnerReference, WorkerPool
 from rota.api.meta import Condition
 from rota.client import Key
+from rota.control.carrying import RUNTIME_FINALIZER, carry_out
 from rota.control.gate import READY, Gate, status_of
-from rota.control.instances import Create, Delete, Desired, Drain, Plan, Undrain, plan, selector, template_hash
-from rota.control.instances.states import DRAINING
+from rota.control.instances import Desired, Plan, plan, selector, template_hash
+from rota.control.instances.names import controller_of
+from rota.control.instances.states import is_draining
 from rota.control.instances.template import restart_stamps
+from rota.control.tasks.assigner import Assigner
 from rota.control.workers import template_of
 from rota.engine import DONE, Context, Done, Outcome
-from rota.registry import ApiError
 from rota.runtime.interface import Runtime
 
 REPLICAS = 1
 """What a pool has that does not say how many."""
-RUNTIME_FINALIZER = "rota.dev/runtime"
-"""Whoever made an instance real ends it before it is gone."""
+COUNTS_SECONDS = 1.0
+"""How old the counts of a pool may be."""
 
 
 def replicas_of(pool: WorkerPool) -> int:
@@ -57,9 +59,32 @@ class Pools(Gate[WorkerPool]):
     owns = (Instance,)
     spin_runs_max = 5_000  # the news of a thousand instances is news of their pool
 
-    def __init__(self, runtime: Runtime | None = None) -> None:
+    def __init__(self, runtime: Runtime | None = None, assigner: Assigner | None = None) -> None:
         super().__init__(WorkerPool)
         self._runtime = runtime
+        self._assigner = assigner
+        self._looked: dict[Key, tuple[float, object]] = {}
+        """When a pool was looked at, and what it asked for then."""
+        self._stale: set[Key] = set()
+        """Pools of which only who has their instances has changed since they were looked at."""
+
+    def overhear(self, old: Object | None, new: Object | None) -> None:
+        owner = controller_of(cast(Instance, new or old))
+        if owner is None or owner.kind != WorkerPool.api.name:
+            return
+        key = Key((new or old).metadata.namespace, owner.name)  # type: ignore[union-attr]
+        if key in self._looked and isinstance(old, Instance) and isinstance(new, Instance) and _same_but_held(old, new):
+            self._stale.add(key)
+        else:
+            self._looked.pop(key, None)
+
+    def at_once(self, context: Context, key: Key) -> Outcome | None:
+        """Counts of who has what are no more than a second old, and no more often written."""
+        looked, pool = self._looked.get(key), context.find(WorkerPool.api, *key)
+        if looked is None or key not in self._stale or pool is None or _asked(pool) != looked[1]:
+            return None
+        left = looked[0] + COUNTS_SECONDS - context.clock.time()
+        return Done(again_after=left) if left > 0 else None
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
         # Of pools that went while nobody was there.
@@ -69,6 +94,8 @@ class Pools(Gate[WorkerPool]):
 
     async def gone(self, key: Key) -> None:
         """Its storage goes with it. What an instance still has goes with the instance."""
+        self._looked.pop(key, None)
+        self._stale.discard(key)
         if self._runtime is None:
             return
         for namespace, owner in list(self._runtime.storages()):
@@ -76,16 +103,23 @@ class Pools(Gate[WorkerPool]):
                 await self._runtime.drop_storage(namespace, owner)
 
     async def go_on(self, context: Context, obj: WorkerPool, opened: list[Condition]) -> Outcome:
+        key = Key(obj.metadata.namespace, obj.metadata.name)
+        self._stale.discard(key)
+        self._looked[key] = context.clock.time(), _asked(obj)
         wanted = desired(obj)
         there = cast("list[Instance]", context.objects.list(Instance.api, obj.metadata.namespace))
         made = plan(wanted, there, context.clock.time())
         for action in made.actions:
-            await _carry_out(context, obj.metadata.namespace, action)
-        await context.write_status(obj, self._status(context, obj, made, opened))
+            await carry_out(context, obj.metadata.namespace, action)
+        if made.actions:
+            self._looked.pop(key, None)
+        done = self._assigner.completed(obj) if self._assigner is not None else 0
+        await context.write_status(obj, self._status(context, obj, made, opened, done))
+        if self._assigner is not None:
+            self._assigner.counted(obj, done)
         return DONE if made.again_after is None else Done(again_after=made.again_after)
 
-    @staticmethod
-    def _status(context: Context, pool: WorkerPool, made: Plan, opened: list[Condition]) -> Any:
+    def _status(self, context: Context, pool: WorkerPool, made: Plan, opened: list[Condition], done: int) -> Any:
         status = status_of(pool)
         for condition in (*opened, made.condition(READY)):
             status = context.condition(pool, status, condition)
@@ -99,31 +133,26 @@ class Pools(Gate[WorkerPool]):
             updated_replicas=counts.updated,
             idle=counts.idle,
             busy=counts.busy,
+            waiting=self._assigner.waiting(pool) if self._assigner is not None else 0,
+            tasks_completed=status.tasks_completed + done,
             selector=selector(pool.api.name, pool.metadata.name),
         )
 
 
-async def _carry_out(context: Context, namespace: str, action: Create | Delete | Drain | Undrain) -> None:
-    """Each action has a precondition: late or repeated, it has no second effect."""
-    kind: Any = Instance
-    client = context.client
-    try:
-        match action:
-            case Create():
-                await client.create(action.instance)
-            case Delete():
-                version = action.resource_version
-                await client.delete(kind, action.name, namespace=namespace, uid=action.uid, resource_version=version)
-            case Drain():
-                await client.patch(kind, action.name, _annotated(action, action.mark), namespace=namespace)
-            case Undrain():
-                await client.patch(kind, action.name, _annotated(action, None), namespace=namespace)
-    except ApiError as error:
-        # Somebody was faster, or it is gone: the news of that brings the next plan.
-        if error.code not in (404, 409):
-            raise
+def _asked(pool: Object) -> object:
+    meta = pool.metadata
+    return meta.uid, meta.generation, meta.annotations, meta.deletion_timestamp
 
 
-def _annotated(action: Drain | Undrain, mark: str | None) -> dict[str, Any]:
-    same = {"uid": action.uid, "resourceVersion": action.resource_version}
-    return {"metadata": {**same, "annotations": {DRAINING: mark}}}
+def _same_but_held(old: Instance, new: Instance) -> bool:
+    """Whether nothing but who has an instance has changed, of one that is to stay."""
+    before, after = old.metadata, new.metadata
+    if is_draining(new) or old.status != new.status or before.annotations != after.annotations:
+        return False
+    if (before.deletion_timestamp, before.labels, before.owner_references) != (
+        after.deletion_timestamp,
+        after.labels,
+        after.owner_references,
+    ):
+        return False
+    return msgspec.structs.replace(old.spec, assignment=None) == msgspec.structs.replace(new.spec, assignment=None)

@@ -2,29 +2,57 @@
 
 from __future__ import annotations
 
-from rota.api import AgentConfig, Claim, Function, Schedule, Task, TaskSpawner, WorkerPool, Workload, Workspace
+from rota.api import (
+    AgentConfig,
+    Claim,
+    Function,
+    Instance,
+    Schedule,
+    Task,
+    TaskSpawner,
+    WorkerPool,
+    Workload,
+    Workspace,
+)
 from rota.control.gate import Gate, Settling
 from rota.control.instance import Instances
 from rota.control.pool import Pools
 from rota.control.retention import EventRetention
 from rota.control.shipped import Shipped
-from rota.engine import Reconciler
+from rota.control.spawner import Spawners, Spawning
+from rota.control.task import Tasks
+from rota.control.tasks.assigner import Assigner
+from rota.control.tasks.jobs import job
+from rota.engine import Objects, Reconciler
 from rota.runtime.interface import Runtime
+from rota.runtime.runner.jobs import Job
 from rota.runtime.runners import Runners
 
 
-def controllers(runtime: Runtime | None = None, runners: Runners | None = None) -> list[Reconciler]:
-    """New controllers, one a lane. Without a runtime, none that would make or run instances."""
+def controllers(
+    runtime: Runtime | None = None, runners: Runners | None = None, spawning: Spawning | None = None
+) -> list[Reconciler]:
+    """New controllers, one a lane. Without a runtime, none that would make or run instances; nor tasks from items."""
     return [
         Shipped(),
         EventRetention(),
         Settling(Workspace),
         Settling(AgentConfig),
-        *((Gate(WorkerPool),) if runtime is None else (Pools(runtime), Instances(runtime, runners))),
+        *((Gate(WorkerPool), Gate(Task)) if runtime is None else _running(runtime, runners or Runners())),
         Gate(Function),
         Gate(Schedule),
-        Gate(TaskSpawner),
+        Gate(TaskSpawner) if spawning is None else Spawners(spawning),
         Gate(Workload),
-        Gate(Task),
         Gate(Claim),
     ]
+
+
+def _running(runtime: Runtime, runners: Runners) -> list[Reconciler]:
+    """Those that have something run."""
+
+    def make_job(objects: Objects, task: Task, instance: Instance, id_: str) -> Job:
+        meta = task.metadata
+        return job(objects, task, instance, id_, str(runtime.task_log(meta.namespace, meta.name, meta.uid)))
+
+    assigner = Assigner(runners, make_job)
+    return [Pools(runtime, assigner), Instances(runtime, runners, assigner), Tasks(assigner, runtime)]

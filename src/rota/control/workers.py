@@ -138,14 +138,24 @@ def available(report: Report | None) -> Condition:
     return unavailable("Starting", MEANING[report.phase])
 
 
-def next_step(report: Report, obj: Instance, reset: ResetPolicy) -> Hold | Release | Literal["Replace"] | None:
-    """What its runner is told of who has the instance; or that the instance is to be replaced."""
+def next_step(
+    report: Report, obj: Instance, reset: ResetPolicy, digest: str
+) -> Hold | Release | Literal["Replace"] | None:
+    """What its runner is told of who has the instance; or that the instance is to be replaced.
+
+    Nobody is given it before it is prepared as it should be by now.
+    """
     held = obj.spec.assignment
     if report.phase == "Broken":
         return "Replace"
+    if report.has_task or (held is not None and held.kind == "Task"):
+        # A task's end is told by its runner, and what comes then is told it with the acknowledgement.
+        done = report.phase == "Held" and held is None and reset == "Recreate"
+        return "Replace" if done else None
     if report.phase == "Held" and (held is None or held.id != report.holder):
         return "Replace" if reset == "Recreate" else Release()
-    if report.phase == "Idle" and held is not None and _accepted(obj) != held.id:
+    is_as_told = report.phase == "Idle" and report.configured == digest
+    if is_as_told and held is not None and _accepted(obj) != held.id:
         return Hold(held.id)
     return None
 

@@ -54,6 +54,11 @@ class ControlLoop:
         }
         self._routes = _routes(self._controllers.values())
         self._owners = _owners(self._controllers.values())
+        self._owning: dict[Kind, list[Reconciler]] = {}
+        for controller in self._controllers.values():
+            if type(controller).overhear is not Reconciler.overhear:
+                for owned in controller.owns:
+                    self._owning.setdefault(owned.api, []).append(controller)
         self._backoff = Backoff()
         self._brake = Brake()
         self._expected: dict[str, object] = {}
@@ -137,6 +142,8 @@ class ControlLoop:
         self._tell_readiness(id_, old, new)
         if old is not None and new is not None and _desired(old) != _desired(new):
             self._tell_followers(id_)
+        for controller in self._owning.get(kind, ()):
+            controller.overhear(old, new)
         for obj in (old, new):
             if obj is not None:
                 self._tell_others(kind, obj)

@@ -93,10 +93,16 @@ class Context:
         node = self.view.get(d.id) if d.undecided else None
         return d._replace(state="Failed") if node is not None and node.state == "failed" else d
 
-    def held_up(self, obj: Object, *, needs: Need | None = None) -> Blocked | Failed | None:
-        """None if all that an object refers to is as it needs to be; else the outcome that says what is not."""
+    def held_up(
+        self, obj: Object, *, needs: Need | None = None, settled: Collection[str] = ()
+    ) -> Blocked | Failed | None:
+        """None if all that an object refers to is as it needs to be; else the outcome that says what is not.
+
+        What is `settled` is not looked at: the object knows what came of it.
+        """
+        found = self.dependencies(obj, needs=needs)
         return decide(
-            self.dependencies(obj, needs=needs),
+            [d for d in found if d.id not in settled] if settled else found,
             self.level,
             self.view.pending,
             self._cycle,
@@ -178,6 +184,9 @@ class Reconciler:
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
         """The loop begins. `wake` has one of our nodes looked at: for news that is not in objects. Returns the end."""
         return lambda: None
+
+    def overhear(self, old: Object | None, new: Object | None) -> None:
+        """News of an object of a kind that it owns, before any of its nodes is told of it."""
 
     def at_once(self, context: Context, key: Key) -> Outcome | None:
         """The outcome, where that is plain without waiting for anything; None: `reconcile` has to find out."""

@@ -185,6 +185,14 @@ class Runtime(Protocol):
         """Where the output of a container goes. It is put aside when it is full."""
         ...
 
+    def task_log(self, namespace: str, name: str, uid: str) -> Path:
+        """Where the output of a Task goes, whichever worker runs it."""
+        ...
+
+    async def drop_task_logs(self, namespace: str, name: str) -> None:
+        """There is no Task of this name any more."""
+        ...
+
     def listen(self, heard: Callable[[Subject], None]) -> Callable[[], None]:
         """Be told of every Instance of which something has changed. Returns how to end that."""
         ...

@@ -273,6 +273,12 @@ class LocalRuntime:
 
     # What outlives an instance.
 
+    def task_log(self, namespace: str, name: str, uid: str) -> Path:
+        return self._places.task_log(namespace, name, uid)
+
+    async def drop_task_logs(self, namespace: str, name: str) -> None:
+        await asyncio.to_thread(self._places.drop_task_logs, namespace, name)
+
     def storages(self) -> Iterable[tuple[str, Owner]]:
         return {(namespace, owner) for namespace, _, owner in self._places.storages()}
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,6 +57,8 @@ class Places:
     def __init__(self, home: Path) -> None:
         self.home = home.absolute()
         self._storage = self.home / "storage"
+        # Whose a storage is must not change between a look at it and its removal.
+        self._changing_hands = threading.Lock()
 
     def folder(self, subject: Subject) -> Path:
         return self.home / "instances" / subject.namespace / f"{subject.name}-{subject.uid}"
@@ -81,7 +86,19 @@ class Places:
         return self.folder(subject) / "box"
 
     def remove(self, subject: Subject) -> None:
-        shutil.rmtree(self.folder(subject), ignore_errors=True)
+        self._finish(self._put_aside(self.folder(subject)))
+
+    def strays(self, but: Collection[Subject]) -> list[Path]:
+        """What a server that was killed left: all that is of none of these, or was about to go. It is put aside."""
+        kept = {self.folder(subject) for subject in but}
+        for folder in (self.home / "instances").glob("*/*"):
+            if folder not in kept:
+                self._put_aside(folder)
+        return list((self.home / "discarded").glob("*"))
+
+    def discard_all(self, asides: Sequence[Path]) -> None:
+        for aside in asides:
+            self._finish(aside)
 
     # How to get in.
 
@@ -101,6 +118,16 @@ class Places:
 
     def _entry(self, subject: Subject, container: str) -> Path:
         return self.folder(subject) / f"entry-{container}.json"
+
+    def task_log(self, namespace: str, name: str, uid: str) -> Path:
+        """It outlives the worker, and goes with the task."""
+        folder = self.home / "tasks" / namespace
+        folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
+        return folder / f"{name}@{uid}.log"
+
+    def drop_task_logs(self, namespace: str, name: str) -> None:
+        for path in (self.home / "tasks" / namespace).glob(f"{glob.escape(name)}@*.log*"):
+            path.unlink(missing_ok=True)
 
     # What an instance works on.
 
@@ -127,14 +154,17 @@ class Places:
     def _claim(self, folder: Path, owner: Owner | None) -> None:
         """What another owner of the same name left is removed first."""
         mark = _mark(folder)
-        found = _owner(mark)
-        if folder.exists() and found != owner:
-            self._drop(folder)
-        mark.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
-        if owner is not None and found != owner:
-            new = mark.with_suffix(".new")
-            new.write_bytes(msgspec.json.encode(owner))
-            new.replace(mark)
+        aside = None
+        with self._changing_hands:
+            found = _owner(mark)
+            if found != owner:
+                aside = self._put_aside(folder)
+            mark.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
+            if owner is not None and found != owner:
+                new = mark.with_suffix(".new")
+                new.write_bytes(msgspec.json.encode(owner))
+                new.replace(mark)
+        self._finish(aside)
 
     def storages(self) -> Iterator[tuple[str, str, Owner]]:
         """All storage that has an owner: its namespace, its name and the owner."""
@@ -143,24 +173,33 @@ class Places:
             if owner is not None:
                 yield mark.parent.name, mark.name.removesuffix(".owner"), owner
 
-    def drop(self, namespace: str, name: str) -> None:
+    def drop(self, namespace: str, name: str, owner: Owner) -> None:
+        """Remove a storage, unless it is another owner's by now."""
         folder = self._storage / namespace / name
-        self._drop(folder)
-        _mark(folder).unlink(missing_ok=True)
+        with self._changing_hands:
+            if _owner(_mark(folder)) != owner:
+                return
+            aside = self._put_aside(folder)
+            _mark(folder).unlink(missing_ok=True)
+        self._finish(aside)
 
-    def _drop(self, folder: Path) -> None:
-        """Out of the way at once, whatever is in it; then gone, as far as that can be."""
-        folder.with_name(f"{folder.name}.prepared").unlink(missing_ok=True)
+    def _put_aside(self, folder: Path) -> Path | None:
+        """Out of the way at once, whatever is in it. Where it is now, if it was there."""
+        for what in ("prepared", "prepared.new"):
+            folder.with_name(f"{folder.name}.{what}").unlink(missing_ok=True)
         if not folder.exists():
-            return
+            return None
         aside = self.home / "discarded" / f"{folder.parent.name}-{folder.name}-{os.urandom(6).hex()}"
         aside.parent.mkdir(exist_ok=True, mode=PRIVATE)
-        folder.rename(aside)
-        try:
-            discard(aside, seconds_max=DISCARD_SECONDS_MAX)
-        except MustReplace:
-            return  # Nobody is given it any more.
-        aside.rmdir()
+        return folder.rename(aside)
+
+    @staticmethod
+    def _finish(aside: Path | None) -> None:
+        """Gone, as far as that can be. What cannot be removed is given to nobody any more."""
+        if aside is not None:
+            with contextlib.suppress(MustReplace, FileNotFoundError):
+                discard(aside, seconds_max=DISCARD_SECONDS_MAX)
+                aside.rmdir()
 
 
 def _mark(folder: Path) -> Path:

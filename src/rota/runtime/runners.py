@@ -9,7 +9,8 @@ import msgspec
 
 from rota.client.websocket import Closed, WebSocket
 from rota.runtime.interface import Subject
-from rota.runtime.runner.messages import Report, ToRunner, encode, from_runner
+from rota.runtime.runner.jobs import Outcome
+from rota.runtime.runner.messages import Ended, Report, ToRunner, encode, from_runner
 
 BAD_MESSAGE = 1008
 REPLACED = 4001
@@ -27,10 +28,15 @@ class Runners:
         self._streams: dict[Subject, WebSocket] = {}
         self._reports: dict[Subject, Report] = {}
         self._listeners: list[Callable[[Subject], None]] = []
+        self._outcome_listeners: list[Callable[[Subject, Outcome], None]] = []
 
     def report(self, subject: Subject) -> Report | None:
         """What a runner that is connected said last; None: it is not connected."""
         return self._reports.get(subject)
+
+    def stream(self, subject: Subject) -> WebSocket | None:
+        """What it is told on. Another one than before has been told nothing yet."""
+        return self._streams.get(subject)
 
     def may_return(self) -> float:
         """For how long it is no news that a runner is not connected: they all come back when the server does."""
@@ -52,6 +58,11 @@ class Runners:
         self._listeners.append(heard)
         return lambda: self._listeners.remove(heard)
 
+    def hear_outcomes(self, heard: Callable[[Subject, Outcome], None]) -> Callable[[], None]:
+        """Be told how tasks ended. Returns how to end that."""
+        self._outcome_listeners.append(heard)
+        return lambda: self._outcome_listeners.remove(heard)
+
     async def serve(self, subject: Subject, stream: WebSocket) -> None:
         """The life of one stream."""
         before = self._streams.get(subject)
@@ -62,12 +73,17 @@ class Runners:
         try:
             async for text in stream:
                 try:
-                    report = from_runner.decode(text)
+                    said = from_runner.decode(text)
                 except msgspec.MsgspecError as error:
                     await stream.close(BAD_MESSAGE, str(error)[:100])
                     return
-                if self._streams.get(subject) is stream:
-                    self._reports[subject] = report
+                if self._streams.get(subject) is not stream:
+                    continue
+                if isinstance(said, Ended):
+                    for heard in tuple(self._outcome_listeners):
+                        heard(subject, said.outcome)
+                else:
+                    self._reports[subject] = said
                     self._tell(subject)
         except Closed:
             pass

@@ -22,6 +22,7 @@ class FakeRuntime:
         self.stopped: list[str] = []
         self.updates: list[Order] = []
         self.dropped: list[str] = []
+        self.dropped_logs: list[str] = []
         self.refuses: Refused | None = None
         self.sandbox = True
 
@@ -65,6 +66,12 @@ class FakeRuntime:
     async def end(self, subject: Subject, container: str, grace_seconds: float) -> None:
         self.die(subject.name, code=143, container=container)
 
+    def task_log(self, namespace: str, name: str, uid: str) -> Path:
+        return Path("/nowhere", namespace, f"{name}@{uid}.log")
+
+    async def drop_task_logs(self, namespace: str, name: str) -> None:
+        self.dropped_logs.append(name)
+
     def storages(self) -> list[tuple[str, Owner]]:
         return []
 
@@ -74,6 +81,7 @@ class FakeRuntime:
     async def stop(self, subject: Subject, grace_seconds: float) -> None:
         self.alive.pop(subject, None)
         self.stopped.append(subject.name)
+        self._tell(subject)
 
     def listen(self, heard: Callable[[Subject], None]) -> Callable[[], None]:
         self._listeners.append(heard)

@@ -37,6 +37,9 @@ async def main() -> int:
         asyncio.create_task(ended.wait(), name="end"),
     ]
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    if ended.is_set():
+        # For as long as it may take: whoever asked ends everything when that is over.
+        await worker.finish()
     for task in tasks:
         task.cancel()
     results = await asyncio.gather(*tasks, return_exceptions=True)

@@ -5,7 +5,8 @@ for its own input and output. It is trusted no more than what it starts. It can 
 
 - `run` starts a command in a session of its own. Its end is told when its first process has ended.
 - `signal` goes to the command's process group.
-- `clear` ends everything that any command started, wherever it went, and tells when nothing is left.
+- `clear` ends everything that any command started, wherever it went, and tells when nothing is left. Commands that are
+  to go on are named, and what those started ends too.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ PR_SET_CHILD_SUBREAPER = 36
 CLEAR_SECONDS_MAX = 10.0
 CLEAR_PAUSE_SECONDS = 0.002
 NO_PROGRAM, NO_PERMISSION = 127, 126
+LISTS_CHILDREN = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
 
 
 class Agent:
@@ -84,7 +87,7 @@ class Agent:
         elif message["do"] == "signal":
             self._signal(message["id"], message["signal"])
         else:
-            self._tell({"cleared": self._clear()})
+            self._tell({"cleared": self._clear(message.get("but", ()))})
 
     def _run(self, message: dict[str, Any], descriptors: list[int]) -> None:
         standard_input, output, errors = descriptors
@@ -100,13 +103,14 @@ class Agent:
             )
         except (OSError, ValueError) as error:
             code = NO_PERMISSION if isinstance(error, PermissionError) else NO_PROGRAM
-            self._tell({"id": message["id"], "code": code, "error": str(error)})
+            told = {"id": message["id"], "code": code, "error": str(error)}
         else:
             self._commands[process.pid] = message["id"], process
-            self._tell({"id": message["id"], "pid": process.pid})
+            told = {"id": message["id"], "pid": process.pid}
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
+        self._tell(told)
 
     def _signal(self, id_: str, number: int) -> None:
         for pid, (known, _) in self._commands.items():
@@ -128,22 +132,60 @@ class Agent:
                 process.returncode = os.waitstatus_to_exitcode(status)
                 self._tell({"id": id_, "code": process.returncode})
 
-    def _clear(self) -> int:
+    def _clear(self, but: Sequence[str]) -> int:
         """How many are left of all that descends from this process: none, unless something is very wrong."""
+        kept = {pid for pid, (id_, _) in self._commands.items() if id_ in but}
         deadline = time.monotonic() + CLEAR_SECONDS_MAX
-        while left := descendants(os.getpid()):
+        self._reap()
+        while not _is_clear(kept):
+            left = [pid for pid in descendants(os.getpid()) if pid not in kept]
             for pid in left:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             self._reap()
             if time.monotonic() > deadline:
-                break
+                return max(1, len(left))
             time.sleep(CLEAR_PAUSE_SECONDS)
-        return len(left)
+            self._reap()
+        return 0
 
     def _tell(self, message: dict[str, Any]) -> None:
         content = json.dumps(message).encode()
         self._control.sendall(len(content).to_bytes(LENGTH_BYTES, "big") + content)
+
+
+def _is_clear(kept: Collection[int]) -> bool:
+    """Whether nothing is below this process but those, which have nothing below them.
+
+    Orphans come to this process, and only it takes its dead away: what is not in the list of its children, nor below
+    one of them, is not. Those that are kept are looked at first, for what leaves them is in that list then.
+    """
+    if not LISTS_CHILDREN:
+        return set(descendants(os.getpid())) <= set(kept)
+    return not any(_is_alive(child) for pid in kept for child in children(pid)) and set(children(os.getpid())) <= set(
+        kept
+    )
+
+
+def children(pid: int) -> list[int]:
+    """What is right below a process, the dead that nobody has taken away included."""
+    found = b""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            descriptor = os.open(f"/proc/{pid}/task/{thread}/children", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                while data := os.read(descriptor, READ_BYTES):
+                    found += data
+            finally:
+                os.close(descriptor)
+    return [int(number) for number in found.split()]
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def descendants(top: int) -> list[int]:
@@ -176,7 +218,7 @@ def main() -> None:
     control.set_inheritable(False)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     agent = Agent(control)
-    agent._tell({"ready": os.getpid()})
+    agent._tell({"ready": os.getpid(), "uid": os.getuid()})
     agent.serve()
 
 

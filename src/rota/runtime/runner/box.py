@@ -61,6 +61,8 @@ class Box:
         self._ready: asyncio.Future[int] | None = None
         self._cleared: asyncio.Future[int] | None = None
         self.lost = asyncio.Event()
+        self.uid: int | None = None
+        """Whose commands run in it, as they see it; None: it did not say."""
 
     async def start(self) -> None:
         mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -68,8 +70,15 @@ class Box:
         self._control = mine
         self._ready = asyncio.get_running_loop().create_future()
         try:
+            # In a session of its own: a signal to the runner's group is for the runner to pass on.
             self._process = await asyncio.create_subprocess_exec(
-                *self._argv, stdin=its.fileno(), stdout=None, stderr=None, env=dict(self._env), cwd="/"
+                *self._argv,
+                stdin=its.fileno(),
+                stdout=None,
+                stderr=None,
+                env=dict(self._env),
+                cwd="/",
+                start_new_session=True,
             )
         finally:
             its.close()
@@ -77,7 +86,7 @@ class Box:
         async with asyncio.timeout(START_SECONDS_MAX):
             await asyncio.shield(self._ready)
         pid = self._process.pid
-        self._note.write_text(f"{pid}@{start_time_of(pid)}")
+        self._write_down(f"{pid}@{start_time_of(pid)}")
 
     async def run(
         self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, streams: tuple[int, int, int]
@@ -94,10 +103,10 @@ class Box:
     async def signal(self, id_: str, number: int) -> None:
         await self._send({"do": "signal", "id": id_, "signal": int(number)})
 
-    async def clear(self) -> None:
-        """End everything in the box but the agent. Raises BoxLost when that cannot be had."""
+    async def clear(self, but: Sequence[str] = ()) -> None:
+        """End everything in the box but the agent and some commands. Raises BoxLost when that cannot be had."""
         self._cleared = asyncio.get_running_loop().create_future()
-        await self._send({"do": "clear"})
+        await self._send({"do": "clear", "but": but})
         try:
             async with asyncio.timeout(CLEAR_SECONDS_MAX):
                 left = await self._cleared
@@ -108,7 +117,7 @@ class Box:
 
     async def stop(self) -> None:
         """End it and everything in it. Raises BoxLost when something cannot be ended."""
-        self._note.unlink(missing_ok=True)
+        self._write_down("")
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
@@ -120,6 +129,13 @@ class Box:
             self._control.close()
         self._fail()
         await asyncio.to_thread(_sweep)
+
+    def _write_down(self, process: str) -> None:
+        """Whole or not at all, and empty while there is no box: without a note, commands would join the runner."""
+        new = self._note.with_name(f"{self._note.name}.new")
+        with contextlib.suppress(FileNotFoundError):  # All of the instance may be gone.
+            new.write_text(process)
+            new.replace(self._note)
 
     async def _send(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
         assert self._control is not None
@@ -158,6 +174,8 @@ class Box:
 
     def _take(self, message: Any) -> None:
         if "ready" in message:
+            if "uid" in message:
+                self.uid = int(message["uid"])
             _settle(self._ready, 0)
         elif "cleared" in message:
             _settle(self._cleared, int(message["cleared"]))

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.json import Decoder, Encoder
 
 from rota.api.pool import WorkspaceSpec
+from rota.runtime.runner.jobs import Job, Outcome
 
 VERSION = 1
 PROTOCOL = f"rota-runner-v{VERSION}"
@@ -35,6 +36,14 @@ class Report(Message, tag="report", frozen=True):
     message: str = ""
     holder: str = ""
     """Whose it is: the hold that it was last told of. What that one did is gone when there is none any more."""
+    has_task: bool = False
+    """What has it is a task, whose end the runner tells of by itself."""
+
+
+class Ended(Message, tag="ended", frozen=True):
+    """How a task ended. Told until it is acknowledged."""
+
+    outcome: Outcome
 
 
 # To the runner.
@@ -84,8 +93,26 @@ class Release(Message, tag="release", frozen=True):
     """Nobody has it any more: everything is made as new."""
 
 
-FromRunner = Report
-ToRunner = Configure | Hold | Release
+class Assign(Message, tag="assign", frozen=True):
+    """A task for it, which has it until its outcome is acknowledged."""
+
+    job: Job
+
+
+class Cancel(Message, tag="cancel", frozen=True):
+    """End a task, if it is the one that runs. Its outcome is told as always."""
+
+    id: str
+
+
+class Acknowledge(Message, tag="acknowledge", frozen=True):
+    """An outcome is written down: it need not be told again, and everything is made as new."""
+
+    id: str
+
+
+FromRunner = Report | Ended
+ToRunner = Configure | Hold | Release | Assign | Cancel | Acknowledge
 encode = Encoder().encode
 from_runner: Decoder[FromRunner] = Decoder(FromRunner)
 to_runner: Decoder[ToRunner] = Decoder(ToRunner)

@@ -11,7 +11,20 @@ from urllib.parse import quote
 import msgspec
 
 from rota.client.websocket import Closed, WebSocket, connect_unix
-from rota.runtime.runner.messages import PROTOCOL, Configure, Hold, Release, Report, encode, to_runner
+from rota.runtime.runner.desk import Desk
+from rota.runtime.runner.messages import (
+    PROTOCOL,
+    Acknowledge,
+    Assign,
+    Cancel,
+    Configure,
+    Ended,
+    Hold,
+    Release,
+    Report,
+    encode,
+    to_runner,
+)
 
 log = logging.getLogger(__name__)
 
@@ -22,12 +35,15 @@ class Works(Protocol):
     """Whoever is told what comes, and says how it is."""
 
     report: Report
+    desk: Desk
 
     def configure(self, configuration: Configure) -> None: ...
 
     def hold(self, id_: str) -> None: ...
 
     def release(self) -> None: ...
+
+    def acknowledge(self, id_: str) -> None: ...
 
 
 class Stream:
@@ -83,13 +99,28 @@ class Stream:
                         worker.hold(message.id)
                     case Release():
                         worker.release()
+                    case Assign():
+                        worker.desk.assign(message.job)
+                    case Cancel():
+                        worker.desk.cancel(message.id)
+                    case Acknowledge():
+                        worker.acknowledge(message.id)
         finally:
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
 
     async def _tell(self, socket: WebSocket, worker: Works) -> None:
+        said: Report | None = None
+        told: set[str] = set()
         while True:
             self._news.clear()
-            socket.send(encode(worker.report).decode())
+            if worker.report != said:
+                said = worker.report
+                socket.send(encode(said).decode())
+            # Every end once on each stream: if nobody takes it down, then on the next one.
+            pending = {outcome.id: outcome for outcome in worker.desk.pending()}
+            for id_ in pending.keys() - told:
+                socket.send(encode(Ended(pending[id_])).decode())
+            told = set(pending)
             await socket.drain()
             await self._news.wait()

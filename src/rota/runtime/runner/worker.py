@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ import msgspec
 from rota.api.pool import WorkspaceFile
 from rota.runtime import workspace
 from rota.runtime.runner.box import Box, BoxLost, Command
-from rota.runtime.runner.messages import Configure, Report
+from rota.runtime.runner.desk import Desk
+from rota.runtime.runner.messages import Configure, Place, Report
 
 log = logging.getLogger(__name__)
 
@@ -36,34 +38,55 @@ class Worker:
     """
 
     def __init__(self, run: int, home: Path, note: Path, told: Callable[[], None]) -> None:
-        self.report = Report(run, "Waiting")
+        self.desk = Desk(note.parent / "journal", self._on_desk)
+        # What had it when the last runner died still has it, until its end is acknowledged.
+        held = next((outcome.id for outcome in self.desk.pending()), "")
+        self.report = Report(run, "Held" if held else "Waiting", holder=held, has_task=bool(held))
         self._told = told
         self._home = home
         self._note = note
         self._box: Box | None = None
+        self._place: Place | None = None
+        """What the box was made from."""
         self._configuration: Configure | None = None
         self._changed = asyncio.Event()
         self._is_released = self._is_setting_up = False
         self._main: Command | None = None
+        self._main_id = ""
         self.exit_code: int | None = None
         """How what runs all the time ended, if it has."""
 
     def configure(self, configuration: Configure) -> None:
         if self._configuration is None or self._configuration.digest != configuration.digest:
             self._configuration = configuration
+            # It has no longer what it was told before; should this one fail, to be told the old one is news.
+            self._say(configured="", reason=self.report.reason, message=self.report.message)
             self._changed.set()
 
     def hold(self, id_: str) -> None:
         if self.report.phase == "Idle" and self._configuration is not None:
             if self._configuration.reset != "Keep":
                 # From now on it is not as it was prepared, even if this process is not there at the end of the hold.
-                Path(self._configuration.place.record).unlink(missing_ok=True)
+                _forget(self._configuration)
             self._say(phase="Held", holder=id_)
 
     def release(self) -> None:
         if self.report.holder:
             self._is_released = True
             self._changed.set()
+
+    def acknowledge(self, id_: str) -> None:
+        self.desk.acknowledge(id_)
+        if self.report.holder == id_ and not self.desk.is_busy:
+            others = self.desk.pending()
+            if others:
+                self._say(holder=others[0].id)
+            else:
+                self.release()
+
+    def _on_desk(self) -> None:
+        self._changed.set()
+        self._told()
 
     def _say(self, **fields: object) -> None:
         new = msgspec.structs.replace(self.report, **{"reason": "", "message": "", **fields})
@@ -88,7 +111,7 @@ class Worker:
                     failures = 0
                     if self.exit_code is not None:
                         return
-                    self._say(phase="Held" if self.report.holder else "Idle", configured=configuration.digest)
+                    self._begin_task(configuration)
                 except workspace.MustReplace as error:
                     self._say(phase="Broken", reason="MustReplace", message=str(error))
                 except (workspace.WorkspaceError, BoxLost, TimeoutError, OSError) as error:
@@ -99,11 +122,20 @@ class Worker:
                 await self._something_new(wait)
         finally:
             await self._stop_box()
+            self.desk.close()
+
+    def _begin_task(self, configuration: Configure) -> None:
+        if self._box is None or self.report.phase != "Idle" or not self.desk.has_next:
+            return
+        if configuration.reset != "Keep":
+            _forget(configuration)
+        id_ = self.desk.begin(self._box, f"{configuration.place.inside}/{workspace.HOME}")
+        self._say(phase="Held", holder=id_, has_task=True)
 
     async def _something_new(self, seconds: float | None) -> None:
         """Returns when there is something to do: something was asked, the box has ended, or the time has passed."""
         waits: list[asyncio.Future[Any]] = [asyncio.create_task(self._changed.wait())]
-        if self._box is not None:
+        if self._box is not None and not self._box.lost.is_set():
             waits.append(asyncio.create_task(self._box.lost.wait()))
         ended: list[asyncio.Future[Any]] = [self._main.ended] if self._main is not None else []
         try:
@@ -125,42 +157,61 @@ class Worker:
         spec = source.spec if source is not None else None
         if self._has_ended():
             return
-        if self._box is not None and self._box.lost.is_set():
+        is_lost = self._box is not None and self._box.lost.is_set()
+        if is_lost and self.report.holder and not self.report.has_task:
             # Whoever had it has lost what ran there.
             self._is_released = True
-            await self._stop_box()
         if self.report.holder and not self._is_released:
             return  # It is somebody's: it stays as it is.
-        if workspace.prepared(record, spec, files) is not None:
-            if self._box is not None and self._is_released and not configuration.main:
-                await self._box.clear()
-            await self._start_box(configuration)
-            self._free()
+        if self._is_released and configuration.reset != "Keep":
+            # What is asked for now counts, and not what was when the hold began.
+            _forget(configuration)
+        is_prepared = workspace.prepared(record, spec, files) is not None
+        if is_prepared and not is_lost and self._may_stay(configuration):
+            self._free(configuration)
             return
+        # Said before anything is done: from here on nobody is given it.
         self._say(phase="Resetting" if self.report.holder else "Preparing")
-        # Nothing may run in a tree that is taken away.
+        # Nothing may run in a tree that is taken away, nor anything of one holder beside the next.
         await self._stop_box()
-        mirror = workspace.Mirror(self._home)
-        try:
-            await workspace.prepare(
-                mirror,
-                spec,
-                Path(place.folder),
-                lambda argv, tree: self._set_up(configuration, argv),
-                source=workspace.Source(spec.repo, source.scope, source.secret) if source and spec else None,
-                home_files=files,
-                uid=place.uid,
-                record=record,
-            )
-        finally:
-            await mirror.close()
+        if not is_prepared:
+            mirror = workspace.Mirror(self._home)
+            try:
+                await workspace.prepare(
+                    mirror,
+                    spec,
+                    Path(place.folder),
+                    lambda argv, tree: self._set_up(configuration, argv),
+                    source=workspace.Source(spec.repo, source.scope, source.secret) if source and spec else None,
+                    home_files=files,
+                    uid=place.uid,
+                    record=record,
+                )
+            finally:
+                await mirror.close()
         await self._start_box(configuration)
-        self._free()
+        self._free(configuration)
 
-    def _free(self) -> None:
+    def _may_stay(self, configuration: Configure) -> bool:
+        """Whether the box is as it was told, and nothing of a holder can be in it."""
+        if configuration.main:
+            # What runs all the time is not ended for new settings, nor for another holder who keeps what is there.
+            return self._main is not None
+        # A task has left nothing behind that runs.
+        is_clear = not self._is_released or self.report.has_task
+        return self._box is not None and self._place == configuration.place and is_clear
+
+    def _free(self, configuration: Configure) -> None:
         self._is_released = False
-        if self.report.holder:
-            self._say(phase="Idle", holder="")
+        self._say(phase="Idle", holder="", has_task=False, configured=configuration.digest)
+
+    async def finish(self) -> None:
+        """Ask what runs all the time to end, and return when it has; a task is given up."""
+        await self.desk.finish()
+        if self._main is not None and self._box is not None:
+            with contextlib.suppress(BoxLost):
+                await self._box.signal(self._main_id, signal.SIGTERM)
+                await asyncio.shield(self._main.ended)
 
     def _has_ended(self) -> bool:
         """Whether what runs all the time has ended, and is not to be started with a new box."""
@@ -178,7 +229,7 @@ class Worker:
     async def _start_box(self, configuration: Configure) -> None:
         if self._box is None:
             place = configuration.place
-            self._box = Box(place.argv, place.env, self._note)
+            self._box, self._place = Box(place.argv, place.env, self._note), place
             try:
                 await self._box.start()
             except BaseException:
@@ -188,7 +239,9 @@ class Worker:
             cwd = configuration.cwd or f"{configuration.place.inside}/{workspace.TREE}"
             nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                _, self._main = await self._box.run(configuration.main, env={}, cwd=cwd, streams=(nothing, 1, 2))
+                self._main_id, self._main = await self._box.run(
+                    configuration.main, env={}, cwd=cwd, streams=(nothing, 1, 2)
+                )
             finally:
                 os.close(nothing)
 
@@ -229,6 +282,11 @@ class Worker:
         finally:
             os.close(reading)
         return workspace.Finished(code, command.error or said.decode(errors="replace"))
+
+
+def _forget(configuration: Configure) -> None:
+    """What was prepared: it has to be anew."""
+    Path(configuration.place.record).unlink(missing_ok=True)
 
 
 async def _tail(descriptor: int) -> bytes:

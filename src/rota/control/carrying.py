@@ -1,0 +1,40 @@
+"""Carrying out what is planned for instances."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rota.api import Instance
+from rota.control.instances import Create, Delete, Drain, Undrain
+from rota.control.instances.states import DRAINING
+from rota.engine import Context
+from rota.registry import ApiError
+
+RUNTIME_FINALIZER = "rota.dev/runtime"
+"""Whoever made an instance real ends it before it is gone."""
+
+
+async def carry_out(context: Context, namespace: str, action: Create | Delete | Drain | Undrain) -> None:
+    """Each action has a precondition: late or repeated, it has no second effect."""
+    kind: Any = Instance
+    client = context.client
+    try:
+        match action:
+            case Create():
+                await client.create(action.instance)
+            case Delete():
+                version = action.resource_version
+                await client.delete(kind, action.name, namespace=namespace, uid=action.uid, resource_version=version)
+            case Drain():
+                await client.patch(kind, action.name, _annotated(action, action.mark), namespace=namespace)
+            case Undrain():
+                await client.patch(kind, action.name, _annotated(action, None), namespace=namespace)
+    except ApiError as error:
+        # Somebody was faster, or it is gone: the news of that brings the next plan.
+        if error.code not in (404, 409):
+            raise
+
+
+def _annotated(action: Drain | Undrain, mark: str | None) -> dict[str, Any]:
+    same = {"uid": action.uid, "resourceVersion": action.resource_version}
+    return {"metadata": {**same, "annotations": {DRAINING: mark}}}

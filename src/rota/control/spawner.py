@@ -1,0 +1,269 @@
+"""TaskSpawner: every item of its source becomes one Task, as soon as there is room for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import msgspec
+
+from rota.api import Condition, Task, TaskSpawner
+from rota.api.spawner import ITEMS_MAX, GitHubSource, TaskSpawnerStatus
+from rota.client import Client, Key
+from rota.client.connection import Limits
+from rota.control.gate import Settling, status_of, with_conditions
+from rota.control.orders import secret
+from rota.control.spawners.apis import Api, Apis
+from rota.control.spawners.github import Trouble
+from rota.control.spawners.hooks import Hooks
+from rota.control.spawners.items import Item, tail_of, task_name
+from rota.control.spawners.making import Body, Maker, grown, room_of, task_of
+from rota.control.spawners.poll import Poll
+from rota.control.spawners.polling import LIMITS, Asked, read
+from rota.control.spawners.statuses import (
+    Problem,
+    invalid_task,
+    is_complete,
+    pause_before,
+    problem_said,
+    said,
+    template_problem,
+)
+from rota.control.spawners.templating import TemplateError
+from rota.engine import DONE, Context, Done, Objects, Outcome
+from rota.registry import ApiError
+
+MADE_AT_ONCE_MAX = 50
+"""Tasks in one commit."""
+CONCURRENCY = 32
+"""Spawners that are looked at, and so polled, at once."""
+TIMEOUT_SECONDS = 180.0
+SPIN_RUNS_MAX = 5_000
+"""News of each Task is news of its spawner, and a webhook may bring many."""
+TOKEN_KEY = "token"
+TOO_MANY = f"more than {ITEMS_MAX} items are listed: only those that changed last are seen; narrow them with labels"
+
+
+class Spawning:
+    """What spawners do beside being looked at: they take deliveries, while this process leads."""
+
+    def __init__(self, client: Client, objects: Objects, apis: Apis | None = None, *, limits: Limits = LIMITS) -> None:
+        self.apis = apis or Apis()
+        self.limits = limits
+        self.maker = Maker(client, objects)
+        self.hooks = Hooks(client, objects, self.maker)
+
+    def begin(self) -> Callable[[], None]:
+        """This process leads. Returns the end of that."""
+        end_making = self.maker.begin()
+        self.hooks.serves = True
+
+        def end() -> None:
+            self.hooks.serves = False
+            end_making()
+
+        return end
+
+
+class Spawners(Settling[TaskSpawner]):
+    """Polls, makes the Tasks of what waits, and says how things are."""
+
+    owns = (Task,)
+    follows = True
+    concurrency = CONCURRENCY
+    timeout_seconds = TIMEOUT_SECONDS
+    spin_runs_max = SPIN_RUNS_MAX
+
+    def __init__(self, spawning: Spawning) -> None:
+        super().__init__(TaskSpawner)
+        self._spawning = spawning
+        self._maker = spawning.maker
+        self._polls: dict[Key, Poll] = {}
+        self._written: dict[Key, float] = {}
+
+    def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
+        return self._spawning.begin()
+
+    async def gone(self, key: Key) -> None:
+        self._polls.pop(key, None)
+        self._written.pop(key, None)
+
+    async def go_on(self, context: Context, obj: TaskSpawner, opened: list[Condition]) -> Outcome:
+        problem, github = template_problem(obj), obj.spec.source.github
+        if github is not None and problem is None and not obj.spec.suspend and not is_complete(obj, status_of(obj)):
+            return await self._go_on_polling(context, obj, github, opened)
+        self._polls.pop(_key(obj), None)
+        if github is None:
+            # What a delivery came to is told until another one goes well.
+            problem = problem or problem_said(obj)
+        return await self._say(context, obj, opened, problem)
+
+    # Polling.
+
+    async def _go_on_polling(
+        self, context: Context, obj: TaskSpawner, source: GitHubSource, opened: list[Condition]
+    ) -> Outcome:
+        api = self._spawning.apis.find(source.api_url)
+        if api is None:
+            fix = f"start the server with `rota up --allow-api {source.api_url}`, or use one of: {self._spawning.apis}"
+            message = f"{source.api_url} is not on this server's list of APIs: {fix}"
+            return await self._say(context, obj, opened, Problem("ApiNotAllowed", message))
+        poll = self._poll(context, obj, source)
+        if context.clock.now() >= poll.due:
+            await self._read(context, obj, source, api, poll)
+        obj, problem = await self._make_waiting(context, obj, poll)
+        return await self._say(context, obj, opened, poll.trouble or problem, poll)
+
+    def _poll(self, context: Context, obj: TaskSpawner, source: GitHubSource) -> Poll:
+        key = _key(obj)
+        basis = (obj.metadata.uid, source, self._token(context, obj, source))
+        poll = self._polls.get(key)
+        if poll is None or poll.basis != basis:
+            poll = self._polls[key] = Poll(basis, context.clock.now())
+        return poll
+
+    @staticmethod
+    def _token(context: Context, obj: TaskSpawner, source: GitHubSource) -> str:
+        """What to sign in with: the key `token` of the Secret, or its only one."""
+        if source.secret_ref is None:
+            return ""
+        values = secret(context.objects, obj.metadata.namespace, source.secret_ref.name)
+        only = next(iter(values.values())) if len(values) == 1 else b""
+        return values.get(TOKEN_KEY, only).decode("utf-8", "replace").strip()
+
+    async def _read(self, context: Context, obj: TaskSpawner, source: GitHubSource, api: Api, poll: Poll) -> None:
+        clock, every = context.clock, float(source.poll_seconds)
+        asked = Asked(
+            api,
+            source,
+            self._token(context, obj, source),
+            poll.etag(clock.now()),
+            clock.time(),
+            lambda item: task_name(obj.metadata.name, item),
+            self._maker.is_made(obj),
+        )
+        poll.polled_at = clock.time()
+        try:
+            if source.secret_ref is not None and not asked.token:
+                raise Trouble("CredentialsRefused", f"Secret/{source.secret_ref.name} has no key {TOKEN_KEY}")
+            listing = await read(asked, limits=self._spawning.limits)
+        except Trouble as trouble:
+            poll.failed(trouble, clock.now(), every)
+            return
+        if listing is None:
+            poll.unchanged(clock.now(), every)
+        else:
+            poll.succeeded(listing, clock.now(), every)
+
+    # Making.
+
+    async def _make_waiting(self, context: Context, obj: TaskSpawner, poll: Poll) -> tuple[TaskSpawner, Problem | None]:
+        """Make Tasks of items that wait, the oldest first, as far as there is room."""
+        problem: Problem | None = None
+        waiting, poll.waiting = poll.waiting, []
+        while waiting:
+            room = room_of(obj, self._maker.active(obj)).left
+            most = MADE_AT_ONCE_MAX if room is None else min(room, MADE_AT_ONCE_MAX)
+            if most == 0:
+                break
+            items, waiting = waiting[:most], waiting[most:]
+            try:
+                obj, left, wrong = await self._make(context, obj, items, poll)
+            except BaseException:
+                poll.waiting += [*items, *waiting]
+                raise
+            poll.waiting += left
+            problem = problem or wrong
+        poll.waiting += waiting
+        return obj, problem
+
+    async def _make(
+        self, context: Context, obj: TaskSpawner, items: list[Item], poll: Poll
+    ) -> tuple[TaskSpawner, list[Item], Problem | None]:
+        """Make the Tasks of these items. Returns those of which none was made, and why."""
+        problem: Problem | None = None
+        ready: list[tuple[Item, Body]] = []
+        left: list[Item] = []
+        is_made = self._maker.is_made(obj)
+        for item in items:
+            if is_made(task_name(obj.metadata.name, item)):
+                continue
+            try:
+                ready.append((item, task_of(obj, item)))
+            except TemplateError as error:
+                left.append(item)
+                problem = problem or Problem("TemplateError", f"{item.shown}: {error}")
+        try:
+            return await self._commit(context, obj, [body for _, body in ready], poll), left, problem
+        except ApiError as error:
+            if error.reason == "Conflict" or error.code >= 500:
+                raise
+        # One of them is refused; the others need not wait for it.
+        for item, body in ready:
+            try:
+                obj = await self._commit(context, obj, [body], poll)
+            except ApiError as error:
+                if error.reason == "Conflict" or error.code >= 500:
+                    raise
+                if error.reason != "AlreadyExists":
+                    left.append(item)
+                    wrong = invalid_task(error)
+                    problem = problem or wrong._replace(message=f"{item.shown}: {wrong.message}")
+        return obj, left, problem
+
+    async def _commit(self, context: Context, obj: TaskSpawner, tasks: list[Body], poll: Poll) -> TaskSpawner:
+        if not tasks:
+            return obj
+        names = [task["metadata"]["name"] for task in tasks]
+        # What was made is listed, whatever an API says by now.
+        listed = poll.listed | {tail_of(name) for name in names}
+        active = self._maker.active(obj) + len(tasks)
+
+        def say(fresh: TaskSpawner) -> TaskSpawnerStatus:
+            status = grown(fresh, names, listed)
+            return msgspec.structs.replace(status, active=active, discovered=max(status.created, status.discovered))
+
+        made = await self._maker.make(obj, tasks, say)
+        self._written[_key(obj)] = context.clock.now()
+        return made
+
+    # Saying how things are.
+
+    async def _say(
+        self,
+        context: Context,
+        obj: TaskSpawner,
+        opened: list[Condition],
+        problem: Problem | None,
+        poll: Poll | None = None,
+    ) -> Outcome:
+        now, key = context.clock.now(), _key(obj)
+        status = self._counted(obj, with_conditions(context, obj, opened), poll)
+        note = TOO_MANY if poll is not None and poll.is_cut else ""
+        status = said(obj, status, problem, context.clock.time(), note)
+        times = [] if poll is None else [max(0.0, poll.due - now)]
+        if status != obj.status:
+            pause = pause_before(obj.status, status, now - self._written[key]) if key in self._written else 0.0
+            if pause:
+                times.append(pause)
+            else:
+                obj = await context.write_status(obj, status)
+                self._written[key] = now
+        if problem is not None:
+            context.tell_once(obj, problem.reason, problem.message)
+        elif note:
+            context.tell_once(obj, "TooManyItems", note)
+        return Done(again_after=min(times)) if times else DONE
+
+    def _counted(self, obj: TaskSpawner, status: TaskSpawnerStatus, poll: Poll | None) -> TaskSpawnerStatus:
+        status = msgspec.structs.replace(status, active=self._maker.active(obj))
+        if poll is None or poll.polled_at is None:
+            return status
+        status = msgspec.structs.replace(status, last_poll_time=datetime.fromtimestamp(int(poll.polled_at), UTC))
+        if poll.trouble is not None:
+            return status
+        return msgspec.structs.replace(status, discovered=status.created + len(poll.waiting) + poll.unread)
+
+
+def _key(obj: TaskSpawner) -> Key:
+    return Key(obj.metadata.namespace, obj.metadata.name)

@@ -1,0 +1,325 @@
+"""Task: it waits for what it needs, gets a worker, runs, and is over; whatever dies meanwhile, nothing runs twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from rota.api import Condition, Instance, OwnerReference, Task, WorkerPool
+from rota.api.task import TaskStatus
+from rota.api.worker import WorkerRole
+from rota.client import Key
+from rota.control.carrying import RUNTIME_FINALIZER, carry_out
+from rota.control.gate import RESOLVED, Gate, status_of
+from rota.control.instances import Desired, plan, template_hash
+from rota.control.instances.names import instance_name
+from rota.control.instances.reasons import blocker
+from rota.control.tasks import lifecycle
+from rota.control.tasks.assigner import Assigner, PoolKey, is_running_on
+from rota.control.tasks.jobs import CannotRun, check
+from rota.control.tasks.locks import Locks
+from rota.control.tasks.templating import TemplateError
+from rota.control.workers import worker_template
+from rota.engine import DONE, Blocked, Context, Done, Failed, Outcome, RequeueAfter
+from rota.engine.objects import get
+from rota.engine.references import NOT_READY
+from rota.registry import ApiError
+from rota.runtime.interface import Runtime
+from rota.runtime.runner.jobs import Outcome as Ended
+
+QUEUED_NOTICE_SECONDS = 0.25
+"""For how long a task waits for a worker before that is written down."""
+ARRIVAL_STEP_SECONDS = 1e-6
+HELD_FINALIZER = "rota.dev/dependents"
+"""A task that ended stays until those that wait for it know how."""
+CONCURRENCY = 64
+
+
+class Tasks(Gate[Task]):
+    """Sees each task through."""
+
+    concurrency = CONCURRENCY
+    owns = (Instance,)
+
+    def __init__(self, assigner: Assigner, runtime: Runtime) -> None:
+        super().__init__(Task)
+        self._assigner = assigner
+        self._runtime = runtime
+        self._locks = Locks()
+        self._since: dict[str, float] = {}
+        self._last_arrival = 0.0
+
+    def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
+        self._locks.wake = wake
+        return self._assigner.begin(wake)
+
+    def at_once(self, context: Context, key: Key) -> Outcome | None:
+        return None
+
+    async def gone(self, key: Key) -> None:
+        self._assigner.gone(key)
+        self._locks.gone(key)
+        await self._runtime.drop_task_logs(*key)
+
+    async def look(self, context: Context, obj: Task) -> Outcome:
+        self._assigner.prepare(context.client, context.objects)
+        if obj.over() or obj.metadata.deletion_timestamp is not None:
+            return await self._after(context, obj)
+        status: TaskStatus = status_of(obj)
+        ended = self._assigner.outcome_of(obj)
+        if ended is not None:
+            return await self._end(context, obj, status, ended)
+        if status.phase == "Running":
+            return await self._run(context, obj, status)
+        if obj.spec.cancel:
+            self._assigner.cancel(obj)
+            return await self._finish(context, obj, status, "Cancelled", "Cancelled", "")
+        return await self._admit(context, obj, status)
+
+    # Before it runs.
+
+    async def _admit(self, context: Context, obj: Task, status: TaskStatus) -> Outcome:
+        known = {one.name for one in status.dependencies}
+        held_up = context.held_up(obj, settled=[Task.api.key(obj.metadata.namespace, name) for name in known])
+        status = lifecycle.copied(status, self._ended(context, obj))
+        if held_up is not None:
+            self._assigner.cancel(obj)
+            return await self._held_up(context, obj, status, held_up)
+        if status.condition(RESOLVED) is not None:
+            status = context.condition(obj, status, Condition(type=RESOLVED, status="True", reason="Resolved"))
+        if obj.spec.function is not None:
+            return await self._wait(context, obj, status, "NotServed", "functions are not run here yet")
+        now = context.clock.time()
+        due = lifecycle.retried_at(obj)
+        if due > now:
+            return RequeueAfter(due - now, "Retrying", status.message or "")
+        if self._assigner.worker_of(obj) is not None:
+            self._locks.take(context.objects, obj)
+            return await self._start(context, obj, status)
+        try:
+            check(msgspec.structs.replace(obj, status=status), self._role(context, obj))
+        except (TemplateError, CannotRun) as error:
+            reason = error.reason if isinstance(error, CannotRun) else "TemplateError"
+            return await self._finish(context, obj, status, "Failed", reason, str(error))
+        if obj.spec.worker is not None and (why := await self._own_worker(context, obj)) is not None:
+            return await self._wait(context, obj, status, *why)
+        if not self._locks.is_turn_of(context.objects, obj):
+            message = f"branch {obj.spec.branch} is held by another task"
+            return await self._wait(context, obj, status, "BranchLocked", message)
+        return await self._queue(context, obj, status, now)
+
+    async def _queue(self, context: Context, obj: Task, status: TaskStatus, now: float) -> Outcome:
+        since = self._arrival(obj, now)
+        arrival = status.arrival.timestamp() if status.arrival is not None else since
+        if status.dependencies != status_of(obj).dependencies:
+            obj = await context.write_status(obj, status)
+        self._assigner.want(obj, self._pool(obj), arrival)
+        if status.phase == "Queued" or not self._assigner.is_waiting(obj):
+            return DONE
+        if now - since < QUEUED_NOTICE_SECONDS:
+            return Done(again_after=QUEUED_NOTICE_SECONDS)
+        await context.write_status(obj, lifecycle.queued(status, lifecycle.time_of(since)))
+        return DONE
+
+    def _arrival(self, obj: Task, now: float) -> float:
+        """When a task came to the queue. No two came at once: written down, this is their order."""
+        uid = obj.metadata.uid
+        if uid not in self._since:
+            self._last_arrival = max(now, self._last_arrival + ARRIVAL_STEP_SECONDS)
+            self._since[uid] = self._last_arrival
+        return self._since[uid]
+
+    async def _held_up(self, context: Context, obj: Task, status: TaskStatus, held_up: Blocked | Failed) -> Outcome:
+        closed = Condition(type=RESOLVED, status="False", reason=held_up.reason, message=held_up.message)
+        status = context.condition(obj, status, closed)
+        if isinstance(held_up, Failed):
+            await self._finish(context, obj, status, "Failed", held_up.reason, held_up.message)
+            return held_up
+        await context.write_status(obj, lifecycle.waiting(status, held_up.reason, held_up.message))
+        await self._hold_dependencies(context, obj)
+        if held_up.reason != NOT_READY:
+            context.tell_once(obj, held_up.reason, held_up.message)
+        return held_up
+
+    async def _wait(self, context: Context, obj: Task, status: TaskStatus, reason: str, message: str) -> Outcome:
+        await context.write_status(obj, lifecycle.waiting(status, reason, message))
+        return DONE
+
+    async def _own_worker(self, context: Context, obj: Task, replicas: int = 1) -> tuple[str, str] | None:
+        """Have an instance of its own, or none any more. Returns what keeps it from being used, if something does."""
+        assert obj.spec.worker is not None
+        template = worker_template(obj.spec.worker)
+        meta = obj.metadata
+        owner = OwnerReference(api_version=obj.api.api_version, kind=obj.api.name, name=meta.name, uid=meta.uid)
+        wanted = Desired(
+            owner=owner,
+            namespace=meta.namespace,
+            replicas=replicas,
+            template=template,
+            template_hash=template_hash(template),
+            pooled=True,
+            finalizers=(RUNTIME_FINALIZER,),
+        )
+        name = instance_name(owner.kind, owner.name, 0)
+        there = get(context.objects, Instance, name, meta.namespace)
+        for action in plan(wanted, [there] if there is not None else [], context.clock.time()).actions:
+            await carry_out(context, meta.namespace, action)
+        ready = there.status.condition("Ready") if there is not None and there.status is not None else None
+        if ready is None or ready.status == "True" or not blocker(ready.reason).is_failure:
+            return None
+        return ready.reason, f"its worker {name} is not ready: {ready.message}"
+
+    @staticmethod
+    def _ended(context: Context, obj: Task) -> list[Task]:
+        found = [get(context.objects, Task, name, obj.metadata.namespace) for name in obj.spec.depends_on]
+        return [one for one in found if one is not None and one.over()]
+
+    @staticmethod
+    def _pool(obj: Task) -> PoolKey:
+        ref = obj.spec.worker_pool_ref
+        if ref is None:
+            return PoolKey(obj.metadata.namespace, obj.metadata.name, Task.api.name)
+        return PoolKey(obj.metadata.namespace, ref.name)
+
+    @staticmethod
+    def _role(context: Context, obj: Task) -> WorkerRole:
+        if obj.spec.worker is not None:
+            return obj.spec.worker
+        assert obj.spec.worker_pool_ref is not None
+        pool = get(context.objects, WorkerPool, obj.spec.worker_pool_ref.name, obj.metadata.namespace)
+        if pool is None:
+            return WorkerRole()
+        if pool.spec.worker is not None:
+            return pool.spec.worker
+        assert pool.spec.template is not None
+        if pool.spec.template.worker is None:
+            raise CannotRun(
+                "NoRunner", f"WorkerPool/{pool.metadata.name} has no worker: it can be claimed, but runs no tasks"
+            )
+        return pool.spec.template.worker
+
+    # While it runs.
+
+    async def _start(self, context: Context, obj: Task, status: TaskStatus) -> Outcome:
+        """It has a worker. Only when that is written down may it begin."""
+        worker = self._assigner.worker_of(obj)
+        assert worker is not None
+        self._since.pop(obj.metadata.uid, None)
+        now = datetime.now(UTC)
+        written = await context.write_status(obj, lifecycle.running(obj, status, worker.subject.name, now))
+        self._assigner.start(written)
+        return DONE
+
+    async def _run(self, context: Context, obj: Task, status: TaskStatus) -> Outcome:
+        name = status.instance_name or ""
+        instance = get(context.objects, Instance, name, obj.metadata.namespace)
+        assigned = instance.spec.assignment if instance is not None else None
+        if assigned is None or assigned.id != lifecycle.assignment_id(obj):
+            now = context.clock.time()
+            started = status.start_time.timestamp() if status.start_time is not None else now
+            lost = Ended(lifecycle.assignment_id(obj), "WorkerLost", started, now, message=f"its worker {name} is gone")
+            return await self._end(context, obj, status, lost)
+        self._locks.take(context.objects, obj)
+        if obj.spec.cancel:
+            self._assigner.cancel(obj)
+        elif is_running_on(obj, name):
+            self._assigner.start(obj)
+        return DONE
+
+    async def _end(self, context: Context, obj: Task, status: TaskStatus, ended: Ended) -> Outcome:
+        """An attempt has ended. Its worker is free when that is written down."""
+        worker = self._assigner.worker_of(obj)
+        instance = worker.subject.name if worker is not None else status.instance_name or ""
+        written = await context.write_status(obj, lifecycle.after(obj, status, instance, ended))
+        self._assigner.recorded(obj, ended.id, is_over=written.over())
+        self._locks.left(obj)
+        if written.over():
+            return await self._after(context, written)
+        return await self._admit(context, written, written.status or status)
+
+    async def _finish(
+        self, context: Context, obj: Task, status: TaskStatus, phase: str, reason: str, message: str
+    ) -> Outcome:
+        """It is over without a worker."""
+        self._assigner.cancel(obj)
+        self._locks.left(obj)
+        now = lifecycle.time_of(context.clock.time())
+        written = await context.write_status(obj, lifecycle.over(status, phase, reason, message, now))
+        return await self._after(context, written)
+
+    # When it is over.
+
+    async def _after(self, context: Context, obj: Task) -> Outcome:
+        self._since.pop(obj.metadata.uid, None)
+        self._locks.left(obj)
+        if HELD_FINALIZER in obj.metadata.finalizers and not self._awaited(context, obj):
+            obj = await self._without_finalizer(context, obj)
+        if obj.metadata.deletion_timestamp is not None:
+            self._assigner.cancel(obj)
+            return DONE
+        if obj.spec.worker is not None:
+            await self._own_worker(context, obj, replicas=0)
+        ttl = obj.spec.ttl_seconds_after_finished
+        completed = obj.status.completion_time if obj.status is not None else None
+        if ttl is None or completed is None:
+            return DONE
+        left = completed.timestamp() + ttl - context.clock.time()
+        if left > 0:
+            return Done(again_after=left)
+        kind: Any = Task
+        try:
+            meta = obj.metadata
+            await context.client.delete(kind, meta.name, namespace=meta.namespace, uid=meta.uid)
+        except ApiError as error:
+            if error.code not in (404, 409):
+                raise
+        return DONE
+
+    @staticmethod
+    def _awaited(context: Context, obj: Task) -> bool:
+        """Whether another task still has to learn how this one ended."""
+        for id_ in context.graph.referrers(Task.api.key(obj.metadata.namespace, obj.metadata.name)):
+            kind, namespace, name = id_.split("/", 2)
+            other = get(context.objects, Task, name, namespace) if kind == Task.api.bucket else None
+            if other is None or other.over() or other.metadata.deletion_timestamp is not None:
+                continue
+            if all(one.name != obj.metadata.name for one in status_of(other).dependencies):
+                return True
+        return False
+
+    async def _hold_dependencies(self, context: Context, obj: Task) -> None:
+        """A task that this one waits for is held, once it is over, until this one knows how it ended."""
+        for name in obj.spec.depends_on:
+            other = get(context.objects, Task, name, obj.metadata.namespace)
+            if other is None or HELD_FINALIZER in other.metadata.finalizers or other.metadata.deletion_timestamp:
+                continue
+            patch: list[dict[str, Any]] = [
+                {"op": "test", "path": "/metadata/uid", "value": other.metadata.uid},
+                {"op": "test", "path": "/metadata/resourceVersion", "value": other.metadata.resource_version},
+                {"op": "add", "path": "/metadata/finalizers", "value": [*other.metadata.finalizers, HELD_FINALIZER]},
+            ]
+            await self._patch(context, other, patch)
+
+    async def _without_finalizer(self, context: Context, obj: Task) -> Task:
+        left = [one for one in obj.metadata.finalizers if one != HELD_FINALIZER]
+        patch: list[dict[str, Any]] = [
+            {"op": "test", "path": "/metadata/uid", "value": obj.metadata.uid},
+            {"op": "test", "path": "/metadata/resourceVersion", "value": obj.metadata.resource_version},
+            {"op": "add", "path": "/metadata/finalizers", "value": left},
+        ]
+        return await self._patch(context, obj, patch) or obj
+
+    @staticmethod
+    async def _patch(context: Context, obj: Task, patch: list[dict[str, Any]]) -> Task | None:
+        kind: Any = Task
+        meta = obj.metadata
+        try:
+            patched: Task = await context.client.patch(kind, meta.name, patch, namespace=meta.namespace, type="json")
+        except ApiError as error:
+            if error.code in (404, 409, 422):
+                return None
+            raise
+        return patched

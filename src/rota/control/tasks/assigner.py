@@ -1,0 +1,429 @@
+"""Which worker runs which task. Everything it knows can be found again in objects and in what runners say.
+
+An assignment is what an Instance says it is, in `spec.assignment`. From its id follows which attempt of which task it
+is; what is no longer an attempt that the task waits for is nobody's, and is given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, cast
+
+import msgspec
+
+from rota.api import Instance, Task, WorkerPool
+from rota.api.instance import Assignment
+from rota.client import Client, Key
+from rota.control.instances.names import controller_of
+from rota.control.instances.states import is_draining
+from rota.control.orders import subject_of
+from rota.control.tasks.lifecycle import assignment_id
+from rota.engine.objects import Objects, get
+from rota.pools import Binding, Offer, Queue, Request
+from rota.registry import ApiError
+from rota.runtime.interface import Subject
+from rota.runtime.runner.jobs import Outcome
+from rota.runtime.runner.messages import Acknowledge, Assign, Cancel, Report, ResetPolicy
+from rota.runtime.runners import Runners
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 1.0
+"""After an error of the server that is nobody's fault."""
+LOST_RACE = frozenset((404, 409, 422))
+
+MakeJob = Callable[[Objects, Task, Instance, str], Any]
+
+
+class PoolKey(NamedTuple):
+    """A pool, or a task that has a worker of its own."""
+
+    namespace: str
+    name: str
+    kind: str = "WorkerPool"
+
+
+class Worker(msgspec.Struct):
+    """An instance that runs tasks, as it was last seen."""
+
+    subject: Subject
+    pool: PoolKey
+    instance: Instance
+    report: Report | None
+    reset: ResetPolicy
+    is_ready: bool
+    told: str = ""
+    """The assignment that its runner was told of, on the stream that it has now."""
+    affinity: str = ""
+
+    @property
+    def can_be_had(self) -> bool:
+        report = self.report
+        return self.is_ready and report is not None and report.phase == "Idle" and not is_draining(self.instance)
+
+
+class Assigner:
+    """Tasks in, outcomes out. `wake` is called for a task that has got a worker, an outcome, or lost what it had."""
+
+    def __init__(self, runners: Runners, make_job: MakeJob) -> None:
+        self._runners = runners
+        self._make_job = make_job
+        self._queues: dict[PoolKey, Queue] = {}
+        self._workers: dict[str, Worker] = {}
+        self._assigned: dict[str, str] = {}
+        """By the uid of a task, that of the instance that has it."""
+        self._outcomes: dict[str, Outcome] = {}
+        """By the assignment's id, until they are recorded."""
+        self._wanted: dict[str, tuple[PoolKey, Key]] = {}
+        """By the uid of a task that wants a worker, or has one: where, and its name."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._completed: dict[PoolKey, int] = {}
+        """Tasks that have ended, and are not in the pool's status yet."""
+        self.wake: Callable[[Key], None] = lambda key: None
+        self.client: Client | None = None
+        self.objects: Objects | None = None
+
+    def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
+        self.wake = wake
+        deaf = self._runners.hear_outcomes(self.outcome)
+
+        def end() -> None:
+            deaf()
+            for task in self._tasks:
+                task.cancel()
+
+        return end
+
+    def prepare(self, client: Client, objects: Objects) -> None:
+        """Before anything is assigned: what was assigned earlier, by whomever."""
+        if self.objects is not None:
+            return
+        self.client, self.objects = client, objects
+        for instance in cast("list[Instance]", objects.list(Instance.api)):
+            assigned, owner = instance.spec.assignment, controller_of(instance)
+            if assigned is not None and assigned.kind == "Task" and owner is not None:
+                task = get(objects, Task, assigned.name, instance.metadata.namespace)
+                if task is not None and is_attempt(task, assigned):
+                    pool = PoolKey(instance.metadata.namespace, owner.name, owner.kind)
+                    self._restore(pool, task, instance.metadata.uid)
+
+    # Tasks.
+
+    def want(self, task: Task, pool: PoolKey, arrival: float) -> None:
+        """A task could run now. Said again, nothing happens."""
+        uid = task.metadata.uid
+        self._wanted[uid] = pool, Key(task.metadata.namespace, task.metadata.name)
+        if uid not in self._assigned:
+            self._carry_out(pool, [self._queue(pool).add(_request(task, arrival))])
+
+    def is_waiting(self, task: Task) -> bool:
+        known = self._wanted.get(task.metadata.uid)
+        return known is not None and task.metadata.uid not in self._assigned
+
+    def worker_of(self, task: Task) -> Worker | None:
+        """The worker that has the attempt which the task waits for, as the instance says."""
+        worker = self._workers.get(self._assigned.get(task.metadata.uid, ""))
+        assigned = worker.instance.spec.assignment if worker is not None else None
+        if worker is None or assigned is None or assigned.id != assignment_id(task):
+            return None
+        return worker
+
+    def outcome_of(self, task: Task) -> Outcome | None:
+        return self._outcomes.get(assignment_id(task))
+
+    def start(self, task: Task) -> None:
+        """It is written down that a task runs: now it does."""
+        worker = self.worker_of(task)
+        if worker is not None and worker.instance.spec.assignment is not None:
+            self._tell(worker, task, worker.instance.spec.assignment)
+
+    def cancel(self, task: Task) -> None:
+        """A task is not to run, or no longer. What runs says how it ended."""
+        worker = self.worker_of(task)
+        if worker is None:
+            self._forget(task.metadata.uid)
+        elif worker.instance.spec.assignment is not None:
+            self._runners.send(worker.subject, Cancel(worker.instance.spec.assignment.id))
+
+    def gone(self, key: Key) -> None:
+        """There is no task of this name any more."""
+        for uid in [uid for uid, (_, whose) in self._wanted.items() if whose == key]:
+            self._forget(uid)
+        for worker in list(self._workers.values()):
+            assigned = worker.instance.spec.assignment
+            if assigned is not None and (worker.subject.namespace, assigned.name) == key:
+                self._settle(worker)
+
+    def _forget(self, uid: str) -> None:
+        known = self._wanted.pop(uid, None)
+        if known is not None and known[0] in self._queues:
+            self._queues[known[0]].cancel(uid)
+
+    def recorded(self, task: Task, id_: str, *, is_over: bool) -> None:
+        """How an attempt ended is in the task's status: its worker is free for the next."""
+        self._outcomes.pop(id_, None)
+        uid = task.metadata.uid
+        worker = self._workers.get(self._assigned.pop(uid, ""))
+        self._wanted.pop(uid, None)
+        if worker is None:
+            return
+        if is_over:
+            self._completed[worker.pool] = self._completed.get(worker.pool, 0) + 1
+        self._runners.send(worker.subject, Acknowledge(id_))
+        worker.affinity = task.spec.affinity.key if task.spec.affinity is not None else ""
+        queue = self._queue(worker.pool)
+        queue.released(worker.subject.uid)
+        assigned = worker.instance.spec.assignment
+        if assigned is None or assigned.id != id_:
+            return
+        if queue.view.depth and worker.reset != "Recreate" and worker.is_ready and not is_draining(worker.instance):
+            binding = queue.offer(_offer(worker))
+            if binding is not None:
+                self._carry_out(worker.pool, [binding])
+                return
+            queue.withdraw(worker.subject.uid)
+        self._start(self._release(worker, id_))
+
+    def waiting(self, pool: WorkerPool) -> int:
+        """How many wait for a worker of a pool."""
+        queue = self._queues.get(PoolKey(pool.metadata.namespace, pool.metadata.name))
+        return queue.view.depth if queue is not None else 0
+
+    def completed(self, pool: WorkerPool) -> int:
+        """How many tasks of a pool have ended and were not counted yet."""
+        return self._completed.get(PoolKey(pool.metadata.namespace, pool.metadata.name), 0)
+
+    def counted(self, pool: WorkerPool, number: int) -> None:
+        if number:
+            self._completed[PoolKey(pool.metadata.namespace, pool.metadata.name)] -= number
+
+    # Instances.
+
+    def see(self, instance: Instance, report: Report | None, reset: ResetPolicy, *, is_ready: bool) -> None:
+        """An instance that runs tasks, as it is now."""
+        uid = instance.metadata.uid
+        worker = self._workers.get(uid)
+        if worker is None:
+            self.unsee(Key(instance.metadata.namespace, instance.metadata.name), but=uid)
+            owner = controller_of(instance)
+            if owner is None:
+                return
+            pool = PoolKey(instance.metadata.namespace, owner.name, owner.kind)
+            worker = self._workers[uid] = Worker(subject_of(instance), pool, instance, report, reset, is_ready)
+        if report is None or (worker.report is not None and report.run != worker.report.run):
+            worker.told = ""
+        worker.instance, worker.report, worker.reset, worker.is_ready = instance, report, reset, is_ready
+        self._settle(worker)
+
+    def unsee(self, key: Key, but: str = "") -> None:
+        """There is no instance of this name any more, unless it is one with this uid."""
+        for worker in [one for one in self._workers.values() if one.subject[:2] == key and one.subject.uid != but]:
+            uid = worker.subject.uid
+            del self._workers[uid]
+            queue = self._queue(worker.pool)
+            queue.withdraw(uid)
+            queue.released(uid)
+            self._lose(uid)
+            if not any(one.pool == worker.pool for one in self._workers.values()) and not queue.view.depth:
+                del self._queues[worker.pool]
+
+    def _lose(self, uid: str) -> None:
+        for task_uid in [one for one, at in self._assigned.items() if at == uid]:
+            del self._assigned[task_uid]
+            known = self._wanted.get(task_uid)
+            if known is not None:
+                self.wake(known[1])
+
+    def _settle(self, worker: Worker) -> None:
+        """Bring what is known of a worker together with what it says it has."""
+        assigned = worker.instance.spec.assignment
+        queue = self._queue(worker.pool)
+        if assigned is None and worker.can_be_had:
+            self._carry_out(worker.pool, [queue.offer(_offer(worker))])
+            return
+        if assigned is None or assigned.kind != "Task":
+            queue.withdraw(worker.subject.uid)
+            return
+        task = self._task(worker, assigned)
+        if task is None:
+            self._give_back(worker, assigned)
+            return
+        self._restore(worker.pool, task, worker.subject.uid)
+        if is_running_on(task, worker.subject.name):
+            self._tell(worker, task, assigned)
+        else:
+            self.wake(Key(task.metadata.namespace, task.metadata.name))
+
+    def _restore(self, pool: PoolKey, task: Task, instance: str) -> None:
+        uid = task.metadata.uid
+        if self._assigned.get(uid) != instance:
+            self._assigned[uid] = instance
+            self._wanted[uid] = pool, Key(task.metadata.namespace, task.metadata.name)
+            self._queue(pool).restore(bound=[(_request(task, 0.0), instance)])
+
+    def _task(self, worker: Worker, assigned: Assignment) -> Task | None:
+        """The task that waits for this very attempt."""
+        assert self.objects is not None
+        task = get(self.objects, Task, assigned.name, worker.subject.namespace)
+        return task if task is not None and is_attempt(task, assigned) else None
+
+    def _tell(self, worker: Worker, task: Task, assigned: Assignment) -> None:
+        """Have the runner begin, unless it has. It does nothing twice, whatever it is told."""
+        report = worker.report
+        if report is None or worker.told == assigned.id or report.holder == assigned.id:
+            return
+        if assigned.id in self._outcomes:
+            return
+        assert self.objects is not None
+        try:
+            job = self._make_job(self.objects, task, worker.instance, assigned.id)
+        except Exception as error:
+            # It was looked at before it was let in: something has changed since.
+            now = datetime.now(UTC).timestamp()
+            self._outcomes[assigned.id] = Outcome(assigned.id, "Failed", now, now, message=str(error))
+            self.wake(Key(task.metadata.namespace, task.metadata.name))
+            return
+        if self._runners.send(worker.subject, Assign(job)):
+            worker.told = assigned.id
+
+    def _give_back(self, worker: Worker, assigned: Assignment) -> None:
+        """An assignment that nobody waits for."""
+        report = worker.report
+        queue = self._queue(worker.pool)
+        queue.released(worker.subject.uid)
+        queue.withdraw(worker.subject.uid)
+        if report is not None and (report.holder == assigned.id or worker.told == assigned.id):
+            # It may still be at it. What it says of its end is then acknowledged, and it is released.
+            if assigned.id not in self._outcomes:
+                self._runners.send(worker.subject, Cancel(assigned.id))
+                return
+            self._outcomes.pop(assigned.id)
+            self._runners.send(worker.subject, Acknowledge(assigned.id))
+        self._start(self._release(worker, assigned.id))
+
+    # What runners say.
+
+    def outcome(self, subject: Subject, outcome: Outcome) -> None:
+        """A runner tells how an attempt ended. It does so until that is acknowledged."""
+        worker = self._workers.get(subject.uid)
+        assigned = worker.instance.spec.assignment if worker is not None else None
+        if worker is None:
+            return  # It will say so again when it is known.
+        if assigned is None or assigned.id != outcome.id:
+            self._runners.send(subject, Acknowledge(outcome.id))
+            return
+        self._outcomes[outcome.id] = outcome
+        task = self._task(worker, assigned)
+        if task is None:
+            self._give_back(worker, assigned)
+        else:
+            self.wake(Key(task.metadata.namespace, task.metadata.name))
+
+    # Writing.
+
+    def _queue(self, pool: PoolKey) -> Queue:
+        queue = self._queues.get(pool)
+        if queue is None:
+            queue = self._queues[pool] = Queue()
+        return queue
+
+    def _carry_out(self, pool: PoolKey, bindings: Iterable[Binding | None]) -> None:
+        for binding in bindings:
+            if binding is not None:
+                self._start(self._bind(pool, binding))
+
+    def _start(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _bind(self, pool: PoolKey, binding: Binding) -> None:
+        queue = self._queue(pool)
+        worker = self._workers.get(binding.instance)
+        known = self._wanted.get(binding.request.id)
+        task = self._waiting(known[1], binding.request.id) if known is not None else None
+        if task is None:
+            queue.cancel(binding.request.id)
+            self._carry_out(pool, queue.lost(binding, instance_taken=worker is None))
+            return
+        if worker is None:
+            self._carry_out(pool, queue.lost(binding))
+            return
+        id_ = assignment_id(task)
+        before = worker.instance.spec.assignment
+        assignment = Assignment(
+            id=id_, kind="Task", name=task.metadata.name, uid=task.metadata.uid, since=datetime.now(UTC)
+        )
+        try:
+            instance = await self._patch(worker, before.id if before is not None else None, assignment)
+        except ApiError as error:
+            if error.code not in LOST_RACE:
+                log.warning("task %s could not be assigned: %s", task.metadata.name, error)
+                await asyncio.sleep(RETRY_SECONDS)
+            self._carry_out(pool, queue.lost(binding))
+            return
+        if not queue.confirmed(binding):
+            await self._release(worker, id_)
+            return
+        worker.instance = instance
+        self._assigned[task.metadata.uid] = worker.subject.uid
+        self.wake(Key(task.metadata.namespace, task.metadata.name))
+
+    def _waiting(self, key: Key, uid: str) -> Task | None:
+        """A task that is still to be run."""
+        assert self.objects is not None
+        task = get(self.objects, Task, key.name, key.namespace)
+        if task is None or task.metadata.uid != uid or task.over() or task.spec.cancel:
+            return None
+        return task
+
+    async def _release(self, worker: Worker, id_: str) -> None:
+        try:
+            worker.instance = await self._patch(worker, id_, None)
+        except ApiError as error:
+            if error.code not in LOST_RACE:
+                raise
+        else:
+            self._settle(worker)
+
+    async def _patch(self, worker: Worker, before: str | None, after: Assignment | None) -> Instance:
+        """Only if it is the same instance, and has what it is thought to have. No version: a status is no matter."""
+        assert self.client is not None
+        operations: list[dict[str, Any]] = [{"op": "test", "path": "/metadata/uid", "value": worker.subject.uid}]
+        if before is None:
+            operations.append({"op": "test", "path": "/spec/assignment", "value": None})
+        else:
+            operations.append({"op": "test", "path": "/spec/assignment/id", "value": before})
+        if after is None:
+            operations.append({"op": "remove", "path": "/spec/assignment"})
+        else:
+            value = msgspec.to_builtins(after, str_keys=True)
+            operations.append({"op": "add", "path": "/spec/assignment", "value": value})
+        kind: Any = Instance
+        name, namespace = worker.subject.name, worker.subject.namespace
+        patched: Instance = await self.client.patch(kind, name, operations, namespace=namespace, type="json")
+        return patched
+
+
+def _request(task: Task, arrival: float) -> Request:
+    spec = task.spec
+    prefers = spec.affinity.key if spec.affinity is not None else ""
+    return Request(task.metadata.uid, spec.holder or "", spec.priority, arrival, prefers=prefers)
+
+
+def _offer(worker: Worker) -> Offer:
+    return Offer(worker.subject.uid, last=worker.affinity)
+
+
+def is_attempt(task: Task, assigned: Assignment) -> bool:
+    """Whether a task waits for this very attempt."""
+    return task.metadata.uid == assigned.uid and not task.over() and assignment_id(task) == assigned.id
+
+
+def is_running_on(task: Task, instance: str) -> bool:
+    """Whether it is written down that a task runs there. Before that it must not begin."""
+    status = task.status
+    return status is not None and status.phase == "Running" and status.instance_name == instance

@@ -1,0 +1,119 @@
+"""From a Task to what a runner is told to do. It holds secrets of this task, read anew for each attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from rota.api import Instance, Task
+from rota.api.worker import WorkerRole
+from rota.control.orders import secret
+from rota.control.tasks.templating import environment, given
+from rota.engine.objects import Objects
+from rota.runtime.composing import TREE
+from rota.runtime.places import INSIDE
+from rota.runtime.runner.jobs import Job, Parse
+
+NOT_AN_AGENT = "a prompt is for a worker of an agent's type; one of type {} runs commands"
+CREDENTIALS_KEY = "key"
+
+
+class CannotRun(Exception):  # noqa: N818
+    """A worker is not made for what a task asks for."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class AgentCommand(NamedTuple):
+    """How a kind of agent is run. It reads the prompt from its standard input: arguments can be seen by others."""
+
+    argv: Sequence[str]
+    parse: Parse
+    model: Sequence[str]
+    """Arguments before the name of a model, if one is named."""
+    effort: Sequence[str]
+    credentials: Mapping[str, str]
+    """The variable for what it signs in with, by the type of the credentials."""
+
+
+AGENTS: Mapping[str, AgentCommand] = {
+    "claude-code": AgentCommand(
+        ("claude", "--print", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions"),
+        "claude-code",
+        ("--model",),
+        ("--effort",),
+        {"api-key": "ANTHROPIC_API_KEY", "oauth": "CLAUDE_CODE_OAUTH_TOKEN"},
+    ),
+    "codex": AgentCommand(
+        ("codex", "exec", "--json", "--dangerously-bypass-approvals-and-sandbox", "--skip-git-repo-check", "-"),
+        "codex",
+        ("--model",),
+        ("--config",),
+        {"api-key": "CODEX_API_KEY", "oauth": "CODEX_ACCESS_TOKEN"},
+    ),
+}
+
+
+def check(task: Task, role: WorkerRole) -> None:
+    """Raises CannotRun, or TemplateError, for what no worker of this kind could do."""
+    if task.spec.prompt is not None and role.type not in AGENTS and role.type != "custom":
+        raise CannotRun("NotAnAgent", NOT_AN_AGENT.format(role.type))
+    given(task.spec, task.status.dependencies if task.status is not None else [])
+
+
+def job(objects: Objects, task: Task, instance: Instance, id_: str, log: str) -> Job:
+    """What the runner of an instance does for a task. Raises what `check` raises."""
+    role = instance.spec.worker or WorkerRole()
+    dependencies = task.status.dependencies if task.status is not None else []
+    check(task, role)
+    filled = given(task.spec, dependencies)
+    argv, stdin, parse = filled.command, filled.stdin, "plain"
+    if task.spec.prompt is not None:
+        argv, parse = _agent(role)
+        stdin = filled.prompt
+    inside = instance.spec.storage.path if instance.spec.storage is not None else INSIDE
+    return Job(
+        id=id_,
+        kind="python" if role.type == "python" and task.spec.prompt is None else "command",
+        argv=argv,
+        env={
+            **environment(dependencies),
+            **_credentials(objects, task.metadata.namespace, role),
+            "ROTA_TASK": task.metadata.name,
+            "ROTA_NAMESPACE": task.metadata.namespace,
+            **({"ROTA_BRANCH": task.spec.branch} if task.spec.branch else {}),
+        },
+        cwd=f"{inside}/{TREE}",
+        stdin=stdin,
+        parse=parse,  # type: ignore[arg-type]
+        timeout_seconds=task.spec.timeout_seconds,
+        log=log,
+    )
+
+
+def _agent(role: WorkerRole) -> tuple[tuple[str, ...], Parse]:
+    known = AGENTS.get(role.type)
+    if known is None:
+        return tuple(role.entrypoint), "plain"
+    model = (*known.model, role.model) if role.model else ()
+    effort = (*known.effort, role.effort) if role.effort else ()
+    last = known.argv[-1:] if known.argv[-1] == "-" else ()
+    return (*known.argv[: len(known.argv) - len(last)], *model, *effort, *last), known.parse
+
+
+def _credentials(objects: Objects, namespace: str, role: WorkerRole) -> dict[str, str]:
+    """All keys of the Secret as variables; the one that is named `key`, or is alone, as what the agent reads."""
+    credentials = role.credentials
+    if credentials is None or credentials.secret_ref is None:
+        return {}
+    values = {
+        key: one.decode(errors="replace")
+        for key, one in secret(objects, namespace, credentials.secret_ref.name).items()
+    }
+    known = AGENTS.get(role.type)
+    main = known.credentials.get(credentials.type) if known is not None else None
+    found = values.get(CREDENTIALS_KEY) or (next(iter(values.values())) if len(values) == 1 else None)
+    named = {main: found} if main is not None and found is not None and main not in values else {}
+    return {**{key: one for key, one in values.items() if key.isidentifier()}, **named}

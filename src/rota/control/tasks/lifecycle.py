@@ -1,0 +1,155 @@
+"""How a task goes on: its status after what happened to it. Nothing here waits, writes or looks at a clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from rota.api import Task
+from rota.api.task import ATTEMPTS_MAX, Attempt, Dependency, Retry, TaskStatus
+from rota.runtime.runner.jobs import Outcome
+
+LOSSES_MAX = 10
+"""How often a task is tried again because its worker was lost. That is not its fault, and does not count as a try."""
+BACKOFF_SECONDS_MAX = 3600.0
+RESULT_LENGTH_MAX = 4096
+"""What of a result is in the status."""
+
+
+def assignment_id(task: Task) -> str:
+    """Of the next attempt: the same until that has been recorded, and never another's."""
+    return f"{task.metadata.uid}.{tries(task)}"
+
+
+def tries(task: Task) -> int:
+    """Attempts that have ended."""
+    return task.status.tries if task.status is not None else 0
+
+
+def running(task: Task, status: TaskStatus, instance: str, since: datetime) -> TaskStatus:
+    """It has a worker."""
+    return msgspec.structs.replace(
+        status,
+        phase="Running",
+        reason=None,
+        message=None,
+        instance_name=instance,
+        start_time=status.start_time or since,
+    )
+
+
+def waiting(status: TaskStatus, reason: str, message: str) -> TaskStatus:
+    """It cannot have a worker yet."""
+    return msgspec.structs.replace(status, phase="Waiting", reason=reason, message=message, instance_name=None)
+
+
+def queued(status: TaskStatus, arrival: datetime) -> TaskStatus:
+    """It could have a worker, and there is none for it."""
+    return msgspec.structs.replace(
+        status, phase="Queued", reason=None, message=None, instance_name=None, arrival=status.arrival or arrival
+    )
+
+
+def over(status: TaskStatus, phase: str, reason: str, message: str, now: datetime) -> TaskStatus:
+    """It has come to an end without, or beside, an attempt."""
+    return msgspec.structs.replace(
+        status,
+        phase=phase,
+        reason=reason,
+        message=message or None,
+        completion_time=now,
+        instance_name=status.instance_name,
+    )
+
+
+def after(task: Task, status: TaskStatus, instance: str, outcome: Outcome) -> TaskStatus:
+    """An attempt has ended: that is the end of the task, or it is tried again."""
+    ended = time_of(outcome.ended)
+    attempt = Attempt(
+        instance=instance,
+        start=time_of(outcome.started),
+        end=ended,
+        exit_code=outcome.exit_code,
+        reason=outcome.reason,
+    )
+    lost = outcome.reason == "WorkerLost"
+    status = msgspec.structs.replace(
+        status,
+        attempts=[*status.attempts, attempt][-ATTEMPTS_MAX:],
+        tries=status.tries + 1,
+        losses=status.losses + lost,
+        exit_code=outcome.exit_code,
+        start_time=status.start_time or attempt.start,
+        instance_name=instance,
+    )
+    if is_retried(task, status, outcome.reason):
+        message = f"{outcome.reason}: {outcome.message}" if outcome.message else outcome.reason
+        return msgspec.structs.replace(status, phase="Waiting", reason="Retrying", message=message, instance_name=None)
+    phase = {"Succeeded": "Succeeded", "Cancelled": "Cancelled"}.get(outcome.reason, "Failed")
+    return msgspec.structs.replace(
+        status,
+        phase=phase,
+        reason=None if phase == "Succeeded" else outcome.reason,
+        message=outcome.message or None,
+        completion_time=ended,
+        result=result_of(outcome.result),
+        outputs=dict(outcome.outputs),
+        usage=dict(outcome.usage) or None,
+    )
+
+
+def is_retried(task: Task, status: TaskStatus, reason: str) -> bool:
+    if task.spec.cancel or reason in ("Succeeded", "Cancelled"):
+        return False
+    retry = task.spec.retry or Retry()
+    if reason not in retry.reasons:
+        return False
+    if reason == "WorkerLost":
+        return status.losses <= LOSSES_MAX
+    return status.tries - status.losses <= retry.limit
+
+
+def retried_at(task: Task) -> float:
+    """When a task that is tried again may have a worker. One that lost its worker may at once."""
+    status = task.status
+    if status is None or not status.attempts:
+        return 0.0
+    last = status.attempts[-1]
+    if last.reason == "WorkerLost" or last.end is None:
+        return 0.0
+    retry = task.spec.retry or Retry()
+    doublings = max(0, min(status.tries - status.losses - 1, 20))
+    return last.end.timestamp() + min(BACKOFF_SECONDS_MAX, retry.backoff_seconds * 2.0**doublings)
+
+
+def result_of(text: str) -> Any:
+    """A result as JSON where it is that, else as the text that it is; a long one is cut."""
+    if not text:
+        return None
+    if len(text) <= RESULT_LENGTH_MAX:
+        try:
+            return msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            return text
+    return text[:RESULT_LENGTH_MAX]
+
+
+def copied(status: TaskStatus, ended: Sequence[Task]) -> TaskStatus:
+    """With the outcomes of dependencies that have ended."""
+    known = {one.name: one for one in status.dependencies}
+    for task in ended:
+        found = task.status
+        if found is not None and task.metadata.name not in known:
+            known[task.metadata.name] = Dependency(
+                name=task.metadata.name, uid=task.metadata.uid, phase=found.phase or "", outputs=found.outputs
+            )
+    if len(known) == len(status.dependencies):
+        return status
+    return msgspec.structs.replace(status, dependencies=list(known.values()))
+
+
+def time_of(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

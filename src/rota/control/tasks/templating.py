@@ -1,0 +1,94 @@
+"""Results of dependencies in what a task is given: `{{ tasks.NAME.outputs.KEY }}`, in one pass.
+
+What is put in is never looked at again. In a command it has to be a whole element: a script that wants a value reads it
+from its environment, where no character of it means anything to a shell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from rota.api.task import Dependency, TaskSpec
+
+PREFIX = "ROTA_TASKS_"
+
+_EXPRESSION = re.compile(r"\{\{\s*(tasks\.[^{}]*?)\s*\}\}")
+_OUTPUT = re.compile(r"tasks\.(.+?)\.outputs\.(\S+)")
+_NOT_IN_NAME = re.compile(r"[^A-Z0-9_]")
+
+
+class TemplateError(Exception):
+    """What a task is given names something that is not there."""
+
+
+class Given(NamedTuple):
+    """What a task is given, filled in."""
+
+    command: tuple[str, ...]
+    stdin: str
+    prompt: str
+
+
+def given(spec: TaskSpec, dependencies: Sequence[Dependency]) -> Given:
+    """Raises TemplateError."""
+    known = {dependency.name: dependency for dependency in dependencies}
+    return Given(
+        tuple(_element(i, text, known) for i, text in enumerate(spec.command)),
+        render(spec.stdin or "", known, "stdin"),
+        render(spec.prompt or "", known, "prompt"),
+    )
+
+
+def render(text: str, known: Mapping[str, Dependency], where: str) -> str:
+    """A text with every expression in it filled in."""
+    if "{{" not in text:
+        return text
+    return _EXPRESSION.sub(lambda found: _value(found[1], known, where), text)
+
+
+def _element(index: int, text: str, known: Mapping[str, Dependency]) -> str:
+    where = f"command[{index}]"
+    found = _EXPRESSION.search(text) if "{{" in text else None
+    if found is None:
+        return text
+    if found[0] != text:
+        raise TemplateError(
+            f"{where}: {found[0]} must be the whole element; a script reads it from its environment, as"
+            f" {_variable_of(found[1]) or f'{PREFIX}NAME_KEY'}"
+        )
+    return _value(found[1], known, where)
+
+
+def _value(expression: str, known: Mapping[str, Dependency], where: str) -> str:
+    matched = _OUTPUT.fullmatch(expression)
+    if matched is None:
+        raise TemplateError(f"{where}: {expression!r} is not understood; write tasks.NAME.outputs.KEY")
+    name, key = matched[1], matched[2]
+    if name not in known:
+        there = ", ".join(sorted(known)) or "none"
+        raise TemplateError(f"{where}: {name} is none of the tasks that it depends on, which are: {there}")
+    outputs = known[name].outputs
+    if key not in outputs:
+        there = ", ".join(sorted(outputs)) or "none"
+        raise TemplateError(f"{where}: task {name} has no output {key}; it has: {there}")
+    return outputs[key]
+
+
+def environment(dependencies: Sequence[Dependency]) -> dict[str, str]:
+    """The same values as variables: ROTA_TASKS_NAME_KEY. Of two that would have the same name, the later one."""
+    return {
+        variable(dependency.name, key): value
+        for dependency in dependencies
+        for key, value in sorted(dependency.outputs.items())
+    }
+
+
+def variable(name: str, key: str) -> str:
+    return PREFIX + _NOT_IN_NAME.sub("_", f"{name}_{key}".upper())
+
+
+def _variable_of(expression: str) -> str:
+    matched = _OUTPUT.fullmatch(expression)
+    return variable(matched[1], matched[2]) if matched else ""

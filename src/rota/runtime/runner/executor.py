@@ -1,0 +1,140 @@
+"""Runs jobs in a box, one after the other, and lets nothing of them be lost or done twice.
+
+- A job that was begun is never begun again: to run it once more is to be told how it ended, also after kill -9.
+- When its outcome is told, all that it started has ended, its files are gone and the outcome is on disk.
+- What it writes, to its output and its errors alike, is in its log at once and in the order in which it was written.
+- When its first process has ended, whatever else it started is ended too, without grace.
+- What is asked to end, by its time or by `cancel`, is sent SIGTERM, and has its grace.
+
+A box that is lost, or cannot be cleared, is stopped here, so that nothing of the job goes on when its outcome becomes
+known; then BoxLost is raised. The outcome is in the journal, or with whoever asks for the same job once more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from typing import NamedTuple
+
+from rota.runtime.runner.attempt import Attempt
+from rota.runtime.runner.box import Box, BoxLost
+from rota.runtime.runner.jobs import Job, Outcome
+from rota.runtime.runner.journal import Journal
+from rota.runtime.runner.placed import Placed
+from rota.runtime.runner.python_calls import Interpreters
+from rota.runtime.runner.stopping import Stop
+
+log = logging.getLogger(__name__)
+
+EARLY_MAX = 64
+"""Jobs that were cancelled before they came."""
+
+
+class Running(NamedTuple):
+    stop: Stop
+    outcome: asyncio.Future[Outcome]
+
+
+class Executor:
+    """Of one runner. One job at a time: others wait for their turn."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._placed = Placed(journal.folder)
+        self._turn = asyncio.Lock()
+        self._running: dict[str, Running] = {}
+        self._early: dict[str, float] = {}
+        self._interpreters: Interpreters | None = None
+
+    async def run(self, box: Box, job: Job, *, home: str) -> Outcome:
+        """How a job ended. `home` is where its files are, as the box sees it. Raises BoxLost and JournalFull.
+
+        When this is cancelled, the job may go on until the box is stopped, and has no outcome before that.
+        """
+        known = self._journal.outcome(job.id)
+        if known is not None:
+            return known
+        if job.id in self._running:
+            return await asyncio.shield(self._running[job.id].outcome)
+        if self._journal.is_known(job.id):
+            # Whoever ran it did not wait for its end, and comes with another box now.
+            return self._journal.lost(job.id)
+        running = self._running[job.id] = Running(Stop(), asyncio.get_running_loop().create_future())
+        if job.id in self._early:
+            running.stop.ask("Cancelled", self._early.pop(job.id))
+        try:
+            async with self._turn:
+                outcome = await self._carry_out(box, job, home, running.stop)
+            running.outcome.set_result(outcome)
+            return outcome
+        except BaseException as error:
+            running.outcome.set_exception(error if isinstance(error, Exception) else BoxLost("it was given up"))
+            running.outcome.exception()  # Whoever waits sees it; nobody has to.
+            raise
+        finally:
+            del self._running[job.id]
+
+    def cancel(self, id_: str, grace_seconds: float) -> None:
+        """End a job; one that has not come yet does not begin. What has ended stays as it is."""
+        running = self._running.get(id_)
+        if running is not None:
+            running.stop.ask("Cancelled", grace_seconds)
+        elif not self._journal.is_known(id_):
+            self._early[id_] = grace_seconds
+            if len(self._early) > EARLY_MAX:
+                del self._early[next(iter(self._early))]
+
+    def give_up(self, grace_seconds: float) -> None:
+        """What runs is ended, and that is not its fault."""
+        for running in self._running.values():
+            running.stop.ask("WorkerLost", grace_seconds)
+
+    async def tidy(self, box: Box) -> None:
+        """Take away files that a runner which was killed left in the home; else the next job does. Raises BoxLost."""
+        await self._placed.remove(box)
+
+    async def warm(self, box: Box) -> None:
+        """Have Python ready in a box, so that the first call finds it so. Raises BoxLost."""
+        await self._warm(box).prepare()
+
+    def close(self) -> None:
+        if self._interpreters is not None:
+            self._interpreters.close()
+            self._interpreters = None
+
+    async def _carry_out(self, box: Box, job: Job, home: str, stop: Stop) -> Outcome:
+        started = self._journal.begun(job.id)
+        attempt = Attempt(box, job, stop, self._placed, lambda: self._warm(box))
+        try:
+            await attempt.run(home, lambda: self._kept(box))
+        except BaseException as error:
+            # A call may be under way in one of them.
+            self.close()
+            if not isinstance(error, Exception):
+                raise
+            if not isinstance(error, BoxLost):
+                log.exception("a job could not be run to its end")
+            await box.stop()
+            self._journal.ended(attempt.outcome(started, time.time()))
+            raise error if isinstance(error, BoxLost) else BoxLost(str(error)) from error
+        finally:
+            attempt.close()
+        outcome = attempt.outcome(started, time.time())
+        self._journal.ended(outcome)
+        if job.kind == "python":
+            with contextlib.suppress(BoxLost):  # It is seen by whoever has the box.
+                await self._warm(box).prepare()
+        return outcome
+
+    def _warm(self, box: Box) -> Interpreters:
+        if self._interpreters is None or self._interpreters.box is not box:
+            self.close()
+            self._interpreters = Interpreters(box)
+        return self._interpreters
+
+    def _kept(self, box: Box) -> list[str]:
+        if self._interpreters is None or self._interpreters.box is not box:
+            return []
+        return self._interpreters.kept()

@@ -1,0 +1,337 @@
+"""Calls Python functions for a runner, in a box, and keeps what they import. Standard library only.
+
+    python -I interpreter.py
+
+Its standard input is a socket: a message is a length in four bytes and JSON. A call comes with two descriptors, its
+input and its output, which are this process's own while it lasts. What is called is in the same process as this, and
+so nothing here is trusted any further than that.
+
+- A call has its own environment, working directory and standard streams, and finds modules in that directory first.
+- What it leaves of itself is told, so that this process is not used again: threads, and more memory than it may.
+- Modules of the directory that are no longer what was read are not used: that is told too, instead of calling.
+- Processes that it leaves come to this one, where whoever clears the box finds them.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import ctypes
+import importlib
+import io
+import json
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+LENGTH_BYTES = 4
+READ_BYTES = 65536
+DESCRIPTORS = 2
+RESULT_BYTES_MAX = 65536
+ERROR_CHARACTERS_MAX = 2000
+GROWTH_BYTES_MAX = 256 * 1024 * 1024
+"""How much memory calls may leave behind, all together."""
+LIBRARIES_MAX = 256
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+PR_SET_CHILD_SUBREAPER = 36
+FAILED, TERMINATED, NO_RUNNER = 1, 143, 70
+CHANGED = (-1,)
+"""What no file is."""
+
+_libc = ctypes.CDLL(None)
+# Called functions may put others in their place.
+_waitpid, _stat, _count = os.waitpid, os.stat, _thread._count
+
+
+class Interpreter:
+    """Answers one call after the other, until its runner is gone."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._arrived = bytearray()
+        self._descriptors: list[int] = []
+        self._nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        os.dup2(self._nothing, 0)
+        self._pid = os.getpid()
+        self._environment = dict(os.environ)
+        self._is_calling = False
+        self._output, self._errors = _writer(1), _writer(2)
+        self._tree = ""
+        self._known = set(sys.modules)
+        self._files: dict[str, tuple[int, ...]] = {}
+        """The modules of the tree, and which files they were read from."""
+        self._libraries = self._told = list[str]()
+        self._memory = _memory()
+
+    def serve(self) -> None:
+        while (message := self._receive()) is not None:
+            if "warm" in message:
+                self._warm(message["warm"])
+            else:
+                mine, self._descriptors = self._descriptors[:DESCRIPTORS], self._descriptors[DESCRIPTORS:]
+                self._tell({"call": message["call"], **self._answer(message, *mine)})
+
+    def _receive(self) -> dict[str, Any] | None:
+        arrived = self._arrived
+        while len(arrived) < LENGTH_BYTES or len(arrived) < LENGTH_BYTES + _length(arrived):
+            data, descriptors, _, _ = socket.recv_fds(
+                self._control, READ_BYTES, DESCRIPTORS, flags=socket.MSG_CMSG_CLOEXEC
+            )
+            if not data:
+                return None
+            arrived += data
+            self._descriptors += descriptors
+        end = LENGTH_BYTES + _length(arrived)
+        message: dict[str, Any] = json.loads(arrived[LENGTH_BYTES:end])
+        del arrived[:end]
+        return message
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        content = json.dumps(message).encode()
+        self._control.sendall(len(content).to_bytes(LENGTH_BYTES, "big") + content)
+
+    def _warm(self, names: list[str]) -> None:
+        """Load what the one before had loaded, ahead of need."""
+        for name in names:
+            with contextlib.suppress(BaseException):
+                importlib.import_module(name)
+        self._known = set(sys.modules)
+        self._libraries = self._told = names
+
+    # One call.
+
+    def _answer(self, message: dict[str, Any], standard_input: int, output: int) -> dict[str, Any]:
+        if self._is_stale(message["cwd"]):
+            os.close(standard_input)
+            os.close(output)
+            return {"stale": True}
+        began = time.time_ns()
+        with self._as_its_own(standard_input, output, message["env"]):
+            answer = self._call(message["target"], message["args"], message["cwd"])
+        if os.getpid() != self._pid:
+            os._exit(FAILED)  # A fork of the call that came back from it, too.
+        _reap()
+        self._look_around(began)
+        told, self._told = self._told, self._libraries
+        if "error" in answer:
+            # What is no text would not be understood.
+            answer["error"] = answer["error"].encode(errors="replace").decode()
+        return {**answer, "worn": self._worn(), "libraries": self._libraries if self._libraries is not told else None}
+
+    @contextlib.contextmanager
+    def _as_its_own(self, standard_input: int, output: int, environment: dict[str, str]) -> Iterator[None]:
+        os.dup2(standard_input, 0)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.close(standard_input)
+        os.close(output)
+        os.environ.update(environment)
+        sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), "utf-8", "surrogateescape")
+        # The same ones each time: what is loaded keeps them, as a logger does.
+        self._output = self._output if not self._output.closed else _writer(1)
+        self._errors = self._errors if not self._errors.closed else _writer(2)
+        sys.stdout, sys.stderr = self._output, self._errors
+        signal.signal(signal.SIGTERM, self._terminate)
+        try:
+            yield
+        finally:
+            for stream in {sys.stdout, sys.stderr, self._output, self._errors}:
+                with contextlib.suppress(Exception):
+                    stream.flush()
+            _libc.fflush(None)
+            for descriptor in (0, 1, 2):
+                os.dup2(self._nothing, descriptor)
+            # An alarm that was set is not for the next call.
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            self._restore_environment()
+
+    def _restore_environment(self) -> None:
+        for name in [name for name in os.environ if name not in self._environment]:
+            del os.environ[name]
+        for name, value in self._environment.items():
+            if os.environ.get(name) != value:
+                os.environ[name] = value
+
+    def _call(self, target: str, arguments: list[str], tree: str) -> dict[str, Any]:
+        try:
+            self._is_calling = True
+            os.chdir(tree)
+            self._look_in(tree)
+            value = _found(target)(*map(_argument, arguments))
+            if hasattr(value, "__await__"):
+                value = _awaited(value)
+            self._is_calling = False
+            return _result(target, value)
+        except SystemExit as error:
+            return _exit(error.code)
+        except BaseException as error:
+            _show(error)
+            return {"error": _last_line(error), "code": FAILED}
+        finally:
+            self._is_calling = False
+
+    def _terminate(self, *_: object) -> None:
+        if self._is_calling:
+            raise SystemExit(TERMINATED)
+
+    def _look_in(self, tree: str) -> None:
+        self._tree = tree
+        if sys.path[:1] != [tree]:
+            sys.path[:] = [tree, *(path for path in sys.path if path != tree)]
+        # Its files may have come after its folders were last read.
+        for path in [path for path in sys.path_importer_cache if f"{path}/".startswith(f"{tree}/")]:
+            del sys.path_importer_cache[path]
+
+    # What is left of it.
+
+    def _worn(self) -> str:
+        """Why this process should not be used again; empty: it can be."""
+        if _count():
+            return "threads are left"
+        if _memory() - self._memory > GROWTH_BYTES_MAX:
+            return "it has grown"
+        return ""
+
+    def _is_stale(self, tree: str) -> bool:
+        if self._tree and tree != self._tree:
+            return True
+        return any(_identity(path) != identity for path, identity in self._files.items())
+
+    def _look_around(self, began: int) -> None:
+        """What was loaded: from the tree, which may change, or from elsewhere, which the next one will want too."""
+        if len(sys.modules) == len(self._known):
+            return
+        new = set(sys.modules) - self._known
+        self._known |= new
+        for name in new:
+            path = getattr(sys.modules.get(name), "__dict__", {}).get("__file__")
+            if isinstance(path, str) and path.startswith(f"{self._tree}/"):
+                identity = _identity(path)
+                # Changed by the call itself, perhaps after it was read.
+                self._files[path] = identity if identity and identity[0] < began else CHANGED
+            elif "." not in name and not name.startswith("_") and len(self._libraries) < LIBRARIES_MAX:
+                self._libraries = [*self._libraries, name]
+
+
+def _length(arrived: bytearray) -> int:
+    return int.from_bytes(arrived[:LENGTH_BYTES], "big")
+
+
+def _writer(descriptor: int) -> io.TextIOWrapper:
+    stream = io.BufferedWriter(io.FileIO(descriptor, "wb", closefd=False))
+    return io.TextIOWrapper(stream, "utf-8", "backslashreplace", line_buffering=True)
+
+
+def _found(target: str) -> Callable[..., Any]:
+    module, _, names = target.partition(":")
+    found: Any = importlib.import_module(module)
+    for name in names.split("."):
+        found = getattr(found, name)
+    if not callable(found):
+        raise TypeError(f"{target} is {type(found).__name__}, which cannot be called")
+    return found  # type: ignore[no-any-return]
+
+
+def _argument(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _awaited(value: Any) -> Any:
+    import asyncio
+
+    async def wait() -> Any:
+        return await value
+
+    return asyncio.run(wait())
+
+
+def _result(target: str, value: Any) -> dict[str, Any]:
+    try:
+        text = json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        return {"error": f"what {target} returns is not JSON: {error}"[:ERROR_CHARACTERS_MAX], "code": FAILED}
+    if len(text) > RESULT_BYTES_MAX:
+        return {"error": f"what {target} returns has {len(text)} bytes; at most {RESULT_BYTES_MAX}", "code": FAILED}
+    return {"result": text, "code": 0}
+
+
+def _exit(code: object) -> dict[str, Any]:
+    if code is None or code == 0:
+        return {"result": "null", "code": 0}
+    if isinstance(code, int):
+        return {"error": f"SystemExit: {code}", "code": code & 0xFF or FAILED}
+    sys.stderr.write(f"{code}\n")
+    return {"error": str(code)[:ERROR_CHARACTERS_MAX], "code": FAILED}
+
+
+def _show(error: BaseException) -> None:
+    """Without the frames that are not the caller's business."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    with contextlib.suppress(Exception):
+        traceback.print_exception(type(error), error, trace)
+
+
+def _last_line(error: BaseException) -> str:
+    name = type(error).__name__
+    try:
+        lines = traceback.format_exception_only(error)
+    except Exception:
+        return name
+    # After it may be notes, before it the place of a wrong syntax.
+    found = next((line for line in lines if line.partition(":")[0].strip().rpartition(".")[2] == name), name)
+    return found.strip()[:ERROR_CHARACTERS_MAX]
+
+
+def _reap() -> None:
+    with contextlib.suppress(ChildProcessError):
+        while _waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _identity(path: str) -> tuple[int, ...]:
+    try:
+        found = _stat(path)
+    except OSError:
+        return ()
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _memory() -> int:
+    try:
+        descriptor = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    try:
+        return int(os.read(descriptor, READ_BYTES).split()[1]) * PAGE_BYTES
+    finally:
+        os.close(descriptor)
+
+
+def main() -> None:
+    # A tree is somebody's work: no caches of ours in it.
+    sys.dont_write_bytecode = True
+    # What calls leave behind comes back to it.
+    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    control = socket.socket(fileno=os.dup(0))
+    # While nothing is called, a signal is not for anybody.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        Interpreter(control).serve()
+    except OSError:
+        os._exit(NO_RUNNER)
+    # Nothing of what was called is to run now.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""What a runner is given to run, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+Reason = Literal["Succeeded", "Failed", "Timeout", "Cancelled", "WorkerLost"]
+Parse = Literal["plain", "claude-code", "codex"]
+
+OUTPUTS_MAX = 64
+OUTPUT_BYTES_MAX = 4 * 1024
+RESULT_BYTES_MAX = 64 * 1024
+MESSAGE_BYTES_MAX = 2 * 1024
+FILES_MAX = 64
+FILES_BYTES_MAX = 1024 * 1024
+"""Of all files of a job together."""
+JOB_BYTES_MAX = 6 * 1024 * 1024
+"""Of the arguments, the environment and the input of a job together. A box takes messages of 8 MiB."""
+
+
+class Job(Struct, frozen=True, rename="camel"):
+    """One attempt to run something. It holds secrets, and is shown to nobody."""
+
+    id: str
+    """The assignment's: it names this attempt, and is never used again."""
+    kind: Literal["command", "python"]
+    """python: the first of `argv` is module:callable, the rest are its arguments: JSON where they are, else text."""
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    """On top of the box's own."""
+    cwd: str
+    """As the box sees it."""
+    stdin: str = ""
+    files: Mapping[str, str] = {}
+    """Files below the home of the box that are there for this job alone."""
+    parse: Parse = "plain"
+    """How what it says is understood."""
+    timeout_seconds: float | None = None
+    log: str = ""
+    """A file of the host; empty: none."""
+
+
+class Outcome(Struct, frozen=True, rename="camel"):
+    """What became of a job."""
+
+    id: str
+    reason: Reason
+    started: float
+    ended: float
+    exit_code: int | None = None
+    """As a shell has it: 128 and the number of the signal, where one ended it."""
+    message: str = ""
+    """For people: why it did not succeed, with its last lines."""
+    outputs: Mapping[str, str] = {}
+    result: str = ""
+    usage: Mapping[str, float] = {}
+
+
+def shortened(text: str, bytes_max: int) -> str:
+    """The beginning of a text, in whole characters."""
+    content = text.encode(errors="replace")
+    return text if len(content) <= bytes_max else content[:bytes_max].decode(errors="ignore")
+
+
+def refusal(job: Job) -> str:
+    """Why a job cannot be run, as far as that can be seen from it; empty: it can."""
+    if not job.argv or not job.argv[0]:
+        return "there is nothing to run: argv is empty"
+    if job.kind == "python" and not all(job.argv[0].partition(":")[::2]):
+        return f"{shortened(job.argv[0], 100)!r} is not module:callable"
+    texts = (*job.argv, *job.env, *job.env.values(), job.stdin)
+    if sum(map(len, texts)) > JOB_BYTES_MAX // 4 and sum(len(text.encode()) for text in texts) > JOB_BYTES_MAX:
+        return f"arguments, environment and input have more than {JOB_BYTES_MAX} bytes"
+    if len(job.files) > FILES_MAX or sum(len(content.encode()) for content in job.files.values()) > FILES_BYTES_MAX:
+        return f"the files are more than {FILES_MAX}, or have more than {FILES_BYTES_MAX} bytes"
+    for path in job.files:
+        parts = path.split("/")
+        if "\0" in path or any(part in ("", ".", "..") for part in parts):
+            return f"file {path!r}: must be a path below the home, without '.' and '..'"
+    return ""

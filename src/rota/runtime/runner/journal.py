@@ -1,0 +1,208 @@
+"""What became of jobs, kept until the server has it; through kill -9 of the runner, and what has ended through more.
+
+One file of lines, each a checksum and a record, which is only ever appended to; now and then it is written anew with
+what still counts. A line that was not written to its end is as if it had never been begun.
+
+- A begin is written before the job starts, and not synced: it has to outlive this process, not the machine.
+- An end is synced before anybody is told of it. A failure to do so is the end of the journal, and of its runner.
+- What had begun and has no end when a journal is opened was lost with the runner that ran it.
+- A job that is in it is never to be run again, not even when the server has acknowledged it: the last ones are
+  remembered, should they be asked for once more.
+
+It keeps ids, times and outcomes: nothing of what a job was given.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+import zlib
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from rota.runtime.runner.jobs import Outcome
+
+PENDING_MAX = 1024
+"""Outcomes that nobody has acknowledged. A runner that has so many takes no more jobs."""
+REMEMBERED_MAX = 256
+"""Of those that were acknowledged: that they were run, and how they ended."""
+GROWTH_BYTES_MAX = 1024 * 1024
+"""How much is appended before the file is written anew."""
+LOST = "the runner ended while it ran"
+FILE, NEW = "log", "log.new"
+
+
+class JournalFull(Exception):  # noqa: N818
+    """Too many outcomes wait for the server."""
+
+
+class Begun(Struct, tag="begun", frozen=True):
+    id: str
+    at: float
+
+
+class Ended(Struct, tag="ended", frozen=True):
+    outcome: Outcome
+
+
+class Acknowledged(Struct, tag="acknowledged", frozen=True):
+    id: str
+
+
+Record = Begun | Ended | Acknowledged
+_encode = msgspec.json.Encoder().encode
+_decoder: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
+
+
+class Journal:
+    """The journal in a folder, which is this process's alone as long as it is open."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.folder = folder
+        self._begun: dict[str, float] = {}
+        self._pending: dict[str, Outcome] = {}
+        self._remembered: dict[str, Outcome] = {}
+        self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._file = -1
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._recover()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        for descriptor in (self._file, self._lock):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._file = self._lock = -1
+
+    def begun(self, id_: str) -> float:
+        """It is about to be started; returns the time of that."""
+        assert not self.is_known(id_), f"{id_} was begun before"
+        if len(self._pending) + len(self._begun) >= PENDING_MAX:
+            raise JournalFull(f"the server has not acknowledged {PENDING_MAX} outcomes")
+        at = time.time()
+        self._append(Begun(id_, at))
+        self._begun[id_] = at
+        return at
+
+    def ended(self, outcome: Outcome) -> None:
+        """On disk when this returns."""
+        if self.outcome(outcome.id) is not None:
+            return
+        self._append(Ended(outcome))
+        os.fdatasync(self._file)
+        self._begun.pop(outcome.id, None)
+        self._pending[outcome.id] = outcome
+
+    def lost(self, id_: str) -> Outcome:
+        """Nobody will ever know how one that was begun has ended."""
+        started = self._begun[id_]
+        outcome = Outcome(id_, "WorkerLost", started, max(started, time.time()), message=LOST)
+        self.ended(outcome)
+        return outcome
+
+    def acknowledged(self, id_: str) -> None:
+        """The server has it. Not synced: at worst it is told again."""
+        outcome = self._pending.pop(id_, None)
+        if outcome is not None:
+            self._remember(outcome)
+            self._append(Acknowledged(id_))
+
+    def pending(self) -> list[Outcome]:
+        """What the server is still to be told, in the order in which it happened."""
+        return list(self._pending.values())
+
+    def outcome(self, id_: str) -> Outcome | None:
+        return self._pending.get(id_) or self._remembered.get(id_)
+
+    def is_known(self, id_: str) -> bool:
+        return id_ in self._begun or self.outcome(id_) is not None
+
+    def _remember(self, outcome: Outcome) -> None:
+        # The server has the rest of it.
+        slim = Outcome(outcome.id, outcome.reason, outcome.started, outcome.ended, outcome.exit_code)
+        self._remembered[outcome.id] = slim
+        if len(self._remembered) > REMEMBERED_MAX:
+            del self._remembered[next(iter(self._remembered))]
+
+    def _append(self, record: Record) -> None:
+        line = _line(record)
+        if self._grown + len(line) > GROWTH_BYTES_MAX:
+            self._rewrite()
+        _write(self._file, line)
+        self._grown += len(line)
+
+    def _recover(self) -> None:
+        try:
+            content = (self.folder / FILE).read_bytes()
+        except FileNotFoundError:
+            content = b""
+        for line in content.split(b"\n"):
+            match _record(line):
+                case Begun(id_, at) if not self.is_known(id_):
+                    self._begun[id_] = at
+                case Ended(outcome) if self.outcome(outcome.id) is None:
+                    self._begun.pop(outcome.id, None)
+                    self._pending[outcome.id] = outcome
+                case Acknowledged(id_) if id_ in self._pending:
+                    self._remember(self._pending.pop(id_))
+        now = time.time()
+        for id_, started in self._begun.items():
+            self._pending[id_] = Outcome(id_, "WorkerLost", started, max(started, now), message=LOST)
+        self._begun.clear()
+        self._rewrite()
+
+    def _rewrite(self) -> None:
+        """Whole or not at all: the old one is there until the new one is on disk."""
+        records: list[Record] = []
+        for outcome in self._remembered.values():
+            records += (Ended(outcome), Acknowledged(outcome.id))
+        records += map(Ended, self._pending.values())
+        records += (Begun(id_, at) for id_, at in self._begun.items())
+        new = self.folder / NEW
+        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            _write(file, b"".join(map(_line, records)))
+            os.fdatasync(file)
+            new.replace(self.folder / FILE)
+            os.fsync(self._lock)
+        except BaseException:
+            os.close(file)
+            raise
+        if self._file >= 0:
+            os.close(self._file)
+        self._file, self._grown = file, 0
+
+
+def _line(record: Record) -> bytes:
+    content = _encode(record)
+    return b"%08x %s\n" % (zlib.crc32(content), content)
+
+
+def _record(line: bytes) -> Record | None:
+    """What a line says; None: it was not written to its end."""
+    checksum, _, content = line.partition(b" ")
+    if checksum != b"%08x" % zlib.crc32(content):
+        return None
+    try:
+        return _decoder.decode(content)
+    except msgspec.MsgspecError:
+        return None  # Of another version.
+
+
+def _write(file: int, content: bytes) -> None:
+    """All of it or, on a full disk, none."""
+    before = os.fstat(file).st_size
+    rest = memoryview(content)
+    try:
+        while rest:
+            rest = rest[os.write(file, rest) :]
+    except OSError:
+        os.ftruncate(file, before)
+        raise

@@ -1,0 +1,226 @@
+"""The warm interpreters of a box, as its runner has them.
+
+One is used for call after call; the next one is started before it is needed, and loads what the other has loaded from
+outside the tree. An interpreter is given up after `CALLS_MAX` calls, when a call leaves threads or too much memory,
+when it was told to end, when it dies, and when it says what it should not. Whoever clears the box keeps `kept`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from rota.runtime.runner import interpreter
+from rota.runtime.runner.box import Box, Command
+from rota.runtime.runner.interpreter import LENGTH_BYTES, LIBRARIES_MAX, READ_BYTES, RESULT_BYTES_MAX
+
+CALLS_MAX = 100
+REPLY_BYTES_MAX = 8 * RESULT_BYTES_MAX
+FAILED = 1
+SIGNALLED = 128
+PROGRAM = str(Path(interpreter.__file__).absolute())
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Reply(Struct, frozen=True):
+    """How a call ended."""
+
+    call: int
+    code: int = FAILED
+    result: str | None = None
+    error: str = ""
+    worn: str = ""
+    stale: bool = False
+    """It was not called: what is loaded is not what is in the tree."""
+    libraries: list[str] | None = None
+
+
+_decode = msgspec.json.Decoder(Reply).decode
+_numbers = itertools.count(1)
+
+
+class Interpreter:
+    """One process, and what is told to it."""
+
+    def __init__(self, control: socket.socket, id_: str, command: Command) -> None:
+        self.id = id_
+        self.calls = 0
+        self.is_usable = True
+        self._control = control
+        self._loop = asyncio.get_running_loop()
+        self._command = command
+        self._arrived = bytearray()
+        self._number = 0
+        self._reply: asyncio.Future[Reply] | None = None
+        self._loop.add_reader(control, self._read)
+        command.ended.add_done_callback(self._ended)
+
+    async def send(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> bool:
+        """Whether it is told. What it is not told whole, it does not do."""
+        content = _encode(message)
+        whole = memoryview(len(content).to_bytes(LENGTH_BYTES, "big") + content)
+        try:
+            if descriptors:
+                whole = whole[socket.send_fds(self._control, [whole], list(descriptors)) :]
+            if whole:
+                await self._loop.sock_sendall(self._control, whole)
+        except OSError:
+            self.give_up()
+            return False
+        return True
+
+    async def call(self, message: Mapping[str, Any], descriptors: Sequence[int]) -> asyncio.Future[Reply] | None:
+        """Start a call; the future is how it ends, or BoxLost. None: it cannot be called any more."""
+        self._number = next(_numbers)
+        self._reply = self._loop.create_future()
+        self.calls += 1
+        return self._reply if await self.send({"call": self._number, **message}, descriptors) else None
+
+    def give_up(self) -> None:
+        """It ends by itself when it sees that, or is ended when the box is cleared."""
+        self.is_usable = False
+        if self._control.fileno() >= 0:
+            self._loop.remove_reader(self._control)
+            self._control.close()
+
+    def _read(self) -> None:
+        try:
+            data = self._control.recv(READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        self._arrived += data
+        if not data:
+            # Its process may go on without it: it is over when that has ended.
+            self.give_up()
+            return
+        while len(self._arrived) >= LENGTH_BYTES:
+            length = int.from_bytes(self._arrived[:LENGTH_BYTES], "big")
+            if length > REPLY_BYTES_MAX:
+                self._misunderstood()
+                return
+            if len(self._arrived) < LENGTH_BYTES + length:
+                return
+            content = bytes(self._arrived[LENGTH_BYTES : LENGTH_BYTES + length])
+            del self._arrived[: LENGTH_BYTES + length]
+            try:
+                reply = _decode(content)
+            except msgspec.MsgspecError:
+                self._misunderstood()
+                return
+            if reply.call == self._number:
+                self._settle(reply)
+
+    def _misunderstood(self) -> None:
+        # What is called may write there, too.
+        self.give_up()
+        self._settle(Reply(self._number, error="what the interpreter said is not understood"))
+
+    def _ended(self, ended: asyncio.Future[int]) -> None:
+        self.give_up()
+        error = ended.exception()
+        if error is not None:
+            if self._reply is not None and not self._reply.done():
+                self._reply.set_exception(error)
+            return
+        code = ended.result()
+        how = f"ended by {name_of(-code)}" if code < 0 else f"ended with exit code {code}"
+        message = self._command.error or f"the interpreter {how} before the call returned"
+        self._settle(Reply(self._number, code if code >= 0 else SIGNALLED - code, error=message))
+
+    def _settle(self, reply: Reply) -> None:
+        if self._reply is not None and not self._reply.done():
+            self._reply.set_result(reply)
+
+
+class Interpreters:
+    """The one in use and the next one, of one box."""
+
+    def __init__(self, box: Box) -> None:
+        self.box = box
+        self._current: Interpreter | None = None
+        self._next: Interpreter | None = None
+        self._libraries: list[str] = []
+
+    def kept(self) -> list[str]:
+        """The commands of the box that go on when a job ends."""
+        return [one.id for one in (self._current, self._next) if one is not None and one.is_usable]
+
+    async def prepare(self) -> None:
+        """Have one ready, and the next one too."""
+        await self._ready()
+        if self._next is None or not self._next.is_usable:
+            self._next = await self._start()
+
+    async def call(
+        self, target: str, args: Sequence[str], *, env: Mapping[str, str], cwd: str, streams: tuple[int, int]
+    ) -> tuple[str, asyncio.Future[Reply]]:
+        """Start a call: the command to signal, and how it ends; then it is to be said that this is `done`.
+
+        The caller keeps its own copies of the descriptors, which are input and output.
+        """
+        message = {"target": target, "args": args, "env": env, "cwd": cwd}
+        while True:
+            one = await self._ready()
+            reply = await one.call(message, streams)
+            if reply is not None:
+                return one.id, reply
+
+    def done(self, reply: Reply | None) -> None:
+        """How the last call ended; None: it was made to end."""
+        assert self._current is not None
+        if reply is not None and reply.libraries is not None:
+            self._libraries = reply.libraries[:LIBRARIES_MAX]
+        if reply is None or reply.stale or reply.worn or self._current.calls >= CALLS_MAX:
+            self._current.give_up()
+
+    async def _ready(self) -> Interpreter:
+        if self._current is None or not self._current.is_usable:
+            self._current, self._next = self._next, None
+        if self._current is None or not self._current.is_usable:
+            self._current = await self._start()
+        return self._current
+
+    async def _start(self) -> Interpreter:
+        mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        mine.setblocking(False)
+        nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            id_, command = await self.box.run(
+                [sys.executable, "-I", PROGRAM], env={}, cwd="/", streams=(its.fileno(), nothing, nothing)
+            )
+        except BaseException:
+            mine.close()
+            raise
+        finally:
+            its.close()
+            os.close(nothing)
+        started = Interpreter(mine, id_, command)
+        if self._libraries:
+            await started.send({"warm": self._libraries})
+        return started
+
+    def close(self) -> None:
+        for one in (self._current, self._next):
+            if one is not None:
+                one.give_up()
+        self._current = self._next = None
+
+
+def name_of(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,150 @@
+"""The log of a task: a file that is appended to as output comes, and that has a bound.
+
+It holds the first `HEAD_BYTES` of what was written, for as long as there is a log. When it has reached `LOG_BYTES_MAX`
+it is replaced by a shorter one: the same beginning, a line that says how many bytes are missing, and the last
+`TAIL_BYTES` or a little less, from the beginning of a line. So it has at most 10 MiB, and at least the last 3 MiB.
+
+It is replaced as a whole, under the same name: who has the old one open reads it to its end, and goes on in the new
+one. `LogReader` does that, and shows nothing twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+LOG_BYTES_MAX = 10 * 1024 * 1024
+HEAD_BYTES = 4 * 1024 * 1024
+TAIL_BYTES = 3 * 1024 * 1024
+LINE_BYTES_MAX = 64 * 1024
+"""How far the beginning of a line is looked for, to cut there."""
+COPY_BYTES = 1024 * 1024
+CUT = "\n[rota: %d bytes are missing here]\n"
+CUT_BYTES_MAX = 64
+_cut = re.compile(rb"\n\[rota: (\d{1,18}) bytes are missing here\]\n")
+_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class TaskLog:
+    """Writes a log. What cannot be stored is dropped: a full disk must not stop a task."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._file = os.open(path, _FLAGS, 0o600)
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._file = os.open(path, _FLAGS, 0o600)
+        self._size = os.fstat(self._file).st_size
+        self._has_failed = False
+
+    def write(self, data: bytes) -> None:
+        rest = memoryview(data)
+        try:
+            while rest:
+                if self._size >= LOG_BYTES_MAX:
+                    self._shorten()
+                written = os.write(self._file, rest[: LOG_BYTES_MAX - self._size])
+                self._size += written
+                rest = rest[written:]
+        except OSError as error:
+            if not self._has_failed:
+                log.warning("%s: %d bytes are not stored: %s", self._path, len(rest), error.strerror)
+            self._has_failed = True
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def _shorten(self) -> None:
+        line_bytes, missing = _gap(self._file)
+        begin = self._size - TAIL_BYTES
+        newline = os.pread(self._file, LINE_BYTES_MAX, begin).find(b"\n")
+        begin += newline + 1
+        missing += begin - HEAD_BYTES - line_bytes
+        new_path = self._path.with_name(f"{self._path.name}.new")
+        new = os.open(new_path, _FLAGS | os.O_TRUNC, 0o600)
+        try:
+            _copy(self._file, new, 0, HEAD_BYTES)
+            os.write(new, (CUT % missing).encode())
+            _copy(self._file, new, begin, self._size)
+            new_path.replace(self._path)
+        except BaseException:
+            os.close(new)
+            new_path.unlink(missing_ok=True)
+            raise
+        os.close(self._file)
+        self._file, self._size = new, os.fstat(new).st_size
+
+
+class LogReader:
+    """Reads a log from its beginning, or from a byte of all that was ever written, however often it is cut meanwhile.
+
+    Whoever is so far behind that what comes next is gone, reads the line that says so, and goes on after it.
+    """
+
+    def __init__(self, path: Path, at: int = 0) -> None:
+        self._path = path
+        self._file = -1
+        self._at = at
+
+    def read(self, size: int) -> bytes:
+        """What comes next; empty: nothing yet."""
+        if self._file < 0 and not self._go_on():
+            return b""
+        data = os.pread(self._file, size, self._at)
+        if not data and self._was_replaced():
+            # Only now it is certain that nothing more is written to it.
+            data = os.pread(self._file, size, self._at)
+            if not data and self._go_on():
+                data = os.pread(self._file, size, self._at)
+        self._at += len(data)
+        return data
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _was_replaced(self) -> bool:
+        try:
+            now = os.stat(self._path, follow_symlinks=False)
+        except OSError:
+            return False
+        mine = os.fstat(self._file)
+        return (now.st_dev, now.st_ino) != (mine.st_dev, mine.st_ino)
+
+    def _go_on(self) -> bool:
+        """In the file that is there now, at the same byte of what was written."""
+        try:
+            new = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return False
+        if self._file >= 0 and self._at > HEAD_BYTES:
+            line_bytes, missing = _gap(self._file)
+            self._at += missing - line_bytes
+        self.close()
+        self._file = new
+        if self._at > HEAD_BYTES:
+            line_bytes, missing = _gap(new)
+            self._at += line_bytes - missing
+            if self._at < HEAD_BYTES + line_bytes:
+                self._at = HEAD_BYTES
+        return True
+
+
+def _gap(file: int) -> tuple[int, int]:
+    """How long the line is that stands for what is missing, and how much that is; of a whole log: nothing."""
+    found = _cut.match(os.pread(file, CUT_BYTES_MAX, HEAD_BYTES))
+    return (0, 0) if found is None else (found.end(), int(found[1]))
+
+
+def _copy(source: int, target: int, begin: int, end: int) -> None:
+    while begin < end:
+        data = os.pread(source, min(COPY_BYTES, end - begin), begin)
+        if not data:
+            return
+        begin += os.write(target, data)

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from rota.api import Object, ObjectMeta, Task, WorkerPool
+from rota.api.kind import Kind
+from rota.api.model import Ref
+from rota.api.pool import WorkerPoolSpec
+from rota.api.task import TaskSpec
+from rota.api.worker import WorkerConfig
+from rota.client import Key
+from rota.control.tasks.locks import Locks
+
+
+class Pools:
+    """Pools by name; the name of the workspace is theirs."""
+
+    def find(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        worker = WorkerConfig(workspace_ref=Ref(name=name.partition("-")[0]))
+        return WorkerPool(metadata=ObjectMeta(name=name, namespace=namespace), spec=WorkerPoolSpec(worker=worker))
+
+
+def a_task(name: str, branch: str | None = "main", pool: str = "shop", namespace: str = "default") -> Task:
+    return Task(
+        metadata=ObjectMeta(name=name, namespace=namespace, uid=f"uid-{namespace}-{name}"),
+        spec=TaskSpec(command=["true"], worker_pool_ref=Ref(name=pool), branch=branch),
+    )
+
+
+def turn(locks: Locks, task: Task) -> bool:
+    return locks.is_turn_of(Pools(), task)  # type: ignore[arg-type]
+
+
+def test_one_at_a_time_in_the_order_in_which_they_asked() -> None:
+    locks, woken = Locks(), []
+    locks.wake = woken.append
+    first, second, third = a_task("b"), a_task("a"), a_task("c")
+    assert [turn(locks, one) for one in (first, second, third)] == [True, False, False]
+    locks.left(first)
+    assert woken == [Key("default", "a")] and turn(locks, second) and not turn(locks, third)
+    locks.left(third)
+    locks.left(second)
+    assert turn(locks, first), "it asks anew"
+
+
+def test_another_branch_workspace_or_namespace_is_another_lock() -> None:
+    locks = Locks()
+    assert turn(locks, a_task("a"))
+    assert turn(locks, a_task("b", branch="dev"))
+    assert turn(locks, a_task("c", pool="docs"))
+    assert turn(locks, a_task("d", namespace="other"))
+    assert not turn(locks, a_task("e", pool="shop-fast")), "another pool on the same workspace"
+    assert turn(locks, a_task("f", branch=None))
+
+
+def test_one_that_runs_has_it_whoever_asked_before() -> None:
+    locks = Locks()
+    early, runs = a_task("early"), a_task("runs")
+    assert turn(locks, early)
+    locks.take(Pools(), runs)  # type: ignore[arg-type]
+    assert turn(locks, runs) and not turn(locks, early)
+
+
+def test_one_that_is_gone_holds_nobody_up() -> None:
+    locks = Locks()
+    first, second = a_task("a"), a_task("b")
+    assert turn(locks, first) and not turn(locks, second)
+    locks.gone(Key("default", "a"))
+    assert turn(locks, second)

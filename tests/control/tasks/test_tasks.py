@@ -1,0 +1,276 @@
+"""Tasks on workers in memory, on virtual time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rota.api import Instance, Task, WorkerPool
+from tests.control.running.fake import FakeRuntime
+from tests.control.tasks.crew import Crew
+from tests.engine_loop.loops import World
+
+
+@pytest.fixture
+async def crew(world: World) -> Crew:
+    return Crew(world, FakeRuntime(world.clock))
+
+
+async def up(world: World, crew: Crew, replicas: int = 1, **spec: Any) -> None:
+    worker = spec.pop("worker", {"type": "shell"})
+    await world.create("WorkerPool", "p", {"worker": worker, "replicas": replicas, **spec})
+    await world.serve(*crew.controllers())
+
+
+async def a_task(world: World, name: str, **spec: Any) -> None:
+    what = {} if "prompt" in spec else {"command": ["run", name]}
+    await world.create("Task", name, {**what, "workerPoolRef": {"name": "p"}, **spec})
+    await world.rest()
+
+
+async def status(world: World, name: str) -> Any:
+    return (await world.get("Task", name)).status
+
+
+async def phases(world: World) -> dict[str, str]:
+    return {one.metadata.name: one.status.phase if one.status else "" for one in (await world.client.list(Task)).items}
+
+
+async def held(world: World) -> dict[str, str]:
+    """Who has which instance, as objects say."""
+    found = (await world.client.list(Instance)).items
+    return {one.metadata.name: one.spec.assignment.name for one in found if one.spec.assignment is not None}
+
+
+async def test_a_task_gets_a_worker_runs_and_is_over(world: World, crew: Crew) -> None:
+    await up(world, crew)
+    await a_task(world, "a")
+    assert crew.running() == {"p-0": "run a"} and await held(world) == {"p-0": "a"}
+    found = await status(world, "a")
+    assert (found.phase, found.instance_name) == ("Running", "p-0")
+    crew.finish("p-0", exit_code=0, outputs={"k": "v"}, result="[1]")
+    await world.rest()
+    found = await status(world, "a")
+    assert (found.phase, found.exit_code, found.outputs, found.result) == ("Succeeded", 0, {"k": "v"}, [1])
+    assert await held(world) == {} and crew.pending == {}
+    assert [attempt.reason for attempt in found.attempts] == ["Succeeded"]
+
+
+async def test_tasks_wait_their_turn_and_say_so(world: World, crew: Crew) -> None:
+    await up(world, crew)
+    for name in ("a", "b", "c"):
+        await a_task(world, name)
+    await world.pass_time(1, step=0.25)
+    assert await phases(world) == {"a": "Running", "b": "Queued", "c": "Queued"}
+    assert (await status(world, "b")).arrival <= (await status(world, "c")).arrival
+    for expected in ("run a", "run b", "run c"):
+        assert crew.running() == {"p-0": expected}
+        crew.finish("p-0")
+        await world.rest()
+    assert set((await phases(world)).values()) == {"Succeeded"} and await held(world) == {}
+
+
+async def test_priority_goes_first_and_holders_share(world: World, crew: Crew) -> None:
+    await up(world, crew)
+    await a_task(world, "first", holder="x")
+    await a_task(world, "x1", holder="x")
+    await a_task(world, "x2", holder="x")
+    await a_task(world, "y1", holder="y")
+    await a_task(world, "urgent", priority=5, holder="x")
+    order = []
+    for _ in range(5):
+        order.append(crew.running()["p-0"].split()[1])
+        crew.finish("p-0")
+        await world.rest()
+    assert order[:2] == ["first", "urgent"] and order.index("x1") < order.index("x2")
+
+
+async def test_a_failure_is_told_and_tried_again_as_asked_for(world: World, crew: Crew) -> None:
+    await up(world, crew)
+    await a_task(world, "a", retry={"limit": 1, "backoffSeconds": 5, "reasons": ["Failed"]})
+    crew.finish("p-0", "Failed", exit_code=3, message="out of paper")
+    await world.rest()
+    found = await status(world, "a")
+    assert (found.phase, found.reason, found.instance_name) == ("Waiting", "Retrying", None)
+    assert crew.running() == {} and await held(world) == {}
+    await world.pass_time(6, step=1)
+    assert crew.running() == {"p-0": "run a"}
+    crew.finish("p-0", "Failed", exit_code=3, message="out of paper")
+    await world.rest()
+    found = await status(world, "a")
+    assert (found.phase, found.reason, found.message, found.tries) == ("Failed", "Failed", "out of paper", 2)
+
+
+async def test_a_lost_runner_is_found_out_and_the_task_runs_again(world: World, crew: Crew) -> None:
+    await up(world, crew)
+    await a_task(world, "a")
+    crew.runtime.die("p-0", container="worker")
+    await world.rest()
+    assert crew.running() == {"p-0": "run a"} and len(crew.begun) == 2
+    found = await status(world, "a")
+    assert (found.phase, found.losses) == ("Running", 1)
+    crew.finish("p-0")
+    await world.rest()
+    assert [attempt.reason for attempt in (await status(world, "a")).attempts] == ["WorkerLost", "Succeeded"]
+
+
+async def test_a_worker_that_is_made_anew_never_takes_over(world: World, crew: Crew) -> None:
+    await up(world, crew)
+    await a_task(world, "a")
+    await world.delete("Instance", "p-0")
+    await world.rest()
+    found = await status(world, "a")
+    assert (found.phase, found.losses) == ("Running", 1) and crew.begun == [f"{crew.begun[0][:-1]}{i}" for i in (0, 1)]
+    crew.finish("p-0")
+    await world.rest()
+    assert (await status(world, "a")).phase == "Succeeded"
+
+
+async def test_cancel_ends_what_runs_and_what_waits(world: World, crew: Crew) -> None:
+    await up(world, crew)
+    await a_task(world, "a")
+    await a_task(world, "b")
+    for name in ("b", "a"):
+        await world.client.patch(Task, name, {"spec": {"cancel": True}})
+        await world.rest()
+    assert await phases(world) == {"a": "Cancelled", "b": "Cancelled"}
+    assert crew.jobs == {} and await held(world) == {} and len(crew.begun) == 1
+
+
+async def test_a_task_that_is_deleted_gives_its_worker_back(world: World, crew: Crew) -> None:
+    await up(world, crew)
+    await a_task(world, "a")
+    await world.delete("Task", "a")
+    await world.rest()
+    assert crew.jobs == {} and await held(world) == {} and crew.runtime.dropped_logs == ["a"]
+    await a_task(world, "b")
+    assert crew.running() == {"p-0": "run b"}
+
+
+async def test_dependencies_come_first_and_their_outputs_are_there(world: World, crew: Crew) -> None:
+    await up(world, crew)
+    await a_task(world, "b", dependsOn=["a"], command=["use", "{{ tasks.a.outputs.k }}"])
+    found = await status(world, "b")
+    assert (found.phase, found.reason) == ("Waiting", "DependencyNotFound") and "Task/a" in found.message
+    await a_task(world, "a")
+    crew.finish("p-0", outputs={"k": "v"})
+    await world.rest()
+    assert crew.running() == {"p-0": "use v"} and crew.jobs["p-0"].env["ROTA_TASKS_A_K"] == "v"
+
+
+async def test_a_dependency_stays_until_its_outcome_is_known(world: World, crew: Crew) -> None:
+    await up(world, crew, 2)
+    await a_task(world, "a", ttlSecondsAfterFinished=0)
+    await a_task(world, "other")
+    await a_task(world, "b", dependsOn=["a", "other"])
+    crew.finish(next(name for name, command in crew.running().items() if command == "run a"), outputs={"k": "v"})
+    await world.rest()
+    assert "a" not in await phases(world), "it is gone, as it asked for"
+    found = await status(world, "b")
+    assert [(one.name, one.phase, one.outputs) for one in found.dependencies] == [("a", "Succeeded", {"k": "v"})]
+    crew.finish(next(iter(crew.running())))
+    await world.rest()
+    assert "run b" in crew.running().values()
+
+
+async def test_a_failed_dependency_fails_what_waits_for_it(world: World, crew: Crew) -> None:
+    await up(world, crew)
+    await a_task(world, "a")
+    await a_task(world, "b", dependsOn=["a"])
+    await a_task(world, "c", dependsOn=["b"])
+    crew.finish("p-0", "Failed")
+    await world.rest()
+    assert await phases(world) == {"a": "Failed", "b": "Failed", "c": "Failed"}
+    assert (await status(world, "c")).reason == "DependencyFailed"
+
+
+async def test_an_unknown_pool_is_said_at_once(world: World, crew: Crew) -> None:
+    await up(world, crew)
+    await a_task(world, "a", workerPoolRef={"name": "nothere"})
+    found = await status(world, "a")
+    assert found.phase == "Waiting" and "WorkerPool/nothere" in found.message
+
+
+async def test_an_unknown_output_and_a_prompt_without_an_agent_fail_at_once(world: World, crew: Crew) -> None:
+    await up(world, crew)
+    await a_task(world, "a")
+    crew.finish("p-0")
+    await a_task(world, "b", dependsOn=["a"], command=["{{ tasks.a.outputs.nothing }}"])
+    await a_task(world, "c", prompt="do it")
+    assert (await status(world, "b")).reason == "TemplateError" and "has no output" in (await status(world, "b")).message
+    assert (await status(world, "c")).reason == "NotAnAgent"
+
+
+async def test_one_branch_is_one_tasks_at_a_time(world: World, crew: Crew) -> None:
+    await up(world, crew, 3)
+    for name in ("a", "b"):
+        await a_task(world, name, branch="main")
+    await a_task(world, "c", branch="dev")
+    assert set(crew.running().values()) == {"run a", "run c"}
+    assert (await status(world, "b")).reason == "BranchLocked"
+    crew.finish(next(name for name, command in crew.running().items() if command == "run a"))
+    await world.rest()
+    assert "run b" in crew.running().values()
+
+
+async def test_an_older_task_that_waits_for_a_newer_one_on_its_branch_is_no_deadlock(world: World, crew: Crew) -> None:
+    await up(world, crew, 2)
+    await a_task(world, "old", branch="main", dependsOn=["new"])
+    await a_task(world, "new", branch="main")
+    assert list(crew.running().values()) == ["run new"]
+    crew.finish(next(iter(crew.running())))
+    await world.rest()
+    assert list(crew.running().values()) == ["run old"]
+
+
+async def test_a_new_server_goes_on_where_the_last_one_was(world: World, crew: Crew) -> None:
+    await up(world, crew)
+    for name in ("a", "b", "c"):
+        await a_task(world, name)
+    await world.pass_time(1, step=0.25)
+    await world.stop()
+    crew.finish("p-0")
+    await world.serve(*crew.controllers())
+    crew.reconnect()
+    await world.rest()
+    assert crew.running() == {"p-0": "run b"} and (await status(world, "a")).phase == "Succeeded"
+    crew.finish("p-0")
+    await world.rest()
+    assert crew.running() == {"p-0": "run c"}
+
+
+async def test_a_worker_that_is_to_be_replaced_finishes_first_and_gets_no_other_task(world: World, crew: Crew) -> None:
+    await up(world, crew)
+    await a_task(world, "a")
+    await a_task(world, "b")
+    worker = {"type": "shell", "env": [{"name": "A", "value": "b"}]}
+    await world.client.patch(WorkerPool, "p", {"spec": {"worker": worker}})
+    await world.rest()
+    assert crew.running() == {"p-0": "run a"} and crew.runtime.stopped == []
+    crew.finish("p-0")
+    await world.rest()
+    assert crew.runtime.stopped == ["p-0"] and crew.running() == {"p-0": "run b"}
+    assert [one.reason for one in (await status(world, "b")).attempts] == [] and len(crew.begun) == 2
+
+
+async def test_a_task_can_have_a_worker_of_its_own_which_is_gone_at_the_end(world: World, crew: Crew) -> None:
+    await world.serve(*crew.controllers())
+    await world.create("Task", "a", {"command": ["run", "a"], "worker": {"type": "shell"}})
+    await world.rest()
+    [instance] = crew.running()
+    found = await status(world, "a")
+    assert (found.phase, found.instance_name) == ("Running", instance) and crew.running()[instance] == "run a"
+    crew.finish(instance)
+    await world.rest()
+    assert (await status(world, "a")).phase == "Succeeded" and (await world.client.list(Instance)).items == []
+
+
+async def test_a_worker_of_its_own_that_dies_is_made_again(world: World, crew: Crew) -> None:
+    await world.serve(*crew.controllers())
+    await world.create("Task", "a", {"command": ["run", "a"], "worker": {"type": "shell"}})
+    await world.rest()
+    [instance] = crew.running()
+    await world.delete("Instance", instance)
+    await world.rest()
+    assert list(crew.running().values()) == ["run a"] and (await status(world, "a")).losses == 1
