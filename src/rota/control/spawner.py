@@ -17,7 +17,7 @@ from rota.control.spawners.apis import Api, Apis
 from rota.control.spawners.github import Trouble
 from rota.control.spawners.hooks import Hooks
 from rota.control.spawners.items import Item, tail_of, task_name
-from rota.control.spawners.making import Body, Maker, grown, room_of, task_of
+from rota.control.spawners.making import Body, Maker, adopted, grown, room_of, task_of
 from rota.control.spawners.poll import Poll
 from rota.control.spawners.polling import LIMITS, Asked, read
 from rota.control.spawners.statuses import (
@@ -162,7 +162,7 @@ class Spawners(Settling[TaskSpawner]):
         problem: Problem | None = None
         waiting, poll.waiting = poll.waiting, []
         while waiting:
-            room = room_of(obj, self._maker.active(obj)).left
+            room = room_of(obj, len(self._maker.active(obj))).left
             most = MADE_AT_ONCE_MAX if room is None else min(room, MADE_AT_ONCE_MAX)
             if most == 0:
                 break
@@ -193,12 +193,13 @@ class Spawners(Settling[TaskSpawner]):
             except TemplateError as error:
                 left.append(item)
                 problem = problem or Problem("TemplateError", f"{item.shown}: {error}")
-        try:
-            return await self._commit(context, obj, [body for _, body in ready], poll), left, problem
-        except ApiError as error:
-            if error.reason == "Conflict" or error.code >= 500:
-                raise
-        # One of them is refused; the others need not wait for it.
+        if self._maker.atomic:
+            try:
+                return await self._commit(context, obj, [body for _, body in ready], poll), left, problem
+            except ApiError as error:
+                if error.reason == "Conflict" or error.code >= 500:
+                    raise
+        # If one of them is refused, the others need not wait for it.
         for item, body in ready:
             try:
                 obj = await self._commit(context, obj, [body], poll)
@@ -217,7 +218,7 @@ class Spawners(Settling[TaskSpawner]):
         names = [task["metadata"]["name"] for task in tasks]
         # What was made is listed, whatever an API says by now.
         listed = poll.listed | {tail_of(name) for name in names}
-        active = self._maker.active(obj) + len(tasks)
+        active = len(self._maker.active(obj)) + len(tasks)
 
         def say(fresh: TaskSpawner) -> TaskSpawnerStatus:
             status = grown(fresh, names, listed)
@@ -238,7 +239,9 @@ class Spawners(Settling[TaskSpawner]):
         poll: Poll | None = None,
     ) -> Outcome:
         now, key = context.clock.now(), _key(obj)
-        status = self._counted(obj, with_conditions(context, obj, opened), poll)
+        active = self._maker.active(obj)
+        known = msgspec.structs.replace(obj, status=adopted(obj, active))
+        status = self._counted(with_conditions(context, known, opened), len(active), poll)
         note = TOO_MANY if poll is not None and poll.is_cut else ""
         status = said(obj, status, problem, context.clock.time(), note)
         times = [] if poll is None else [max(0.0, poll.due - now)]
@@ -255,8 +258,9 @@ class Spawners(Settling[TaskSpawner]):
             context.tell_once(obj, "TooManyItems", note)
         return Done(again_after=min(times)) if times else DONE
 
-    def _counted(self, obj: TaskSpawner, status: TaskSpawnerStatus, poll: Poll | None) -> TaskSpawnerStatus:
-        status = msgspec.structs.replace(status, active=self._maker.active(obj))
+    @staticmethod
+    def _counted(status: TaskSpawnerStatus, active: int, poll: Poll | None) -> TaskSpawnerStatus:
+        status = msgspec.structs.replace(status, active=active)
         if poll is None or poll.polled_at is None:
             return status
         status = msgspec.structs.replace(status, last_poll_time=datetime.fromtimestamp(int(poll.polled_at), UTC))

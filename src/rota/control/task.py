@@ -114,14 +114,17 @@ class Tasks(Gate[Task]):
     async def _queue(self, context: Context, obj: Task, status: TaskStatus, now: float) -> Outcome:
         since = self._arrival(obj, now)
         arrival = status.arrival.timestamp() if status.arrival is not None else since
-        if status.dependencies != status_of(obj).dependencies:
+        if status != status_of(obj):
             obj = await context.write_status(obj, status)
-        self._assigner.want(obj, self._pool(obj), arrival)
-        if status.phase == "Queued" or not self._assigner.is_waiting(obj):
+        if status.phase == "Queued" or now - since < QUEUED_NOTICE_SECONDS:
+            self._assigner.want(obj, self._pool(obj), arrival)
+        if status.phase == "Queued":
             return DONE
         if now - since < QUEUED_NOTICE_SECONDS:
             return Done(again_after=QUEUED_NOTICE_SECONDS)
-        await context.write_status(obj, lifecycle.queued(status, lifecycle.time_of(since)))
+        if self._assigner.is_waiting(obj):
+            obj = await context.write_status(obj, lifecycle.queued(status, lifecycle.time_of(since)))
+        self._assigner.want(obj, self._pool(obj), arrival)
         return DONE
 
     def _arrival(self, obj: Task, now: float) -> float:
@@ -209,7 +212,7 @@ class Tasks(Gate[Task]):
         assert worker is not None
         self._since.pop(obj.metadata.uid, None)
         now = datetime.now(UTC)
-        written = await context.write_status(obj, lifecycle.running(obj, status, worker.subject.name, now))
+        written = await context.write_status(obj, lifecycle.running(status, worker.subject.name, now))
         self._assigner.start(written)
         return DONE
 

@@ -7,13 +7,16 @@ from typing import Any
 import pytest
 
 from rota.api import Instance, Task, WorkerPool
+from rota.client import LocalBackend
 from tests.control.running.fake import FakeRuntime
 from tests.control.tasks.crew import Crew
 from tests.engine_loop.loops import World
 
 
-@pytest.fixture
-async def crew(world: World) -> Crew:
+@pytest.fixture(params=["at once", "one by one"])
+async def crew(world: World, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Crew:
+    """On a server that writes several objects in one commit, and on one that does not."""
+    monkeypatch.setattr(LocalBackend, "atomic", request.param == "at once")
     return Crew(world, FakeRuntime(world.clock))
 
 
@@ -198,7 +201,9 @@ async def test_an_unknown_output_and_a_prompt_without_an_agent_fail_at_once(worl
     crew.finish("p-0")
     await a_task(world, "b", dependsOn=["a"], command=["{{ tasks.a.outputs.nothing }}"])
     await a_task(world, "c", prompt="do it")
-    assert (await status(world, "b")).reason == "TemplateError" and "has no output" in (await status(world, "b")).message
+    assert (await status(world, "b")).reason == "TemplateError" and "has no output" in (
+        await status(world, "b")
+    ).message
     assert (await status(world, "c")).reason == "NotAnAgent"
 
 

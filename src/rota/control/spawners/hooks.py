@@ -121,7 +121,7 @@ class Hooks:
             return Known(task)
         if spawner.spec.suspend:
             return Refused("Suspended", "the spawner is suspended; deliver again when it is not", LATER_SECONDS)
-        active = self._maker.active(spawner)
+        active = len(self._maker.active(spawner))
         room = room_of(spawner, active)
         if room.left == 0:
             return Refused("AtLimit", f"at the limit: {room.limit}", LATER_SECONDS if room.is_final else LIMIT_SECONDS)

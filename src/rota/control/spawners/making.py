@@ -7,7 +7,7 @@ themselves for the leader, or two deliveries at once, do not make more than the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -87,12 +87,27 @@ def task_of(spawner: TaskSpawner, item: Item) -> Body:
 def grown(spawner: TaskSpawner, tasks: Sequence[str], listed: frozenset[str] = frozenset()) -> TaskSpawnerStatus:
     """The status of a spawner that has made these Tasks."""
     status: TaskSpawnerStatus = status_of(spawner)
-    most = ITEMS_MAX if spawner.spec.source.github is not None else DELIVERIES_MAX
-    return msgspec.structs.replace(
-        status,
-        created=status.created + len(tasks),
-        items=remembered(status.items, map(tail_of, tasks), listed, most),
-    )
+    record = frozenset(status.items)
+    new = [tail for tail in map(tail_of, tasks) if tail not in record]
+    items = remembered(status.items, new, listed, record_max(spawner))
+    return msgspec.structs.replace(status, created=status.created + len(new), items=items)
+
+
+def record_max(spawner: TaskSpawner) -> int:
+    return ITEMS_MAX if spawner.spec.source.github is not None else DELIVERIES_MAX
+
+
+def adopted(spawner: TaskSpawner, active: Collection[str]) -> TaskSpawnerStatus:
+    """The status of a spawner, with Tasks in it that were made and not written down: it ended in between.
+
+    Once the record has been full this cannot be told: what is not in it may have been forgotten.
+    """
+    status: TaskSpawnerStatus = status_of(spawner)
+    if len(status.items) >= record_max(spawner):
+        return status
+    record = frozenset(status.items)
+    missing = sorted(task for task in active if tail_of(task) not in record)
+    return grown(spawner, missing) if missing else status
 
 
 class Maker:
@@ -113,9 +128,14 @@ class Maker:
 
         return end
 
-    def active(self, spawner: TaskSpawner) -> int:
-        """How many Tasks of a spawner are not over."""
-        return len(self._under_way.get(spawner.metadata.uid, ()))
+    @property
+    def atomic(self) -> bool:
+        """Whether several Tasks can be made at once, and be written down with that."""
+        return self._client.atomic
+
+    def active(self, spawner: TaskSpawner) -> Collection[str]:
+        """The Tasks of a spawner that are not over."""
+        return self._under_way.get(spawner.metadata.uid, frozenset())
 
     def is_made(self, spawner: TaskSpawner) -> Callable[[str], bool]:
         """Tells whether there is, or was, a Task of a name."""
@@ -123,18 +143,17 @@ class Maker:
         return lambda task: tail_of(task) in record or self._objects.find(Task.api, namespace, task) is not None
 
     async def make(self, spawner: TaskSpawner, tasks: Sequence[Body], say: Say) -> TaskSpawner:
-        """Make Tasks. Raises ApiError: a Conflict if the spawner has changed; then, or on any other, none was made.
+        """Make Tasks: only one where that is not atomic. Raises ApiError, and then none was made.
 
-        Where the server has no atomic commit, one of several may be there before another is refused; it is not made
-        again, for its name is taken.
+        It is a Conflict if the spawner has changed. Where it is not atomic, that is overcome: there is a Task by then.
         """
-        if self._client.atomic:
+        if self.atomic:
             made = await self._at_once(spawner, tasks, say)
             if made is not None:
                 return made
-        for task in tasks:
-            await self._client.create(task)
-            self._note(spawner.metadata.uid, task["metadata"]["name"])
+        (task,) = tasks
+        await self._client.create(task)
+        self._note(spawner.metadata.uid, task["metadata"]["name"])
         return await self._say(spawner, say)
 
     async def _at_once(self, spawner: TaskSpawner, tasks: Sequence[Body], say: Say) -> TaskSpawner | None:

@@ -10,7 +10,7 @@ from rota.api import Condition, TaskSpawner
 from rota.api.conditions import with_condition
 from rota.api.model import TEXT_LENGTH_MAX
 from rota.api.spawner import TaskSpawnerStatus
-from rota.control.gate import READY
+from rota.control.gate import READY, RESOLVED
 from rota.control.spawners.github import FIELDS
 from rota.control.spawners.templating import TemplateError, check
 from rota.registry import ApiError
@@ -55,17 +55,18 @@ def said(
 ) -> TaskSpawnerStatus:
     """A status that tells of a problem, or that there is none."""
     generation = spawner.metadata.generation
+    error = None if problem is None else _cut(f"{problem.reason}: {problem.message}")
+    status = msgspec.structs.replace(status, observed_generation=generation, last_error=error)
+    resolved = status.condition(RESOLVED)
+    if resolved is not None and resolved.status == "False":
+        # What it refers to is not there: that comes first.
+        return status
     if problem is not None:
         condition = Condition(type=READY, status="False", reason=problem.reason, message=problem.message)
     else:
         condition = Condition(type=READY, status="True", reason=_doing(spawner, status), message=note)
     condition = msgspec.structs.replace(condition, observed_generation=generation)
-    return msgspec.structs.replace(
-        status,
-        observed_generation=generation,
-        conditions=with_condition(status.conditions, condition, now),
-        last_error=None if problem is None else _cut(f"{problem.reason}: {problem.message}"),
-    )
+    return msgspec.structs.replace(status, conditions=with_condition(status.conditions, condition, now))
 
 
 def problem_said(spawner: TaskSpawner) -> Problem | None:

@@ -16,11 +16,13 @@ import msgspec
 
 from rota.api import Instance, Task, WorkerPool
 from rota.api.instance import Assignment
+from rota.api.task import TaskStatus
 from rota.client import Client, Key
 from rota.control.instances.names import controller_of
 from rota.control.instances.states import is_draining
 from rota.control.orders import subject_of
-from rota.control.tasks.lifecycle import assignment_id
+from rota.control.tasks.lifecycle import after, assignment_id, running
+from rota.control.tasks.turns import Turn, Turned, write
 from rota.engine.objects import Objects, get
 from rota.pools import Binding, Offer, Queue, Request
 from rota.registry import ApiError
@@ -58,6 +60,8 @@ class Worker(msgspec.Struct):
     told: str = ""
     """The assignment that its runner was told of, on the stream that it has now."""
     affinity: str = ""
+    is_turning: bool = False
+    """It is just being given from one to another: whoever does that sees to everything else."""
 
     @property
     def can_be_had(self) -> bool:
@@ -80,6 +84,10 @@ class Assigner:
         self._wanted: dict[str, tuple[PoolKey, Key]] = {}
         """By the uid of a task that wants a worker, or has one: where, and its name."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._binding: set[str] = set()
+        """The uids of tasks to which a worker is just being given."""
+        self._turning: set[str] = set()
+        """Those that are being written down."""
         self._completed: dict[PoolKey, int] = {}
         """Tasks that have ended, and are not in the pool's status yet."""
         self.wake: Callable[[Key], None] = lambda key: None
@@ -109,19 +117,32 @@ class Assigner:
                 if task is not None and is_attempt(task, assigned):
                     pool = PoolKey(instance.metadata.namespace, owner.name, owner.kind)
                     self._restore(pool, task, instance.metadata.uid)
+        for task in cast("list[Task]", objects.list(Task.api)):
+            self._take_place(task)
+
+    def _take_place(self, task: Task) -> None:
+        """One that waited before this process did: it has its place before anybody is served."""
+        status, ref, uid = task.status, task.spec.worker_pool_ref, task.metadata.uid
+        if status is None or status.phase != "Queued" or status.arrival is None or ref is None:
+            return
+        if uid not in self._assigned and not task.spec.cancel and task.metadata.deletion_timestamp is None:
+            pool = PoolKey(task.metadata.namespace, ref.name)
+            self._wanted[uid] = pool, _key(task)
+            self._queue(pool).restore(waiting=[_request(task, status.arrival.timestamp())])
 
     # Tasks.
 
     def want(self, task: Task, pool: PoolKey, arrival: float) -> None:
         """A task could run now. Said again, nothing happens."""
         uid = task.metadata.uid
-        self._wanted[uid] = pool, Key(task.metadata.namespace, task.metadata.name)
+        self._wanted[uid] = pool, _key(task)
         if uid not in self._assigned:
             self._carry_out(pool, [self._queue(pool).add(_request(task, arrival))])
 
     def is_waiting(self, task: Task) -> bool:
-        known = self._wanted.get(task.metadata.uid)
-        return known is not None and task.metadata.uid not in self._assigned
+        """Whether a task waits for a worker, and none is on its way to it."""
+        uid = task.metadata.uid
+        return uid in self._wanted and uid not in self._assigned and uid not in self._binding
 
     def worker_of(self, task: Task) -> Worker | None:
         """The worker that has the attempt which the task waits for, as the instance says."""
@@ -132,7 +153,9 @@ class Assigner:
         return worker
 
     def outcome_of(self, task: Task) -> Outcome | None:
-        return self._outcomes.get(assignment_id(task))
+        """How the attempt that the task waits for ended, if that is still to be written down."""
+        id_ = assignment_id(task)
+        return self._outcomes.get(id_) if id_ not in self._turning else None
 
     def start(self, task: Task) -> None:
         """It is written down that a task runs: now it does."""
@@ -165,8 +188,17 @@ class Assigner:
     def recorded(self, task: Task, id_: str, *, is_over: bool) -> None:
         """How an attempt ended is in the task's status: its worker is free for the next."""
         self._outcomes.pop(id_, None)
+        worker = self._workers.get(self._assigned.get(task.metadata.uid, ""))
+        self._leave(task, worker, id_, is_over=is_over)
+        if worker is not None:
+            self._queue(worker.pool).released(worker.subject.uid)
+        assigned = worker.instance.spec.assignment if worker is not None else None
+        if worker is not None and assigned is not None and assigned.id == id_:
+            self._start(self._release(worker, id_))
+
+    def _leave(self, task: Task, worker: Worker | None, id_: str, *, is_over: bool) -> None:
         uid = task.metadata.uid
-        worker = self._workers.get(self._assigned.pop(uid, ""))
+        self._assigned.pop(uid, None)
         self._wanted.pop(uid, None)
         if worker is None:
             return
@@ -174,18 +206,6 @@ class Assigner:
             self._completed[worker.pool] = self._completed.get(worker.pool, 0) + 1
         self._runners.send(worker.subject, Acknowledge(id_))
         worker.affinity = task.spec.affinity.key if task.spec.affinity is not None else ""
-        queue = self._queue(worker.pool)
-        queue.released(worker.subject.uid)
-        assigned = worker.instance.spec.assignment
-        if assigned is None or assigned.id != id_:
-            return
-        if queue.view.depth and worker.reset != "Recreate" and worker.is_ready and not is_draining(worker.instance):
-            binding = queue.offer(_offer(worker))
-            if binding is not None:
-                self._carry_out(worker.pool, [binding])
-                return
-            queue.withdraw(worker.subject.uid)
-        self._start(self._release(worker, id_))
 
     def waiting(self, pool: WorkerPool) -> int:
         """How many wait for a worker of a pool."""
@@ -215,7 +235,10 @@ class Assigner:
             worker = self._workers[uid] = Worker(subject_of(instance), pool, instance, report, reset, is_ready)
         if report is None or (worker.report is not None and report.run != worker.report.run):
             worker.told = ""
-        worker.instance, worker.report, worker.reset, worker.is_ready = instance, report, reset, is_ready
+        worker.report, worker.reset, worker.is_ready = report, reset, is_ready
+        # Who looked at it may have begun before it was given to another.
+        if instance.metadata.generation >= worker.instance.metadata.generation:
+            worker.instance = instance
         self._settle(worker)
 
     def unsee(self, key: Key, but: str = "") -> None:
@@ -239,6 +262,8 @@ class Assigner:
 
     def _settle(self, worker: Worker) -> None:
         """Bring what is known of a worker together with what it says it has."""
+        if worker.is_turning:
+            return
         assigned = worker.instance.spec.assignment
         queue = self._queue(worker.pool)
         if assigned is None and worker.can_be_had:
@@ -255,13 +280,13 @@ class Assigner:
         if is_running_on(task, worker.subject.name):
             self._tell(worker, task, assigned)
         else:
-            self.wake(Key(task.metadata.namespace, task.metadata.name))
+            self.wake(_key(task))
 
     def _restore(self, pool: PoolKey, task: Task, instance: str) -> None:
         uid = task.metadata.uid
         if self._assigned.get(uid) != instance:
             self._assigned[uid] = instance
-            self._wanted[uid] = pool, Key(task.metadata.namespace, task.metadata.name)
+            self._wanted[uid] = pool, _key(task)
             self._queue(pool).restore(bound=[(_request(task, 0.0), instance)])
 
     def _task(self, worker: Worker, assigned: Assignment) -> Task | None:
@@ -284,7 +309,7 @@ class Assigner:
             # It was looked at before it was let in: something has changed since.
             now = datetime.now(UTC).timestamp()
             self._outcomes[assigned.id] = Outcome(assigned.id, "Failed", now, now, message=str(error))
-            self.wake(Key(task.metadata.namespace, task.metadata.name))
+            self.wake(_key(task))
             return
         if self._runners.send(worker.subject, Assign(job)):
             worker.told = assigned.id
@@ -315,12 +340,17 @@ class Assigner:
         if assigned is None or assigned.id != outcome.id:
             self._runners.send(subject, Acknowledge(outcome.id))
             return
+        if outcome.id in self._outcomes:
+            return
         self._outcomes[outcome.id] = outcome
         task = self._task(worker, assigned)
         if task is None:
             self._give_back(worker, assigned)
+        elif is_running_on(task, worker.subject.name):
+            self._turning.add(outcome.id)
+            self._start(self._turn_over(worker, task, outcome))
         else:
-            self.wake(Key(task.metadata.namespace, task.metadata.name))
+            self.wake(_key(task))
 
     # Writing.
 
@@ -338,39 +368,105 @@ class Assigner:
     def _start(self, work: Any) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("an assignment could not be carried out", exc_info=error)
 
     async def _bind(self, pool: PoolKey, binding: Binding) -> None:
-        queue = self._queue(pool)
-        worker = self._workers.get(binding.instance)
-        known = self._wanted.get(binding.request.id)
-        task = self._waiting(known[1], binding.request.id) if known is not None else None
-        if task is None:
-            queue.cancel(binding.request.id)
+        queue, worker = self._queue(pool), self._workers.get(binding.instance)
+        task = self._wanting(binding)
+        if task is None or worker is None:
+            if task is None:
+                queue.cancel(binding.request.id)
             self._carry_out(pool, queue.lost(binding, instance_taken=worker is None))
             return
-        if worker is None:
-            self._carry_out(pool, queue.lost(binding))
-            return
-        id_ = assignment_id(task)
         before = worker.instance.spec.assignment
-        assignment = Assignment(
-            id=id_, kind="Task", name=task.metadata.name, uid=task.metadata.uid, since=datetime.now(UTC)
-        )
+        turn = Turn(worker.subject, before.id if before is not None else None, *_beginning(task, worker))
         try:
-            instance = await self._patch(worker, before.id if before is not None else None, assignment)
+            turned = await self._written(turn, task)
         except ApiError as error:
             if error.code not in LOST_RACE:
                 log.warning("task %s could not be assigned: %s", task.metadata.name, error)
                 await asyncio.sleep(RETRY_SECONDS)
             self._carry_out(pool, queue.lost(binding))
             return
-        if not queue.confirmed(binding):
-            await self._release(worker, id_)
+        worker.instance = turned.instance
+        self._begun(worker, binding, turned.begun or task)
+
+    async def _turn_over(self, worker: Worker, task: Task, outcome: Outcome) -> None:
+        """A task has ended: that is written down, and the worker is given to the next, or to nobody."""
+        pool, uid = worker.pool, worker.subject.uid
+        queue = self._queue(pool)
+        status = task.status
+        assert status is not None
+        ended = msgspec.structs.replace(task, status=after(task, status, worker.subject.name, outcome))
+        queue.released(uid)
+        binding, following = self._next(worker, queue)
+        beginning = _beginning(following, worker) if following is not None else (None, None, None)
+        turn = Turn(worker.subject, outcome.id, beginning[0], ended, beginning[2])
+        worker.is_turning = True
+        try:
+            turned = await self._written(turn, following)
+        except ApiError as error:
+            worker.is_turning = False
+            log.info("how task %s ended is written down in another way: %s", task.metadata.name, error)
+            if binding is not None:
+                self._carry_out(pool, queue.lost(binding))
+            queue.restore(bound=[(_request(task, 0.0), uid)])
+            self._turning.discard(outcome.id)
+            self.wake(_key(task))
             return
-        worker.instance = instance
+        worker.is_turning = False
+        self._turning.discard(outcome.id)
+        self._outcomes.pop(outcome.id, None)
+        worker.instance = turned.instance
+        self._leave(task, worker, outcome.id, is_over=ended.over())
+        if binding is not None and following is not None:
+            self._begun(worker, binding, turned.begun or following)
+        self.wake(_key(task))
+
+    def _next(self, worker: Worker, queue: Queue) -> tuple[Binding | None, Task | None]:
+        """Who gets a worker that is about to be free."""
+        if not queue.view.depth or worker.reset == "Recreate" or not worker.is_ready or is_draining(worker.instance):
+            return None, None
+        binding = queue.offer(_offer(worker))
+        if binding is None:
+            queue.withdraw(worker.subject.uid)
+            return None, None
+        task = self._wanting(binding)
+        if task is None:
+            queue.cancel(binding.request.id)
+            self._carry_out(worker.pool, queue.lost(binding))
+            return None, None
+        return binding, task
+
+    def _begun(self, worker: Worker, binding: Binding, task: Task) -> None:
+        """A binding has been carried out."""
+        if not self._queue(worker.pool).confirmed(binding):
+            self._start(self._release(worker, assignment_id(task)))
+            return
         self._assigned[task.metadata.uid] = worker.subject.uid
-        self.wake(Key(task.metadata.namespace, task.metadata.name))
+        assigned = worker.instance.spec.assignment
+        if assigned is not None and is_running_on(task, worker.subject.name):
+            self._tell(worker, task, assigned)
+        self.wake(_key(task))
+
+    def _wanting(self, binding: Binding) -> Task | None:
+        known = self._wanted.get(binding.request.id)
+        return self._waiting(known[1], binding.request.id) if known is not None else None
+
+    async def _written(self, turn: Turn, task: Task | None = None) -> Turned:
+        """`task` is who gets the worker."""
+        assert self.client is not None
+        uid = task.metadata.uid if task is not None else ""
+        self._binding.add(uid)
+        try:
+            return await write(self.client, turn)
+        finally:
+            self._binding.discard(uid)
 
     def _waiting(self, key: Key, uid: str) -> Task | None:
         """A task that is still to be run."""
@@ -382,30 +478,12 @@ class Assigner:
 
     async def _release(self, worker: Worker, id_: str) -> None:
         try:
-            worker.instance = await self._patch(worker, id_, None)
+            worker.instance = (await self._written(Turn(worker.subject, id_, None))).instance
         except ApiError as error:
             if error.code not in LOST_RACE:
                 raise
         else:
             self._settle(worker)
-
-    async def _patch(self, worker: Worker, before: str | None, after: Assignment | None) -> Instance:
-        """Only if it is the same instance, and has what it is thought to have. No version: a status is no matter."""
-        assert self.client is not None
-        operations: list[dict[str, Any]] = [{"op": "test", "path": "/metadata/uid", "value": worker.subject.uid}]
-        if before is None:
-            operations.append({"op": "test", "path": "/spec/assignment", "value": None})
-        else:
-            operations.append({"op": "test", "path": "/spec/assignment/id", "value": before})
-        if after is None:
-            operations.append({"op": "remove", "path": "/spec/assignment"})
-        else:
-            value = msgspec.to_builtins(after, str_keys=True)
-            operations.append({"op": "add", "path": "/spec/assignment", "value": value})
-        kind: Any = Instance
-        name, namespace = worker.subject.name, worker.subject.namespace
-        patched: Instance = await self.client.patch(kind, name, operations, namespace=namespace, type="json")
-        return patched
 
 
 def _request(task: Task, arrival: float) -> Request:
@@ -416,6 +494,19 @@ def _request(task: Task, arrival: float) -> Request:
 
 def _offer(worker: Worker) -> Offer:
     return Offer(worker.subject.uid, last=worker.affinity)
+
+
+def _beginning(task: Task, worker: Worker) -> tuple[Assignment, None, Task]:
+    """What is written when a task gets a worker."""
+    now = datetime.now(UTC)
+    meta = task.metadata
+    assignment = Assignment(id=assignment_id(task), kind="Task", name=meta.name, uid=meta.uid, since=now)
+    status = running(task.status or TaskStatus(), worker.subject.name, now)
+    return assignment, None, msgspec.structs.replace(task, status=status)
+
+
+def _key(task: Task) -> Key:
+    return Key(task.metadata.namespace, task.metadata.name)
 
 
 def is_attempt(task: Task, assigned: Assignment) -> bool:

@@ -29,7 +29,7 @@ def tries(task: Task) -> int:
     return task.status.tries if task.status is not None else 0
 
 
-def running(task: Task, status: TaskStatus, instance: str, since: datetime) -> TaskStatus:
+def running(status: TaskStatus, instance: str, since: datetime) -> TaskStatus:
     """It has a worker."""
     return msgspec.structs.replace(
         status,
