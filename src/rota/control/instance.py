@@ -48,6 +48,7 @@ class Instances(Gate[Instance]):
 
     follows = True
     concurrency = CONCURRENCY
+    spin_runs_max = 100_000  # a worker is handed out again and again, and that is all that changes
 
     def __init__(self, runtime: Runtime, runners: Runners | None = None, assigner: Assigner | None = None) -> None:
         super().__init__(Instance)

@@ -57,7 +57,7 @@ class Pools(Gate[WorkerPool]):
     """Carries out what is planned for the instances of a pool."""
 
     owns = (Instance,)
-    spin_runs_max = 5_000  # the news of a thousand instances is news of their pool
+    spin_runs_max = 100_000  # the news of a thousand instances, each handed out all the time, is news of their pool
 
     def __init__(self, runtime: Runtime | None = None, assigner: Assigner | None = None) -> None:
         super().__init__(WorkerPool)

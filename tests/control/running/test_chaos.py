@@ -1,66 +1,126 @@
-"""A pool under fire: its processes, its keeper and its server are killed while it is scaled and rolled."""
+"""Pools under fire: everything of them is killed, again and again, while they are scaled, rolled and held."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import random
-import signal
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.control.running.test_processes import all_of, apply, is_main, keeper_of, pool, processes, server, told, until
-from tests.server.live import Live
-
-__all__ = ["server"]
+from rota.runtime import sandbox
+from rota.server.stopping import STOP_SECONDS_MAX
+from tests.control.running.chaos import World
+from tests.server.live import ROTA
 
 KILLS = int(os.environ.get("ROTA_POOL_KILLS", "24"))
 """More of them: `make chaos`."""
 SEED = int(os.environ.get("ROTA_POOL_SEED", "1"))
+SLACK_SECONDS = 1.0
+"""The start of a command, on a machine that does other things too."""
+Step = Callable[[World], None]
+STEPS: dict[str, tuple[int, Step]] = {
+    "instance": (4, lambda world: world.kill("instance")),
+    "runner": (3, lambda world: world.kill("runner")),
+    "box": (2, lambda world: world.kill("box")),
+    "agent": (2, lambda world: world.kill("agent")),
+    "server": (3, lambda world: world.kill("server")),
+    "keeper": (1, lambda world: world.kill("keeper")),
+    "scale": (2, World.scale),
+    "roll": (2, World.roll),
+    "come or go": (2, World.come_or_go),
+    "hold": (3, World.hold),
+    "release": (1, World.release),
+    "restart": (1, World.restart),
+    "rest": (4, World.rest),
+}
+"""What happens, and how often beside the others."""
+
+pytestmark = pytest.mark.skipif(not sandbox.available().ok, reason="no sandbox can be made here")
 
 
-@pytest.mark.timeout(120 + 5 * KILLS)
-def test_whatever_is_killed_in_the_end_exactly_what_is_wanted_runs(server: Live) -> None:
-    chance = random.Random(SEED)
-    home = server.home
-    replicas, marks = 3, "one"
-    apply(server, pool(home, replicas, marks))
-    for turn in range(KILLS):
-        what = chance.choice(("instance", "instance", "instance", "server", "keeper", "scale", "roll"))
-        if what == "instance":
-            _kill_one(home, chance)
-        elif what == "keeper":
-            for pid in keeper_of(home):
-                _kill(pid)
-        elif what == "server":
-            server.kill()
-            server.start()
-        else:
-            replicas = chance.randint(1, 4) if what == "scale" else replicas
-            marks = f"turn-{turn}" if what == "roll" else marks
-            apply(server, pool(home, replicas, marks))
-    # A last roll: what was crashing through no fault of its own does not wait for its turn.
-    apply(server, pool(home, replicas, "last"))
-    until(lambda: all_of(server, replicas, "last"), told(server), seconds=60)
-    until(lambda: len(_outermost(home)) == replicas, lambda: str(processes(home)))
-    names = {one["metadata"]["name"] for one in server.json("get", "inst")["items"]}
-    assert names == {f"box-{ordinal}" for ordinal in range(replicas)}
-    folders = {one.name.rpartition("-")[0][:5] for one in (home / "instances" / "default").iterdir()}
-    assert folders == names and len(list((home / "instances" / "default").iterdir())) == replicas
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path, SEED)
+    try:
+        yield made
+    finally:
+        made.live.kill()
+        argv = (ROTA, "stop", "--grace", "0", "--home", str(made.home))
+        subprocess.run(argv, capture_output=True, timeout=60, check=True)
 
 
-def _outermost(home: Path) -> list[int]:
-    """The main processes of everything that is alive, of whatever template."""
-    return [pid for pid, command in processes(home).items() if is_main(command)]
+@pytest.mark.timeout(180 + 5 * KILLS)
+def test_whatever_is_killed_in_the_end_exactly_what_is_wanted_runs_and_nothing_else_is_left(world: World) -> None:
+    world.apply()
+    world.until(world.is_settled)
+    while sum(world.kills.values()) < KILLS:
+        [step] = world.chance.choices(list(STEPS), [often for often, _ in STEPS.values()])
+        STEPS[step][1](world)
+        world.look()
+    world.settle()
+    _each_runs_once(world)
+    _nothing_else_is_there(world)
+    _storage_is_intact(world)
+    _a_stop_leaves_nothing(world)
+    print(f"seed {SEED}: killed {dict(world.kills)}, held and left dirty {world.dirtied}, in {world.seconds:.0f} s")
 
 
-def _kill_one(home: Path, chance: random.Random) -> None:
-    found = sorted(processes(home))
-    if found:
-        _kill(chance.choice(found))
+def _each_runs_once(world: World) -> None:
+    """Of each instance its main process, or its runner with one box and one agent; and no process that is nobody's."""
+    world.until(lambda: _sorts(world) == _wanted_sorts(world))
+    groups = world.groups()
+    if groups:
+        names = {Path(group).name for group in groups[1:]}
+        assert len(names) == len(groups) - 1 == len(world.wanted())
+        strangers = [one for one in world.processes() if Path(one.group.rpartition("0::")[2].strip()).name not in names]
+        assert strangers == []
+    assert len(world.keepers()) == 1
 
 
-def _kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+def _sorts(world: World) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for one in world.processes():
+        found["main"] += one.is_main
+        found["runner"] += one.is_runner
+        found["agent"] += one.is_agent
+        found["of another template"] += one.is_main and ": last;" not in one.command
+    return +found
+
+
+def _wanted_sorts(world: World) -> Counter[str]:
+    crew = world.replicas["crew"]
+    return Counter({"main": world.replicas["box"], "runner": crew, "agent": crew})
+
+
+def _nothing_else_is_there(world: World) -> None:
+    uids = world.instances()
+    assert uids.keys() == world.wanted()
+    world.until(lambda: world.names("instances", "default") == {f"{name}-{uid}" for name, uid in uids.items()})
+    world.until(lambda: world.names("discarded") == set())
+    ordinals = {f"{pool}-{ordinal}" for pool, count in world.ordinals.items() for ordinal in range(count)}
+    stored = world.names("storage", "default")
+    assert stored - {f"{name}{end}" for name in ordinals for end in ("", ".owner", ".prepared")} == set()
+    assert {name for name in stored if "." not in name} >= world.wanted()
+    assert world.mounts() == []
+    assert world.sockets() == {"rota.sock", "keeper.sock"}
+
+
+def _storage_is_intact(world: World) -> None:
+    world.look()
+    folder = world.home / "storage" / "default"
+    assert {f"box-{ordinal}" for ordinal in range(world.replicas["box"])} <= world.marks.keys()
+    assert list(folder.glob("box-*/twice")) == []
+    for ordinal in range(world.replicas["crew"]):
+        tree = folder / f"crew-{ordinal}" / "repo"
+        assert (tree / "file").read_text() == "content\n" and (tree / "set").read_text() == "set\n"
+        assert not (tree / ".git" / "dirty").exists(), tree
+
+
+def _a_stop_leaves_nothing(world: World) -> None:
+    assert world.stop() < STOP_SECONDS_MAX + SLACK_SECONDS
+    assert [one.command for one in world.processes()] == [] and world.keepers() == []
+    assert world.groups() == [] and world.mounts() == []
+    assert world.sockets() == set()

@@ -166,7 +166,7 @@ def item_of(source: GitHubSource, issue: Issue) -> Item:
         "base": issue.base.ref if issue.base else "",
         "sha": issue.head.sha if issue.head else "",
     }
-    return Item(source.api_url, (source.repo.lower(), source.kind, str(issue.number)), fields)
+    return Item(api_of(source.api_url).url, (source.repo.lower(), source.kind, str(issue.number)), fields)
 
 
 def _folded(labels: Iterable[str]) -> set[str]:

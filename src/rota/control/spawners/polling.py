@@ -22,7 +22,7 @@ POLL_SECONDS_MAX = 120.0
 """For all pages together."""
 PAGES_MAX = ITEMS_MAX // PAGE_ITEMS
 REDIRECTS_MAX = 3
-KEPT_BYTES_MAX = 4 * 1024 * 1024
+KEPT_CHARACTERS_MAX = 4 * 1024 * 1024
 """What the items of one listing say, in all. Beyond that the newest are only counted, and read again when it is their
 turn."""
 LIMITS = Limits(connections=1, connect_seconds=10.0, read_seconds=20.0, response_bytes=8 * 1024 * 1024)
@@ -138,7 +138,7 @@ def _request(api: Api, path: str, token: str, etag: str) -> bytes:
 
 def _drop_excess(waiting: dict[int, Item]) -> None:
     """Keep what the oldest items say, as far as there is room for it."""
-    left = KEPT_BYTES_MAX
+    left = KEPT_CHARACTERS_MAX
     for number in sorted(waiting):
         item = waiting[number]
         if item.fields is not None:
