@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from agents.start import start
 
 from rota import ApiError, Client
 from rota.api import Instance, Namespace, ObjectMeta, WorkerPool, Workspace
@@ -61,12 +62,16 @@ async def show(client: Client) -> None:
         pools.subscribe(show_pool)
         instances.subscribe(show_instance)
         await run_workers(client)
+        print("start  examples/agents: three workers on a repository, twenty tasks that need each other", flush=True)
+        await start(client, HOME, NAMESPACE)
         await run_boxes(client)
         await wait_for_a_secret(client)
         print(
             f"\nThe server goes on until Ctrl-C. In another terminal:\n"
             f"  {ROTA} get wp,inst -n {NAMESPACE}\n"
             f"  {ROTA} logs -f wp/boxes -n {NAMESPACE}\n"
+            f"  {ROTA} run --pool agents -n {NAMESPACE} --follow -- echo hello\n"
+            f"  {ROTA} get tasks -n {NAMESPACE}\n"
             f"  {ROTA} exec -it wp/agents -n {NAMESPACE} -- sh\n"
             f"  {ROTA} plan -f examples/plan\n"
             f"  KUBECONFIG={HOME}/kubeconfig kubectl -n {NAMESPACE} scale wp/agents --replicas=4\n",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -150,7 +150,3 @@ def _each(isolations: tuple[Isolation, ...]) -> Callable[..., Callable[..., None
 in_both = _each(("none", "sandbox"))
 in_a_sandbox = _each(("sandbox",))
 plain = _each(("none",))
-
-
-def environment_of(text: str) -> Mapping[str, str]:
-    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)

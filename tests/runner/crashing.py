@@ -84,7 +84,7 @@ async def main(folder: Path, step: str) -> None:
     die_around(executor._placed, "put", step, "put")
     die_around(executor._placed, "remove", step, "remove")
     die_around(box, "run", step, "run")
-    die_around(box, "clear", step, "clear")
+    die_around(box, "is_clear", step, "clear")
     die_around(os, "fdatasync", step, "sync")
     if "write of end" in step:
         real = os.write

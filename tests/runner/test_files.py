@@ -103,6 +103,7 @@ async def test_what_a_runner_that_was_killed_left_is_removed_before_the_next_job
 @plain
 async def test_a_note_of_them_that_cannot_be_read_is_nothing(bench: Bench) -> None:
     (bench.journal_folder / "placed").write_bytes(b"{")
+    bench.executor = Executor(bench.journal)
     assert (await bench.run("true")).reason == "Succeeded"
     assert not (bench.journal_folder / "placed").exists()
 

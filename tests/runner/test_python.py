@@ -43,8 +43,8 @@ def wait():
     time.sleep(1000)
 
 def tidy():
-    print("begun")
     try:
+        print("begun")
         time.sleep(1000)
     finally:
         print("tidied")
@@ -293,7 +293,21 @@ async def test_the_next_one_has_loaded_what_comes_from_elsewhere_and_not_what_is
         "def f():\n    return sorted({'decimal', 'other', 'xml'} & before)\n",
     )
     assert value(await bench.call("m:f")) == []
+    warm = bench.executor._interpreters
+    assert warm is not None
+    await eventually(lambda: all(one.is_warm for one in warm._all))
     assert value(await bench.call("m:f")) == ["decimal", "xml"]
+
+
+@plain
+async def test_the_next_one_is_not_waited_for_when_it_does_not_come_to_an_end_with_what_it_loads(bench: Bench) -> None:
+    pytest.MonkeyPatch().setattr(python_calls, "CALLS_MAX", 1)
+    pytest.MonkeyPatch().setattr(python_calls, "WARM_SECONDS_MAX", 0.0)
+    (bench.home / "slow.py").write_text("import os, time\nwhile 'KEY' not in os.environ: time.sleep(0.01)\n")
+    bench.write("m.py", f"import sys\nsys.path.append({bench.inside_home!r})\nimport slow\ndef f():\n    return 1\n")
+    async with asyncio.timeout(30):
+        for _ in range(4):
+            assert value(await bench.call("m:f", env={"KEY": "x"})) == 1
 
 
 @in_both

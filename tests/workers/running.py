@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rota.api.pool import WorkspaceFile, WorkspaceSpec
+from rota.client.websocket import Closed, WebSocket
 from rota.runtime import composing
 from rota.runtime.entering import inside, process_of
 from rota.runtime.interface import Order, Owner, Subject
@@ -83,6 +85,7 @@ class Site:
         self._run += 1
         folder = self.places.folder(SUBJECT)
         folder.mkdir(parents=True, exist_ok=True)
+        self.places.box(SUBJECT).write_text("")
         env = {
             "PATH": os.environ["PATH"],
             "ROTA_GATEWAY": str(self._socket),
@@ -193,9 +196,9 @@ class Site:
         """What a command says that runs in the box, as `rota exec` has it."""
         entry = self.places.enter(SUBJECT, "worker")
         assert entry is not None
-        command, cwd = inside(self.box(), entry, argv, {})
+        made = inside(self.box(), entry, argv, {})
         process = await asyncio.create_subprocess_exec(
-            *command.argv, env=command.env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+            *made.argv, env=made.env, cwd=made.cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
         )
         said, _ = await process.communicate()
         assert process.returncode == 0, (argv, said)
@@ -215,10 +218,8 @@ def command_of(pid: int) -> str:
 
 
 def _kill(pid: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 async def eventually(what: Callable[[], Any]) -> Any:
@@ -227,6 +228,15 @@ async def eventually(what: Callable[[], Any]) -> Any:
         while not (found := what()):
             await asyncio.sleep(POLL_SECONDS)
     return found
+
+
+async def end_of(stream: WebSocket) -> Closed:
+    """How a stream ends."""
+    while True:
+        try:
+            await stream.receive()
+        except Closed as closed:
+            return closed
 
 
 def workspace(repo: str, *, setup: Sequence[str] = (), files: Mapping[str, str] | None = None) -> WorkspaceSpec:

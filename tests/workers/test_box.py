@@ -70,7 +70,7 @@ async def test_which_process_it_is_is_written_down_for_as_long_as_it_is(tmp_path
     async with boxed(tmp_path):
         pid, _, began = note.read_text().partition("@")
         assert start_time_of(int(pid)) == int(began) and int(pid) in descendants_of(os.getpid())
-    assert not note.exists() or note.read_text() == ""
+    assert note.read_text() == ""
 
 
 @apart

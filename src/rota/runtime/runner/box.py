@@ -17,6 +17,7 @@ import msgspec
 
 from rota.runtime.keeper.kernel import start_time_of
 from rota.runtime.runner.agent import CLEAR_PAUSE_SECONDS, LENGTH_BYTES, MESSAGE_BYTES_MAX, READ_BYTES, descendants
+from rota.runtime.runner.outside import Outside
 
 START_SECONDS_MAX = 30.0
 CLEAR_SECONDS_MAX = 15.0
@@ -61,6 +62,7 @@ class Box:
         self._ready: asyncio.Future[int] | None = None
         self._cleared: asyncio.Future[int] | None = None
         self.lost = asyncio.Event()
+        self._outside: Outside | None = None
         self.uid: int | None = None
         """Whose commands run in it, as they see it; None: it did not say."""
 
@@ -86,6 +88,7 @@ class Box:
         async with asyncio.timeout(START_SECONDS_MAX):
             await asyncio.shield(self._ready)
         pid = self._process.pid
+        self._outside = Outside(pid, self._ready.result())
         self._write_down(f"{pid}@{start_time_of(pid)}")
 
     async def run(
@@ -102,6 +105,13 @@ class Box:
 
     async def signal(self, id_: str, number: int) -> None:
         await self._send({"do": "signal", "id": id_, "signal": int(number)})
+
+    def is_clear(self, but: Sequence[str] = ()) -> bool:
+        """Whether nothing runs in it but the agent and some commands. False: it is not certain, and `clear` it is."""
+        kept = [self._commands[id_].started for id_ in but if id_ in self._commands]
+        if self._outside is None or not all(started.done() for started in kept):
+            return False
+        return self._outside.is_clear([started.result() for started in kept])
 
     async def clear(self, but: Sequence[str] = ()) -> None:
         """End everything in the box but the agent and some commands. Raises BoxLost when that cannot be had."""
@@ -176,7 +186,7 @@ class Box:
         if "ready" in message:
             if "uid" in message:
                 self.uid = int(message["uid"])
-            _settle(self._ready, 0)
+            _settle(self._ready, int(message["ready"]))
         elif "cleared" in message:
             _settle(self._cleared, int(message["cleared"]))
         elif (command := self._commands.get(message["id"])) is not None:

@@ -1,7 +1,5 @@
 """Calls Python functions for a runner, in a box, and keeps what they import. Standard library only.
 
-    python -I interpreter.py
-
 Its standard input is a socket: a message is a length in four bytes and JSON. A call comes with two descriptors, its
 input and its output, which are this process's own while it lasts. What is called is in the same process as this, and
 so nothing here is trusted any further than that.
@@ -25,9 +23,12 @@ import signal
 import socket
 import sys
 import time
-import traceback
-from collections.abc import Callable, Iterator
-from typing import Any
+
+# Every start would be longer by `typing`, which nothing needs.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
 
 LENGTH_BYTES = 4
 READ_BYTES = 65536
@@ -39,6 +40,7 @@ GROWTH_BYTES_MAX = 256 * 1024 * 1024
 LIBRARIES_MAX = 256
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 PR_SET_CHILD_SUBREAPER = 36
+NO_CALL = 0
 FAILED, TERMINATED, NO_RUNNER = 1, 143, 70
 CHANGED = (-1,)
 """What no file is."""
@@ -65,13 +67,15 @@ class Interpreter:
         self._known = set(sys.modules)
         self._files: dict[str, tuple[int, ...]] = {}
         """The modules of the tree, and which files they were read from."""
-        self._libraries = self._told = list[str]()
+        self._libraries: list[str] = []
+        self._told = self._libraries
         self._memory = _memory()
 
     def serve(self) -> None:
         while (message := self._receive()) is not None:
             if "warm" in message:
                 self._warm(message["warm"])
+                self._tell({"call": NO_CALL})
             else:
                 mine, self._descriptors = self._descriptors[:DESCRIPTORS], self._descriptors[DESCRIPTORS:]
                 self._tell({"call": message["call"], **self._answer(message, *mine)})
@@ -274,6 +278,8 @@ def _exit(code: object) -> dict[str, Any]:
 
 def _show(error: BaseException) -> None:
     """Without the frames that are not the caller's business."""
+    import traceback
+
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
@@ -282,6 +288,8 @@ def _show(error: BaseException) -> None:
 
 
 def _last_line(error: BaseException) -> str:
+    import traceback
+
     name = type(error).__name__
     try:
         lines = traceback.format_exception_only(error)
@@ -331,7 +339,3 @@ def main() -> None:
         os._exit(NO_RUNNER)
     # Nothing of what was called is to run now.
     os._exit(0)
-
-
-if __name__ == "__main__":
-    main()

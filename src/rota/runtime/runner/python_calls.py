@@ -22,13 +22,23 @@ from msgspec import Struct
 
 from rota.runtime.runner import interpreter
 from rota.runtime.runner.box import Box, Command
-from rota.runtime.runner.interpreter import LENGTH_BYTES, LIBRARIES_MAX, READ_BYTES, RESULT_BYTES_MAX
+from rota.runtime.runner.interpreter import LENGTH_BYTES, LIBRARIES_MAX, NO_CALL, READ_BYTES, RESULT_BYTES_MAX
 
 CALLS_MAX = 100
+READY = 2
+"""How many there are: the one in use, and the next."""
+WARM_SECONDS_MAX = 60.0
+"""For the next one to load what it is to load."""
 REPLY_BYTES_MAX = 8 * RESULT_BYTES_MAX
 FAILED = 1
 SIGNALLED = 128
-PROGRAM = str(Path(interpreter.__file__).absolute())
+# As a module, which is read as it was compiled; under a name that nobody imports; and not as the main one, which would
+# be run again in processes that are started with `multiprocessing`.
+PROGRAM = (
+    "import importlib.util as util; "
+    f"spec = util.spec_from_file_location('rota interpreter', {str(Path(interpreter.__file__).absolute())!r}); "
+    "module = util.module_from_spec(spec); spec.loader.exec_module(module); module.main()"
+)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -57,6 +67,9 @@ class Interpreter:
         self.id = id_
         self.calls = 0
         self.is_usable = True
+        self.is_warm = True
+        """Whether it has loaded what it was told to."""
+        self.began = asyncio.get_running_loop().time()
         self._control = control
         self._loop = asyncio.get_running_loop()
         self._command = command
@@ -65,6 +78,11 @@ class Interpreter:
         self._reply: asyncio.Future[Reply] | None = None
         self._loop.add_reader(control, self._read)
         command.ended.add_done_callback(self._ended)
+
+    async def warm(self, libraries: list[str]) -> None:
+        """Have it load something. It may never come back from that."""
+        self.is_warm = False
+        await self.send({"warm": libraries})
 
     async def send(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> bool:
         """Whether it is told. What it is not told whole, it does not do."""
@@ -120,7 +138,9 @@ class Interpreter:
             except msgspec.MsgspecError:
                 self._misunderstood()
                 return
-            if reply.call == self._number:
+            if reply.call == NO_CALL:
+                self.is_warm = True
+            elif reply.call == self._number:
                 self._settle(reply)
 
     def _misunderstood(self) -> None:
@@ -150,19 +170,28 @@ class Interpreters:
 
     def __init__(self, box: Box) -> None:
         self.box = box
-        self._current: Interpreter | None = None
-        self._next: Interpreter | None = None
+        self._all: list[Interpreter] = []
+        """The one in use is the first."""
         self._libraries: list[str] = []
 
     def kept(self) -> list[str]:
         """The commands of the box that go on when a job ends."""
-        return [one.id for one in (self._current, self._next) if one is not None and one.is_usable]
+        return [one.id for one in self._all if one.is_usable]
 
     async def prepare(self) -> None:
         """Have one ready, and the next one too."""
-        await self._ready()
-        if self._next is None or not self._next.is_usable:
-            self._next = await self._start()
+        now = asyncio.get_running_loop().time()
+        for one in self._all:
+            if not one.is_warm and now - one.began > WARM_SECONDS_MAX:
+                # To load something can take for ever, when it is not a job that loads it.
+                one.give_up()
+                self._libraries = []
+        usable = [one for one in self._all if one.is_usable]
+        for extra in usable[READY:]:
+            extra.give_up()
+        self._all = usable[:READY]
+        while len(self._all) < READY:
+            self._all.append(await self._start(self._libraries))
 
     async def call(
         self, target: str, args: Sequence[str], *, env: Mapping[str, str], cwd: str, streams: tuple[int, int]
@@ -173,33 +202,30 @@ class Interpreters:
         """
         message = {"target": target, "args": args, "env": env, "cwd": cwd}
         while True:
-            one = await self._ready()
+            one = next((one for one in self._all if one.is_usable and one.is_warm), None)
+            if one is None:
+                # What is loaded is loaded by the call itself as fast.
+                one = await self._start([])
+            self._all = [one, *(other for other in self._all if other is not one and other.is_usable)]
             reply = await one.call(message, streams)
             if reply is not None:
                 return one.id, reply
 
     def done(self, reply: Reply | None) -> None:
         """How the last call ended; None: it was made to end."""
-        assert self._current is not None
+        one = self._all[0]
         if reply is not None and reply.libraries is not None:
             self._libraries = reply.libraries[:LIBRARIES_MAX]
-        if reply is None or reply.stale or reply.worn or self._current.calls >= CALLS_MAX:
-            self._current.give_up()
+        if reply is None or reply.stale or reply.worn or one.calls >= CALLS_MAX:
+            one.give_up()
 
-    async def _ready(self) -> Interpreter:
-        if self._current is None or not self._current.is_usable:
-            self._current, self._next = self._next, None
-        if self._current is None or not self._current.is_usable:
-            self._current = await self._start()
-        return self._current
-
-    async def _start(self) -> Interpreter:
+    async def _start(self, libraries: list[str]) -> Interpreter:
         mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         mine.setblocking(False)
         nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         try:
             id_, command = await self.box.run(
-                [sys.executable, "-I", PROGRAM], env={}, cwd="/", streams=(its.fileno(), nothing, nothing)
+                [sys.executable, "-I", "-c", PROGRAM], env={}, cwd="/", streams=(its.fileno(), nothing, nothing)
             )
         except BaseException:
             mine.close()
@@ -208,15 +234,14 @@ class Interpreters:
             its.close()
             os.close(nothing)
         started = Interpreter(mine, id_, command)
-        if self._libraries:
-            await started.send({"warm": self._libraries})
+        if libraries:
+            await started.warm(libraries)
         return started
 
     def close(self) -> None:
-        for one in (self._current, self._next):
-            if one is not None:
-                one.give_up()
-        self._current = self._next = None
+        for one in self._all:
+            one.give_up()
+        self._all = []
 
 
 def name_of(number: int) -> str:

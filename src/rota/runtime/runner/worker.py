@@ -208,10 +208,12 @@ class Worker:
     async def finish(self) -> None:
         """Ask what runs all the time to end, and return when it has; a task is given up."""
         await self.desk.finish()
-        if self._main is not None and self._box is not None:
+        main = self._main
+        if main is not None and self._box is not None:
             with contextlib.suppress(BoxLost):
                 await self._box.signal(self._main_id, signal.SIGTERM)
-                await asyncio.shield(self._main.ended)
+                await asyncio.shield(main.ended)
+                self._has_ended()
 
     def _has_ended(self) -> bool:
         """Whether what runs all the time has ended, and is not to be started with a new box."""
