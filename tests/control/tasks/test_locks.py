@@ -30,7 +30,8 @@ def turn(locks: Locks, task: Task) -> bool:
 
 
 def test_one_at_a_time_in_the_order_in_which_they_asked() -> None:
-    locks, woken = Locks(), []
+    locks = Locks()
+    woken: list[Key] = []
     locks.wake = woken.append
     first, second, third = a_task("b"), a_task("a"), a_task("c")
     assert [turn(locks, one) for one in (first, second, third)] == [True, False, False]

@@ -37,7 +37,8 @@ async def status(world: World, name: str) -> Any:
 
 
 async def phases(world: World) -> dict[str, str]:
-    return {one.metadata.name: one.status.phase if one.status else "" for one in (await world.client.list(Task)).items}
+    found = (await world.client.list(Task)).items
+    return {one.metadata.name: (one.status.phase if one.status else None) or "" for one in found}
 
 
 async def held(world: World) -> dict[str, str]:
