@@ -327,7 +327,15 @@ _ALL: list[Object] = [
             "maxTotal": 100,
             "suspend": True,
         },
-        {**OBSERVED, "discovered": 5, "created": 4, "active": 1, "lastPollTime": TIME, "lastError": "boom"},
+        {
+            **OBSERVED,
+            "discovered": 5,
+            "created": 4,
+            "active": 1,
+            "lastPollTime": TIME,
+            "lastError": "boom",
+            "items": ["0123456789ab"],
+        },
     ),
     example(
         "TaskSpawner",

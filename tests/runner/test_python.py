@@ -293,8 +293,9 @@ async def test_the_next_one_has_loaded_what_comes_from_elsewhere_and_not_what_is
         "def f():\n    return sorted({'decimal', 'other', 'xml'} & before)\n",
     )
     assert value(await bench.call("m:f")) == []
-    warm = bench.executor._interpreters
-    assert warm is not None
+    warm, preparing = bench.executor._interpreters, bench.executor._preparing
+    assert warm is not None and preparing is not None
+    await preparing
     await eventually(lambda: all(one.is_warm for one in warm._all))
     assert value(await bench.call("m:f")) == ["decimal", "xml"]
 

@@ -3,78 +3,129 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable
+import contextlib
+from collections.abc import AsyncGenerator
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
 
 import typer
 
-from rota.api import Instance, WorkerPool
+from rota.api import Instance, Task, WorkerPool
 from rota.cli.command import command
 from rota.cli.following import everything
 from rota.cli.gateway import backend_of
-from rota.cli.naming import targets
+from rota.cli.naming import Target, targets
 from rota.cli.options import Targets
-from rota.cli.output import line, note, printable
+from rota.cli.output import Part, line, note
 from rota.cli.session import CommandError, Session, bad_usage
+from rota.cli.task_output import Lines, explained, output_of
 from rota.client import Client
+from rota.registry import ApiError
 
 COLOURS = ("cyan", "magenta", "blue", "green", "yellow")
-INSTANCES_MAX = 100
+LOGS_MAX = 100
 """Logs that are read at once."""
+TAIL_LINES = 100
 
 
 @command
 async def logs(
     session: Session,
     which: Targets = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is written from now on.")] = False,
-    tail: Annotated[int, typer.Option("--tail", metavar="LINES", min=0, help="How many of the last lines.")] = 100,
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", "-f", help="Go on with what is written from now on; of a task, until it is over."),
+    ] = False,
+    tail: Annotated[
+        int | None,
+        typer.Option(
+            "--tail",
+            metavar="LINES",
+            min=0,
+            help=f"How many of the last lines; without it, {TAIL_LINES} of an instance, and all of a task.",
+        ),
+    ] = None,
     container: Annotated[
-        str, typer.Option("--container", "-c", metavar="NAME", help="Which container; without it, the first.")
+        str,
+        typer.Option(
+            "--container", "-c", metavar="NAME", help="Which container of an instance; without it, the first."
+        ),
     ] = "",
 ) -> None:
-    """Show what instances have written: of one, or of all of a pool."""
+    """Show what tasks and instances have written: of some, or of all instances of a pool.
+
+    What a task has written is kept as long as the task, whatever becomes of its worker.
+    """
     wanted = targets(which or [])
-    if any(not one.name or one.kind not in (Instance.api, WorkerPool.api) for one in wanted):
-        raise bad_usage("name an instance or a pool, such as inst/boxes-0 or wp/boxes")
+    if any(not one.name or one.kind not in (Task.api, Instance.api, WorkerPool.api) for one in wanted):
+        raise bad_usage("name a task, an instance or a pool, such as task/build, inst/boxes-0 or wp/boxes")
     async with session.client() as client:
-        names: dict[str, None] = {}
-        for kind, name in wanted:
-            found = [name] if kind is Instance.api else await _of_pool(client, name)
-            names.update(dict.fromkeys(found))
-        if not names:
+        sources: dict[Target, None] = {}
+        for target in wanted:
+            found = [target] if target.kind is not WorkerPool.api else await _of_pool(client, target.name)
+            sources.update(dict.fromkeys(found))
+        if not sources:
             note("there are no instances yet")
-        if len(names) > INSTANCES_MAX:
-            raise CommandError(f"these are {len(names)} instances; name {INSTANCES_MAX} at most")
-        query = urlencode({"tail": tail, **({"follow": "true"} if follow else {}), "container": container})
-        width = max(map(len, names), default=0)
-        async with asyncio.TaskGroup() as group:
-            for i, name in enumerate(names):
-                prefix = (f"{name:<{width}}  ", COLOURS[i % len(COLOURS)]) if len(names) > 1 else None
-                group.create_task(_show(client, name, query, prefix))
+        if len(sources) > LOGS_MAX:
+            raise CommandError(f"these are {len(sources)} logs; name {LOGS_MAX} at most")
+        width = max((len(source.name) for source in sources), default=0)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for i, source in enumerate(sources):
+                    pieces = _pieces(client, source, container, tail, follow=follow)
+                    colour = COLOURS[i % len(COLOURS)]
+                    prefix = (f"{source.name:<{width}}  ", colour) if len(sources) > 1 else None
+                    group.create_task(_show(pieces, prefix))
+        except BaseExceptionGroup as several:
+            # One is told; that of a reader who left is not to be told at all.
+            raise several.exceptions[0] from None
 
 
-async def _of_pool(client: Client, name: str) -> list[str]:
+async def _of_pool(client: Client, name: str) -> list[Target]:
     pool: dict[str, Any] = await client.get(WorkerPool.api, name)
     uid = pool["metadata"]["uid"]
     found, _ = await everything(client, Instance.api, namespace=None)
     own = [one["metadata"] for one in found]
-    return [meta["name"] for meta in own if any(owner["uid"] == uid for owner in meta.get("ownerReferences", []))]
+    names = [meta["name"] for meta in own if any(owner["uid"] == uid for owner in meta.get("ownerReferences", []))]
+    return [Target(Instance.api, each) for each in names]
 
 
-async def _show(client: Client, name: str, query: str, prefix: tuple[str, str] | None) -> None:
-    path = f"/v1/logs/{quote(client.namespace, safe='')}/{quote(name, safe='')}?{query}"
-    async with backend_of(client).stream("GET", path) as pieces:
-        async for text in _lines(pieces):
-            line(*((prefix,) if prefix else ()), printable(text, keep="\t"))
+def _pieces(
+    client: Client, source: Target, container: str, tail: int | None, *, follow: bool
+) -> AsyncGenerator[bytes, None]:
+    place = f"{quote(client.namespace, safe='')}/{quote(source.name, safe='')}"
+    asked: dict[str, Any] = {"follow": "true"} if follow else {}
+    if source.kind is Instance.api:
+        asked |= {"tail": TAIL_LINES if tail is None else tail, "container": container}
+        return _stream(client, f"/v1/logs/{place}?{urlencode(asked)}")
+    if follow and tail is None:
+        return _from_the_beginning(client, source.name)
+    asked |= {"tail": tail} if tail is not None else {}
+    return _stream(client, f"/v1/tasks/{place}/logs?{urlencode(asked)}")
 
 
-async def _lines(pieces: AsyncIterable[bytes]) -> Any:
-    rest = b""
-    async for piece in pieces:
-        *whole, rest = (rest + piece).split(b"\n")
-        for one in whole:
-            yield one.decode(errors="replace")
-    if rest:
-        yield rest.decode(errors="replace")
+async def _stream(client: Client, path: str) -> AsyncGenerator[bytes, None]:
+    try:
+        async with backend_of(client).stream("GET", path) as pieces:
+            async for piece in pieces:
+                yield piece
+    except ApiError as error:
+        raise explained(error) from None
+
+
+async def _from_the_beginning(client: Client, name: str) -> AsyncGenerator[bytes, None]:
+    task: dict[str, Any] = await client.get(Task.api, name)
+    async with contextlib.aclosing(output_of(client, task)) as pieces:
+        async for piece in pieces:
+            yield piece
+
+
+async def _show(pieces: AsyncGenerator[bytes, None], prefix: Part | None) -> None:
+    lines = Lines()
+    before = (prefix,) if prefix else ()
+    async with contextlib.aclosing(pieces):
+        async for piece in pieces:
+            for text in lines.split(piece):
+                line(*before, text)
+    for text in lines.end():
+        line(*before, text)

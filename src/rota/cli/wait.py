@@ -9,12 +9,12 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from rota.api import Kind
+from rota.api import Kind, Task
 from rota.api.jsonpath import JSONPathError, Path, shown
 from rota.cli.command import command, complain
 from rota.cli.durations import seconds
 from rota.cli.following import Key, everything, follow_named, key_in
-from rota.cli.naming import key, reference, targets
+from rota.cli.naming import Target, key, reference, targets
 from rota.cli.options import AllNamespaces, Selector, Targets
 from rota.cli.output import line
 from rota.cli.session import FAILED, CommandError, Session, bad_usage
@@ -40,15 +40,21 @@ class Goal(NamedTuple):
 async def wait(
     session: Session,
     which: Targets = None,
-    for_: Annotated[str, typer.Option("--for", metavar="GOAL", help=f"What to wait for: {FORMS}.")] = "",
+    for_: Annotated[
+        str, typer.Option("--for", metavar="GOAL", help=f"What to wait for: {FORMS}; without it, that tasks are over.")
+    ] = "",
     within: Annotated[str, typer.Option("--timeout", metavar="SPAN", help="How long at most: 30s, 5m, 1h.")] = "30s",
     selector: Selector = "",
     all_: Annotated[bool, typer.Option("--all", help="All objects of the kind in the namespace.")] = False,
     all_namespaces: AllNamespaces = False,
 ) -> int:
-    """Wait until objects are as they should be, or gone."""
-    goal, limit_seconds = goal_of(for_), seconds(within)
-    wanted = targets(which or [])
+    """Wait until objects are as they should be, or gone; tasks, without --for, until they are over.
+
+    Of tasks that are over, the exit code is 0 if all have succeeded, 1 if one has not.
+    """
+    limit_seconds = seconds(within)
+    wanted = targets(which or []) if which or for_ or not selector else [Target(Task.api)]
+    goal = None if not for_ and all(target.kind is Task.api for target in wanted) else goal_of(for_)
     if not wanted[0].name and not (selector or all_):
         raise bad_usage("name the objects, or select them with --selector or --all")
     async with session.client() as client:
@@ -60,8 +66,12 @@ async def wait(
                 namespace = ALL_NAMESPACES if all_namespaces else None
                 objects, _ = await everything(client, kind, namespace=namespace, labels=selector)
                 found.setdefault(kind, []).extend(map(key, objects))
-        if not any(found.values()) and not goal.met(None):
+        if not any(found.values()) and (goal is None or not goal.met(None)):
             raise CommandError("nothing is selected that could be waited for")
+        if goal is None:
+            from rota.cli.waiting import Crowd
+
+            return await Crowd(client, found[Task.api]).until_over(limit_seconds)
         async with asyncio.TaskGroup() as group:
             waits = [_until(client, kind, keys, goal, limit_seconds) for kind, keys in found.items() if keys]
             tasks = [group.create_task(each) for each in waits]

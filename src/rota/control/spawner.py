@@ -111,8 +111,8 @@ class Spawners(Settling[TaskSpawner]):
         poll = self._poll(context, obj, source)
         if context.clock.now() >= poll.due:
             await self._read(context, obj, source, api, poll)
-        obj, problem = await self._make_waiting(context, obj, poll)
-        return await self._say(context, obj, opened, poll.trouble or problem, poll)
+        obj = await self._make_waiting(context, obj, poll)
+        return await self._say(context, obj, opened, poll.problem, poll)
 
     def _poll(self, context: Context, obj: TaskSpawner, source: GitHubSource) -> Poll:
         key = _key(obj)
@@ -120,6 +120,7 @@ class Spawners(Settling[TaskSpawner]):
         poll = self._polls.get(key)
         if poll is None or poll.basis != basis:
             poll = self._polls[key] = Poll(basis, context.clock.now())
+        poll.take_up(obj.metadata.generation)
         return poll
 
     @staticmethod
@@ -157,25 +158,17 @@ class Spawners(Settling[TaskSpawner]):
 
     # Making.
 
-    async def _make_waiting(self, context: Context, obj: TaskSpawner, poll: Poll) -> tuple[TaskSpawner, Problem | None]:
+    async def _make_waiting(self, context: Context, obj: TaskSpawner, poll: Poll) -> TaskSpawner:
         """Make Tasks of items that wait, the oldest first, as far as there is room."""
-        problem: Problem | None = None
-        waiting, poll.waiting = poll.waiting, []
-        while waiting:
+        while poll.waiting:
             room = room_of(obj, len(self._maker.active(obj))).left
             most = MADE_AT_ONCE_MAX if room is None else min(room, MADE_AT_ONCE_MAX)
             if most == 0:
                 break
-            items, waiting = waiting[:most], waiting[most:]
-            try:
-                obj, left, wrong = await self._make(context, obj, items, poll)
-            except BaseException:
-                poll.waiting += [*items, *waiting]
-                raise
-            poll.waiting += left
-            problem = problem or wrong
-        poll.waiting += waiting
-        return obj, problem
+            obj, refused, why = await self._make(context, obj, poll.waiting[:most], poll)
+            del poll.waiting[:most]
+            poll.refuse(refused, why)
+        return obj
 
     async def _make(
         self, context: Context, obj: TaskSpawner, items: list[Item], poll: Poll
@@ -266,7 +259,7 @@ class Spawners(Settling[TaskSpawner]):
         status = msgspec.structs.replace(status, last_poll_time=datetime.fromtimestamp(int(poll.polled_at), UTC))
         if poll.trouble is not None:
             return status
-        return msgspec.structs.replace(status, discovered=status.created + len(poll.waiting) + poll.unread)
+        return msgspec.structs.replace(status, discovered=status.created + poll.undone)
 
 
 def _key(obj: TaskSpawner) -> Key:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from rota.client import Client
 from rota.control import controllers
+from rota.control.spawner import Spawning
+from rota.control.spawners.apis import Apis
 from rota.engine import ControlLoop, Objects
 from rota.engine.fence import Fenced
 from rota.engine.leadership import Leadership
@@ -35,6 +37,7 @@ class Controllers:
         leadership: Leadership,
         identity: str,
         runtime: Runtime | None = None,
+        apis: Apis | None = None,
     ) -> None:
         self.objects = objects
         self.runtime = runtime
@@ -52,6 +55,8 @@ class Controllers:
             manager=MANAGER,
             namespace="default",
         )
+        self.spawning = Spawning(self._client, self.objects, apis)
+        """What becomes of webhooks and of polls."""
         self._identity = identity
 
     @property
@@ -73,7 +78,7 @@ class Controllers:
         self.metrics = Metrics()
         recorder = Recorder(self._client, instance=self._identity)
         recording = asyncio.create_task(recorder.run(), name="events")
-        reconcilers = controllers(self.runtime, self.runners)
+        reconcilers = controllers(self.runtime, self.runners, self.spawning)
         self.loop = ControlLoop(self._client, self.objects, reconcilers, recorder, metrics=self.metrics)
         try:
             await self.loop.serve()

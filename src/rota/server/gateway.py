@@ -27,7 +27,7 @@ from rota.server.auth import Token, Tokens, User, allows
 from rota.server.controllers import Controllers
 from rota.server.exec import exec_
 from rota.server.http import Answer, HttpServer, Request, Response, Stream
-from rota.server.logs import logs
+from rota.server.logs import logs, task_logs
 from rota.server.runners import stream
 from rota.server.upgrade import Upgrade
 from rota.server.why import holder, why
@@ -79,6 +79,8 @@ class Gateway:
         self._home = home
         self._started = time.monotonic()
         self.http: HttpServer | None = None
+        self.edge = ""
+        """Where webhooks come in."""
         self.controllers: Controllers | None = None
         """The controllers of this process, if it has any."""
         self.on_revoked: Callable[[str], None] = lambda token_id: None
@@ -102,7 +104,9 @@ class Gateway:
             case ["GET", "stream", namespace, name]:
                 return self._stream(user, namespace, name)
             case ["GET", "logs", namespace, name]:
-                return self._logs(request, user, namespace, name)
+                return self._logs(logs, request, user, namespace, name)
+            case ["GET", "tasks", namespace, name, "logs"]:
+                return self._logs(task_logs, request, user, namespace, name)
             case ["GET", "exec", namespace, name]:
                 return self._exec(request, user, namespace, name)
             case ["GET", "metrics"]:
@@ -128,16 +132,16 @@ class Gateway:
             "objects": sum(store.count(f"{kind.bucket}/") for kind in KINDS.values()),
             "connections": len(self.http.connections) if self.http else 0,
             "home": str(self._home),
+            "edge": self.edge,
         }
 
     def _metrics(self) -> bytes:
         return self.controllers.metrics.render() if self.controllers else b""
 
-    def _logs(self, request: Request, user: User, namespace: str, name: str) -> Stream:
-        if self.controllers is None:
-            return logs(None, StoreObjects(self._registry), user, namespace, name, {})
+    def _logs(self, of: Callable[..., Stream], request: Request, user: User, namespace: str, name: str) -> Stream:
         running = self.controllers
-        return logs(running.runtime, running.objects, user, namespace, name, request.query)
+        runtime, objects = (running.runtime, running.objects) if running else (None, StoreObjects(self._registry))
+        return of(runtime, objects, user, namespace, name, request.query)
 
     def _stream(self, user: User, namespace: str, name: str) -> Upgrade:
         if self.controllers is None:

@@ -1,38 +1,50 @@
-"""`/v1/logs`: what an Instance has written, and what it goes on to write."""
+"""What an Instance (`/v1/logs`) or a Task (`/v1/tasks/…/logs`) has written, and what it goes on to write."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
-from rota.api import Instance
+from rota.api import Instance, Kind, Task
 from rota.engine.objects import Objects, get
 from rota.registry import ApiError
 from rota.registry.errors import bad_request, forbidden, not_found
 from rota.runtime.interface import Runtime, Subject
+from rota.runtime.runner.tasklog import LOG_BYTES_MAX, LogReader
 from rota.server.auth import User, allows
 from rota.server.http import Stream
 
 READ_BYTES = 64 * 1024
 TAIL_BYTES_MAX = 4 * 1024 * 1024
-"""Of what was written before, at most."""
+"""Of what an instance has written before, at most."""
 TAIL_LINES = 100
-LOOK_SECONDS = 0.2
-"""How often a log that is followed is looked at."""
+LOOK_SECONDS_MIN = 0.01
+LOOK_SECONDS_MAX = 0.2
+"""How often a log that is followed is looked at: soon after something was written, and less often in silence."""
 FOLLOW_SECONDS_MAX = 4 * 3600.0
+
+_NUMBER = re.compile(r"[0-9]{1,15}")
+
+
+class Reader(Protocol):
+    """A log, wherever it was left off."""
+
+    def read(self, size: int) -> bytes:
+        """What comes next; empty: nothing yet."""
+        ...
+
+    def close(self) -> None: ...
 
 
 def logs(
     runtime: Runtime | None, objects: Objects, user: User, namespace: str, name: str, query: Mapping[str, str]
 ) -> Stream:
     """Answer with the log of one container of an Instance."""
-    if not allows(user, "get", Instance.api, namespace, name, ""):
-        raise forbidden(Instance.api, name, f'User "{user.name}" cannot get it')
-    if runtime is None:
-        raise ApiError(503, "ServiceUnavailable", "nothing runs in this server: it was started with --no-controllers")
+    runtime = _checked(runtime, user, Instance.api, namespace, name)
     instance = get(objects, Instance, name, namespace)
     if instance is None:
         raise not_found(Instance.api, name)
@@ -40,47 +52,145 @@ def logs(
     container = query.get("container") or names[0]
     if container not in names:
         raise bad_request(f'no container "{container}" in {name}; there are {", ".join(names)}')
-    subject = Subject(namespace, name, instance.metadata.uid)
-    path = runtime.log_file(subject, container)
-    follow = query.get("follow") == "true"
-    pieces = _read(path, _lines(query.get("tail", "")), follow, lambda: _is_there(objects, subject))
-    return Stream(pieces, "text/plain; charset=utf-8", seconds_max=FOLLOW_SECONDS_MAX, endless=True)
+    uid = instance.metadata.uid
+    path = runtime.log_file(Subject(namespace, name, uid), container)
+    tail = _number(query, "tail")
+
+    def goes_on() -> bool:
+        found = get(objects, Instance, name, namespace)
+        return found is not None and found.metadata.uid == uid
+
+    log = InstanceLog(path, TAIL_LINES if tail is None else tail)
+    return _stream(pieces(log, goes_on if _follows(query) else None))
 
 
-def _lines(tail: str) -> int:
-    if not tail:
-        return TAIL_LINES
-    if not tail.isdigit():
-        raise bad_request(f"tail: {tail!r} is no number of lines")
-    return int(tail)
+def task_logs(
+    runtime: Runtime | None, objects: Objects, user: User, namespace: str, name: str, query: Mapping[str, str]
+) -> Stream:
+    """Answer with the log of a Task, of all its attempts: its last lines, or all of it from a byte on."""
+    runtime = _checked(runtime, user, Task.api, namespace, name)
+    task = get(objects, Task, name, namespace)
+    if task is None:
+        raise not_found(Task.api, name)
+    tail, begin = _number(query, "tail"), _number(query, "from")
+    if tail is not None and begin is not None:
+        raise bad_request("tail does not go with from")
+    uid = task.metadata.uid
+    reader = LogReader(runtime.task_log(namespace, name, uid), begin or 0)
+
+    def goes_on() -> bool:
+        found = get(objects, Task, name, namespace)
+        return found is not None and found.metadata.uid == uid and not found.over()
+
+    return _stream(pieces(reader, goes_on if _follows(query) else None, tail))
 
 
-def _is_there(objects: Objects, subject: Subject) -> bool:
-    found = get(objects, Instance, subject.name, subject.namespace)
-    return found is not None and found.metadata.uid == subject.uid
+def _checked(runtime: Runtime | None, user: User, kind: Kind, namespace: str, name: str) -> Runtime:
+    if not allows(user, "get", kind, namespace, name, ""):
+        raise forbidden(kind, name, f'User "{user.name}" cannot get it')
+    if runtime is None:
+        raise ApiError(503, "ServiceUnavailable", "nothing runs in this server: it was started with --no-controllers")
+    return runtime
 
 
-async def _read(path: Path, lines: int, follow: bool, goes_on: Callable[[], bool]) -> AsyncIterator[bytes]:
-    file = _opened(path)
+def _follows(query: Mapping[str, str]) -> bool:
+    return query.get("follow") == "true"
+
+
+def _number(query: Mapping[str, str], name: str) -> int | None:
+    text = query.get(name, "")
+    if text and not _NUMBER.fullmatch(text):
+        raise bad_request(f"{name}: {text!r} is no number")
+    return int(text) if text else None
+
+
+def _stream(chunks: AsyncIterator[bytes]) -> Stream:
+    return Stream(chunks, "text/plain; charset=utf-8", seconds_max=FOLLOW_SECONDS_MAX, endless=True)
+
+
+async def pieces(reader: Reader, goes_on: Callable[[], bool] | None, tail: int | None = None) -> AsyncIterator[bytes]:
+    """All there is, or the last lines of it; then what comes, for as long as something may.
+
+    Somebody may write faster than it is read, so that all there is has a bound.
+    """
     try:
-        if file is not None and (last := _tail(file, lines)):
-            yield last
-        while follow:
-            piece = file.read(READ_BYTES) if file is not None else b""
-            if piece:
+        if tail is not None and (text := last_lines(_whole(reader), tail)):
+            yield text
+        pause_seconds = LOOK_SECONDS_MIN
+        sent_bytes = 0
+        while goes_on is not None or sent_bytes < LOG_BYTES_MAX:
+            # Before it is read: then all that was written until the end is there to be read.
+            is_over = goes_on is None or not goes_on()
+            if piece := reader.read(READ_BYTES):
+                pause_seconds = LOOK_SECONDS_MIN
+                sent_bytes += len(piece)
                 yield piece
-                continue
-            if _was_put_aside(path, file):
-                if file is not None:
-                    file.close()
-                file = _opened(path)
-                continue
-            if not goes_on():
+            elif is_over:
                 return
-            await asyncio.sleep(LOOK_SECONDS)
+            else:
+                await asyncio.sleep(pause_seconds)
+                pause_seconds = min(2 * pause_seconds, LOOK_SECONDS_MAX)
     finally:
-        if file is not None:
-            file.close()
+        reader.close()
+
+
+def _whole(reader: Reader) -> bytes:
+    """What is there now."""
+    text = bytearray()
+    while len(text) < LOG_BYTES_MAX and (piece := reader.read(READ_BYTES)):
+        text += piece
+    return bytes(text)
+
+
+def last_lines(text: bytes, count: int) -> bytes:
+    """The last lines of a text; one that is not complete yet is one."""
+    begin = len(text) - text.endswith(b"\n")
+    for _ in range(count):
+        begin = text.rfind(b"\n", 0, begin)
+        if begin < 0:
+            return text
+    return text[begin + 1 :] if count else b""
+
+
+class InstanceLog:
+    """Reads the log of a container: its last lines, and then what comes, also after it was put aside."""
+
+    def __init__(self, path: Path, lines: int) -> None:
+        self._path = path
+        self._lines: int | None = lines
+        self._file: BinaryIO | None = None
+        self._rest = b""
+
+    def read(self, size: int) -> bytes:
+        if self._lines is not None:
+            self._file = _opened(self._path)
+            self._rest = b"" if self._file is None else _tail(self._file, self._lines)
+            self._lines = None
+        if self._rest:
+            piece, self._rest = self._rest[:size], self._rest[size:]
+            return piece
+        piece = self._file.read(size) if self._file is not None else b""
+        if piece or not self._was_put_aside():
+            return piece
+        # Once more: it may have been written to until it was.
+        if self._file is not None and (piece := self._file.read(size)):
+            return piece
+        self.close()
+        self._file = _opened(self._path)
+        return self._file.read(size) if self._file is not None else b""
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _was_put_aside(self) -> bool:
+        """Whether there is another file under the name by now."""
+        try:
+            now = self._path.stat().st_ino
+        except FileNotFoundError:
+            return False
+        return self._file is None or os.fstat(self._file.fileno()).st_ino != now
 
 
 def _opened(path: Path) -> BinaryIO | None:
@@ -90,19 +200,8 @@ def _opened(path: Path) -> BinaryIO | None:
         return None
 
 
-def _was_put_aside(path: Path, file: BinaryIO | None) -> bool:
-    """Whether there is another file under the name by now."""
-    try:
-        now = path.stat().st_ino
-    except FileNotFoundError:
-        return False
-    return file is None or os.fstat(file.fileno()).st_ino != now
-
-
 def _tail(file: BinaryIO, lines: int) -> bytes:
     """The last lines of a file, which is left at its end."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - TAIL_BYTES_MAX))
-    text = file.read(TAIL_BYTES_MAX)
-    kept = text.splitlines(keepends=True)[-lines:] if lines else []
-    return b"".join(kept)
+    return last_lines(file.read(TAIL_BYTES_MAX), lines)

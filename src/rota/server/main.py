@@ -1,4 +1,4 @@
-"""One server, from start to end: the store, the registry, and both listeners."""
+"""One server, from start to end: the store, the registry, and its listeners."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import errno
 import os
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rota.client import Client
+from rota.control.spawners.apis import Apis
 from rota.engine import StoreObjects
 from rota.engine.leadership import Leadership
 from rota.registry import Registry
@@ -29,6 +30,8 @@ from rota.server.controllers import (
     Controllers,
     identity_of_home,
 )
+from rota.server.edge import DEFAULT_EDGE_PORT, Edge
+from rota.server.edge import refusal as edge_refusal
 from rota.server.gateway import Gateway
 from rota.server.home import Home
 from rota.server.http import HttpServer
@@ -51,6 +54,8 @@ class Ready(NamedTuple):
     url: str
     kubeconfig: Path
     socket: Path
+    edge: str
+    """Where webhooks come in."""
 
 
 async def run(
@@ -58,21 +63,24 @@ async def run(
     *,
     host: str = DEFAULT_HOST,
     port: int = DEFAULT_PORT,
+    edge_port: int | None = None,
+    allowed_apis: Iterable[str] = (),
     with_controllers: bool = True,
     on_ready: Callable[[Ready], None] = lambda ready: None,
     stop: asyncio.Event | None = None,
 ) -> None:
-    """Serve until SIGTERM, SIGINT or `stop`. Port 0 takes a free one."""
+    """Serve until SIGTERM, SIGINT or `stop`. Port 0 takes a free one, and then so does the edge unless it is said."""
     stop = stop or asyncio.Event()
     home = Home(home_path)
     home.prepare()
     tokens = Tokens(home.tokens)
-    listening = _bind(host, port)
-    try:
+    apis = Apis(allowed_apis)
+    with ExitStack() as bound:
+        listening = bound.enter_context(_bind(host, port, "--port"))
+        edge_wanted = (DEFAULT_EDGE_PORT if port else 0) if edge_port is None else edge_port
+        edge_listening = bound.enter_context(_bind(host, edge_wanted, "--edge-port"))
         store = SqliteStore(home.store)
-    except BaseException:
-        listening.close()
-        raise
+        bound.pop_all()
     registry = Registry(store)
     audit = Audit(home.audit)
     gateway = Gateway(registry, tokens, audit, home.path)
@@ -80,6 +88,8 @@ async def run(
     http = HttpServer(lambda request: app(request), refusal)
     workers = RunnerTokens(home.worker_key)
     app = App(registry, tokens, audit, gateway, hosts=hosts, server_uid=os.getuid(), workers=workers)
+    edge = Edge(lambda: gateway.controllers.spawning if gateway.controllers else None, audit)
+    edge_http = HttpServer(edge, edge_refusal)
     gateway.http = http
     gateway.on_revoked = app.end_watches
     controlling: asyncio.Task[None] | None = None
@@ -90,15 +100,16 @@ async def run(
         await registry.start()
         if with_controllers:
             runtime = await running.enter_async_context(LocalRuntime(home.path, introduce=_introduction(home, workers)))
-            gateway.controllers = _controllers(registry, home.path, runtime)
+            gateway.controllers = _controllers(registry, home.path, runtime, apis)
             controlling = asyncio.create_task(gateway.controllers.run(), name="controllers")
             controlling.add_done_callback(lambda _: stop.set())
         context = tls.ensure(home.path, sorted(hosts))
-        actual = listening.getsockname()[1]
-        url = f"https://{f'[{host}]' if ':' in host else host}:{actual}"
+        url = f"https://{_authority(host, listening)}"
+        gateway.edge = f"http://{_authority(host, edge_listening)}"
         home.write_kubeconfig(tokens, url)
         home.remove_stale_socket()
         await http.listen(sock=listening, ssl=context, ssl_handshake_timeout=TLS_HANDSHAKE_SECONDS)
+        await edge_http.listen(sock=edge_listening)
         mask = os.umask(0o177)
         try:
             await http.listen_unix(str(home.socket))
@@ -108,7 +119,7 @@ async def run(
         loop = asyncio.get_running_loop()
         for signal_ in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signal_, stop.set)
-        on_ready(Ready(url, home.kubeconfig, home.socket))
+        on_ready(Ready(url, home.kubeconfig, home.socket, gateway.edge))
         await stop.wait()
         if controlling is not None and controlling.done():
             controlling.result()
@@ -122,7 +133,7 @@ async def run(
             # A server that is told to end ends what it runs; one that crashes is followed by one that finds it.
             await runtime.shutdown()
         await running.aclose()
-        await http.close()
+        await asyncio.gather(edge_http.close(), http.close())
         home.remove_stale_socket()
         await registry.stop()
         await store.close()
@@ -139,14 +150,18 @@ def _introduction(home: Home, workers: RunnerTokens) -> Callable[[Subject], Mapp
     return introduce
 
 
-def _controllers(registry: Registry, home: Path, runtime: LocalRuntime) -> Controllers:
+def _controllers(registry: Registry, home: Path, runtime: LocalRuntime, apis: Apis) -> Controllers:
     identity = identity_of_home(home)
     client = Client.local(registry, manager=MANAGER)
     leadership = Leadership(client, identity, lease_seconds=UP_LEASE_SECONDS, renew_seconds=UP_RENEW_SECONDS)
-    return Controllers(client, StoreObjects(registry), leadership, identity, runtime)
+    return Controllers(client, StoreObjects(registry), leadership, identity, runtime, apis)
 
 
-def _bind(host: str, port: int) -> socket.socket:
+def _authority(host: str, listening: socket.socket) -> str:
+    return f"{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
+
+
+def _bind(host: str, port: int, flag: str) -> socket.socket:
     """Bind first: a taken port is found out before anything is touched."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
@@ -159,16 +174,33 @@ def _bind(host: str, port: int) -> socket.socket:
             raise
         raise AddressInUse(
             errno.EADDRINUSE,
-            f"port {port} on {host} is taken; stop what listens there, or choose another with --port (0: a free one)",
+            f"port {port} on {host} is taken; stop what listens there, or choose another with {flag} (0: a free one)",
         ) from None
     return sock
 
 
 def serve(
-    home: Path, *, host: str, port: int, with_controllers: bool = True, on_ready: Callable[[Ready], None]
+    home: Path,
+    *,
+    host: str,
+    port: int,
+    edge_port: int | None = None,
+    allowed_apis: Iterable[str] = (),
+    with_controllers: bool = True,
+    on_ready: Callable[[Ready], None],
 ) -> None:
     """`run`, on the fastest event loop there is."""
-    on_fastest_loop(run(home, host=host, port=port, with_controllers=with_controllers, on_ready=on_ready))
+    on_fastest_loop(
+        run(
+            home,
+            host=host,
+            port=port,
+            edge_port=edge_port,
+            allowed_apis=allowed_apis,
+            with_controllers=with_controllers,
+            on_ready=on_ready,
+        )
+    )
 
 
 def on_fastest_loop(main: Coroutine[Any, Any, None]) -> None:

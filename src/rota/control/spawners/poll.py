@@ -32,12 +32,37 @@ class Poll:
         self.listed: frozenset[str] = frozenset()
         """Tails of the names of the Tasks of all items that are listed."""
         self.waiting: list[Item] = []
+        self.refused: list[Item] = []
+        """Those of which no Task can be made as they are, and as the spawner is."""
+        self.refusal: Problem | None = None
+        """Why the first of them cannot."""
+        self.generation = 0
         self.unread = 0
         self.is_cut = False
         self._etag = ""
         self._whole_due = now
         self._failures = 0
         self._jitter = jitter
+
+    @property
+    def problem(self) -> Problem | None:
+        return self.trouble or self.refusal
+
+    @property
+    def undone(self) -> int:
+        """How many items that are listed have no Task."""
+        return len(self.waiting) + len(self.refused) + self.unread
+
+    def take_up(self, generation: int) -> None:
+        """What was refused is tried again when the spawner has changed."""
+        if generation != self.generation:
+            self.generation = generation
+            self.waiting = sorted((*self.refused, *self.waiting), key=lambda item: int(item.fields["number"]))
+            self._forget_refusals()
+
+    def refuse(self, items: list[Item], why: Problem | None) -> None:
+        self.refused += items
+        self.refusal = self.refusal or why
 
     def etag(self, now: float) -> str:
         """By which the API may say that nothing has changed; empty when it should tell all."""
@@ -46,6 +71,7 @@ class Poll:
     def succeeded(self, listing: Listing, now: float, every: float) -> None:
         self.listed = frozenset(map(tail_of, listing.listed))
         self.waiting = listing.waiting
+        self._forget_refusals()
         self.unread = listing.unread
         self.is_cut = listing.is_cut
         self._etag = listing.etag
@@ -65,6 +91,10 @@ class Poll:
             self.due = now + trouble.retry_seconds + self._jitter(0.0, BACKOFF_SECONDS_FIRST)
         else:
             self.due = now + pause * self._jitter(0.5, 1.0)
+
+    def _forget_refusals(self) -> None:
+        self.refused = []
+        self.refusal = None
 
     def _go_on(self, now: float, pause: float) -> None:
         self.trouble = None

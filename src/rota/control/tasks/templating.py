@@ -14,7 +14,8 @@ from rota.api.task import Dependency, TaskSpec
 
 PREFIX = "ROTA_TASKS_"
 
-_EXPRESSION = re.compile(r"\{\{\s*(tasks\.[^{}]*?)\s*\}\}")
+_EXPRESSION = re.compile(r"\{\{\s*+(tasks\.[^{}]*+)\}\}")
+"""Possessive: what does not match is found out in one pass."""
 _OUTPUT = re.compile(r"tasks\.(.+?)\.outputs\.(\S+)")
 _NOT_IN_NAME = re.compile(r"[^A-Z0-9_]")
 
@@ -45,7 +46,7 @@ def render(text: str, known: Mapping[str, Dependency], where: str) -> str:
     """A text with every expression in it filled in."""
     if "{{" not in text:
         return text
-    return _EXPRESSION.sub(lambda found: _value(found[1], known, where), text)
+    return _EXPRESSION.sub(lambda found: _value(found[1].rstrip(), known, where), text)
 
 
 def _element(index: int, text: str, known: Mapping[str, Dependency]) -> str:
@@ -56,9 +57,9 @@ def _element(index: int, text: str, known: Mapping[str, Dependency]) -> str:
     if found[0] != text:
         raise TemplateError(
             f"{where}: {found[0]} must be the whole element; a script reads it from its environment, as"
-            f" {_variable_of(found[1]) or f'{PREFIX}NAME_KEY'}"
+            f" {_variable_of(found[1].rstrip()) or f'{PREFIX}NAME_KEY'}"
         )
-    return _value(found[1], known, where)
+    return _value(found[1].rstrip(), known, where)
 
 
 def _value(expression: str, known: Mapping[str, Dependency], where: str) -> str:

@@ -47,6 +47,7 @@ class Executor:
         self._running: dict[str, Running] = {}
         self._early: dict[str, float] = {}
         self._interpreters: Interpreters | None = None
+        self._preparing: asyncio.Task[None] | None = None
 
     async def run(self, box: Box, job: Job, *, home: str) -> Outcome:
         """How a job ended. `home` is where its files are, as the box sees it. Raises BoxLost and JournalFull.
@@ -100,11 +101,16 @@ class Executor:
         await self._warm(box).prepare()
 
     def close(self) -> None:
+        if self._preparing is not None:
+            self._preparing.cancel()
+            self._preparing = None
         if self._interpreters is not None:
             self._interpreters.close()
             self._interpreters = None
 
     async def _carry_out(self, box: Box, job: Job, home: str, stop: Stop) -> Outcome:
+        if self._preparing is not None:
+            await asyncio.wait((self._preparing,))
         started = self._journal.begun(job.id)
         attempt = Attempt(box, job, stop, self._placed, lambda: self._warm(box))
         try:
@@ -124,9 +130,13 @@ class Executor:
         outcome = attempt.outcome(started, time.time())
         self._journal.ended(outcome)
         if job.kind == "python":
-            with contextlib.suppress(BoxLost):  # It is seen by whoever has the box.
-                await self._warm(box).prepare()
+            # Nobody has to wait for what the next one needs.
+            self._preparing = asyncio.create_task(self._prepare(box), name="interpreters")
         return outcome
+
+    async def _prepare(self, box: Box) -> None:
+        with contextlib.suppress(BoxLost):  # It is seen by whoever has the box.
+            await self._warm(box).prepare()
 
     def _warm(self, box: Box) -> Interpreters:
         if self._interpreters is None or self._interpreters.box is not box:

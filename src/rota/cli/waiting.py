@@ -1,0 +1,112 @@
+"""Until tasks are over: a bar on a terminal, a line for each elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from rota.api import Task
+from rota.api.table import duration
+from rota.cli.command import complain
+from rota.cli.following import Key, follow_named
+from rota.cli.naming import reference
+from rota.cli.output import Part, line
+from rota.cli.session import FAILED
+from rota.cli.status_line import StatusLine
+from rota.cli.tasks import ending, failure, is_over, progress, status_of
+from rota.client import Client
+
+Object = dict[str, Any]
+
+BAR_LENGTH = 24
+FULL, EMPTY = "━", "─"
+GONE = "Gone"
+WORDS = {"Succeeded": "succeeded", "Failed": "failed", "Cancelled": "cancelled", GONE: "gone", "Running": "running"}
+STYLES = {"Succeeded": "green", "Failed": "red", "Cancelled": "yellow", GONE: "red"}
+
+
+class Crowd:
+    """Tasks that are waited for."""
+
+    def __init__(self, client: Client, keys: Sequence[Key]) -> None:
+        self._client = client
+        self._left: dict[Key, Object | None] = dict.fromkeys(keys)
+        self._phases: dict[Key, str] = dict.fromkeys(keys, "")
+        self._began = time.monotonic()
+        self._line = StatusLine(self._tell)
+        # Who sees the bar needs no line for each that went well.
+        self._tells_all = not (self._line.is_live and sys.stdout.isatty() and len(keys) > 1)
+
+    async def until_over(self, limit_seconds: float) -> int:
+        """Returns the exit code: whether all have succeeded."""
+        async with self._line:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(limit_seconds):
+                    await self._follow()
+        for (_, name), task in self._left.items():
+            how = "".join(text for text, _ in progress(task or {}))
+            complain(f"{reference(Task.api, name)} is not over in time; it is {how}")
+        counts = Counter(self._phases.values())
+        if not self._tells_all:
+            seconds = duration(time.monotonic() - self._began)
+            line(*_counted(counts), (f" in {seconds}", ""), stream=sys.stderr)
+        return 0 if counts["Succeeded"] == len(self._phases) else FAILED
+
+    async def _follow(self) -> None:
+        keys = dict.fromkeys(self._phases)
+        async with contextlib.aclosing(follow_named(self._client, Task.api, keys)) as changes:
+            async for at, task in changes:
+                if at in self._left:
+                    self._see(at, task)
+                if not self._left:
+                    return
+
+    def _see(self, at: Key, task: Object | None) -> None:
+        self._left[at] = task
+        self._phases[at] = (status_of(task).get("phase") or "") if task is not None else GONE
+        if task is not None and not is_over(task):
+            return
+        del self._left[at]
+        if self._phases[at] == "Succeeded" and not self._tells_all:
+            return
+        with self._line.aside():
+            if task is None:
+                complain(f"{reference(Task.api, at[1])} is not there")
+            elif self._phases[at] != "Succeeded":
+                complain(failure(task))
+            else:
+                line(*ending(task))
+
+    def _tell(self) -> list[Part]:
+        counts, total = Counter(self._phases.values()), len(self._phases)
+        done = sum(counts[phase] for phase in STYLES)
+        seconds = duration(time.monotonic() - self._began)
+        return [*bar(counts, total), (f"  {done}/{total}", "bold"), (f"  {seconds}  ", "dim"), *_counted(counts)]
+
+
+def bar(counts: Counter[str], total: int) -> list[Part]:
+    """How many of all are over, and how they ended, as a length."""
+    parts: list[Part] = []
+    before = 0
+    for phase, style in STYLES.items():
+        # The ends are rounded, not the lengths: together they are never longer than the bar.
+        until = before + counts[phase]
+        parts.append((FULL * (until * BAR_LENGTH // total - before * BAR_LENGTH // total), style))
+        before = until
+    return [*parts, (EMPTY * (BAR_LENGTH - before * BAR_LENGTH // total), "dim")]
+
+
+def _counted(counts: Counter[str]) -> list[Part]:
+    parts: list[Part] = []
+    for phase, word in WORDS.items():
+        if counts[phase]:
+            parts += [(f"{counts[phase]} {word}", STYLES.get(phase, "")), (", ", "")]
+    waiting = sum(count for phase, count in counts.items() if phase not in WORDS)
+    if waiting:
+        parts += [(f"{waiting} waiting", ""), (", ", "")]
+    return parts[:-1]
