@@ -18,8 +18,8 @@ import pytest
 
 from rota.api import Task
 from rota.client import Client
-from rota.server import AddressInUse, Ready, edge, http, run
-from rota.server.edge import Rates
+from rota.server import AddressInUse, Ready, edge, run
+from rota.server.edge import EDGE_BODY_BYTES_MAX, Rates
 from tests.server.conftest import Reply, parsed
 from tests.server.live import ROTA, live
 
@@ -223,7 +223,7 @@ async def test_no_answer_sets_a_cookie_or_is_for_other_origins(idle: Running) ->
 
 
 async def test_a_body_that_is_too_large_is_refused_before_it_is_read(idle: Running) -> None:
-    head = f"POST {SPAWNER} HTTP/1.1\r\nHost: x\r\nContent-Length: {http.BODY_BYTES_MAX + 1}\r\n\r\n"
+    head = f"POST {SPAWNER} HTTP/1.1\r\nHost: x\r\nContent-Length: {EDGE_BODY_BYTES_MAX + 1}\r\n\r\n"
     reply = await idle.raw(head.encode())
     assert reply.status == 413 and "larger than" in reply.json["error"]
 

@@ -261,13 +261,13 @@ async def test_two_gateways_one_after_the_other_hear_the_same(site: Site) -> Non
     assert await site.until("Held") == before
 
 
-async def test_told_to_end_it_leaves_nothing(site: Site, repo: Repo) -> None:
+async def test_told_to_end_it_leaves_nothing(site: Site) -> None:
     await site.up(main=["sh", "-c", "(setsid sleep 4711 &) ; exec sleep 4712"])
     await eventually(lambda: site.below("sleep 4711") and site.below("sleep 4712"))
     everything = site.below("")
     assert site.process is not None
     site.process.terminate()
-    assert await site.process.wait() == 0
+    assert await site.process.wait() == 128 + signal.SIGTERM
     assert not any(Path(f"/proc/{pid}").exists() for pid in everything)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from rota.api import Task
 from rota.api.table import duration
 from rota.cli import INTERRUPTED
-from rota.cli.naming import Target, reference, targets
+from rota.cli.naming import reference, targets
 from rota.cli.output import Part, printable, style_of
 from rota.cli.session import FAILED, bad_usage
 
@@ -29,10 +29,6 @@ def named_tasks(words: Sequence[str]) -> list[str]:
     if any(not target.name or target.kind is not Task.api for target in wanted):
         raise bad_usage("name tasks, such as task/build")
     return list(dict.fromkeys(target.name for target in wanted))
-
-
-def are_tasks(wanted: Sequence[Target]) -> bool:
-    return all(target.kind is Task.api for target in wanted)
 
 
 def status_of(task: Object) -> Object:

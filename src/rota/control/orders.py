@@ -10,7 +10,7 @@ from rota.api import ConfigMap, Instance, Secret
 from rota.api.instance import Container
 from rota.api.parts import EnvVar
 from rota.control.instances import storage_name
-from rota.control.instances.names import controller_of
+from rota.control.instances.names import STORAGE_OWNER, controller_of
 from rota.control.instances.template import UNIT_NANOS, nanos
 from rota.control.ports import environment
 from rota.engine.objects import Objects, get
@@ -24,7 +24,10 @@ def subject_of(obj: Instance) -> Subject:
 def owner_of(obj: Instance) -> Owner:
     """Whose storage an instance has: its owner's, or its own."""
     owner = controller_of(obj)
-    return Owner(obj.metadata.name, obj.metadata.uid) if owner is None else Owner(owner.name, owner.uid)
+    if owner is not None:
+        return Owner(owner.name, owner.uid)
+    name, _, uid = obj.metadata.annotations.get(STORAGE_OWNER, "").partition("/")
+    return Owner(name, uid) if uid else Owner(obj.metadata.name, obj.metadata.uid)
 
 
 def has_runner(obj: Instance) -> bool:

@@ -112,6 +112,10 @@ class ControlLoop:
 
         return end
 
+    def controller(self, kind: Kind) -> Reconciler | None:
+        """Whoever sees to the objects of a kind."""
+        return self._by_kind.get(kind)
+
     def _waker(self, controller: Reconciler) -> Callable[[Key], None]:
         return lambda key: self.scheduler.arrive(_id(controller, key))
 

@@ -215,7 +215,7 @@ class App:
         parts = request.path.strip("/").split("/")
         if parts[0] == "v1":
             answer = self._gateway(request, user)
-            return self._counted(answer, user) if isinstance(answer, Upgrade) else answer
+            return self._counted(answer, user) if isinstance(answer, Stream | Upgrade) else answer
         if parts[:2] == ["apis", "authorization.k8s.io"] and request.method == "POST":
             return reviews.review(request, user)
         if request.method not in ("GET", "HEAD"):

@@ -23,6 +23,9 @@ from rota.server.audit import now as audit_now
 from rota.server.http import Answer, Request, Response
 
 DEFAULT_EDGE_PORT = 7480
+EDGE_CONNECTIONS_MAX = 512
+EDGE_BODY_BYTES_MAX = 1024 * 1024
+"""Whoever comes here has not said who they are."""
 HOOK_REQUESTS_PER_SECOND = 50.0
 HOOK_REQUESTS_BURST = 200.0
 """Requests to one webhook at once, signed or not. Then there are so many a second."""

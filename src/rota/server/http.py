@@ -114,14 +114,32 @@ Refusal = Callable[[int, str], Response]
 class HttpServer:
     """Listens, and owns its connections. `close` ends all of them."""
 
-    def __init__(self, handler: Handler, refusal: Refusal) -> None:
+    def __init__(
+        self,
+        handler: Handler,
+        refusal: Refusal,
+        *,
+        connections_max: int | None = None,
+        body_bytes_max: int | None = None,
+    ) -> None:
+        """The bounds are those of this module, unless there are others for who is served."""
         self.handler = handler
         self.refusal = refusal
+        self._connections_max = connections_max
+        self._body_bytes_max = body_bytes_max
         self.connections: set[Connection] = set()
         self._servers: list[asyncio.AbstractServer] = []
         self._sweeper: asyncio.Task[None] | None = None
         self.closing = False
         """No connection outlives the request that it is at."""
+
+    @property
+    def connections_max(self) -> int:
+        return self._connections_max or CONNECTIONS_MAX
+
+    @property
+    def body_bytes_max(self) -> int:
+        return self._body_bytes_max or BODY_BYTES_MAX
 
     async def listen(self, **where: Any) -> asyncio.AbstractServer:
         """Listen on a TCP address (`host`, `port`, `ssl`) or a bound socket (`sock`)."""
@@ -201,8 +219,9 @@ class Connection(asyncio.Protocol):
         self._peer_uid = _peer_uid(transport.get_extra_info("socket"))
         connections = self._server.connections
         connections.add(self)
-        if len(connections) > CONNECTIONS_MAX:
-            self._refuse(429, f"there are more than {CONNECTIONS_MAX} connections; try again later")
+        limit = self._server.connections_max
+        if len(connections) > limit:
+            self._refuse(429, f"there are more than {limit} connections; try again later")
 
     def connection_lost(self, error: Exception | None) -> None:
         self._last = True
@@ -287,15 +306,16 @@ class Connection(asyncio.Protocol):
             self._refused = (400, "a request to upgrade the connection has no body")
             return
         length = headers.get("content-length", "0")
-        if length.isdigit() and int(length) > BODY_BYTES_MAX:
-            self._refused = (413, f"the request's body is larger than {BODY_BYTES_MAX} bytes")
+        limit = self._server.body_bytes_max
+        if length.isdigit() and int(length) > limit:
+            self._refused = (413, f"the request's body is larger than {limit} bytes")
         elif headers.get("expect", "").lower() == "100-continue":
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
-        if self._body_bytes > BODY_BYTES_MAX:
-            self._refused = (413, f"the request's body is larger than {BODY_BYTES_MAX} bytes")
+        if self._body_bytes > self._server.body_bytes_max:
+            self._refused = (413, f"the request's body is larger than {self._server.body_bytes_max} bytes")
             self._body.clear()
         elif self._refused is None:
             self._body.append(body)

@@ -30,7 +30,7 @@ from rota.server.controllers import (
     Controllers,
     identity_of_home,
 )
-from rota.server.edge import DEFAULT_EDGE_PORT, Edge
+from rota.server.edge import DEFAULT_EDGE_PORT, EDGE_BODY_BYTES_MAX, EDGE_CONNECTIONS_MAX, Edge
 from rota.server.edge import refusal as edge_refusal
 from rota.server.gateway import Gateway
 from rota.server.home import Home
@@ -89,7 +89,7 @@ async def run(
     workers = RunnerTokens(home.worker_key)
     app = App(registry, tokens, audit, gateway, hosts=hosts, server_uid=os.getuid(), workers=workers)
     edge = Edge(lambda: gateway.controllers.spawning if gateway.controllers else None, audit)
-    edge_http = HttpServer(edge, edge_refusal)
+    edge_http = HttpServer(edge, edge_refusal, connections_max=EDGE_CONNECTIONS_MAX, body_bytes_max=EDGE_BODY_BYTES_MAX)
     gateway.http = http
     gateway.on_revoked = app.end_watches
     controlling: asyncio.Task[None] | None = None

@@ -10,7 +10,7 @@ from typing import Protocol, cast
 import msgspec
 
 from rota.api import KINDS, Event, Kind, Lease, Object
-from rota.control import Gate, controllers
+from rota.control import Gate
 from rota.engine import ControlLoop, Objects
 from rota.engine.recorder import CLUSTER_NAMESPACE
 from rota.engine.references import kind_of, shown
@@ -88,7 +88,7 @@ def why(
         view=loop.view,
         graph=loop.graph,
         now=loop.scheduler.clock.now(),
-        acting=_acting,
+        acting=lambda kind: _acting(loop, kind),
         may_read=lambda *where: allows(user, "get", *where),
     )
     now = loop.scheduler.clock.time()
@@ -174,10 +174,9 @@ def _by_plural() -> dict[str, Kind]:
     return {kind.plural: kind for kind in KINDS.values()}
 
 
-@cache
-def _acting(kind: Kind) -> Acting:
+def _acting(loop: ControlLoop, kind: Kind) -> Acting:
     """Who acts on the objects of a kind, here."""
-    for one in controllers():
-        if one.kind is not None and one.kind.api is kind:
-            return "gate" if type(one) is Gate else "controller"
-    return "nobody"
+    controller = loop.controller(kind)
+    if controller is None:
+        return "nobody"
+    return "gate" if type(controller) is Gate else "controller"

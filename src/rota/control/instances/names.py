@@ -22,6 +22,8 @@ PLAIN_OWNER = "WorkerPool"
 OWNER_LABEL = "rota.dev/owner"
 ORDINAL_LABEL = "rota.dev/ordinal"
 TEMPLATE_LABEL = "rota.dev/template"
+STORAGE_OWNER = "rota.dev/storage-owner"
+"""The annotation of an instance with storage that says whose that is: it stays so when the owner lets go of it."""
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 _TAILED = re.compile(rf"(.*-)?[0-9a-f]{{{TAIL_LENGTH}}}", re.ASCII)

@@ -31,7 +31,7 @@ from rota.control.instances.actions import (
     Undrain,
     Why,
 )
-from rota.control.instances.names import ORDINAL_LABEL, OWNER_LABEL, TEMPLATE_LABEL, controller_of, stem
+from rota.control.instances.names import ORDINAL_LABEL, OWNER_LABEL, STORAGE_OWNER, TEMPLATE_LABEL, controller_of, stem
 from rota.control.instances.progress import Work, told
 from rota.control.instances.reasons import blocker, blockers_of, is_ready
 from rota.control.instances.states import (
@@ -186,7 +186,7 @@ class _Planner:
                 name=name,
                 namespace=desired.namespace,
                 labels={**desired.labels, **labels},
-                annotations=dict(desired.annotations),
+                annotations={**desired.annotations, **self._storage_owner()},
                 owner_references=[msgspec.structs.replace(desired.owner, controller=True, block_owner_deletion=True)],
                 finalizers=list(desired.finalizers),
             ),
@@ -198,6 +198,10 @@ class _Planner:
                 ordinal=ordinal,
             ),
         )
+
+    def _storage_owner(self) -> dict[str, str]:
+        owner = self.desired.owner
+        return {STORAGE_OWNER: f"{owner.name}/{owner.uid}"} if self.desired.template.storage is not None else {}
 
     def _written(self, own: list[Instance], places: dict[int, Instance], ready: set[str]) -> Plan:
         wanted = self.desired.replicas

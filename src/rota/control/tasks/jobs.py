@@ -32,8 +32,9 @@ class AgentCommand(NamedTuple):
     argv: Sequence[str]
     parse: Parse
     model: Sequence[str]
-    """Arguments before the name of a model, if one is named."""
+    """Arguments that name a model, with its name in the place of {}."""
     effort: Sequence[str]
+    """Likewise."""
     credentials: Mapping[str, str]
     """The variable for what it signs in with, by the type of the credentials."""
 
@@ -42,15 +43,15 @@ AGENTS: Mapping[str, AgentCommand] = {
     "claude-code": AgentCommand(
         ("claude", "--print", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions"),
         "claude-code",
-        ("--model",),
-        ("--effort",),
+        ("--model", "{}"),
+        ("--effort", "{}"),
         {"api-key": "ANTHROPIC_API_KEY", "oauth": "CLAUDE_CODE_OAUTH_TOKEN"},
     ),
     "codex": AgentCommand(
         ("codex", "exec", "--json", "--dangerously-bypass-approvals-and-sandbox", "--skip-git-repo-check", "-"),
         "codex",
-        ("--model",),
-        ("--config",),
+        ("--model", "{}"),
+        ("--config", "model_reasoning_effort={}"),
         {"api-key": "CODEX_API_KEY", "oauth": "CODEX_ACCESS_TOKEN"},
     ),
 }
@@ -97,8 +98,8 @@ def _agent(role: WorkerRole) -> tuple[tuple[str, ...], Parse]:
     known = AGENTS.get(role.type)
     if known is None:
         return tuple(role.entrypoint), "plain"
-    model = (*known.model, role.model) if role.model else ()
-    effort = (*known.effort, role.effort) if role.effort else ()
+    model = [one.format(role.model) for one in known.model] if role.model else ()
+    effort = [one.format(role.effort) for one in known.effort] if role.effort else ()
     last = known.argv[-1:] if known.argv[-1] == "-" else ()
     return (*known.argv[: len(known.argv) - len(last)], *model, *effort, *last), known.parse
 
