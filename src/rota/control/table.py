@@ -22,15 +22,20 @@ from rota.control.shipped import Shipped
 from rota.control.spawner import Spawners, Spawning
 from rota.control.task import Tasks
 from rota.control.tasks.assigner import Assigner
+from rota.control.tasks.counting import Counting
 from rota.control.tasks.jobs import job
 from rota.engine import Objects, Reconciler
+from rota.engine.metrics import Metrics
 from rota.runtime.interface import Runtime
 from rota.runtime.runner.jobs import Job
 from rota.runtime.runners import Runners
 
 
 def controllers(
-    runtime: Runtime | None = None, runners: Runners | None = None, spawning: Spawning | None = None
+    runtime: Runtime | None = None,
+    runners: Runners | None = None,
+    spawning: Spawning | None = None,
+    metrics: Metrics | None = None,
 ) -> list[Reconciler]:
     """New controllers, one a lane. Without a runtime, none that would make or run instances; nor tasks from items."""
     return [
@@ -38,7 +43,11 @@ def controllers(
         EventRetention(),
         Settling(Workspace),
         Settling(AgentConfig),
-        *((Gate(WorkerPool), Gate(Task)) if runtime is None else _running(runtime, runners or Runners())),
+        *(
+            (Gate(WorkerPool), Gate(Task))
+            if runtime is None
+            else _running(runtime, runners or Runners(), metrics or Metrics())
+        ),
         Gate(Function),
         Gate(Schedule),
         Gate(TaskSpawner) if spawning is None else Spawners(spawning),
@@ -47,12 +56,12 @@ def controllers(
     ]
 
 
-def _running(runtime: Runtime, runners: Runners) -> list[Reconciler]:
+def _running(runtime: Runtime, runners: Runners, metrics: Metrics) -> list[Reconciler]:
     """Those that have something run."""
 
     def make_job(objects: Objects, task: Task, instance: Instance, id_: str) -> Job:
         meta = task.metadata
         return job(objects, task, instance, id_, str(runtime.task_log(meta.namespace, meta.name, meta.uid)))
 
-    assigner = Assigner(runners, make_job)
+    assigner = Assigner(runners, make_job, Counting(metrics))
     return [Pools(runtime, assigner), Instances(runtime, runners, assigner), Tasks(assigner, runtime)]

@@ -50,6 +50,8 @@ class Tasks(Gate[Task]):
         self._runtime = runtime
         self._locks = Locks()
         self._since: dict[str, float] = {}
+        self._fresh: set[str] = set()
+        """Those that were first seen here, until they are over."""
         self._last_arrival = 0.0
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
@@ -69,6 +71,9 @@ class Tasks(Gate[Task]):
         if obj.over() or obj.metadata.deletion_timestamp is not None:
             return await self._after(context, obj)
         status: TaskStatus = status_of(obj)
+        if obj.status is None and obj.metadata.uid not in self._fresh:
+            self._fresh.add(obj.metadata.uid)
+            self._assigner.counting.created(obj)
         ended = self._assigner.outcome_of(obj)
         if ended is not None:
             return await self._end(context, obj, status, ended)
@@ -238,6 +243,9 @@ class Tasks(Gate[Task]):
         instance = worker.subject.name if worker is not None else status.instance_name or ""
         written = await context.write_status(obj, lifecycle.after(obj, status, instance, ended))
         self._assigner.recorded(obj, ended.id, is_over=written.over())
+        self._assigner.counting.ran(obj, ended.ended - ended.started)
+        if written.over():
+            self._assigner.counting.completed(written)
         self._locks.left(obj)
         if written.over():
             return await self._after(context, written)
@@ -251,11 +259,13 @@ class Tasks(Gate[Task]):
         self._locks.left(obj)
         now = lifecycle.time_of(context.clock.time())
         written = await context.write_status(obj, lifecycle.over(status, phase, reason, message, now))
+        self._assigner.counting.completed(written)
         return await self._after(context, written)
 
     # When it is over.
 
     async def _after(self, context: Context, obj: Task) -> Outcome:
+        self._fresh.discard(obj.metadata.uid)
         self._since.pop(obj.metadata.uid, None)
         self._locks.left(obj)
         if HELD_FINALIZER in obj.metadata.finalizers and not self._awaited(context, obj):

@@ -78,7 +78,7 @@ class Controllers:
         self.metrics = Metrics()
         recorder = Recorder(self._client, instance=self._identity)
         recording = asyncio.create_task(recorder.run(), name="events")
-        reconcilers = controllers(self.runtime, self.runners, self.spawning)
+        reconcilers = controllers(self.runtime, self.runners, self.spawning, self.metrics)
         self.loop = ControlLoop(self._client, self.objects, reconcilers, recorder, metrics=self.metrics)
         try:
             await self.loop.serve()

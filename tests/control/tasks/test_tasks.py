@@ -280,3 +280,26 @@ async def test_a_worker_of_its_own_that_dies_is_made_again(world: World, crew: C
     await world.delete("Instance", instance)
     await world.rest()
     assert list(crew.running().values()) == ["run a"] and (await status(world, "a")).losses == 1
+
+
+async def test_a_task_takes_five_writes_and_four_when_a_worker_is_handed_on(world: World, crew: Crew) -> None:
+    """Its creation, that it has a worker, that it runs, how it ended, and that the worker is free."""
+    await up(world, crew, reset="Keep")
+    store = world.registry.store
+    before = store.revision
+    await a_task(world, "alone")
+    crew.finish("p-0")
+    await world.rest()
+    assert store.revision - before == 5
+    before = store.revision
+    names = [f"t{i}" for i in range(10)]
+    for name in names:
+        await a_task(world, name)
+    for _ in names:
+        crew.finish("p-0")
+        await world.rest()
+    assert await held(world) == {} and set((await phases(world)).values()) == {"Succeeded"}
+    if LocalBackend.atomic:
+        assert store.revision - before <= 4 * len(names) + 1
+    else:
+        assert store.revision - before <= 5 * len(names)

@@ -21,8 +21,10 @@ from rota.client import Client, Key
 from rota.control.instances.names import controller_of
 from rota.control.instances.states import is_draining
 from rota.control.orders import subject_of
+from rota.control.tasks.counting import Counting
 from rota.control.tasks.lifecycle import after, assignment_id, running
 from rota.control.tasks.turns import Turn, Turned, write
+from rota.engine.metrics import Metrics
 from rota.engine.objects import Objects, get
 from rota.pools import Binding, Offer, Queue, Request
 from rota.registry import ApiError
@@ -72,9 +74,11 @@ class Worker(msgspec.Struct):
 class Assigner:
     """Tasks in, outcomes out. `wake` is called for a task that has got a worker, an outcome, or lost what it had."""
 
-    def __init__(self, runners: Runners, make_job: MakeJob) -> None:
+    def __init__(self, runners: Runners, make_job: MakeJob, counting: Counting | None = None) -> None:
         self._runners = runners
         self._make_job = make_job
+        self.counting = counting or Counting(Metrics())
+        self.counting.watch(lambda: {(pool.namespace, pool.name): queue for pool, queue in self._queues.items()})
         self._queues: dict[PoolKey, Queue] = {}
         self._workers: dict[str, Worker] = {}
         self._assigned: dict[str, str] = {}
@@ -424,6 +428,9 @@ class Assigner:
         self._outcomes.pop(outcome.id, None)
         worker.instance = turned.instance
         self._leave(task, worker, outcome.id, is_over=ended.over())
+        self.counting.ran(task, outcome.ended - outcome.started)
+        if ended.over():
+            self.counting.completed(ended)
         if binding is not None and following is not None:
             self._begun(worker, binding, turned.begun or following)
         self.wake(_key(task))
@@ -450,6 +457,9 @@ class Assigner:
             return
         self._assigned[task.metadata.uid] = worker.subject.uid
         assigned = worker.instance.spec.assignment
+        arrival = binding.request.arrival
+        if assigned is not None and isinstance(arrival, float):
+            self.counting.began(task, assigned.since.timestamp() - arrival)
         if assigned is not None and is_running_on(task, worker.subject.name):
             self._tell(worker, task, assigned)
         self.wake(_key(task))

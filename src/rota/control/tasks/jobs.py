@@ -83,6 +83,7 @@ def job(objects: Objects, task: Task, instance: Instance, id_: str, log: str) ->
             **environment(dependencies),
             **_credentials(objects, task.metadata.namespace, role),
             "ROTA_TASK": task.metadata.name,
+            "ROTA_ATTEMPT": id_,
             "ROTA_NAMESPACE": task.metadata.namespace,
             **({"ROTA_BRANCH": task.spec.branch} if task.spec.branch else {}),
         },
