@@ -37,6 +37,7 @@ bench: setup
 	$(BIN)/python -m bench.engine --quick
 	$(BIN)/python -m bench.queue --quick
 	$(BIN)/python -m bench.instances --quick
+	$(BIN)/python -m bench.tasks --quick
 
 # Operators and pools of which everything is killed again and again; .ci/run has a short form of it.
 chaos: setup

@@ -63,5 +63,5 @@ def _running(runtime: Runtime, runners: Runners, metrics: Metrics) -> list[Recon
         meta = task.metadata
         return job(objects, task, instance, id_, str(runtime.task_log(meta.namespace, meta.name, meta.uid)))
 
-    assigner = Assigner(runners, make_job, Counting(metrics))
+    assigner = Assigner(runners, make_job, Counting(metrics), runtime.keep_result)
     return [Pools(runtime, assigner), Instances(runtime, runners, assigner), Tasks(assigner, runtime)]

@@ -50,7 +50,7 @@ class Tasks(Gate[Task]):
         self._runtime = runtime
         self._locks = Locks()
         self._since: dict[str, float] = {}
-        self._fresh: set[str] = set()
+        self._newcomers: set[str] = set()
         """Those that were first seen here, until they are over."""
         self._last_arrival = 0.0
 
@@ -71,8 +71,8 @@ class Tasks(Gate[Task]):
         if obj.over() or obj.metadata.deletion_timestamp is not None:
             return await self._after(context, obj)
         status: TaskStatus = status_of(obj)
-        if obj.status is None and obj.metadata.uid not in self._fresh:
-            self._fresh.add(obj.metadata.uid)
+        if obj.status is None and obj.metadata.uid not in self._newcomers:
+            self._newcomers.add(obj.metadata.uid)
             self._assigner.counting.created(obj)
         ended = self._assigner.outcome_of(obj)
         if ended is not None:
@@ -265,7 +265,7 @@ class Tasks(Gate[Task]):
     # When it is over.
 
     async def _after(self, context: Context, obj: Task) -> Outcome:
-        self._fresh.discard(obj.metadata.uid)
+        self._newcomers.discard(obj.metadata.uid)
         self._since.pop(obj.metadata.uid, None)
         self._locks.left(obj)
         if HELD_FINALIZER in obj.metadata.finalizers and not self._awaited(context, obj):

@@ -189,6 +189,10 @@ class Runtime(Protocol):
         """Where the output of a Task goes, whichever worker runs it."""
         ...
 
+    def keep_result(self, name: str, uid: str, namespace: str, result: str) -> None:
+        """Put the result of a Task beside its log."""
+        ...
+
     async def drop_task_logs(self, namespace: str, name: str) -> None:
         """There is no Task of this name any more."""
         ...

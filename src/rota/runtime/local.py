@@ -276,6 +276,9 @@ class LocalRuntime:
     def task_log(self, namespace: str, name: str, uid: str) -> Path:
         return self._places.task_log(namespace, name, uid)
 
+    def keep_result(self, name: str, uid: str, namespace: str, result: str) -> None:
+        self._places.keep_result(namespace, name, uid, result)
+
     async def drop_task_logs(self, namespace: str, name: str) -> None:
         await asyncio.to_thread(self._places.drop_task_logs, namespace, name)
 

@@ -125,8 +125,20 @@ class Places:
         folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
         return folder / f"{name}@{uid}.log"
 
+    def task_result(self, namespace: str, name: str, uid: str) -> Path:
+        return self.task_log(namespace, name, uid).with_suffix(".result")
+
+    def keep_result(self, namespace: str, name: str, uid: str, result: str) -> None:
+        path = self.task_result(namespace, name, uid)
+        new = path.with_suffix(".new")
+        with new.open("w", encoding="utf-8") as file:
+            file.write(result)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+
     def drop_task_logs(self, namespace: str, name: str) -> None:
-        for path in (self.home / "tasks" / namespace).glob(f"{glob.escape(name)}@*.log*"):
+        for path in (self.home / "tasks" / namespace).glob(f"{glob.escape(name)}@*"):
             path.unlink(missing_ok=True)
 
     # What an instance works on.

@@ -27,7 +27,7 @@ from rota.server.auth import Token, Tokens, User, allows
 from rota.server.controllers import Controllers
 from rota.server.exec import exec_
 from rota.server.http import Answer, HttpServer, Request, Response, Stream
-from rota.server.logs import logs, task_logs
+from rota.server.logs import logs, task_logs, task_result
 from rota.server.runners import stream
 from rota.server.upgrade import Upgrade
 from rota.server.why import holder, why
@@ -107,6 +107,8 @@ class Gateway:
                 return self._logs(logs, request, user, namespace, name)
             case ["GET", "tasks", namespace, name, "logs"]:
                 return self._logs(task_logs, request, user, namespace, name)
+            case ["GET", "tasks", namespace, name, "result"]:
+                return self._logs(task_result, request, user, namespace, name)
             case ["GET", "exec", namespace, name]:
                 return self._exec(request, user, namespace, name)
             case ["GET", "metrics"]:
@@ -138,7 +140,7 @@ class Gateway:
     def _metrics(self) -> bytes:
         return self.controllers.metrics.render() if self.controllers else b""
 
-    def _logs(self, of: Callable[..., Stream], request: Request, user: User, namespace: str, name: str) -> Stream:
+    def _logs(self, of: Callable[..., Answer], request: Request, user: User, namespace: str, name: str) -> Answer:
         running = self.controllers
         runtime, objects = (running.runtime, running.objects) if running else (None, StoreObjects(self._registry))
         return of(runtime, objects, user, namespace, name, request.query)

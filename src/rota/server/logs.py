@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+import msgspec
+
 from rota.api import Instance, Kind, Task
 from rota.engine.objects import Objects, get
 from rota.registry import ApiError
@@ -16,7 +18,7 @@ from rota.registry.errors import bad_request, forbidden, not_found
 from rota.runtime.interface import Runtime, Subject
 from rota.runtime.runner.tasklog import LOG_BYTES_MAX, LogReader
 from rota.server.auth import User, allows
-from rota.server.http import Stream
+from rota.server.http import Response, Stream
 
 READ_BYTES = 64 * 1024
 TAIL_BYTES_MAX = 4 * 1024 * 1024
@@ -83,6 +85,21 @@ def task_logs(
         return found is not None and found.metadata.uid == uid and not found.over()
 
     return _stream(pieces(reader, goes_on if _follows(query) else None, tail))
+
+
+def task_result(
+    runtime: Runtime | None, objects: Objects, user: User, namespace: str, name: str, query: Mapping[str, str]
+) -> Response:
+    """Answer with the result of a Task, also with one that is too large for its status."""
+    runtime = _checked(runtime, user, Task.api, namespace, name)
+    task = get(objects, Task, name, namespace)
+    if task is None:
+        raise not_found(Task.api, name)
+    kept = runtime.task_log(namespace, name, task.metadata.uid).with_suffix(".result")
+    if kept.exists():
+        return Response(200, kept.read_bytes(), "text/plain; charset=utf-8")
+    result = task.status.result if task.status is not None else None
+    return Response(200, msgspec.json.encode(result))
 
 
 def _checked(runtime: Runtime | None, user: User, kind: Kind, namespace: str, name: str) -> Runtime:

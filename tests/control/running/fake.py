@@ -69,6 +69,8 @@ class FakeRuntime:
     def task_log(self, namespace: str, name: str, uid: str) -> Path:
         return Path("/nowhere", namespace, f"{name}@{uid}.log")
 
+    def keep_result(self, name: str, uid: str, namespace: str, result: str) -> None: ...
+
     async def drop_task_logs(self, namespace: str, name: str) -> None:
         self.dropped_logs.append(name)
 

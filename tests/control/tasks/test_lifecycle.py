@@ -83,6 +83,7 @@ def test_attempts_are_bounded_and_still_counted() -> None:
     assert task.status is not None and len(task.status.attempts) == ATTEMPTS_MAX and task.status.tries == 50
 
 
-def test_a_long_result_is_cut_and_text_stays_text() -> None:
-    assert lifecycle.result_of("x" * 10_000) == "x" * lifecycle.RESULT_LENGTH_MAX
+def test_of_a_large_result_there_is_the_digest_and_text_stays_text() -> None:
+    assert lifecycle.result_of("x" * 5000).startswith("sha256:") and lifecycle.is_large("ä" * 2049)
+    assert lifecycle.result_of("[" + "1," * 10 + "1]") == [1] * 11
     assert lifecycle.result_of("no json") == "no json" and lifecycle.result_of("") is None

@@ -22,7 +22,7 @@ from rota.control.instances.names import controller_of
 from rota.control.instances.states import is_draining
 from rota.control.orders import subject_of
 from rota.control.tasks.counting import Counting
-from rota.control.tasks.lifecycle import after, assignment_id, running
+from rota.control.tasks.lifecycle import after, assignment_id, is_large, running
 from rota.control.tasks.turns import Turn, Turned, write
 from rota.engine.metrics import Metrics
 from rota.engine.objects import Objects, get
@@ -74,9 +74,17 @@ class Worker(msgspec.Struct):
 class Assigner:
     """Tasks in, outcomes out. `wake` is called for a task that has got a worker, an outcome, or lost what it had."""
 
-    def __init__(self, runners: Runners, make_job: MakeJob, counting: Counting | None = None) -> None:
+    def __init__(
+        self,
+        runners: Runners,
+        make_job: MakeJob,
+        counting: Counting | None = None,
+        keep_result: Callable[[str, str, str, str], None] = lambda name, uid, namespace, result: None,
+    ) -> None:
+        """`keep_result` puts a large result where it is found again by the task's namespace, name and uid."""
         self._runners = runners
         self._make_job = make_job
+        self._keep_result = keep_result
         self.counting = counting or Counting(Metrics())
         self.counting.watch(lambda: {(pool.namespace, pool.name): queue for pool, queue in self._queues.items()})
         self._queues: dict[PoolKey, Queue] = {}
@@ -346,6 +354,8 @@ class Assigner:
             return
         if outcome.id in self._outcomes:
             return
+        if is_large(outcome.result):
+            self._keep_result(assigned.name, assigned.uid, subject.namespace, outcome.result)
         self._outcomes[outcome.id] = outcome
         task = self._task(worker, assigned)
         if task is None:

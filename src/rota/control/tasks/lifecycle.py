@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -15,8 +16,8 @@ from rota.runtime.runner.jobs import Outcome
 LOSSES_MAX = 10
 """How often a task is tried again because its worker was lost. That is not its fault, and does not count as a try."""
 BACKOFF_SECONDS_MAX = 3600.0
-RESULT_LENGTH_MAX = 4096
-"""What of a result is in the status."""
+RESULT_BYTES_MAX = 4096
+"""Of a result that is in the status."""
 
 
 def assignment_id(task: Task) -> str:
@@ -125,16 +126,21 @@ def retried_at(task: Task) -> float:
     return last.end.timestamp() + min(BACKOFF_SECONDS_MAX, retry.backoff_seconds * 2.0**doublings)
 
 
+def is_large(result: str) -> bool:
+    """Whether a result is kept beside the task, and not in it."""
+    return len(result.encode()) > RESULT_BYTES_MAX
+
+
 def result_of(text: str) -> Any:
-    """A result as JSON where it is that, else as the text that it is; a long one is cut."""
+    """A result as JSON where it is that, else as the text that it is; of a large one, its digest."""
     if not text:
         return None
-    if len(text) <= RESULT_LENGTH_MAX:
-        try:
-            return msgspec.json.decode(text)
-        except msgspec.DecodeError:
-            return text
-    return text[:RESULT_LENGTH_MAX]
+    if is_large(text):
+        return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
 
 
 def copied(status: TaskStatus, ended: Sequence[Task]) -> TaskStatus:
