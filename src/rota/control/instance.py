@@ -146,7 +146,7 @@ class Instances(Gate[Instance]):
     def _show(self, context: Context, obj: Instance, *, is_ready: bool) -> None:
         """Tell whoever hands out workers how this one is."""
         if self._assigner is not None and obj.spec.worker is not None:
-            self._assigner.prepare(context.client, context.objects)
+            self._assigner.prepare(context.client, context.objects, context.memory)
             report = self._runners.report(subject_of(obj))
             self._assigner.see(obj, report, workers.reset_policy(context.objects, obj), is_ready=is_ready)
 

@@ -56,6 +56,7 @@ class Tasks(Gate[Task]):
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
         self._locks.wake = wake
+        self._assigner.left = self._left
         return self._assigner.begin(wake)
 
     def at_once(self, context: Context, key: Key) -> Outcome | None:
@@ -66,8 +67,14 @@ class Tasks(Gate[Task]):
         self._locks.gone(key)
         await self._runtime.drop_task_logs(*key)
 
+    def _left(self, task: Task) -> None:
+        self._since.pop(task.metadata.uid, None)
+        if task.over() or task.metadata.deletion_timestamp is not None:
+            self._newcomers.discard(task.metadata.uid)
+            self._locks.left(task)
+
     async def look(self, context: Context, obj: Task) -> Outcome:
-        self._assigner.prepare(context.client, context.objects)
+        self._assigner.prepare(context.client, context.objects, context.memory)
         if obj.over() or obj.metadata.deletion_timestamp is not None:
             return await self._after(context, obj)
         status: TaskStatus = status_of(obj)
@@ -265,9 +272,7 @@ class Tasks(Gate[Task]):
     # When it is over.
 
     async def _after(self, context: Context, obj: Task) -> Outcome:
-        self._newcomers.discard(obj.metadata.uid)
-        self._since.pop(obj.metadata.uid, None)
-        self._locks.left(obj)
+        self._left(obj)
         if HELD_FINALIZER in obj.metadata.finalizers and not self._awaited(context, obj):
             obj = await self._without_finalizer(context, obj)
         if obj.metadata.deletion_timestamp is not None:

@@ -10,7 +10,7 @@ import msgspec
 from rota.client.websocket import Closed, WebSocket
 from rota.runtime.interface import Subject
 from rota.runtime.runner.jobs import Outcome
-from rota.runtime.runner.messages import Ended, Report, ToRunner, encode, from_runner
+from rota.runtime.runner.messages import Assign, Ended, Report, ToRunner, encode, from_runner, held
 
 BAD_MESSAGE = 1008
 REPLACED = 4001
@@ -51,6 +51,9 @@ class Runners:
             stream.send(encode(message).decode())
         except Closed:
             return False
+        report = self._reports.get(subject)
+        if isinstance(message, Assign) and report is not None and report.phase in ("Idle", "Held"):
+            self._reports[subject] = held(report, message.job.id)
         return True
 
     def listen(self, heard: Callable[[Subject], None]) -> Callable[[], None]:

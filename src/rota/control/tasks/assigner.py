@@ -26,6 +26,8 @@ from rota.control.tasks.lifecycle import after, assignment_id, is_large, running
 from rota.control.tasks.turns import Turn, Turned, write
 from rota.engine.metrics import Metrics
 from rota.engine.objects import Objects, get
+from rota.engine.reconciler import Memory
+from rota.engine.references import id_of
 from rota.pools import Binding, Offer, Queue, Request
 from rota.registry import ApiError
 from rota.runtime.interface import Subject
@@ -103,6 +105,9 @@ class Assigner:
         self._completed: dict[PoolKey, int] = {}
         """Tasks that have ended, and are not in the pool's status yet."""
         self.wake: Callable[[Key], None] = lambda key: None
+        self.left: Callable[[Task], None] = lambda task: None
+        """Told of a task that waits no longer, or is over."""
+        self._memory: Memory | None = None
         self.client: Client | None = None
         self.objects: Objects | None = None
 
@@ -117,11 +122,11 @@ class Assigner:
 
         return end
 
-    def prepare(self, client: Client, objects: Objects) -> None:
+    def prepare(self, client: Client, objects: Objects, memory: Memory) -> None:
         """Before anything is assigned: what was assigned earlier, by whomever."""
         if self.objects is not None:
             return
-        self.client, self.objects = client, objects
+        self.client, self.objects, self._memory = client, objects, memory
         for instance in cast("list[Instance]", objects.list(Instance.api)):
             assigned, owner = instance.spec.assignment, controller_of(instance)
             if assigned is not None and assigned.kind == "Task" and owner is not None:
@@ -443,7 +448,9 @@ class Assigner:
             self.counting.completed(ended)
         if binding is not None and following is not None:
             self._begun(worker, binding, turned.begun or following)
-        self.wake(_key(task))
+        self.left(ended)
+        if turned.ended is None or _has_more_to_come(turned.ended):
+            self.wake(_key(task))
 
     def _next(self, worker: Worker, queue: Queue) -> tuple[Binding | None, Task | None]:
         """Who gets a worker that is about to be free."""
@@ -470,9 +477,11 @@ class Assigner:
         arrival = binding.request.arrival
         if assigned is not None and isinstance(arrival, float):
             self.counting.began(task, assigned.since.timestamp() - arrival)
+        self.left(task)
         if assigned is not None and is_running_on(task, worker.subject.name):
             self._tell(worker, task, assigned)
-        self.wake(_key(task))
+        else:
+            self.wake(_key(task))
 
     def _wanting(self, binding: Binding) -> Task | None:
         known = self._wanted.get(binding.request.id)
@@ -483,8 +492,17 @@ class Assigner:
         assert self.client is not None
         uid = task.metadata.uid if task is not None else ""
         self._binding.add(uid)
+        # What is written here is no news to whoever sees to tasks.
+        told = [one for one in (turn.ends, turn.begins) if one is not None] if self.client.atomic else []
+        assert self._memory is not None
+        for one in told:
+            self._memory.expect(id_of(one), one.status)
         try:
             return await write(self.client, turn)
+        except BaseException:
+            for one in told:
+                self._memory.unexpect(id_of(one))
+            raise
         finally:
             self._binding.discard(uid)
 
@@ -523,6 +541,13 @@ def _beginning(task: Task, worker: Worker) -> tuple[Assignment, None, Task]:
     assignment = Assignment(id=assignment_id(task), kind="Task", name=meta.name, uid=meta.uid, since=now)
     status = running(task.status or TaskStatus(), worker.subject.name, now)
     return assignment, None, msgspec.structs.replace(task, status=status)
+
+
+def _has_more_to_come(task: Task) -> bool:
+    """Whether there is something to be done about a task that has ended."""
+    spec, meta = task.spec, task.metadata
+    is_plain = task.over() and spec.ttl_seconds_after_finished is None and spec.worker is None and not spec.branch
+    return not is_plain or bool(meta.finalizers) or meta.deletion_timestamp is not None
 
 
 def _key(task: Task) -> Key:

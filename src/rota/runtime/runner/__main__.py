@@ -16,6 +16,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from rota.runtime.runner.agent import PR_SET_CHILD_SUBREAPER
@@ -49,8 +50,17 @@ async def main() -> int:
     return worker.exit_code or 0
 
 
+def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
 if __name__ == "__main__":
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="rota runner: %(message)s")
     # What a box leaves behind comes to its runner.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    sys.exit(asyncio.run(main()))
+    with asyncio.Runner(loop_factory=_fastest_loop()) as runner:
+        sys.exit(runner.run(main()))

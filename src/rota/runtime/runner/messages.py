@@ -7,6 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 from msgspec.json import Decoder, Encoder
+from msgspec.structs import replace
 
 from rota.api.pool import WorkspaceSpec
 from rota.runtime.runner.jobs import Job, Outcome
@@ -44,6 +45,11 @@ class Ended(Message, tag="ended", frozen=True):
     """How a task ended. Told until it is acknowledged."""
 
     outcome: Outcome
+
+
+def held(report: Report, id_: str) -> Report:
+    """The report of a runner that a task was assigned to: what both ends know without a word."""
+    return replace(report, phase="Held", holder=id_, has_task=True, reason="", message="")
 
 
 # To the runner.

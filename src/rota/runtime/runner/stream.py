@@ -23,6 +23,7 @@ from rota.runtime.runner.messages import (
     Release,
     Report,
     encode,
+    held,
     to_runner,
 )
 
@@ -54,6 +55,8 @@ class Stream:
         self._target = f"/v1/stream/{quote(instance)}"
         self._headers = {"Authorization": f"Bearer {token}"}
         self._news = asyncio.Event()
+        self._assigned = ""
+        """The last task that came on this stream: that it has the worker then is no news."""
 
     def wake(self) -> None:
         """There is a new report."""
@@ -83,6 +86,7 @@ class Stream:
             await asyncio.sleep(pause)
 
     async def _serve(self, socket: WebSocket, worker: Works) -> None:
+        self._assigned = ""
         telling = asyncio.create_task(self._tell(socket, worker))
         try:
             async for text in socket:
@@ -100,6 +104,7 @@ class Stream:
                     case Release():
                         worker.release()
                     case Assign():
+                        self._assigned = message.job.id
                         worker.desk.assign(message.job)
                     case Cancel():
                         worker.desk.cancel(message.id)
@@ -115,8 +120,10 @@ class Stream:
         while True:
             self._news.clear()
             if worker.report != said:
+                is_known = said is not None and worker.report == held(said, self._assigned)
                 said = worker.report
-                socket.send(encode(said).decode())
+                if not is_known:
+                    socket.send(encode(said).decode())
             # Every end once on each stream: if nobody takes it down, then on the next one.
             pending = {outcome.id: outcome for outcome in worker.desk.pending()}
             for id_ in pending.keys() - told:

@@ -50,7 +50,7 @@ class Worker:
         """What the box was made from."""
         self._configuration: Configure | None = None
         self._changed = asyncio.Event()
-        self._is_released = self._is_setting_up = False
+        self._is_released = self._is_setting_up = self._is_resting = False
         self._main: Command | None = None
         self._main_id = ""
         self.exit_code: int | None = None
@@ -73,7 +73,8 @@ class Worker:
     def release(self) -> None:
         if self.report.holder:
             self._is_released = True
-            self._changed.set()
+            if not self._went_on():
+                self._changed.set()
 
     def acknowledge(self, id_: str) -> None:
         self.desk.acknowledge(id_)
@@ -85,8 +86,23 @@ class Worker:
                 self.release()
 
     def _on_desk(self) -> None:
-        self._changed.set()
+        if not self._went_on():
+            self._changed.set()
         self._told()
+
+    def _went_on(self) -> bool:
+        """Whether there was no more to do than to let go of one task, or to begin the next; and that is done."""
+        configuration, box = self._configuration, self._box
+        if not self._is_resting or configuration is None or box is None or box.lost.is_set():
+            return False
+        if self._place != configuration.place or self.report.configured != configuration.digest:
+            return False
+        if self._is_released:
+            if configuration.reset != "Keep" or not self.report.has_task or configuration.main:
+                return False
+            self._free(configuration)
+        self._begin_task(configuration)
+        return True
 
     def _say(self, **fields: object) -> None:
         new = msgspec.structs.replace(self.report, **{"reason": "", "message": "", **fields})
@@ -138,9 +154,11 @@ class Worker:
         if self._box is not None and not self._box.lost.is_set():
             waits.append(asyncio.create_task(self._box.lost.wait()))
         ended: list[asyncio.Future[Any]] = [self._main.ended] if self._main is not None else []
+        self._is_resting = True
         try:
             await asyncio.wait([*waits, *ended], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            self._is_resting = False
             for wait in waits:
                 wait.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
