@@ -1,4 +1,4 @@
-"""Redis and PostgreSQL for the peers that need one: private to a run, as their packages set them up, gone at its end."""
+"""Redis and PostgreSQL for the peers that need one: private to a run, set up as they come, and gone at its end."""
 
 from __future__ import annotations
 
@@ -111,10 +111,20 @@ def postgres() -> Iterator[str]:
             capture_output=True,
             timeout=START_SECONDS_MAX,
         )
-        argv = [programs / "postgres", "-D", folder / "data", "-h", "127.0.0.1", "-p", str(port), "-k", folder]
+        argv: list[str | Path] = [
+            programs / "postgres",
+            "-D",
+            folder / "data",
+            "-h",
+            "127.0.0.1",
+            "-p",
+            str(port),
+            "-k",
+            folder,
+        ]
         # Without clients in mind: SIGTERM would wait for them.
         with running(argv, folder, user=user, end=signal.SIGINT) as process:
-            ready = [programs / "pg_isready", "-h", "127.0.0.1", "-p", str(port)]
+            ready: list[str | Path] = [programs / "pg_isready", "-h", "127.0.0.1", "-p", str(port)]
             wait_for(process, folder, lambda: subprocess.run(ready, capture_output=True, check=False).returncode == 0)
             yield f"postgresql://bench@127.0.0.1:{port}/postgres"
 

@@ -51,7 +51,9 @@ class Pipe:
         ready, _, _ = select.select([self._descriptor], [], [], PATIENCE_SECONDS)
         if not ready:
             raise TimeoutError(f"nothing was told within {PATIENCE_SECONDS:.0f} s: {self.path}")
-        return map(Told._make, _RECORD.iter_unpack(os.read(self._descriptor, READ_BYTES // _RECORD.size * _RECORD.size)))
+        return map(
+            Told._make, _RECORD.iter_unpack(os.read(self._descriptor, READ_BYTES // _RECORD.size * _RECORD.size))
+        )
 
     def close(self) -> None:
         os.close(self._descriptor)

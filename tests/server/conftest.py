@@ -6,6 +6,7 @@ import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -97,9 +98,14 @@ def parsed(data: bytes) -> Reply:
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[Server]:
-    home = tmp_path / "home"
+    async with served(tmp_path / "home") as running:
+        yield running
+
+
+@asynccontextmanager
+async def served(home: Path, **options: Any) -> AsyncIterator[Server]:
     stop, started = asyncio.Event(), asyncio.get_running_loop().create_future()
-    running = asyncio.create_task(run(home, port=0, on_ready=started.set_result, stop=stop))
+    running = asyncio.create_task(run(home, port=0, on_ready=started.set_result, stop=stop, **options))
     await asyncio.wait((running, started), return_when=asyncio.FIRST_COMPLETED)
     if running.done():
         running.result()

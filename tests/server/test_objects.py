@@ -5,13 +5,22 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.server.conftest import POOLS, Server, pool
+from tests.server.conftest import POOLS, Server, pool, served
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[Server]:
+    """Without controllers: nobody but the test changes an object."""
+    async with served(tmp_path / "home", with_controllers=False) as running:
+        yield running
 
 
 async def test_the_verbs_answer_with_the_codes_of_kubernetes(server: Server) -> None:

@@ -1,0 +1,197 @@
+"""Tasks through warm workers: `python -m bench.tasks [--quick] [--json FILE]`.
+
+No-op tasks through two warm workers under `rota up`, each durable at every step, beside four task queues as they come
+with two worker processes each, and beside `ProcessPoolExecutor`, which keeps nothing and is the limit. All are up at
+once and take turns. Rota's client hears by a watch that a task is over; of a peer it is measured when its task runs,
+which is less: no result is kept or fetched. What its own way to a result takes is a column of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import statistics
+import sys
+import tempfile
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+from bench.harness import Report, arguments, save
+from bench.tasks_peers import Load, Peer, peers
+from bench.tasks_rota import CLEAN, PYTHON, SHELL, Pool, Rota, rota
+
+IN_FLIGHT = (1, 16, 64)
+ROUNDS, ROUNDS_QUICK = 3, 1
+LOAD_SECONDS, LOAD_SECONDS_QUICK = 2.0, 0.5
+WARM_SECONDS = 0.3
+QUEUED, QUEUED_QUICK = 100_000, 10_000
+DRAINED, DRAINED_QUICK = 5_000, 1_000
+CHAIN_LENGTH = 40
+CHAINS, CHAINS_QUICK = 9, 3
+COLD_STARTS, COLD_STARTS_QUICK = 10, 3
+POOLS = {
+    "Rota, python": PYTHON,
+    "Rota, shell": SHELL,
+    "Rota, python, reset: Clean": CLEAN,
+}
+
+
+class Best:
+    """The best round of one subject, by how many are in flight."""
+
+    def __init__(self) -> None:
+        self.loads: dict[int, Load] = {}
+        self.bound: list[float] = []
+        """With one in flight: until it is written down that it has a worker, where there is such a thing."""
+        self.answers: list[float] | None = None
+
+    def take(self, in_flight: int, load: Load) -> bool:
+        if in_flight in self.loads and self.loads[in_flight].per_second >= load.per_second:
+            return False
+        self.loads[in_flight] = load
+        return True
+
+
+def p50(values: list[float]) -> float:
+    return values[len(values) // 2]
+
+
+def p99(values: list[float]) -> float:
+    return values[int(len(values) * 0.99)]
+
+
+async def side_by_side(here: Rota, others: list[Peer | str], rounds: int, seconds: float) -> dict[str, Best]:
+    """Everybody in turn, so that a noisy moment of the machine does not fall on one of them alone."""
+    found = {label: Best() for label in [*POOLS, *(one.label for one in others if isinstance(one, Peer))]}
+    for pool in POOLS.values():
+        await here.load(pool, IN_FLIGHT[-1], WARM_SECONDS)
+    for one in others:
+        if isinstance(one, Peer):
+            one.load(IN_FLIGHT[-1], WARM_SECONDS)
+    for _ in range(rounds):
+        for in_flight in IN_FLIGHT:
+            for label, pool in POOLS.items():
+                began, bound = await here.load(pool, in_flight, seconds)
+                if found[label].take(in_flight, began) and in_flight == 1:
+                    found[label].bound, found[label].answers = bound.until_running, began.until_result
+            for one in others:
+                if isinstance(one, Peer):
+                    found[one.label].take(in_flight, one.load(in_flight, seconds))
+    for one in others:
+        if isinstance(one, Peer):
+            found[one.label].answers = one.answers(seconds)
+    return found
+
+
+def rates(found: dict[str, Best], others: list[Peer | str]) -> Report:
+    columns = [f"tasks/s, {n}" for n in IN_FLIGHT] + [f"{p} ms, {n}" for n in IN_FLIGHT[1:] for p in ("p50", "p99")]
+    report = Report("no-op tasks, by how many are in flight", columns)
+    for label, best in found.items():
+        loads = [best.loads[n] for n in IN_FLIGHT]
+        late = [figure(load.until_result) for load in loads[1:] for figure in (p50, p99)]
+        report.add(label, *(load.per_second for load in loads), *late)
+    for one in others:
+        if isinstance(one, str):
+            report.add(one, *(None for _ in columns))
+    top = found["Rota, python"].loads[IN_FLIGHT[-1]].per_second
+    for label, best in found.items():
+        if label not in POOLS:
+            ratio = top / best.loads[IN_FLIGHT[-1]].per_second
+            report.add(f"Rota, python, to {label}", None, None, ratio, *(None for _ in columns[3:]))
+    report.show()
+    return report
+
+
+def latencies(found: dict[str, Best], others: list[Peer | str]) -> Report:
+    columns = ["assigned p50", "assigned p99", "runs p50", "runs p99", "result p50", "result p99"]
+    report = Report("one in flight, ms from the call", columns)
+    for label, best in found.items():
+        bound = (p50(best.bound), p99(best.bound)) if best.bound else (None, None)
+        runs = best.loads[1].until_running
+        result = (p50(best.answers), p99(best.answers)) if best.answers else (None, None)
+        report.add(label, *bound, p50(runs), p99(runs), *result)
+    for one in others:
+        if isinstance(one, str):
+            report.add(one, *(None for _ in columns))
+    report.show()
+    return report
+
+
+async def small_things(here: Rota, quick: bool) -> Report:
+    report = Report("beside that", ["figure"])
+    cold = await here.cold(COLD_STARTS_QUICK if quick else COLD_STARTS)
+    report.add("a worker of its own: runs after, p50 ms", p50(cold.until_running))
+    report.add("a worker of its own: result after, p50 ms", p50(cold.until_result))
+    for label, pool in POOLS.items():
+        took = sorted([await here.chain(pool, CHAIN_LENGTH) for _ in range(CHAINS_QUICK if quick else CHAINS)])
+        report.add(f"{label}: a chain of {CHAIN_LENGTH}, best, s", took[0])
+        report.add(f"{label}: a chain of {CHAIN_LENGTH}, median, s", statistics.median(took))
+    for in_flight in IN_FLIGHT:
+        written = await writes_each(here, PYTHON, in_flight)
+        report.add(f"objects written for each task, {in_flight} in flight", written)
+    report.show()
+    return report
+
+
+async def writes_each(here: Rota, pool: Pool, in_flight: int) -> float:
+    before = await here.revision()
+    load, _ = await here.load(pool, in_flight, LOAD_SECONDS_QUICK)
+    return (await here.revision() - before) / len(load.until_result)
+
+
+async def backlog(folder: Path, quick: bool) -> Report:
+    """The same with few and with many waiting, on a server of its own."""
+    drained = DRAINED_QUICK if quick else DRAINED
+    report = Report("tasks that wait", ["all written, s", "written/s", "MiB", "KiB each", "then tasks/s"])
+    async with rota(folder) as here:
+        await here.pool(PYTHON)
+        await here.load(PYTHON, IN_FLIGHT[-1], WARM_SECONDS)
+        for waiting in (2 * drained, QUEUED_QUICK if quick else QUEUED):
+            await here.pool(PYTHON, 0)
+            before = here.memory_mib()
+            took, ends = await here.queue(PYTHON, waiting)
+            memory = here.memory_mib()
+            rate = await here.drain(PYTHON, ends, drained)
+            report.add(f"{waiting}", took, waiting / took, memory, (memory - before) * 1024 / waiting, rate)
+            if waiting == 2 * drained:
+                await asyncio.gather(*ends)
+    few, many = (row[1][-1] or 0.0 for row in report.rows)
+    report.add("many to few", None, None, None, None, many / few)
+    report.show()
+    return report
+
+
+async def measure(others: list[Peer | str], quick: bool) -> list[Report]:
+    with tempfile.TemporaryDirectory() as folder:
+        async with rota(Path(folder)) as here:
+            for pool in POOLS.values():
+                await here.pool(pool)
+            rounds = ROUNDS_QUICK if quick else ROUNDS
+            found = await side_by_side(here, others, rounds, LOAD_SECONDS_QUICK if quick else LOAD_SECONDS)
+            reports = [rates(found, others), latencies(found, others), await small_things(here, quick)]
+    with tempfile.TemporaryDirectory() as folder:
+        return [*reports, await backlog(Path(folder), quick)]
+
+
+def on_fastest_loop(work: Coroutine[Any, Any, list[Report]]) -> list[Report]:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(work)
+    return uvloop.run(work)
+
+
+def main() -> None:
+    options = arguments(__doc__.splitlines()[0] if __doc__ else "").parse_args()
+    # What was started is ended then, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    with peers() as others:
+        reports = on_fastest_loop(measure(others, options.quick))
+    print(f"\nload of the machine over the last minute, this and all else: {os.getloadavg()[0]:.1f}")
+    save(options.json, reports)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,219 @@
+"""Rota for `bench.tasks`: `rota up` as a process of its own, warm pools, and a client on its socket that watches."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import signal
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from bench.instances import Server
+from bench.instances_peers import memory_mib
+from bench.tasks_peers import WORKERS, Load
+from rota.api import Task, WorkerPool
+from rota.client import Cache, Client, HttpBackend, Update
+
+NAMESPACE = "default"
+PATIENCE_SECONDS = 300.0
+POLL_SECONDS = 0.01
+WRITERS = 64
+"""That many are created at once where many are to wait."""
+SKIPPED = 200
+"""Tasks at the beginning of a backlog that are not counted: the workers have just come up."""
+
+
+class Pool(NamedTuple):
+    """A pool, and the task that does nothing on it."""
+
+    name: str
+    type: str
+    command: tuple[str, ...]
+    reset: str = "Keep"
+
+
+SHELL = Pool("shell", "shell", ("true",))
+PYTHON = Pool("python", "python", ("math:sqrt", "4"))
+CLEAN = Pool("clean", "python", ("math:sqrt", "4"), "Clean")
+
+
+class Heard(NamedTuple):
+    task: Task
+    at: float
+    """When the client has heard that it is over; as the server's times are, by the wall."""
+
+
+class Submitted(NamedTuple):
+    name: str
+    over: asyncio.Future[Heard]
+
+
+class Rota:
+    """A server and its client. Use `rota`."""
+
+    def __init__(self, server: Server, client: Client, cache: Cache[Task]) -> None:
+        self.server = server
+        self.client = client
+        self._numbers = itertools.count()
+        self._waiting: dict[str, asyncio.Future[Heard]] = {}
+        self._queued = 0
+        cache.subscribe(self._heard)
+
+    def _heard(self, update: Update[Task]) -> None:
+        if update.new is None:
+            return
+        self._queued += is_queued(update.new) - is_queued(update.old)
+        if update.new.over():
+            waiting = self._waiting.pop(update.key.name, None)
+            if waiting is not None:
+                waiting.set_result(Heard(update.new, time.time()))
+
+    # What is there.
+
+    async def pool(self, pool: Pool, replicas: int = WORKERS) -> None:
+        """Returns when it is ready."""
+        spec = {"worker": {"type": pool.type}, "replicas": replicas, "reset": pool.reset}
+        await self.client.apply(declared("WorkerPool", pool.name, spec), force=True)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not is_up(await self.client.get(WorkerPool, pool.name), replicas):
+                await asyncio.sleep(POLL_SECONDS)
+
+    async def revision(self) -> int:
+        """Of the store: how many objects have been written so far."""
+        assert isinstance(self.client.backend, HttpBackend)
+        answer = await self.client.backend.raw("GET", "/v1/status")
+        revision: int = msgspec.json.decode(answer.body)["revision"]
+        return revision
+
+    def memory_mib(self) -> float:
+        return memory_mib(self.server.process.pid)
+
+    # What is done.
+
+    async def submit(self, spec: dict[str, Any]) -> Submitted:
+        """Returns when the task is on disk; how it ended comes later."""
+        name = f"task-{next(self._numbers)}"
+        over = self._waiting[name] = asyncio.get_running_loop().create_future()
+        await self.client.create(declared("Task", name, spec))
+        return Submitted(name, over)
+
+    async def load(self, pool: Pool, in_flight: int, seconds: float) -> tuple[Load, Load]:
+        """So many clients that each submit a task and wait for its result, again and again.
+
+        In the first load `until_running` is until its process says that it began, in the second until it is written
+        down that it has a worker.
+        """
+        began_ms, bound_ms, result_ms = list[float](), list[float](), list[float]()
+
+        async def one_after_the_other(until: float) -> None:
+            while time.perf_counter() < until:
+                since = time.time()
+                task, at = await (await self.submit(on_pool(pool))).over
+                status = task.status
+                assert status is not None and status.phase == "Succeeded", status
+                assert status.start_time is not None and status.attempts[0].start is not None
+                began_ms.append((status.attempts[0].start.timestamp() - since) * 1e3)
+                bound_ms.append((status.start_time.timestamp() - since) * 1e3)
+                result_ms.append((at - since) * 1e3)
+
+        began = time.perf_counter()
+        async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
+            for _ in range(in_flight):
+                group.create_task(one_after_the_other(began + seconds))
+        per_second = len(result_ms) / (time.perf_counter() - began)
+        result_ms.sort()
+        return Load(per_second, sorted(began_ms), result_ms), Load(per_second, sorted(bound_ms), result_ms)
+
+    async def cold(self, count: int) -> Load:
+        """Tasks that have a worker made for them, one after the other."""
+        running_ms, result_ms = list[float](), list[float]()
+        for _ in range(count):
+            since = time.time()
+            task, at = await (await self.submit({"command": ["true"], "worker": {"type": "shell"}})).over
+            assert task.status is not None and task.status.phase == "Succeeded", task.status
+            started = task.status.attempts[0].start
+            assert started is not None
+            running_ms.append((started.timestamp() - since) * 1e3)
+            result_ms.append((at - since) * 1e3)
+        return Load(count / sum(result_ms) * 1e3, sorted(running_ms), sorted(result_ms))
+
+    async def chain(self, pool: Pool, length: int) -> float:
+        """Seconds from the first call until the last of tasks that each need the one before is over."""
+        began = time.perf_counter()
+        last = await self.submit(on_pool(pool))
+        for _ in range(length - 1):
+            last = await self.submit({**on_pool(pool), "dependsOn": [last.name]})
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            task, _ = await last.over
+        assert task.status is not None and task.status.phase == "Succeeded", task.status
+        return time.perf_counter() - began
+
+    async def queue(self, pool: Pool, count: int) -> tuple[float, list[asyncio.Future[Heard]]]:
+        """Tasks for a pool without workers: how long it takes until all are written down as waiting."""
+        began, left, ends = time.perf_counter(), count, list[asyncio.Future[Heard]]()
+
+        async def write() -> None:
+            nonlocal left
+            while left:
+                left -= 1
+                ends.append((await self.submit(on_pool(pool))).over)
+
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await asyncio.gather(*(write() for _ in range(WRITERS)))
+            while self._queued < count:
+                await asyncio.sleep(POLL_SECONDS)
+        return time.perf_counter() - began, ends
+
+    async def drain(self, pool: Pool, ends: Sequence[asyncio.Future[Heard]], count: int) -> float:
+        """Have it run what waits: tasks a second, over so many of them."""
+        done, times = asyncio.Event(), list[float]()
+
+        def count_it(_: asyncio.Future[Heard]) -> None:
+            times.append(time.perf_counter())
+            if len(times) == SKIPPED + count:
+                done.set()
+
+        for end in ends:
+            end.add_done_callback(count_it)
+        await self.client.set_scale(WorkerPool, pool.name, WORKERS, namespace=NAMESPACE)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await done.wait()
+        return count / (times[SKIPPED + count - 1] - times[SKIPPED - 1])
+
+
+@contextlib.asynccontextmanager
+async def rota(home: Path) -> AsyncIterator[Rota]:
+    server = Server(home)
+    await server.start()
+    try:
+        client = Client.connect(home=home, manager="bench", namespace=NAMESPACE)
+        try:
+            async with Cache(client, Task, namespace=NAMESPACE) as cache:
+                yield Rota(server, client, cache)
+        finally:
+            await client.close()
+    finally:
+        await server.end(signal.SIGTERM)
+
+
+def is_queued(task: Task | None) -> bool:
+    return task is not None and task.status is not None and task.status.phase == "Queued"
+
+
+def is_up(pool: WorkerPool, replicas: int) -> bool:
+    status = pool.status
+    return status is not None and status.replicas == replicas and pool.readiness().state == "Ready"
+
+
+def on_pool(pool: Pool) -> dict[str, Any]:
+    return {"command": [*pool.command], "workerPoolRef": {"name": pool.name}}
+
+
+def declared(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": NAMESPACE}
+    return {"apiVersion": "rota.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
