@@ -154,7 +154,8 @@ def requested(sent: Any, live: list[Entry], *, subresource: str) -> list[Entry]:
     that is not valid, leaves the live ones, so that clients which know nothing of managedFields keep them. A
     subresource never takes what was sent.
     """
-    if subresource or sent is None:
+    # Most send what is there, which is in normal form already.
+    if subresource or sent is None or (live and sent == live):
         return live
     if sent == [] or (isinstance(sent, list) and len(sent) == 1 and _is_blank(sent[0])):
         return []
