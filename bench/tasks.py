@@ -23,9 +23,12 @@ from bench.tasks_peers import Load, Peer, peers
 from bench.tasks_rota import CLEAN, PYTHON, SHELL, Pool, Rota, rota
 
 IN_FLIGHT = (1, 16, 64)
+IN_FLIGHT_CLEAN = (1, 16)
+"""A worker that is made clean in between takes so long that more only wait."""
 ROUNDS, ROUNDS_QUICK = 3, 1
 LOAD_SECONDS, LOAD_SECONDS_QUICK = 2.0, 0.5
 WARM_SECONDS = 0.3
+WARM_IN_FLIGHT = 4
 QUEUED, QUEUED_QUICK = 100_000, 10_000
 DRAINED, DRAINED_QUICK = 5_000, 1_000
 CHAIN_LENGTH = 40
@@ -66,13 +69,15 @@ async def side_by_side(here: Rota, others: list[Peer | str], rounds: int, second
     """Everybody in turn, so that a noisy moment of the machine does not fall on one of them alone."""
     found = {label: Best() for label in [*POOLS, *(one.label for one in others if isinstance(one, Peer))]}
     for pool in POOLS.values():
-        await here.load(pool, IN_FLIGHT[-1], WARM_SECONDS)
+        await here.load(pool, WARM_IN_FLIGHT, WARM_SECONDS)
     for one in others:
         if isinstance(one, Peer):
-            one.load(IN_FLIGHT[-1], WARM_SECONDS)
+            one.load(WARM_IN_FLIGHT, WARM_SECONDS)
     for _ in range(rounds):
         for in_flight in IN_FLIGHT:
             for label, pool in POOLS.items():
+                if pool is CLEAN and in_flight not in IN_FLIGHT_CLEAN:
+                    continue
                 began, bound = await here.load(pool, in_flight, seconds)
                 if found[label].take(in_flight, began) and in_flight == 1:
                     found[label].bound, found[label].answers = bound.until_running, began.until_result
@@ -89,9 +94,9 @@ def rates(found: dict[str, Best], others: list[Peer | str]) -> Report:
     columns = [f"tasks/s, {n}" for n in IN_FLIGHT] + [f"{p} ms, {n}" for n in IN_FLIGHT[1:] for p in ("p50", "p99")]
     report = Report("no-op tasks, by how many are in flight", columns)
     for label, best in found.items():
-        loads = [best.loads[n] for n in IN_FLIGHT]
-        late = [figure(load.until_result) for load in loads[1:] for figure in (p50, p99)]
-        report.add(label, *(load.per_second for load in loads), *late)
+        loads = [best.loads.get(n) for n in IN_FLIGHT]
+        late = [figure(load.until_result) if load else None for load in loads[1:] for figure in (p50, p99)]
+        report.add(label, *(load.per_second if load else None for load in loads), *late)
     for one in others:
         if isinstance(one, str):
             report.add(one, *(None for _ in columns))
@@ -125,6 +130,8 @@ async def small_things(here: Rota, quick: bool) -> Report:
     report.add("a worker of its own: runs after, p50 ms", p50(cold.until_running))
     report.add("a worker of its own: result after, p50 ms", p50(cold.until_result))
     for label, pool in POOLS.items():
+        if pool is CLEAN:
+            continue
         took = sorted([await here.chain(pool, CHAIN_LENGTH) for _ in range(CHAINS_QUICK if quick else CHAINS)])
         report.add(f"{label}: a chain of {CHAIN_LENGTH}, best, s", took[0])
         report.add(f"{label}: a chain of {CHAIN_LENGTH}, median, s", statistics.median(took))
@@ -147,7 +154,7 @@ async def backlog(folder: Path, quick: bool) -> Report:
     report = Report("tasks that wait", ["all written, s", "written/s", "MiB", "KiB each", "then tasks/s"])
     async with rota(folder) as here:
         await here.pool(PYTHON)
-        await here.load(PYTHON, IN_FLIGHT[-1], WARM_SECONDS)
+        await here.load(PYTHON, WARM_IN_FLIGHT, WARM_SECONDS)
         for waiting in (2 * drained, QUEUED_QUICK if quick else QUEUED):
             await here.pool(PYTHON, 0)
             before = here.memory_mib()

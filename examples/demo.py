@@ -23,7 +23,7 @@ from rota.client import Cache, Update
 ROTA = Path(sys.executable).parent / "rota"
 HOME = Path(os.environ.get("ROTA_HOME") or Path.home() / ".rota")
 NAMESPACE = "demo"
-PAUSE_SECONDS = 2.0
+PAUSE_SECONDS = float(os.environ.get("ROTA_DEMO_PAUSE", "2"))
 
 
 _said: dict[str, str] = {}
@@ -140,15 +140,15 @@ async def wait_for_a_secret(client: Client) -> None:
         {
             "apiVersion": "rota.dev/v1alpha1",
             "kind": "Workspace",
-            "metadata": {"name": "shop", **where},
-            "spec": {"repo": "https://git.example/shop", "secretRef": {"name": "git-token"}},
+            "metadata": {"name": "books", **where},
+            "spec": {"repo": "https://git.example/books", "secretRef": {"name": "git-token"}},
         },
         manager="alice",
     )
     async with Cache(client, Workspace, namespace=NAMESPACE) as cache:
         cache.subscribe(show_ready)
-        print("ask    rota why workspace/shop", flush=True)
-        asked = (ROTA, "why", "workspace/shop", "-n", NAMESPACE, "--home", HOME)
+        print("ask    rota why workspace/books", flush=True)
+        asked = (ROTA, "why", "workspace/books", "-n", NAMESPACE, "--home", HOME)
         await (await asyncio.create_subprocess_exec(*asked)).wait()
         await asyncio.sleep(PAUSE_SECONDS)
         print("create the Secret that it waits for", flush=True)

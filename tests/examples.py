@@ -53,6 +53,14 @@ SIDE_CONTAINERS: list[Object] = [
     },
     {"name": "cron", "readinessProbe": {"exec": {"command": ["true"]}}, "livenessProbe": {"tcpSocket": {"port": 9}}},
 ]
+ROLE: Object = {
+    "type": "custom",
+    "entrypoint": ["agent"],
+    "credentials": {"type": "api-key", "secretRef": {"name": "secret"}},
+    "model": "large",
+    "effort": "high",
+    "agentConfigRefs": [{"name": "base"}, {"name": "base"}],
+}
 TEMPLATE: Object = {
     "runtime": "container",
     "containers": [CONTAINER, *SIDE_CONTAINERS],
@@ -63,6 +71,7 @@ TEMPLATE: Object = {
     "instanceType": "d1-standard-2",
     "requests": AMOUNTS,
     "storage": {"size": "10Gi", "path": "/data"},
+    "worker": ROLE,
     "workspaceRef": {"name": "workspace"},
     "restartPolicy": "OnFailure",
     "terminationGracePeriodSeconds": 60,
@@ -76,14 +85,9 @@ WORKLOAD_TEMPLATE: Object = {
 }
 
 WORKER: Object = {
-    "type": "custom",
+    **ROLE,
     "image": "registry.example/worker:1",
-    "entrypoint": ["agent"],
-    "credentials": {"type": "api-key", "secretRef": {"name": "secret"}},
-    "model": "large",
-    "effort": "high",
     "workspaceRef": {"name": "workspace"},
-    "agentConfigRefs": [{"name": "base"}, {"name": "base"}],
     "env": ENV,
     "resources": RESOURCES,
     "isolation": "none",
@@ -297,6 +301,8 @@ _ALL: list[Object] = [
             "message": "It is over.",
             "arrival": TIME,
             "instanceName": "pool-0",
+            "tries": 2,
+            "losses": 1,
             "attempts": [
                 {"instance": "pool-0", "start": TIME, "end": TIME, "exitCode": 0, "reason": "Succeeded"},
                 {"instance": "pool-0"},

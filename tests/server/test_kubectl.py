@@ -28,7 +28,7 @@ spec: {worker: {type: shell}, replicas: 2}
 
 @pytest.fixture(scope="module")
 def rota(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    with live(tmp_path_factory.mktemp("kubectl")) as server:
+    with live(tmp_path_factory.mktemp("kubectl"), "--no-controllers") as server:
         yield server
 
 

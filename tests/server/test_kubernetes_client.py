@@ -26,7 +26,7 @@ POOLS = (GROUP, VERSION)
 
 @pytest.fixture(scope="module")
 def rota(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    with live(tmp_path_factory.mktemp("kubernetes")) as server:
+    with live(tmp_path_factory.mktemp("kubernetes"), "--no-controllers") as server:
         yield server
 
 

@@ -28,7 +28,7 @@ Lightkube = Any
 
 @pytest.fixture(scope="module")
 def rota(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    with live(tmp_path_factory.mktemp("lightkube")) as server:
+    with live(tmp_path_factory.mktemp("lightkube"), "--no-controllers") as server:
         yield server
 
 

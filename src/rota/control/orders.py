@@ -40,6 +40,8 @@ def order(
 ) -> Order:
     """One run of one container. Raises `Refused` when something that it names is not there."""
     spec = obj.spec
+    if spec.runtime == "pod":
+        raise Refused("ConfigurationError", "runtime pod is for a cluster; here it is process or container")
     if has_runner(obj) and len(spec.containers) > 1:
         raise Refused("ConfigurationError", "an instance with a worker or a workspace has one container, and no more")
     limits = container.resources.limits if container.resources else None

@@ -38,6 +38,10 @@ def allot(instance: Instance, taken: Collection[int]) -> dict[str, dict[str, int
     ports = [port for container in instance.spec.containers for port in container.ports]
     numbers = {port.name: port.port for port in ports if port.port is not None}
     explicit = {*numbers.values()}
+    if not _has_own_network(instance) and (twice := explicit & {*taken}):
+        raise _refused(
+            f"port {min(twice)} is another instance's on this host: leave the number out to be given one that is free"
+        )
     for address in instance.status.addresses if instance.status else []:
         if address.port not in explicit:
             numbers.setdefault(address.name, address.port)

@@ -25,7 +25,11 @@ def is_sandboxed(order: Order) -> bool:
     found = sandbox.available()
     if order.isolation == "sandbox" and not found.ok:
         raise Refused("NotIsolated", f"a sandbox was asked for: {found.why_not}")
-    return found.ok and order.isolation != "none"
+    isolated = found.ok and order.isolation != "none"
+    if order.network == "none" and not isolated:
+        why = found.why_not or "isolation is none"
+        raise Refused("NotIsolated", f"network none was asked for, and only a sandbox has none: {why}")
+    return isolated
 
 
 def command(places: Places, order: Order) -> Launch:

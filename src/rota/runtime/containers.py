@@ -15,6 +15,7 @@ from rota.runtime.keeper.protocol import hash_of
 from rota.runtime.places import PRIVATE, Entry, Launch, Places
 
 WAY = "container"
+REMOVED_AT_ONCE_MAX = 8
 FETCH_NOTICE_SECONDS = 1.0
 """An image that takes longer than this to be had is said to be on its way."""
 
@@ -79,9 +80,14 @@ class Containers:
             return
         engine = (await available(self._places.home)).engine
         if engine is not None:
-            for name in await engine.listed(self._label):
-                if name not in but:
+            names = [name for name in await engine.listed(self._label) if name not in but]
+            at_once = asyncio.Semaphore(REMOVED_AT_ONCE_MAX)
+
+            async def remove(name: str) -> None:
+                async with at_once:
                     await engine.remove(name)
+
+            await asyncio.gather(*map(remove, names))
 
     async def close(self) -> None:
         for fetch in self._fetches.values():

@@ -35,6 +35,8 @@ TAIL_BYTES_MAX = 2_048
 TAIL_LINES_MAX = 10
 """Of the output of what has ended, for people."""
 RUNNER = ("-P", "-m", "rota.runtime.runner")
+CONTAINER_GRACE_SECONDS = 1.5
+"""What containers have to end by themselves when everything is to end."""
 SIGNALLED = 128
 """What a shell adds to a signal's number, to tell it from an exit code."""
 
@@ -105,8 +107,18 @@ class LocalRuntime:
 
     async def shutdown(self) -> None:
         """End everything, and the keeper."""
-        if self._following is not None:
-            await self._keeper.shutdown()
+        hurrying = asyncio.create_task(self._hurry_containers())
+        try:
+            if self._following is not None:
+                await self._keeper.shutdown()
+        finally:
+            hurrying.cancel()
+            await asyncio.gather(hurrying, return_exceptions=True)
+        await self._containers.sweep()
+
+    async def _hurry_containers(self) -> None:
+        """What a container takes to be removed is part of the grace that everything has."""
+        await asyncio.sleep(CONTAINER_GRACE_SECONDS)
         await self._containers.sweep()
 
     # What is there.
@@ -189,7 +201,7 @@ class LocalRuntime:
                 host_pids=order.runtime == WAY,
             )
         except KeeperError as error:
-            if error.reason == "StartFailed":
+            if error.reason in ("StartFailed", "BadRequest"):
                 raise Refused("ConfigurationError", str(error)) from None
             raise
         self._take(record)

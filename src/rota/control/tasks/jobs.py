@@ -11,7 +11,6 @@ from rota.control.orders import secret
 from rota.control.tasks.templating import environment, given
 from rota.engine.objects import Objects
 from rota.runtime.composing import TREE
-from rota.runtime.places import INSIDE
 from rota.runtime.runner.jobs import Job, Parse
 
 NOT_AN_AGENT = "a prompt is for a worker of an agent's type; one of type {} runs commands"
@@ -74,7 +73,6 @@ def job(objects: Objects, task: Task, instance: Instance, id_: str, log: str) ->
     if task.spec.prompt is not None:
         argv, parse = _agent(role)
         stdin = filled.prompt
-    inside = instance.spec.storage.path if instance.spec.storage is not None else INSIDE
     return Job(
         id=id_,
         kind="python" if role.type == "python" and task.spec.prompt is None else "command",
@@ -87,7 +85,7 @@ def job(objects: Objects, task: Task, instance: Instance, id_: str, log: str) ->
             "ROTA_NAMESPACE": task.metadata.namespace,
             **({"ROTA_BRANCH": task.spec.branch} if task.spec.branch else {}),
         },
-        cwd=f"{inside}/{TREE}",
+        cwd=TREE,
         stdin=stdin,
         parse=parse,  # type: ignore[arg-type]
         timeout_seconds=task.spec.timeout_seconds,

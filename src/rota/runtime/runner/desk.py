@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
+
+import msgspec
 
 from rota.runtime.runner.box import Box, BoxLost
 from rota.runtime.runner.executor import Executor
 from rota.runtime.runner.jobs import Job, Outcome
 from rota.runtime.runner.journal import Journal, JournalFull
 from rota.runtime.runner.stopping import GRACE_SECONDS
+from rota.runtime.workspace import HOME
 
 log = logging.getLogger(__name__)
 
@@ -55,11 +59,13 @@ class Desk:
         self._journal.acknowledged(id_)
         self._heard.set()
 
-    def begin(self, box: Box, home: str) -> str:
-        """Begin the next one; its id."""
+    def begin(self, box: Box, inside: str) -> str:
+        """Begin the next one, in a box that sees the worker's folder at `inside`; its id."""
         job, self._next = self._next, None
         assert job is not None and not self.is_busy
-        self._running = asyncio.create_task(self._run(box, job, home), name="task")
+        # Whoever assigned it does not know where that is.
+        job = msgspec.structs.replace(job, cwd=os.path.join(inside, job.cwd))
+        self._running = asyncio.create_task(self._run(box, job, f"{inside}/{HOME}"), name="task")
         return job.id
 
     async def warm(self, box: Box) -> None:

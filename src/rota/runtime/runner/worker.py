@@ -145,7 +145,7 @@ class Worker:
             return
         if configuration.reset != "Keep":
             _forget(configuration)
-        id_ = self.desk.begin(self._box, f"{configuration.place.inside}/{workspace.HOME}")
+        id_ = self.desk.begin(self._box, configuration.place.inside)
         self._say(phase="Held", holder=id_, has_task=True)
 
     async def _something_new(self, seconds: float | None) -> None:
@@ -192,6 +192,7 @@ class Worker:
         self._say(phase="Resetting" if self.report.holder else "Preparing")
         # Nothing may run in a tree that is taken away, nor anything of one holder beside the next.
         await self._stop_box()
+        _end_if_asked_to()
         if not is_prepared:
             mirror = workspace.Mirror(self._home)
             try:
@@ -302,6 +303,13 @@ class Worker:
         finally:
             os.close(reading)
         return workspace.Finished(code, command.error or said.decode(errors="replace"))
+
+
+def _end_if_asked_to() -> None:
+    """A request to end that comes at the instant at which a box has ended is lost on whoever waited for that."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def _forget(configuration: Configure) -> None:
