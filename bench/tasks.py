@@ -19,21 +19,19 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness import Report, arguments, save
-from bench.tasks_peers import Load, Peer, peers
+from bench.tasks_peers import Peer, peers
 from bench.tasks_rota import CLEAN, PYTHON, SHELL, Pool, Rota, rota
+from bench.tasks_window import Load, p50, p99
 
 IN_FLIGHT = (1, 16, 64)
 IN_FLIGHT_CLEAN = (1, 16)
 """A worker that is made clean in between takes so long that more only wait."""
 ROUNDS, ROUNDS_QUICK = 3, 1
 LOAD_SECONDS, LOAD_SECONDS_QUICK = 2.0, 0.5
-WARM_SECONDS = 0.3
-WARM_IN_FLIGHT = 4
 QUEUED, QUEUED_QUICK = 100_000, 10_000
 DRAINED, DRAINED_QUICK = 5_000, 1_000
 CHAIN_LENGTH = 40
 CHAINS, CHAINS_QUICK = 9, 3
-COLD_STARTS, COLD_STARTS_QUICK = 10, 3
 POOLS = {
     "Rota, python": PYTHON,
     "Rota, shell": SHELL,
@@ -42,51 +40,32 @@ POOLS = {
 
 
 class Best:
-    """The best round of one subject, by how many are in flight."""
+    """The best round of one subject, by how many are in flight; and its own way to a result, one after the other."""
 
     def __init__(self) -> None:
         self.loads: dict[int, Load] = {}
-        self.bound: list[float] = []
-        """With one in flight: until it is written down that it has a worker, where there is such a thing."""
-        self.answers: list[float] | None = None
+        self.answers: Load | None = None
 
-    def take(self, in_flight: int, load: Load) -> bool:
-        if in_flight in self.loads and self.loads[in_flight].per_second >= load.per_second:
-            return False
-        self.loads[in_flight] = load
-        return True
-
-
-def p50(values: list[float]) -> float:
-    return values[len(values) // 2]
-
-
-def p99(values: list[float]) -> float:
-    return values[int(len(values) * 0.99)]
+    def take(self, in_flight: int, load: Load) -> None:
+        if in_flight not in self.loads or self.loads[in_flight].per_second < load.per_second:
+            self.loads[in_flight] = load
 
 
 async def side_by_side(here: Rota, others: list[Peer | str], rounds: int, seconds: float) -> dict[str, Best]:
     """Everybody in turn, so that a noisy moment of the machine does not fall on one of them alone."""
-    found = {label: Best() for label in [*POOLS, *(one.label for one in others if isinstance(one, Peer))]}
-    for pool in POOLS.values():
-        await here.load(pool, WARM_IN_FLIGHT, WARM_SECONDS)
-    for one in others:
-        if isinstance(one, Peer):
-            one.load(WARM_IN_FLIGHT, WARM_SECONDS)
+    present = [one for one in others if isinstance(one, Peer)]
+    found = {label: Best() for label in [*POOLS, *(one.label for one in present)]}
     for _ in range(rounds):
         for in_flight in IN_FLIGHT:
             for label, pool in POOLS.items():
-                if pool is CLEAN and in_flight not in IN_FLIGHT_CLEAN:
-                    continue
-                began, bound = await here.load(pool, in_flight, seconds)
-                if found[label].take(in_flight, began) and in_flight == 1:
-                    found[label].bound, found[label].answers = bound.until_running, began.until_result
-            for one in others:
-                if isinstance(one, Peer):
-                    found[one.label].take(in_flight, one.load(in_flight, seconds))
-    for one in others:
-        if isinstance(one, Peer):
-            found[one.label].answers = one.answers(seconds)
+                if pool is not CLEAN or in_flight in IN_FLIGHT_CLEAN:
+                    found[label].take(in_flight, await here.load(pool, in_flight, seconds))
+            for one in present:
+                found[one.label].take(in_flight, one.load(in_flight, seconds))
+    for label in POOLS:
+        found[label].answers = found[label].loads[1]
+    for one in present:
+        found[one.label].answers = one.answers(seconds)
     return found
 
 
@@ -113,10 +92,10 @@ def latencies(found: dict[str, Best], others: list[Peer | str]) -> Report:
     columns = ["assigned p50", "assigned p99", "runs p50", "runs p99", "result p50", "result p99"]
     report = Report("one in flight, ms from the call", columns)
     for label, best in found.items():
-        bound = (p50(best.bound), p99(best.bound)) if best.bound else (None, None)
-        runs = best.loads[1].until_running
-        result = (p50(best.answers), p99(best.answers)) if best.answers else (None, None)
-        report.add(label, *bound, p50(runs), p99(runs), *result)
+        alone, answers = best.loads[1], best.answers
+        result = answers.until_result if answers else []
+        shown = (alone.until_assigned, alone.until_running, result)
+        report.add(label, *(figure(values) for values in shown for figure in (p50, p99)))
     for one in others:
         if isinstance(one, str):
             report.add(one, *(None for _ in columns))
@@ -126,7 +105,7 @@ def latencies(found: dict[str, Best], others: list[Peer | str]) -> Report:
 
 async def small_things(here: Rota, quick: bool) -> Report:
     report = Report("beside that", ["figure"])
-    cold = await here.cold(COLD_STARTS_QUICK if quick else COLD_STARTS)
+    cold = await here.cold(LOAD_SECONDS_QUICK if quick else LOAD_SECONDS)
     report.add("a worker of its own: runs after, p50 ms", p50(cold.until_running))
     report.add("a worker of its own: result after, p50 ms", p50(cold.until_result))
     for label, pool in POOLS.items():
@@ -143,9 +122,9 @@ async def small_things(here: Rota, quick: bool) -> Report:
 
 
 async def writes_each(here: Rota, pool: Pool, in_flight: int) -> float:
-    before = await here.revision()
-    load, _ = await here.load(pool, in_flight, LOAD_SECONDS_QUICK)
-    return (await here.revision() - before) / len(load.until_result)
+    before, tasks = await here.revision(), here.submitted
+    await here.load(pool, in_flight, LOAD_SECONDS_QUICK)
+    return (await here.revision() - before) / (here.submitted - tasks)
 
 
 async def backlog(folder: Path, quick: bool) -> Report:
@@ -154,7 +133,7 @@ async def backlog(folder: Path, quick: bool) -> Report:
     report = Report("tasks that wait", ["all written, s", "written/s", "MiB", "KiB each", "then tasks/s"])
     async with rota(folder) as here:
         await here.pool(PYTHON)
-        await here.load(PYTHON, WARM_IN_FLIGHT, WARM_SECONDS)
+        await here.load(PYTHON, IN_FLIGHT[-1], LOAD_SECONDS_QUICK)
         for waiting in (2 * drained, QUEUED_QUICK if quick else QUEUED):
             await here.pool(PYTHON, 0)
             before = here.memory_mib()

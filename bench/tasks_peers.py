@@ -7,6 +7,7 @@ itself, such as to keep a result. How long its own way to a result takes is meas
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import importlib.util
 import itertools
@@ -24,16 +25,9 @@ from typing import NamedTuple
 
 from bench.tasks_services import Absent, postgres, redis, running
 from bench.tasks_told import PIPE, PLACE, Pipe, tell
+from bench.tasks_window import Load, Window
 
 WORKERS = 2
-
-
-class Load(NamedTuple):
-    """What came of a while of tasks, so many of them in flight. In milliseconds from the call that submits."""
-
-    per_second: float
-    until_running: list[float]
-    until_result: list[float]
 
 
 class Peer(NamedTuple):
@@ -45,38 +39,34 @@ class Peer(NamedTuple):
 
     def load(self, in_flight: int, seconds: float) -> Load:
         """A new task for each that has run, for so long."""
-        numbers, submitted = itertools.count(), dict[int, float]()
-        running_ms, result_ms = list[float](), list[float]()
+        window, numbers, submitted = Window(seconds), itertools.count(), dict[int, float]()
 
         def submit() -> None:
             number = next(numbers)
             submitted[number] = time.perf_counter()
             self.submit(number)
 
-        began = time.perf_counter()
         for _ in range(in_flight):
             submit()
         while submitted:
             for number, at in self.pipe.read():
                 since = submitted.pop(number)
-                now = time.perf_counter()
-                running_ms.append((at - since) * 1e3)
-                result_ms.append((now - since) * 1e3)
-                if now - began < seconds:
+                window.over(running=at - since, result=time.perf_counter() - since)
+                if window.is_open():
                     submit()
-        per_second = len(result_ms) / (time.perf_counter() - began)
-        return Load(per_second, sorted(running_ms), sorted(result_ms))
+        return window.load()
 
-    def answers(self, seconds: float) -> list[float] | None:
-        """Milliseconds to a result, one after the other."""
+    def answers(self, seconds: float) -> Load | None:
+        """Results, one after the other."""
         if self.answer is None:
             return None
-        found, until = list[float](), time.perf_counter() + seconds
-        while not found or time.perf_counter() < until:
+        window = Window(seconds)
+        while window.is_open():
             began = time.perf_counter()
             self.answer()
-            found.append((time.perf_counter() - began) * 1e3)
-        return sorted(found)
+            took = time.perf_counter() - began
+            window.over(running=took, result=took)
+        return window.load()
 
 
 @contextlib.contextmanager
@@ -96,17 +86,19 @@ def peers() -> Iterator[list[Peer | str]]:
 def celery() -> Iterator[Peer]:
     check("celery", "celery[redis]")
     with redis() as place, pipe() as told:
-        module = load("bench.tasks_celery", place)
+        module = imported("bench.tasks_celery", place)
         argv = ["celery", "--app", module.__name__, "worker", "--concurrency", str(WORKERS), "--loglevel", "WARNING"]
         with workers(argv, place, told):
             yield Peer("Celery + Redis (in memory)", told, module.submit, module.answer)
+        # What is left of its results takes leave of the server, which has to be there for that.
+        gc.collect()
 
 
 @contextlib.contextmanager
 def dramatiq() -> Iterator[Peer]:
     check("dramatiq", "dramatiq[redis]")
     with redis() as place, pipe() as told:
-        module = load("bench.tasks_dramatiq", place)
+        module = imported("bench.tasks_dramatiq", place)
         with workers(["dramatiq", module.__name__, "--processes", str(WORKERS)], place, told):
             yield Peer("Dramatiq + Redis (in memory)", told, module.submit, module.answer)
 
@@ -115,7 +107,7 @@ def dramatiq() -> Iterator[Peer]:
 def huey() -> Iterator[Peer]:
     check("huey", "huey")
     with tempfile.TemporaryDirectory() as place, pipe() as told:
-        module = load("bench.tasks_huey", place)
+        module = imported("bench.tasks_huey", place)
         argv = ["huey.bin.huey_consumer", f"{module.__name__}.app", "-w", str(WORKERS), "-k", "process", "-q"]
         with workers(argv, place, told):
             yield Peer("Huey on SQLite", told, module.submit, module.answer)
@@ -125,7 +117,7 @@ def huey() -> Iterator[Peer]:
 def procrastinate() -> Iterator[Peer]:
     check("procrastinate", "procrastinate 'psycopg[binary]'")
     with postgres() as place, pipe() as told, contextlib.ExitStack() as stack:
-        module = load("bench.tasks_procrastinate", place)
+        module = imported("bench.tasks_procrastinate", place)
         stack.enter_context(module.app.open())
         module.app.schema_manager.apply_schema()
         for _ in range(WORKERS):
@@ -154,7 +146,7 @@ def check(module: str, package: str) -> None:
         raise Absent(f"{module} is not here: pip install {package}")
 
 
-def load(module: str, place: str) -> ModuleType:
+def imported(module: str, place: str) -> ModuleType:
     """The tasks of a peer, as their client has them."""
     os.environ[PLACE] = place
     return importlib.import_module(module)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import signal
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -15,7 +14,8 @@ import msgspec
 
 from bench.instances import Server
 from bench.instances_peers import memory_mib
-from bench.tasks_peers import WORKERS, Load
+from bench.tasks_peers import WORKERS
+from bench.tasks_window import Load, Window
 from rota.api import Task, WorkerPool
 from rota.client import Cache, Client, HttpBackend, Update
 
@@ -60,7 +60,8 @@ class Rota:
     def __init__(self, server: Server, client: Client, cache: Cache[Task]) -> None:
         self.server = server
         self.client = client
-        self._numbers = itertools.count()
+        self.submitted = 0
+        """How many tasks, so far."""
         self._waiting: dict[str, asyncio.Future[Heard]] = {}
         self._queued = 0
         cache.subscribe(self._heard)
@@ -98,52 +99,47 @@ class Rota:
 
     async def submit(self, spec: dict[str, Any]) -> Submitted:
         """Returns when the task is on disk; how it ended comes later."""
-        name = f"task-{next(self._numbers)}"
+        name = f"task-{self.submitted}"
+        self.submitted += 1
         over = self._waiting[name] = asyncio.get_running_loop().create_future()
         await self.client.create(declared("Task", name, spec))
         return Submitted(name, over)
 
-    async def load(self, pool: Pool, in_flight: int, seconds: float) -> tuple[Load, Load]:
-        """So many clients that each submit a task and wait for its result, again and again.
+    async def load(self, pool: Pool, in_flight: int, seconds: float) -> Load:
+        """So many clients that each submit a task and wait for its result, again and again."""
+        window = Window(seconds)
 
-        In the first load `until_running` is until its process says that it began, in the second until it is written
-        down that it has a worker.
-        """
-        began_ms, bound_ms, result_ms = list[float](), list[float](), list[float]()
+        async def one_after_the_other() -> None:
+            while window.is_open():
+                self._tell(window, *await self._follow(on_pool(pool), PATIENCE_SECONDS))
 
-        async def one_after_the_other(until: float) -> None:
-            while time.perf_counter() < until:
-                since = time.time()
-                task, at = await (await self.submit(on_pool(pool))).over
-                status = task.status
-                assert status is not None and status.phase == "Succeeded", status
-                assert status.start_time is not None and status.attempts[0].start is not None
-                began_ms.append((status.attempts[0].start.timestamp() - since) * 1e3)
-                bound_ms.append((status.start_time.timestamp() - since) * 1e3)
-                result_ms.append((at - since) * 1e3)
-
-        began = time.perf_counter()
-        async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
+        async with asyncio.TaskGroup() as group:
             for _ in range(in_flight):
-                group.create_task(one_after_the_other(began + seconds))
-        per_second = len(result_ms) / (time.perf_counter() - began)
-        result_ms.sort()
-        return Load(per_second, sorted(began_ms), result_ms), Load(per_second, sorted(bound_ms), result_ms)
+                group.create_task(one_after_the_other())
+        return window.load()
 
-    async def cold(self, count: int) -> Load:
+    async def cold(self, seconds: float) -> Load:
         """Tasks that have a worker made for them, one after the other."""
-        running_ms, result_ms = list[float](), list[float]()
-        for _ in range(count):
-            since = time.time()
-            submitted = await self.submit({"command": ["true"], "worker": {"type": "shell"}})
-            async with asyncio.timeout(COLD_SECONDS_MAX):
-                task, at = await submitted.over
-            assert task.status is not None and task.status.phase == "Succeeded", task.status
-            started = task.status.attempts[0].start
-            assert started is not None
-            running_ms.append((started.timestamp() - since) * 1e3)
-            result_ms.append((at - since) * 1e3)
-        return Load(count / sum(result_ms) * 1e3, sorted(running_ms), sorted(result_ms))
+        window = Window(seconds)
+        while window.is_open():
+            spec = {"command": ["true"], "worker": {"type": "shell"}}
+            self._tell(window, *await self._follow(spec, COLD_SECONDS_MAX))
+        return window.load()
+
+    async def _follow(self, spec: dict[str, Any], patience_seconds: float) -> tuple[float, Heard]:
+        """When a task was submitted, and how it ended."""
+        since = time.time()
+        submitted = await self.submit(spec)
+        async with asyncio.timeout(patience_seconds):
+            return since, await submitted.over
+
+    @staticmethod
+    def _tell(window: Window, since: float, heard: Heard) -> None:
+        status = heard.task.status
+        assert status is not None and status.phase == "Succeeded", status
+        assigned, running = status.start_time, status.attempts[0].start
+        assert assigned is not None and running is not None
+        window.over(assigned=assigned.timestamp() - since, running=running.timestamp() - since, result=heard.at - since)
 
     async def chain(self, pool: Pool, length: int) -> float:
         """Seconds from the first call until the last of tasks that each need the one before is over."""

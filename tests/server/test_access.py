@@ -359,3 +359,30 @@ async def test_a_damaged_or_impossible_home_is_told_with_what_to_do(tmp_path: An
         await run(tmp_path, port=0)
     with pytest.raises(OSError, match="choose a shorter home"):
         await run(tmp_path / ("x" * 120), port=0)
+
+
+@pytest.mark.parametrize(
+    ("plural", "kind", "spec"),
+    [
+        ("workerpools", "WorkerPool", {"worker": {"isolation": "none"}}),
+        ("workerpools", "WorkerPool", {"template": {"isolation": "none", "containers": [{"name": "main"}]}}),
+        ("workspaces", "Workspace", {"repo": "file:///srv/repo"}),
+        (
+            "workspaces",
+            "Workspace",
+            {"repo": "https://git.example/a", "remotes": [{"name": "x", "url": "file:///srv"}]},
+        ),
+    ],
+)
+async def test_what_reaches_the_host_is_for_admins(server: Server, plural: str, kind: str, spec: Any) -> None:
+    made = await server.ask("POST", "/v1/tokens", {"name": "dep", "scope": "deployer", "namespace": "default"})
+    token = made.json["token"]
+    where = f"/apis/rota.dev/v1alpha1/namespaces/default/{plural}"
+    body = {"apiVersion": "rota.dev/v1alpha1", "kind": kind, "metadata": {"name": "a"}, "spec": spec}
+    refused = await server.ask("POST", where, body, token=token)
+    assert refused.status == 403 and "this takes a token of scope admin" in refused.json["message"]
+    assert (await server.ask("POST", where, body)).status == 201, "an admin may"
+    label = {"metadata": {"labels": {"a": "b"}}}
+    merge = {"Content-Type": "application/merge-patch+json"}
+    changed = await server.ask("PATCH", f"{where}/a", label, headers=merge, token=token)
+    assert changed.status == 200, "what was there before may stay"

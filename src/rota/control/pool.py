@@ -8,6 +8,7 @@ from typing import Any, cast
 import msgspec
 
 from rota.api import Instance, Object, OwnerReference, WorkerPool
+from rota.api.instance import InstanceTemplate
 from rota.api.meta import Condition
 from rota.client import Key
 from rota.control.carrying import RUNTIME_FINALIZER, carry_out
@@ -23,6 +24,8 @@ from rota.runtime.interface import Runtime
 
 REPLICAS = 1
 """What a pool has that does not say how many."""
+SETTLE_SECONDS = 0.5
+"""For how long a process must have been up before it counts, in a rollout, as one that stays up."""
 COUNTS_SECONDS = 1.0
 """How old the counts of a pool may be."""
 
@@ -48,9 +51,16 @@ def desired(pool: WorkerPool) -> Desired:
         annotations=annotations,
         max_unavailable=pool.spec.update.max_unavailable,
         drain_seconds=pool.spec.update.drain_seconds,
+        settle_seconds=_settle_seconds(template),
         pooled=True,
         finalizers=(RUNTIME_FINALIZER,),
     )
+
+
+def _settle_seconds(template: InstanceTemplate) -> float:
+    """What says itself when it can be used need not be watched for a while."""
+    probed = all(container.readiness_probe is not None for container in template.containers)
+    return 0.0 if probed or template.worker is not None else SETTLE_SECONDS
 
 
 class Pools(Gate[WorkerPool]):

@@ -74,4 +74,4 @@ def _last_exit(exit_: Exit) -> LastExit:
 
 
 def _time(seconds: float) -> datetime:
-    return datetime.fromtimestamp(int(seconds), UTC)
+    return datetime.fromtimestamp(seconds, UTC)

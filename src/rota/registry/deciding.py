@@ -12,7 +12,7 @@ import msgspec
 from rota.api import Kind, Namespace
 from rota.api import problems as p
 from rota.api.form import form
-from rota.registry import admission, apply, core_kinds, deletion, errors, patches, scaling, strategic
+from rota.registry import admission, apply, core_kinds, deletion, errors, patches, privileges, scaling, strategic
 from rota.registry.admission import Moment, Object
 from rota.registry.metadata import new_uid
 from rota.registry.options import DeleteOptions, WriteOptions
@@ -91,6 +91,8 @@ class Decider:
                 obj = _decode(_encode(sent))
             new, warnings = admission.admit_new(kind, namespace, obj, options, Moment(self._now(), new_uid()))
             self._check_namespace(kind, namespace, new["metadata"]["name"])
+            if options.restricted:
+                privileges.check(kind, new, None)
             key = kind.key(namespace, new["metadata"]["name"])
             if self._store.head(key) is None:
                 return Change(kind, key, 0, None, new, warnings=tuple(warnings))
@@ -258,6 +260,8 @@ class Decider:
         admitted, warnings = admission.admit_change(
             kind, old, new, options, at, subresource=subresource, managed=managed
         )
+        if options.restricted:
+            privileges.check(kind, admitted, old)
         if deletion.released(kind, admitted):
             return Change(kind, key, revision, old, admitted, gone=True, warnings=tuple(warnings))
         if admitted == old:

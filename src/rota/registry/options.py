@@ -32,6 +32,8 @@ class WriteOptions(msgspec.Struct, frozen=True):
     """What to do about unknown fields: refuse, warn, or drop them silently."""
     force: bool = False
     """Of apply: take fields over from their owners."""
+    restricted: bool = False
+    """The writer may not ask for what reaches the host."""
 
     def __post_init__(self) -> None:
         _check(self.field_validation, ("Strict", "Warn", "Ignore"), "fieldValidation")

@@ -233,7 +233,8 @@ class Gateway:
             raise ApiError(
                 403, "Forbidden", f'User "{user.name}" cannot {VERBS[o.verb]} {kind.bucket} in "{o.namespace}"'
             )
-        options = WriteOptions(o.manager, o.dry_run, o.field_validation, o.force)
+        restricted = user.scope != "admin"
+        options = WriteOptions(o.manager, o.dry_run, o.field_validation, o.force, restricted)
         conditions = o.preconditions
         delete = DeleteOptions(
             o.propagation_policy,

@@ -84,6 +84,7 @@ def of_write(request: Request) -> WriteOptions:
         dry_run=_dry_run([query["dryRun"]] if query.get("dryRun") else []),
         field_validation=validation,
         force=flag(query, "force"),
+        restricted=request.user is not None and request.user.scope != "admin",
     )
 
 

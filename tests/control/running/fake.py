@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -25,6 +26,7 @@ class FakeRuntime:
         self.dropped_logs: list[str] = []
         self.refuses: Refused | None = None
         self.sandbox = True
+        self.dies_at_once = ""
 
     def runs(self, subject: Subject) -> Mapping[str, Run]:
         return self.alive.get(subject, {})
@@ -52,7 +54,16 @@ class FakeRuntime:
         self.orders.append(order)
         run = runs[order.container] = Run(order.number, f"run-{len(self.orders)}", self._clock.time())
         self._tell(order.subject)
+        if self.dies_at_once and order.argv[0] == self.dies_at_once:
+            asyncio.get_running_loop().call_soon(self._die_soon, order, 5)
         return run
+
+    def _die_soon(self, order: Order, turns: int) -> None:
+        """Not before it was seen to run."""
+        if turns:
+            asyncio.get_running_loop().call_soon(self._die_soon, order, turns - 1)
+        elif order.subject in self.alive:
+            self.die(order.subject.name, container=order.container)
 
     async def update(self, order: Order) -> None:
         self.updates.append(order)

@@ -9,7 +9,7 @@ import pytest
 from rota.api import Instance, WorkerPool
 from rota.control.instance import Instances
 from rota.control.instances import DRAINING
-from rota.control.pool import Pools
+from rota.control.pool import SETTLE_SECONDS, Pools
 from rota.runtime.interface import Refused
 from tests.control.running.fake import FakeRuntime
 from tests.engine_loop.loops import World
@@ -33,6 +33,7 @@ def a_template(command: str = "serve", **more: Any) -> dict[str, Any]:
 async def change(world: World, **spec: Any) -> None:
     await world.client.patch(WorkerPool, "p", {"spec": spec})
     await world.rest()
+    await world.pass_time(4 * SETTLE_SECONDS, step=SETTLE_SECONDS)
 
 
 async def names(world: World) -> list[str]:
@@ -154,6 +155,18 @@ async def test_a_new_process_takes_up_what_runs(world: World, runtime: FakeRunti
     assert (await world.get("Instance", "p-0")).status.last_exit.code == 3
 
 
+async def test_one_that_dies_at_once_holds_up_the_rollout(world: World, runtime: FakeRuntime) -> None:
+    await up(world, runtime, 5)
+    runtime.dies_at_once = "bad"
+    await change(world, template=a_template("bad"))
+    await world.pass_time(30, step=1)
+    pool = await world.get("WorkerPool", "p")
+    assert pool.status.ready_replicas == 4 and list(running(runtime).values()).count("serve") == 4
+    await change(world, template=a_template("good"))
+    await world.pass_time(10, step=1)
+    assert set(running(runtime).values()) == {"good"} and len(running(runtime)) == 5
+
+
 async def test_a_held_worker_finishes_first(world: World, runtime: FakeRuntime) -> None:
     await up(world, runtime, 2)
     held = {"id": "h", "kind": "Task", "name": "t", "uid": "u", "since": "2024-01-01T00:00:00Z"}
@@ -163,6 +176,7 @@ async def test_a_held_worker_finishes_first(world: World, runtime: FakeRuntime) 
     assert DRAINING in instance.metadata.annotations and running(runtime)["p-1"] == "serve"
     await world.client.patch(Instance, "p-1", {"spec": {"assignment": None}})
     await world.rest()
+    await world.pass_time(4 * SETTLE_SECONDS, step=SETTLE_SECONDS)
     assert running(runtime) == {"p-0": "other", "p-1": "other"}
     assert DRAINING not in (await world.get("Instance", "p-1")).metadata.annotations
 

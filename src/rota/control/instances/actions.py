@@ -29,6 +29,8 @@ class Desired(Struct, frozen=True, kw_only=True):
     annotations: dict[str, str] = field(default_factory=dict)
     max_unavailable: int = UNAVAILABLE_MIN
     drain_seconds: float = 0.0
+    settle_seconds: float = 0.0
+    """For how long a new one must have been up before another one is replaced: what is ready may be about to die."""
     pooled: bool = False
     """They are handed out to holders, and a held one finishes first."""
     gates: tuple[str, ...] = ()

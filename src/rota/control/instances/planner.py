@@ -133,7 +133,8 @@ class _Planner:
 
     def _roll(self, places: dict[int, Instance], ready: set[str]) -> None:
         """Replace what is ready, as far as that leaves enough of them."""
-        unready = self.desired.replicas - sum(one.metadata.name in ready for one in places.values())
+        settled = sum(one.metadata.name in ready and self._has_settled(one) for one in places.values())
+        unready = self.desired.replicas - settled
         left = max(self.desired.max_unavailable, UNAVAILABLE_MIN) - unready
         rolled = [one for one in self.work.outdated if one.metadata.name in ready]
         # Those whose holders are asked already come first: another one asked would be another one short.
@@ -146,6 +147,16 @@ class _Planner:
             # Others have failed meanwhile: this one is needed. While it is held, the mark takes nothing away.
             if is_draining(instance) and not (self.desired.pooled and is_held(instance)):
                 self.actions.append(_undrain(instance))
+
+    def _has_settled(self, instance: Instance) -> bool:
+        """Whether one that is ready has been so for long enough to count on it. One that is replaced anyway has."""
+        started = instance.status.start_time if instance.status is not None else None
+        if self._is_outdated(instance) or started is None:
+            return True
+        left = self.desired.settle_seconds - (self.now - started.timestamp())
+        if left > 0 and self.work.outdated:
+            self.waits.append(min(left, self.desired.settle_seconds))
+        return left <= 0
 
     def _part_with(self, instance: Instance, why: Why) -> None:
         """Delete an instance, when its holder allows it."""
