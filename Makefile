@@ -39,10 +39,11 @@ bench: setup
 	$(BIN)/python -m bench.instances --quick
 	$(BIN)/python -m bench.tasks --quick
 
-# Operators and pools of which everything is killed again and again; .ci/run has a short form of it.
+# Operators, pools and tasks of which everything is killed again and again; .ci/run has a short form of it.
 chaos: setup
 	ROTA_HAND_OVERS=50 $(BIN)/python -m pytest tests/operators/test_hand_over.py
 	ROTA_POOL_KILLS=200 $(BIN)/python -m pytest -rP tests/control/running/test_chaos.py
+	ROTA_TASK_KILLS=200 $(BIN)/python -m pytest -rP tests/tasks/test_chaos.py
 
 crash: setup
 	$(BIN)/python -m bench.crash --kills 2000

@@ -29,7 +29,7 @@ IN_FLIGHT_CLEAN = (1, 16)
 ROUNDS, ROUNDS_QUICK = 3, 1
 LOAD_SECONDS, LOAD_SECONDS_QUICK = 2.0, 0.5
 QUEUED, QUEUED_QUICK = 100_000, 10_000
-DRAINED, DRAINED_QUICK = 5_000, 1_000
+DRAINED, DRAINED_QUICK = 5_000, 500
 CHAIN_LENGTH = 40
 CHAINS, CHAINS_QUICK = 9, 3
 POOLS = {
@@ -130,7 +130,7 @@ async def writes_each(here: Rota, pool: Pool, in_flight: int) -> float:
 async def backlog(folder: Path, quick: bool) -> Report:
     """The same with few and with many waiting, on a server of its own."""
     drained = DRAINED_QUICK if quick else DRAINED
-    report = Report("tasks that wait", ["all written, s", "written/s", "MiB", "KiB each", "then tasks/s"])
+    report = Report("tasks that wait", ["all written, s", "written/s", "MiB before", "MiB with them", "then tasks/s"])
     async with rota(folder) as here:
         await here.pool(PYTHON)
         await here.load(PYTHON, IN_FLIGHT[-1], LOAD_SECONDS_QUICK)
@@ -140,7 +140,7 @@ async def backlog(folder: Path, quick: bool) -> Report:
             took, ends = await here.queue(PYTHON, waiting)
             memory = here.memory_mib()
             rate = await here.drain(PYTHON, ends, drained)
-            report.add(f"{waiting}", took, waiting / took, memory, (memory - before) * 1024 / waiting, rate)
+            report.add(f"{waiting}", took, waiting / took, before, memory, rate)
             if waiting == 2 * drained:
                 await asyncio.gather(*ends)
     few, many = (row[1][-1] or 0.0 for row in report.rows)

@@ -86,13 +86,14 @@ def test_the_demo_shows_changes_and_leaves_nothing_behind(tmp_path: Path) -> Non
         [sys.executable, ROOT / "examples" / "demo.py", "--port", "0"],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "ROTA_HOME": str(tmp_path)},
+        env={**os.environ, "ROTA_HOME": str(tmp_path), "ROTA_DEMO_PAUSE": "0.3"},
         start_new_session=True,
     )
     try:
         assert demo.stdout is not None
         assert "Rota is ready at https://" in demo.stdout.readline()
-        assert any("watch  pool agents: Ready, 2 of 2 ready" in line for line in iter(demo.stdout.readline, ""))
+        for sign in ("pool agents: Ready, 2 of 2", "announce", "pool boxes: Ready, 3 of 3", "goes on until Ctrl-C"):
+            assert any(sign in line for line in iter(demo.stdout.readline, "")), sign
         assert (tmp_path / "rota.sock").exists()
         demo.terminate()
         demo.wait(20)

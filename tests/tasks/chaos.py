@@ -31,6 +31,7 @@ def write(path, seconds):
     print(f"::rota output attempt={os.environ['ROTA_ATTEMPT']}")
 """
 OVER = ("Succeeded", "Failed", "Cancelled")
+CANCEL = '{"spec": {"cancel": true}}'
 ALL_REASONS = ["Failed", "Timeout", "WorkerLost"]
 
 
@@ -66,7 +67,8 @@ class Storm(World):
         self.turns = dict.fromkeys(self.replicas, "first")
         self.made: list[str] = []
         """The names of all tasks that there ever were."""
-        self.deleted: set[str] = set()
+        self.brief: set[str] = set()
+        """Those that were deleted, or are when they are over."""
         self.done: Counter[str] = Counter()
         """What happened beside kills."""
 
@@ -129,13 +131,14 @@ class Storm(World):
         if chance.random() < 0.1:
             spec["ttlSecondsAfterFinished"] = chance.randint(0, 3)
         if self.made and chance.random() < 0.25:
-            known = [name for name in self.made[-10:] if name not in self.deleted]
-            spec["dependsOn"] = sorted(set(chance.choices(known, k=chance.randint(1, 2)))) if known else []
+            spec["dependsOn"] = sorted(set(chance.choices(self.made[-10:], k=chance.randint(1, 2))))
         if where == "py":
             spec["command"] = ["effects:write", json.dumps(str(self.effects.file)), str(seconds)]
         else:
             spec["command"] = ["sh", "-c", self.effects.script(inside=where == "boxed", seconds=seconds, code=code)]
         name = f"{sort}-{len(self.made)}"
+        if "ttlSecondsAfterFinished" in spec:
+            self.brief.add(name)
         self.made.append(name)
         return _object("Task", name, spec)
 
@@ -143,12 +146,12 @@ class Storm(World):
 
     def cancel(self) -> None:
         for name in self._some(self.unfinished()):
-            self._try("patch", "task", name, "--type", "merge", "-p", json.dumps({"spec": {"cancel": True}}))
+            self._try("patch", "task", name, "--type", "merge", "-p", CANCEL)
             self.done["cancelled"] += 1
 
     def delete_task(self) -> None:
         for name in self._some(sorted(self.tasks())):
-            self.deleted.add(name)
+            self.brief.add(name)
             self._try("delete", "task", name, "--wait=false")
             self.done["tasks deleted"] += 1
 
@@ -207,8 +210,17 @@ class Storm(World):
         self.turns = dict.fromkeys(self.turns, "last")
         self.apply()
         self._try("delete", "inst", "--all", "--wait=false")
-        self.until(lambda: not self.unfinished(), SETTLE_SECONDS)
+        self.until(self._are_all_over, SETTLE_SECONDS)
         self.until(self.is_settled, SETTLE_SECONDS)
+
+    def _are_all_over(self) -> bool:
+        """Whether they are. One that waits for what was deleted waits until that is made anew: it is cancelled."""
+        tasks = self.tasks()
+        for name, one in tasks.items():
+            if one.get("status", {}).get("reason") == "DependencyNotFound" and not is_over(one):
+                assert any(other in self.brief for other in one["spec"]["dependsOn"]), one
+                self._try("patch", "task", name, "--type", "merge", "-p", CANCEL)
+        return all(map(is_over, tasks.values()))
 
     def told(self) -> str:
         said = self.live.kubectl("get", "task,wp,inst", "-o", "wide")

@@ -33,6 +33,16 @@ Settled: its controller has done what there was to do. Working: its controller i
 waits for others. Ready: nothing does.
 """
 CREATED_BY_HAND = {"Secret": "secret generic", "ConfigMap": "configmap"}
+RUN = ("WorkerPool", "Instance")
+"""Kinds of which it is told why they do not run."""
+TO_CORRECT = {
+    "InstanceCrashing": "see why {name} ends ({logs}), and correct its command or settings: {edit}",
+    "ImageUnavailable": "put the image of {name} where it can be had, or correct its name: {edit}",
+    "ConfigurationError": "correct {name}: {edit}",
+    "NotIsolated": "install what `rota doctor` says is missing for a sandbox, or do without in {name}: {edit}",
+    "NameTaken": "rename {name}, or delete the instance that has the name",
+}
+"""By the reason of the condition."""
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
 
@@ -44,6 +54,7 @@ class Matter(NamedTuple):
     verdict: Verdict
     why: str = ""
     """Its message, or at least the reason."""
+    reason: str = ""
     referrer: str = ""
     """The node that refers to it, on the way from what was asked about; empty when it is itself that."""
     field: str = ""
@@ -92,9 +103,20 @@ def advice(m: Matter) -> str:
             )
         case "Blocked":
             return f"go on from {name}: `rota why {_target(m.id)}`"
+        case "Settled" | "Working" if todo := _to_correct(m):
+            return todo
         case "Settled":
             return f"wait for {name}{_because(m)}: `rota why {_target(m.id)} --watch` tells when that changes"
     return _wait(m, name)
+
+
+def _to_correct(m: Matter) -> str:
+    """What a person has to do about something that will not run as it is written; empty if it may yet."""
+    kind = kind_of(m.id)
+    if kind is None or kind.name not in RUN:
+        return ""
+    todo = TO_CORRECT.get(m.reason, "")
+    return todo.format(name=shown(m.id), logs=f"`rota logs {_target(m.id)}`", edit=_edit(m.id))
 
 
 def _create(m: Matter) -> str:

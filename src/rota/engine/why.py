@@ -286,6 +286,7 @@ class _Explanation:
             seen.id,
             seen.verdict,
             why=seen.message or seen.reason,
+            reason=seen.reason,
             referrer=referrer,
             field=self._field(referrer, seen.id) if referrer else "",
             engine=node.state if node is not None else "",
