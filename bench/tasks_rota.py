@@ -20,7 +20,7 @@ from rota.api import Task, WorkerPool
 from rota.client import Cache, Client, HttpBackend, Update
 
 NAMESPACE = "default"
-PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 300.0
 POLL_SECONDS = 0.01
 COLD_SECONDS_MAX = 15.0
 WRITERS = 64

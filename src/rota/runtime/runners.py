@@ -10,7 +10,7 @@ import msgspec
 from rota.client.websocket import Closed, WebSocket
 from rota.runtime.interface import Subject
 from rota.runtime.runner.jobs import Outcome
-from rota.runtime.runner.messages import Assign, Ended, Report, ToRunner, encode, from_runner, held
+from rota.runtime.runner.messages import Acknowledge, Assign, Ended, Report, ToRunner, encode, from_runner, held
 
 BAD_MESSAGE = 1008
 REPLACED = 4001
@@ -27,12 +27,18 @@ class Runners:
         self._began = clock()
         self._streams: dict[Subject, WebSocket] = {}
         self._reports: dict[Subject, Report] = {}
+        self._ends: dict[Subject, dict[str, Outcome]] = {}
+        """What was told on the stream of each, and nobody has acknowledged."""
         self._listeners: list[Callable[[Subject], None]] = []
         self._outcome_listeners: list[Callable[[Subject, Outcome], None]] = []
 
     def report(self, subject: Subject) -> Report | None:
         """What a runner that is connected said last; None: it is not connected."""
         return self._reports.get(subject)
+
+    def outcomes(self, subject: Subject) -> list[Outcome]:
+        """How tasks of a runner ended, for whoever was not there to hear it: on one stream it says so once."""
+        return list(self._ends.get(subject, {}).values())
 
     def stream(self, subject: Subject) -> WebSocket | None:
         """What it is told on. Another one than before has been told nothing yet."""
@@ -51,6 +57,8 @@ class Runners:
             stream.send(encode(message).decode())
         except Closed:
             return False
+        if isinstance(message, Acknowledge):
+            self._ends.get(subject, {}).pop(message.id, None)
         report = self._reports.get(subject)
         if isinstance(message, Assign) and report is not None and report.phase in ("Idle", "Held"):
             self._reports[subject] = held(report, message.job.id)
@@ -71,6 +79,7 @@ class Runners:
         before = self._streams.get(subject)
         self._streams[subject] = stream
         self._reports.pop(subject, None)
+        self._ends.pop(subject, None)
         if before is not None:
             before.start_closing(REPLACED, "another stream of this instance took its place")
         try:
@@ -83,6 +92,7 @@ class Runners:
                 if self._streams.get(subject) is not stream:
                     continue
                 if isinstance(said, Ended):
+                    self._ends.setdefault(subject, {})[said.outcome.id] = said.outcome
                     for heard in tuple(self._outcome_listeners):
                         heard(subject, said.outcome)
                 else:
@@ -94,6 +104,7 @@ class Runners:
             if self._streams.get(subject) is stream:
                 del self._streams[subject]
                 self._reports.pop(subject, None)
+                self._ends.pop(subject, None)
                 self._tell(subject)
 
     def _tell(self, subject: Subject) -> None:

@@ -243,6 +243,7 @@ class Assigner:
         """An instance that runs tasks, as it is now."""
         uid = instance.metadata.uid
         worker = self._workers.get(uid)
+        is_new = worker is None
         if worker is None:
             self.unsee(Key(instance.metadata.namespace, instance.metadata.name), but=uid)
             owner = controller_of(instance)
@@ -257,6 +258,9 @@ class Assigner:
         if instance.metadata.generation >= worker.instance.metadata.generation:
             worker.instance = instance
         self._settle(worker)
+        if is_new:
+            for outcome in self._runners.outcomes(worker.subject):
+                self.outcome(worker.subject, outcome)
 
     def unsee(self, key: Key, but: str = "") -> None:
         """There is no instance of this name any more, unless it is one with this uid."""
@@ -353,7 +357,7 @@ class Assigner:
         worker = self._workers.get(subject.uid)
         assigned = worker.instance.spec.assignment if worker is not None else None
         if worker is None:
-            return  # It will say so again when it is known.
+            return  # It is looked for when the worker is known.
         if assigned is None or assigned.id != outcome.id:
             self._runners.send(subject, Acknowledge(outcome.id))
             return
