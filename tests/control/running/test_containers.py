@@ -102,7 +102,7 @@ def inside(server: Live, script: str) -> str:
 def test_containers_come_up_keep_their_storage_and_leave_nothing(server: Live, engine: Engine, image: str) -> None:
     apply(server, pool(image))
     until(lambda: is_ready(server, 2), told(server), seconds=PATIENCE_SECONDS)
-    assert len(containers(engine, server.home)) == 2
+    until(lambda: len(containers(engine, server.home)) == 2, told(server), seconds=PATIENCE_SECONDS)
     conditions = server.json("get", "inst", "box-0")["status"]["conditions"]
     assert [one["reason"] for one in conditions if one["type"] == "Isolated"] == ["Contained"]
     assert inside(server, 'echo kept > /data/f; echo "$TOKEN"; cat /etc/s/token') == f"{SECRET}\n{SECRET}"
@@ -120,14 +120,15 @@ def test_containers_come_up_keep_their_storage_and_leave_nothing(server: Live, e
 def test_containers_of_a_killed_keeper_are_replaced_and_none_is_left(server: Live, engine: Engine, image: str) -> None:
     apply(server, pool(image, 1))
     until(lambda: is_ready(server, 1), told(server), seconds=PATIENCE_SECONDS)
-    [before] = containers(engine, server.home)
+    # Its client is up before it is.
+    [before] = until(lambda: containers(engine, server.home), told(server), seconds=PATIENCE_SECONDS)
     for pid in keeper_of(server.home):
         os.kill(pid, signal.SIGKILL)
     until(
         lambda: server.json("get", "inst", "box-0")["status"]["restarts"] == 1, told(server), seconds=PATIENCE_SECONDS
     )
     until(lambda: is_ready(server, 1), told(server), seconds=PATIENCE_SECONDS)
-    assert containers(engine, server.home) == [before], "the same name, and only once"
+    until(lambda: containers(engine, server.home) == [before], told(server), seconds=PATIENCE_SECONDS)
     # While nobody looks: its container goes on, and is found by the server that comes then.
     server.kill()
     for pid in keeper_of(server.home):
@@ -136,7 +137,7 @@ def test_containers_of_a_killed_keeper_are_replaced_and_none_is_left(server: Liv
     until(
         lambda: server.json("get", "inst", "box-0")["status"]["restarts"] == 2, told(server), seconds=PATIENCE_SECONDS
     )
-    assert containers(engine, server.home) == [before]
+    until(lambda: containers(engine, server.home) == [before], told(server), seconds=PATIENCE_SECONDS)
 
 
 def test_an_image_that_is_not_there_is_said_and_a_good_one_takes_its_place(server: Live, image: str) -> None:
