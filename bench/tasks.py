@@ -20,14 +20,14 @@ from typing import Any
 
 from bench.harness import Report, arguments, save
 from bench.tasks_peers import Peer, peers
-from bench.tasks_rota import CLEAN, PYTHON, SHELL, Pool, Rota, rota
+from bench.tasks_rota import CLEAN, PYTHON, SHELL, SKIPPED, Pool, Rota, rota
 from bench.tasks_window import Load, p50, p99
 
 IN_FLIGHT = (1, 16, 64)
 IN_FLIGHT_CLEAN = (1, 16)
 """A worker that is made clean in between takes so long that more only wait."""
 ROUNDS, ROUNDS_QUICK = 3, 1
-LOAD_SECONDS, LOAD_SECONDS_QUICK = 2.0, 0.5
+LOAD_SECONDS, LOAD_SECONDS_QUICK = 2.0, 0.4
 QUEUED, QUEUED_QUICK = 100_000, 10_000
 DRAINED, DRAINED_QUICK = 5_000, 500
 CHAIN_LENGTH = 40
@@ -130,21 +130,22 @@ async def writes_each(here: Rota, pool: Pool, in_flight: int) -> float:
 async def backlog(folder: Path, quick: bool) -> Report:
     """The same with few and with many waiting, on a server of its own."""
     drained = DRAINED_QUICK if quick else DRAINED
+    few = SKIPPED + drained
     report = Report("tasks that wait", ["all written, s", "written/s", "MiB before", "MiB with them", "then tasks/s"])
     async with rota(folder) as here:
         await here.pool(PYTHON)
         await here.load(PYTHON, IN_FLIGHT[-1], LOAD_SECONDS_QUICK)
-        for waiting in (2 * drained, QUEUED_QUICK if quick else QUEUED):
+        for waiting in (few, QUEUED_QUICK if quick else QUEUED):
             await here.pool(PYTHON, 0)
             before = here.memory_mib()
             took, ends = await here.queue(PYTHON, waiting)
             memory = here.memory_mib()
             rate = await here.drain(PYTHON, ends, drained)
             report.add(f"{waiting}", took, waiting / took, before, memory, rate)
-            if waiting == 2 * drained:
+            if waiting == few:
                 await asyncio.gather(*ends)
-    few, many = (row[1][-1] or 0.0 for row in report.rows)
-    report.add("many to few", None, None, None, None, many / few)
+    alone, behind = (row[1][-1] or 0.0 for row in report.rows)
+    report.add("many to few", None, None, None, None, behind / alone)
     report.show()
     return report
 

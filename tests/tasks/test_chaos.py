@@ -101,6 +101,7 @@ def _nothing_is_left(storm: Storm) -> None:
     assert storm.instances().keys() == storm.wanted()
     storm.until(lambda: storm.pending() == [])
     storm.until(lambda: storm.commands() == [])
+    storm.until(lambda: not any("deletionTimestamp" in one["metadata"] for one in storm.tasks().values()))
     uids = {task["metadata"]["uid"] for task in storm.tasks().values()}
     storm.until(lambda: storm.logs() <= uids)
     storm.until(lambda: len(storm.names("instances", "default")) == len(storm.wanted()))

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import importlib.util
+import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -13,6 +18,7 @@ from rota.manifest import loads
 from rota.runtime import composing
 from rota.runtime.interface import Order, Owner, Subject
 from rota.runtime.places import Places
+from rota.runtime.runner.jobs import Job
 from rota.runtime.runner.messages import Configure, Place
 from rota.runtime.runner.tasklog import LOG_BYTES_MAX
 from rota.runtime.runner.worker import Worker
@@ -130,6 +136,27 @@ async def test_a_worker_that_is_asked_to_end_at_the_instant_at_which_its_box_end
     assert living.cancelled()
 
 
+@apart
+async def test_a_worker_that_cannot_write_down_how_a_task_ended_ends_so_that_the_next_one_tells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = asyncio.Event()
+    worker = Worker(1, tmp_path, tmp_path / "note", told.set)
+    living = asyncio.create_task(worker.live())
+    worker.configure(_configuration(tmp_path))
+    await _until(worker, told, "Idle")
+    full = OSError(errno.ENOSPC, "the disk is full")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fdatasync", Mock(side_effect=full))
+        worker.desk.assign(Job(id="a.0", kind="command", argv=("true",), env={}, cwd="repo"))
+        async with asyncio.timeout(SECONDS_MAX):
+            await asyncio.wait((living,))
+    assert living.exception() is full
+    assert [(one.id, one.reason) for one in Worker(2, tmp_path, tmp_path / "note", told.set).desk.pending()] == [
+        ("a.0", "Succeeded")
+    ]
+
+
 def _configuration(folder: Path) -> Configure:
     subject = Subject("default", "w-0", "uid")
     order = Order(
@@ -171,3 +198,13 @@ def _shown() -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize(("where", "text"), [pytest.param(*shown, id=shown[0]) for shown in _shown()])
 def test_what_is_shown_as_an_example_is_accepted(where: str, text: str) -> None:
     assert loads(text, where)
+
+
+def test_what_the_example_of_agents_declares_is_accepted() -> None:
+    spec = importlib.util.spec_from_file_location("start", ROOT / "examples" / "agents" / "start.py")
+    assert spec is not None and spec.loader is not None
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    declared = [*example.pool("default", "file:///shop"), *example.tasks("default", "1")]
+    assert len(declared) > len(example.FEATURES)
+    assert len(loads("---\n".join(f"{json.dumps(one)}\n" for one in declared), "start.py")) == len(declared)

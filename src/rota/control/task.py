@@ -35,6 +35,8 @@ QUEUED_NOTICE_SECONDS = 0.25
 ARRIVAL_STEP_SECONDS = 1e-6
 HELD_FINALIZER = "rota.dev/dependents"
 """A task that ended stays until those that wait for it know how."""
+AWAITED_SECONDS = 1.0
+"""Until it is looked again whether a task whose time is up may go."""
 CONCURRENCY = 64
 
 
@@ -285,6 +287,9 @@ class Tasks(Gate[Task]):
         if ttl is None or completed is None:
             return DONE
         left = completed.timestamp() + ttl - context.clock.time()
+        if left <= 0 and HELD_FINALIZER not in obj.metadata.finalizers and self._awaited(context, obj):
+            # By one that was not looked at yet, and so could not say that it holds this one.
+            left = AWAITED_SECONDS
         if left > 0:
             return Done(again_after=left)
         kind: Any = Task

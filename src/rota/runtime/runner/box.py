@@ -131,7 +131,9 @@ class Box:
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
-            await asyncio.wait_for(self._process.wait(), STOP_SECONDS_MAX)
+            # Not `wait_for`, which loses a cancel that comes at the moment of the end.
+            async with asyncio.timeout(STOP_SECONDS_MAX):
+                await self._process.wait()
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)

@@ -33,6 +33,8 @@ class Desk:
         self._next: Job | None = None
         self._running: asyncio.Task[None] | None = None
         self._heard = asyncio.Event()
+        self.trouble: OSError | None = None
+        """Why nothing can be written down any more: then nothing may be run, and the runner has to end."""
 
     @property
     def has_next(self) -> bool:
@@ -78,6 +80,8 @@ class Desk:
             pass  # The journal says what became of it.
         except JournalFull as error:
             log.error("a task is not begun: %s", error)
+        except OSError as error:
+            self.trouble = error
         self._changed()
 
     async def finish(self) -> None:

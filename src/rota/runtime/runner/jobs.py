@@ -32,7 +32,7 @@ class Job(Struct, frozen=True, rename="camel"):
     env: Mapping[str, str]
     """On top of the box's own."""
     cwd: str
-    """As the box sees it."""
+    """Below the worker's folder, wherever the box sees that."""
     stdin: str = ""
     files: Mapping[str, str] = {}
     """Files below the home of the box that are there for this job alone."""

@@ -86,7 +86,7 @@ class Worker:
                 self.release()
 
     def _on_desk(self) -> None:
-        if not self._went_on():
+        if self.desk.trouble is not None or not self._went_on():
             self._changed.set()
         self._told()
 
@@ -111,10 +111,12 @@ class Worker:
             self._told()
 
     async def live(self) -> None:
-        """Returns when what runs all the time has ended."""
+        """Returns when what runs all the time has ended. Raises OSError when nothing can be written down any more."""
         failures = 0
         try:
             while True:
+                if self.desk.trouble is not None:
+                    raise self.desk.trouble
                 configuration = self._configuration
                 if configuration is None:
                     await self._changed.wait()
