@@ -88,10 +88,12 @@ def celery() -> Iterator[Peer]:
     with redis() as place, pipe() as told:
         module = imported("bench.tasks_celery", place)
         argv = ["celery", "--app", module.__name__, "worker", "--concurrency", str(WORKERS), "--loglevel", "WARNING"]
-        with workers(argv, place, told):
-            yield Peer("Celery + Redis (in memory)", told, module.submit, module.answer)
-        # What is left of its results takes leave of the server, which has to be there for that.
-        gc.collect()
+        try:
+            with workers(argv, place, told):
+                yield Peer("Celery + Redis (in memory)", told, module.submit, module.answer)
+        finally:
+            # What is left of its results takes leave of the server, which has to be there for that.
+            gc.collect()
 
 
 @contextlib.contextmanager

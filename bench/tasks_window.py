@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import NamedTuple
 
-WARM_SECONDS = 0.25
-"""Before what counts: some have to be woken up first."""
+WARM_SECONDS = 0.1
+"""From the first that is over to those that count: some are slow to wake up."""
 SAMPLES_MIN = 5
 """The while is longer for what is slower."""
 
@@ -25,8 +26,8 @@ class Window:
     """Tell it of every task that is over; go on while it is open."""
 
     def __init__(self, seconds: float) -> None:
-        self._since = time.perf_counter() + WARM_SECONDS
-        self._until = self._since + seconds
+        self._seconds = seconds
+        self._since = self._until = math.inf
         self._assigned: list[float] = []
         self._running: list[float] = []
         self._result: list[float] = []
@@ -37,6 +38,9 @@ class Window:
     def over(self, *, running: float, result: float, assigned: float | None = None) -> None:
         """In seconds from the call that submitted it."""
         now = time.perf_counter()
+        if self._since == math.inf:
+            self._since = now + WARM_SECONDS
+            self._until = self._since + self._seconds
         if now < self._since or not self.is_open():
             return
         self._until = max(self._until, now)

@@ -30,7 +30,14 @@ def an_instance(*containers: Container, recorded: dict[str, int] | None = None, 
 
 
 def test_a_port_that_says_its_number_has_it() -> None:
-    assert allot(an_instance(listening(Port(name="http", port=8080))), [8080]) == {"main": {"http": 8080}}
+    assert allot(an_instance(listening(Port(name="http", port=8080))), [8081]) == {"main": {"http": 8080}}
+
+
+def test_a_number_that_another_instance_has_is_refused_unless_the_network_is_its_own() -> None:
+    listener = listening(Port(name="http", port=8080))
+    with pytest.raises(Refused, match="port 8080 is another instance's"):
+        allot(an_instance(listener), [8080])
+    assert allot(an_instance(listener, network="none"), [8080]) == {"main": {"http": 8080}}
 
 
 def test_a_container_without_ports_has_none() -> None:

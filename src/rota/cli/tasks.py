@@ -19,6 +19,8 @@ OVER = ("Succeeded", "Failed", "Cancelled")
 TIMED_OUT = 124
 EXIT_CODE_MAX = 255
 SHORT_SECONDS = 10
+NOT_STARTED = (126, 127)
+"""Codes of what could not be executed, or was not found."""
 SILENT = "it does not say why"
 ENDINGS = {"Succeeded": ("succeeded", "green"), "Failed": ("failed", "red"), "Cancelled": ("was cancelled", "yellow")}
 
@@ -90,8 +92,8 @@ def failure(task: Object) -> str:
 def _why(status: Object) -> str:
     code, reason, message = status.get("exitCode"), status.get("reason"), _first_line(status.get("message") or "")
     if reason == "Failed" and code:
-        # What it says is the end of its output.
-        return f"exit code {code}"
+        # What it says is the end of its output, unless it could not even be started.
+        return f"exit code {code}" + (f" ({message})" if message and code in NOT_STARTED else "")
     return ": ".join(filter(None, (reason if reason != "Failed" else "", message))) or SILENT
 
 

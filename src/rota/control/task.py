@@ -70,8 +70,8 @@ class Tasks(Gate[Task]):
         await self._runtime.drop_task_logs(*key)
 
     def _left(self, task: Task) -> None:
-        self._since.pop(task.metadata.uid, None)
         if task.over() or task.metadata.deletion_timestamp is not None:
+            self._since.pop(task.metadata.uid, None)
             self._newcomers.discard(task.metadata.uid)
             self._locks.left(task)
 
@@ -224,9 +224,9 @@ class Tasks(Gate[Task]):
         """It has a worker. Only when that is written down may it begin."""
         worker = self._assigner.worker_of(obj)
         assert worker is not None
-        self._since.pop(obj.metadata.uid, None)
+        since = self._since.get(obj.metadata.uid)
         now = datetime.now(UTC)
-        written = await context.write_status(obj, lifecycle.running(status, worker.subject.name, now))
+        written = await context.write_status(obj, lifecycle.running(status, worker.subject.name, now, since))
         self._assigner.start(written)
         return DONE
 

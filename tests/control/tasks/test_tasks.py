@@ -303,3 +303,12 @@ async def test_a_task_takes_five_writes_and_four_when_a_worker_is_handed_on(worl
         assert store.revision - before <= 4 * len(names) + 1
     else:
         assert store.revision - before <= 5 * len(names)
+
+
+async def test_a_task_that_lost_its_worker_has_its_place_again(world: World, crew: Crew) -> None:
+    await up(world, crew)
+    for name in ("a", "b", "c"):
+        await a_task(world, name)
+    await world.delete("Instance", "p-0")
+    await world.rest()
+    assert crew.running() == {"p-0": "run a"} and (await status(world, "a")).losses == 1

@@ -407,7 +407,7 @@ class Assigner:
             self._carry_out(pool, queue.lost(binding, instance_taken=worker is None))
             return
         before = worker.instance.spec.assignment
-        turn = Turn(worker.subject, before.id if before is not None else None, *_beginning(task, worker))
+        turn = Turn(worker.subject, before.id if before is not None else None, *_beginning(task, worker, binding))
         try:
             turned = await self._written(turn, task)
         except ApiError as error:
@@ -428,7 +428,9 @@ class Assigner:
         ended = msgspec.structs.replace(task, status=after(task, status, worker.subject.name, outcome))
         queue.released(uid)
         binding, following = self._next(worker, queue)
-        beginning = _beginning(following, worker) if following is not None else (None, None, None)
+        beginning: tuple[Assignment | None, None, Task | None] = (None, None, None)
+        if following is not None and binding is not None:
+            beginning = _beginning(following, worker, binding)
         turn = Turn(worker.subject, outcome.id, beginning[0], ended, beginning[2])
         worker.is_turning = True
         try:
@@ -538,12 +540,14 @@ def _offer(worker: Worker) -> Offer:
     return Offer(worker.subject.uid, last=worker.affinity)
 
 
-def _beginning(task: Task, worker: Worker) -> tuple[Assignment, None, Task]:
+def _beginning(task: Task, worker: Worker, binding: Binding) -> tuple[Assignment, None, Task]:
     """What is written when a task gets a worker."""
     now = datetime.now(UTC)
     meta = task.metadata
     assignment = Assignment(id=assignment_id(task), kind="Task", name=meta.name, uid=meta.uid, since=now)
-    status = running(task.status or TaskStatus(), worker.subject.name, now)
+    arrival = binding.request.arrival
+    came = arrival if isinstance(arrival, float) else None
+    status = running(task.status or TaskStatus(), worker.subject.name, now, came)
     return assignment, None, msgspec.structs.replace(task, status=status)
 
 

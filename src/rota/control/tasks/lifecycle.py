@@ -30,14 +30,15 @@ def tries(task: Task) -> int:
     return task.status.tries if task.status is not None else 0
 
 
-def running(status: TaskStatus, instance: str, since: datetime) -> TaskStatus:
-    """It has a worker."""
+def running(status: TaskStatus, instance: str, since: datetime, arrival: float | None = None) -> TaskStatus:
+    """It has a worker. Should it lose that, it has its place in the queue again."""
     return msgspec.structs.replace(
         status,
         phase="Running",
         reason=None,
         message=None,
         instance_name=instance,
+        arrival=status.arrival or (time_of(arrival) if arrival else None),
         start_time=status.start_time or since,
     )
 
