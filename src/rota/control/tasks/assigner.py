@@ -37,6 +37,8 @@ from rota.runtime.runners import Runners
 
 log = logging.getLogger(__name__)
 
+LOOK_AGAIN_SECONDS = 0.02
+"""After a race that was lost: what was faster is known by then."""
 RETRY_SECONDS = 1.0
 """After an error of the server that is nobody's fault."""
 LOST_RACE = frozenset((404, 409, 422))
@@ -415,9 +417,24 @@ class Assigner:
                 log.warning("task %s could not be assigned: %s", task.metadata.name, error)
                 await asyncio.sleep(RETRY_SECONDS)
             self._carry_out(pool, queue.lost(binding))
+            self._look_again(worker)
             return
         worker.instance = turned.instance
         self._begun(worker, binding, turned.begun or task)
+
+    def _look_again(self, worker: Worker) -> None:
+        """It was the task that had changed, or the worker: if it is still free, nobody else says so."""
+
+        def look() -> None:
+            known = self._workers.get(worker.subject.uid)
+            if known is None or self.objects is None:
+                return
+            found = get(self.objects, Instance, worker.subject.name, worker.subject.namespace)
+            if found is not None and found.metadata.uid == worker.subject.uid:
+                known.instance = found
+                self._settle(known)
+
+        asyncio.get_running_loop().call_later(LOOK_AGAIN_SECONDS, look)
 
     async def _turn_over(self, worker: Worker, task: Task, outcome: Outcome) -> None:
         """A task has ended: that is written down, and the worker is given to the next, or to nobody."""
@@ -440,6 +457,7 @@ class Assigner:
             log.info("how task %s ended is written down in another way: %s", task.metadata.name, error)
             if binding is not None:
                 self._carry_out(pool, queue.lost(binding))
+            self._look_again(worker)
             queue.restore(bound=[(_request(task, 0.0), uid)])
             self._turning.discard(outcome.id)
             self.wake(_key(task))
