@@ -98,7 +98,9 @@ def ending(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 
 def test_the_output_is_shown_and_the_exit_code_is_the_tasks(place: Place) -> None:
-    ran = place.ran("run", "-f", "--name", "three", "--", "sh", "-c", "echo one; echo two >&2; sleep 1; printf end; exit 3")
+    ran = place.ran(
+        "run", "-f", "--name", "three", "--", "sh", "-c", "echo one; echo two >&2; sleep 1; printf end; exit 3"
+    )
     assert (ran.returncode, ran.stdout) == (3, "one\ntwo\nend\n")
     first, *_, last = ran.stderr.splitlines()
     assert first == "task.rota.dev/three"
