@@ -17,8 +17,9 @@ $(VENV)/.installed: pyproject.toml
 run: setup
 	$(BIN)/python examples/demo.py
 
+# Most tests wait for processes of their own: two at a time take little more than half as long.
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: setup
 	$(BIN)/ruff check .
