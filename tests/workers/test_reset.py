@@ -47,7 +47,7 @@ LEFT = {
     "a file that may gain rights": Left(
         "cp /bin/sh ~/sh; chmod u+s,g+s ~/sh", "find /workspace -perm /6000 2>/dev/null"
     ),
-    "a file in /tmp": Left("echo x > /tmp/left", "ls -A /tmp"),
+    "a file in /tmp": Left("echo x > /tmp/left", "find /tmp -name left"),
     "shared memory": Left("echo x > /dev/shm/left", "ls -A /dev/shm"),
     "a hard link": Left("ln file linked; ln linked ~/linked", "find /workspace/repo/linked /workspace/home -type f"),
     "a symbolic link": Left(

@@ -201,7 +201,7 @@ async def test_keep_keeps_the_files_and_no_process(boxed: Site) -> None:
     assert boxed.below("sleep 4711")
     await boxed.released()
     assert boxed.below("sleep 4711") == []
-    assert await boxed.execute("sh", "-c", "cat work; ls /tmp") == "mine\n"
+    assert await boxed.execute("sh", "-c", "cat work; find /tmp -name left") == "mine\n"
 
 
 async def test_keep_keeps_the_files_without_a_sandbox_too(site: Site) -> None:

@@ -93,7 +93,8 @@ def ready(server: Live, count: int) -> bool:
 def all_of(server: Live, count: int, marks: str = "one") -> list[int]:
     """The main processes of a pool that is ready, once there are so many."""
     found = mains(server.home, marks)
-    return found if len(found) == count and ready(server, count) else []
+    # A shell that is about to start something is two of the same name for a moment.
+    return found if len(found) == count and ready(server, count) and mains(server.home, marks) == found else []
 
 
 def told(server: Live) -> Callable[[], str]:
