@@ -1,7 +1,4 @@
-"""What agents are told: instructions, tool servers and skills, as the files in which each kind of agent looks for them.
-
-A kind of agent is a row of a table, not code.
-"""
+"""Kinds of agents, each a row of a table: how it is run, and the files in which it looks for what it is told."""
 
 from __future__ import annotations
 
@@ -10,12 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rota.api.pool import AgentConfigSpec, MCPServer
+from rota.runtime.runner.jobs import Parse
 
 Secrets = Mapping[str, Mapping[str, str]]
 Server = dict[str, Any]
 
 
-class Agent(NamedTuple):
+class Told(NamedTuple):
     """Where an agent looks for what it is told, below its home."""
 
     instructions: str
@@ -23,6 +21,21 @@ class Agent(NamedTuple):
     """With the skill's name in the place of {}."""
     servers: str
     write_servers: Callable[[dict[str, Server]], str]
+
+
+class Agent(NamedTuple):
+    """A kind of agent. It reads the prompt from its standard input: arguments can be seen by others."""
+
+    told: Told
+    argv: Sequence[str]
+    parse: Parse
+    """How its output is read."""
+    model: Sequence[str]
+    """Arguments that name a model, with its name in the place of {}."""
+    effort: Sequence[str]
+    """Likewise."""
+    credentials: Mapping[str, str]
+    """The variable for what it signs in with, by the type of the credentials."""
 
 
 def _as_json(servers: dict[str, Server]) -> str:
@@ -49,16 +62,30 @@ def _toml(value: Any) -> str:
 
 
 AGENTS: Mapping[str, Agent] = {
-    "claude-code": Agent(".claude/CLAUDE.md", ".claude/skills/{}/SKILL.md", ".claude.json", _as_json),
-    "codex": Agent(".codex/AGENTS.md", ".codex/skills/{}/SKILL.md", ".codex/config.toml", _as_toml),
+    "claude-code": Agent(
+        Told(".claude/CLAUDE.md", ".claude/skills/{}/SKILL.md", ".claude.json", _as_json),
+        ("claude", "--print", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions"),
+        "claude-code",
+        ("--model", "{}"),
+        ("--effort", "{}"),
+        {"api-key": "ANTHROPIC_API_KEY", "oauth": "CLAUDE_CODE_OAUTH_TOKEN"},
+    ),
+    "codex": Agent(
+        Told(".codex/AGENTS.md", ".codex/skills/{}/SKILL.md", ".codex/config.toml", _as_toml),
+        ("codex", "exec", "--json", "--dangerously-bypass-approvals-and-sandbox", "--skip-git-repo-check", "-"),
+        "codex",
+        ("--model", "{}"),
+        ("--config", "model_reasoning_effort={}"),
+        {"api-key": "CODEX_API_KEY", "oauth": "CODEX_ACCESS_TOKEN"},
+    ),
 }
-OTHER = Agent(".rota/instructions.md", ".rota/skills/{}/SKILL.md", ".rota/mcp.json", _as_json)
+OTHER = Told(".rota/instructions.md", ".rota/skills/{}/SKILL.md", ".rota/mcp.json", _as_json)
 """Where a program of one's own finds it."""
 
 
 def agent_files(type_: str, configs: Sequence[AgentConfigSpec], secrets: Secrets) -> dict[str, str]:
     """The files of a home, by path. Instructions follow one another; of servers and skills the last of a name wins."""
-    agent = AGENTS.get(type_, OTHER)
+    agent = AGENTS[type_].told if type_ in AGENTS else OTHER
     files: dict[str, str] = {}
     told = [config.instructions.strip() for config in configs if config.instructions]
     if told:

@@ -18,7 +18,8 @@ from rota.control.instances import Desired, plan, template_hash
 from rota.control.instances.names import instance_name
 from rota.control.instances.reasons import blocker
 from rota.control.tasks import lifecycle
-from rota.control.tasks.assigner import Assigner, PoolKey, is_running_on
+from rota.control.tasks.assigner import Assigner
+from rota.control.tasks.holding import PoolKey, is_running_on
 from rota.control.tasks.jobs import CannotRun, check
 from rota.control.tasks.locks import Locks
 from rota.control.tasks.templating import TemplateError

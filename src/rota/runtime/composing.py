@@ -75,12 +75,13 @@ def box(places: Places, order: Order, digest: str) -> Box:
     return Box(tuple(made.argv), made.env, str(folder), inside, str(places.record(order)), uid)
 
 
-def write_volumes(places: Places, order: Order) -> list[sandbox.Bind]:
-    """The volumes of an order as folders of the host that it is shown."""
+def write_volumes(places: Places, order: Order, *, for_all: bool = False) -> list[sandbox.Bind]:
+    """The volumes of an order as folders of the host that it is shown; `for_all` where its user is not known."""
     top = places.volumes(order.subject, order.container)
     top.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
     try:
-        folders = volumes.write_all(top, order.volumes, uid=places.uid(order))
+        uid = None if for_all else places.uid(order)
+        folders = volumes.write_all(top, order.volumes, uid=uid, for_all=for_all)
     except ValueError as error:
         raise Refused("ConfigurationError", str(error)) from None
     return [sandbox.Bind(folder, place) for place, folder in sorted(folders.items())]

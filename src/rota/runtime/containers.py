@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import Path
 
-from rota.runtime import volumes
-from rota.runtime.composing import NO_RUNNER
+from rota.runtime.composing import NO_RUNNER, write_volumes
 from rota.runtime.container import Engine, available, container_name
 from rota.runtime.container.availability import REMEMBERED
 from rota.runtime.interface import Order, Refused, Subject
 from rota.runtime.keeper.protocol import hash_of
-from rota.runtime.places import PRIVATE, Entry, Launch, Places
+from rota.runtime.places import Entry, Launch, Places
+from rota.runtime.sandbox import Bind
 
 WAY = "container"
 REMOVED_AT_ONCE_MAX = 8
@@ -47,15 +46,9 @@ class Containers:
         # Where an engine's monitor leaves its notes.
         return Launch(made.argv, made.env, str(self._places.folder(order.subject)))
 
-    def write_volumes(self, order: Order) -> list[tuple[Path, str]]:
-        top = self._places.volumes(order.subject, order.container)
-        top.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
-        try:
-            # Whose the processes of an image are is not known here. The home keeps everybody else out.
-            folders = volumes.write_all(top, order.volumes, uid=None, for_all=True)
-        except ValueError as error:
-            raise Refused("ConfigurationError", str(error)) from None
-        return [(folder, place) for place, folder in sorted(folders.items())]
+    def write_volumes(self, order: Order) -> list[Bind]:
+        # The home keeps everybody else out.
+        return write_volumes(self._places, order, for_all=True)
 
     async def inside(self, entry: Entry, argv: Sequence[str], env: Mapping[str, str], *, tty: bool) -> Launch:
         """The command that runs `argv` in a container."""

@@ -10,25 +10,35 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import msgspec
 
 from rota.api import Instance, Task, WorkerPool
 from rota.api.instance import Assignment
-from rota.api.task import TaskStatus
 from rota.client import Client, Key
 from rota.control.instances.names import controller_of
 from rota.control.instances.states import is_draining
 from rota.control.orders import subject_of
 from rota.control.tasks.counting import Counting
-from rota.control.tasks.lifecycle import after, assignment_id, is_large, running
+from rota.control.tasks.holding import (
+    PoolKey,
+    Worker,
+    beginning,
+    has_more_to_come,
+    is_attempt,
+    is_running_on,
+    key_of,
+    offer,
+    request,
+)
+from rota.control.tasks.lifecycle import after, assignment_id, is_large
 from rota.control.tasks.turns import Turn, Turned, write
 from rota.engine.metrics import Metrics
 from rota.engine.objects import Objects, get
 from rota.engine.reconciler import Memory
 from rota.engine.references import id_of
-from rota.pools import Binding, Offer, Queue, Request
+from rota.pools import Binding, Queue
 from rota.registry import ApiError
 from rota.runtime.interface import Subject
 from rota.runtime.runner.jobs import Outcome
@@ -44,35 +54,6 @@ RETRY_SECONDS = 1.0
 LOST_RACE = frozenset((404, 409, 422))
 
 MakeJob = Callable[[Objects, Task, Instance, str], Any]
-
-
-class PoolKey(NamedTuple):
-    """A pool, or a task that has a worker of its own."""
-
-    namespace: str
-    name: str
-    kind: str = "WorkerPool"
-
-
-class Worker(msgspec.Struct):
-    """An instance that runs tasks, as it was last seen."""
-
-    subject: Subject
-    pool: PoolKey
-    instance: Instance
-    report: Report | None
-    reset: ResetPolicy
-    is_ready: bool
-    told: str = ""
-    """The assignment that its runner was told of, on the stream that it has now."""
-    affinity: str = ""
-    is_turning: bool = False
-    """It is just being given from one to another: whoever does that sees to everything else."""
-
-    @property
-    def can_be_had(self) -> bool:
-        report = self.report
-        return self.is_ready and report is not None and report.phase == "Idle" and not is_draining(self.instance)
 
 
 class Assigner:
@@ -146,17 +127,17 @@ class Assigner:
             return
         if uid not in self._assigned and not task.spec.cancel and task.metadata.deletion_timestamp is None:
             pool = PoolKey(task.metadata.namespace, ref.name)
-            self._wanted[uid] = pool, _key(task)
-            self._queue(pool).restore(waiting=[_request(task, status.arrival.timestamp())])
+            self._wanted[uid] = pool, key_of(task)
+            self._queue(pool).restore(waiting=[request(task, status.arrival.timestamp())])
 
     # Tasks.
 
     def want(self, task: Task, pool: PoolKey, arrival: float) -> None:
         """A task could run now. Said again, nothing happens."""
         uid = task.metadata.uid
-        self._wanted[uid] = pool, _key(task)
+        self._wanted[uid] = pool, key_of(task)
         if uid not in self._assigned:
-            self._carry_out(pool, [self._queue(pool).add(_request(task, arrival))])
+            self._carry_out(pool, [self._queue(pool).add(request(task, arrival))])
 
     def is_waiting(self, task: Task) -> bool:
         """Whether a task waits for a worker, and none is on its way to it."""
@@ -290,7 +271,7 @@ class Assigner:
         assigned = worker.instance.spec.assignment
         queue = self._queue(worker.pool)
         if assigned is None and worker.can_be_had:
-            self._carry_out(worker.pool, [queue.offer(_offer(worker))])
+            self._carry_out(worker.pool, [queue.offer(offer(worker))])
             return
         if assigned is None or assigned.kind != "Task":
             queue.withdraw(worker.subject.uid)
@@ -303,14 +284,14 @@ class Assigner:
         if is_running_on(task, worker.subject.name):
             self._tell(worker, task, assigned)
         else:
-            self.wake(_key(task))
+            self.wake(key_of(task))
 
     def _restore(self, pool: PoolKey, task: Task, instance: str) -> None:
         uid = task.metadata.uid
         if self._assigned.get(uid) != instance:
             self._assigned[uid] = instance
-            self._wanted[uid] = pool, _key(task)
-            self._queue(pool).restore(bound=[(_request(task, 0.0), instance)])
+            self._wanted[uid] = pool, key_of(task)
+            self._queue(pool).restore(bound=[(request(task, 0.0), instance)])
 
     def _task(self, worker: Worker, assigned: Assignment) -> Task | None:
         """The task that waits for this very attempt."""
@@ -332,7 +313,7 @@ class Assigner:
             # It was looked at before it was let in: something has changed since.
             now = datetime.now(UTC).timestamp()
             self._outcomes[assigned.id] = Outcome(assigned.id, "Failed", now, now, message=str(error))
-            self.wake(_key(task))
+            self.wake(key_of(task))
             return
         if self._runners.send(worker.subject, Assign(job)):
             worker.told = assigned.id
@@ -375,7 +356,7 @@ class Assigner:
             self._turning.add(outcome.id)
             self._start(self._turn_over(worker, task, outcome))
         else:
-            self.wake(_key(task))
+            self.wake(key_of(task))
 
     # Writing.
 
@@ -409,7 +390,8 @@ class Assigner:
             self._carry_out(pool, queue.lost(binding, instance_taken=worker is None))
             return
         before = worker.instance.spec.assignment
-        turn = Turn(worker.subject, before.id if before is not None else None, *_beginning(task, worker, binding))
+        assignment, begins = beginning(task, worker, binding)
+        turn = Turn(worker.subject, before.id if before is not None else None, assignment, begins=begins)
         try:
             turned = await self._written(turn, task)
         except ApiError as error:
@@ -445,10 +427,10 @@ class Assigner:
         ended = msgspec.structs.replace(task, status=after(task, status, worker.subject.name, outcome))
         queue.released(uid)
         binding, following = self._next(worker, queue)
-        beginning: tuple[Assignment | None, None, Task | None] = (None, None, None)
+        turn = Turn(worker.subject, outcome.id, None, ended)
         if following is not None and binding is not None:
-            beginning = _beginning(following, worker, binding)
-        turn = Turn(worker.subject, outcome.id, beginning[0], ended, beginning[2])
+            assignment, begins = beginning(following, worker, binding)
+            turn = turn._replace(after=assignment, begins=begins)
         worker.is_turning = True
         try:
             turned = await self._written(turn, following)
@@ -458,9 +440,9 @@ class Assigner:
             if binding is not None:
                 self._carry_out(pool, queue.lost(binding))
             self._look_again(worker)
-            queue.restore(bound=[(_request(task, 0.0), uid)])
+            queue.restore(bound=[(request(task, 0.0), uid)])
             self._turning.discard(outcome.id)
-            self.wake(_key(task))
+            self.wake(key_of(task))
             return
         worker.is_turning = False
         self._turning.discard(outcome.id)
@@ -473,14 +455,14 @@ class Assigner:
         if binding is not None and following is not None:
             self._begun(worker, binding, turned.begun or following)
         self.left(ended)
-        if turned.ended is None or _has_more_to_come(turned.ended):
-            self.wake(_key(task))
+        if turned.ended is None or has_more_to_come(turned.ended):
+            self.wake(key_of(task))
 
     def _next(self, worker: Worker, queue: Queue) -> tuple[Binding | None, Task | None]:
         """Who gets a worker that is about to be free."""
         if not queue.view.depth or worker.reset == "Recreate" or not worker.is_ready or is_draining(worker.instance):
             return None, None
-        binding = queue.offer(_offer(worker))
+        binding = queue.offer(offer(worker))
         if binding is None:
             queue.withdraw(worker.subject.uid)
             return None, None
@@ -505,7 +487,7 @@ class Assigner:
         if assigned is not None and is_running_on(task, worker.subject.name):
             self._tell(worker, task, assigned)
         else:
-            self.wake(_key(task))
+            self.wake(key_of(task))
 
     def _wanting(self, binding: Binding) -> Task | None:
         known = self._wanted.get(binding.request.id)
@@ -546,46 +528,3 @@ class Assigner:
                 raise
         else:
             self._settle(worker)
-
-
-def _request(task: Task, arrival: float) -> Request:
-    spec = task.spec
-    prefers = spec.affinity.key if spec.affinity is not None else ""
-    return Request(task.metadata.uid, spec.holder or "", spec.priority, arrival, prefers=prefers)
-
-
-def _offer(worker: Worker) -> Offer:
-    return Offer(worker.subject.uid, last=worker.affinity)
-
-
-def _beginning(task: Task, worker: Worker, binding: Binding) -> tuple[Assignment, None, Task]:
-    """What is written when a task gets a worker."""
-    now = datetime.now(UTC)
-    meta = task.metadata
-    assignment = Assignment(id=assignment_id(task), kind="Task", name=meta.name, uid=meta.uid, since=now)
-    arrival = binding.request.arrival
-    came = arrival if isinstance(arrival, float) else None
-    status = running(task.status or TaskStatus(), worker.subject.name, now, came)
-    return assignment, None, msgspec.structs.replace(task, status=status)
-
-
-def _has_more_to_come(task: Task) -> bool:
-    """Whether there is something to be done about a task that has ended."""
-    spec, meta = task.spec, task.metadata
-    is_plain = task.over() and spec.ttl_seconds_after_finished is None and spec.worker is None and not spec.branch
-    return not is_plain or bool(meta.finalizers) or meta.deletion_timestamp is not None
-
-
-def _key(task: Task) -> Key:
-    return Key(task.metadata.namespace, task.metadata.name)
-
-
-def is_attempt(task: Task, assigned: Assignment) -> bool:
-    """Whether a task waits for this very attempt."""
-    return task.metadata.uid == assigned.uid and not task.over() and assignment_id(task) == assigned.id
-
-
-def is_running_on(task: Task, instance: str) -> bool:
-    """Whether it is written down that a task runs there. Before that it must not begin."""
-    status = task.status
-    return status is not None and status.phase == "Running" and status.instance_name == instance

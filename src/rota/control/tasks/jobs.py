@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
-
 from rota.api import Instance, Task
 from rota.api.worker import WorkerRole
+from rota.control.agents import AGENTS
 from rota.control.orders import secret
 from rota.control.tasks.templating import environment, given
 from rota.engine.objects import Objects
@@ -23,37 +21,6 @@ class CannotRun(Exception):  # noqa: N818
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
-
-
-class AgentCommand(NamedTuple):
-    """How a kind of agent is run. It reads the prompt from its standard input: arguments can be seen by others."""
-
-    argv: Sequence[str]
-    parse: Parse
-    model: Sequence[str]
-    """Arguments that name a model, with its name in the place of {}."""
-    effort: Sequence[str]
-    """Likewise."""
-    credentials: Mapping[str, str]
-    """The variable for what it signs in with, by the type of the credentials."""
-
-
-AGENTS: Mapping[str, AgentCommand] = {
-    "claude-code": AgentCommand(
-        ("claude", "--print", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions"),
-        "claude-code",
-        ("--model", "{}"),
-        ("--effort", "{}"),
-        {"api-key": "ANTHROPIC_API_KEY", "oauth": "CLAUDE_CODE_OAUTH_TOKEN"},
-    ),
-    "codex": AgentCommand(
-        ("codex", "exec", "--json", "--dangerously-bypass-approvals-and-sandbox", "--skip-git-repo-check", "-"),
-        "codex",
-        ("--model", "{}"),
-        ("--config", "model_reasoning_effort={}"),
-        {"api-key": "CODEX_API_KEY", "oauth": "CODEX_ACCESS_TOKEN"},
-    ),
-}
 
 
 def check(task: Task, role: WorkerRole) -> None:

@@ -16,6 +16,7 @@ import msgspec
 from rota.api.pool import WorkspaceFile
 from rota.runtime import workspace
 from rota.runtime.runner.box import Box, BoxLost, Command
+from rota.runtime.runner.capture import Capture
 from rota.runtime.runner.desk import Desk
 from rota.runtime.runner.messages import Configure, Place, Report
 
@@ -194,7 +195,6 @@ class Worker:
         self._say(phase="Resetting" if self.report.holder else "Preparing")
         # Nothing may run in a tree that is taken away, nor anything of one holder beside the next.
         await self._stop_box()
-        _end_if_asked_to()
         if not is_prepared:
             mirror = workspace.Mirror(self._home)
             try:
@@ -284,53 +284,29 @@ class Worker:
         finally:
             self._is_setting_up = False
         assert self._box is not None
-        reading, writing = os.pipe()
+        said = bytearray()
+
+        def take(data: bytes) -> None:
+            said.extend(data)
+            del said[:-OUTPUT_BYTES_MAX]
+
+        capture = Capture(take, self._box.uid)
+        nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                cwd = f"{configuration.place.inside}/{workspace.TREE}"
-                _, command = await self._box.run(argv, env={}, cwd=cwd, streams=(nothing, writing, writing))
-            finally:
-                os.close(nothing)
-                os.close(writing)
-            output = asyncio.create_task(_tail(reading))
-            try:
-                async with asyncio.timeout(SETUP_SECONDS_MAX):
-                    code = await command.ended
-                await self._box.clear()
-                said = await output
-            finally:
-                output.cancel()
-                await asyncio.gather(output, return_exceptions=True)
+            cwd = f"{configuration.place.inside}/{workspace.TREE}"
+            streams = (nothing, capture.writing, capture.writing)
+            _, command = await self._box.run(argv, env={}, cwd=cwd, streams=streams)
+            capture.started()
+            async with asyncio.timeout(SETUP_SECONDS_MAX):
+                code = await command.ended
+            await self._box.clear()
+            capture.drain()
         finally:
-            os.close(reading)
+            os.close(nothing)
+            capture.close()
         return workspace.Finished(code, command.error or said.decode(errors="replace"))
-
-
-def _end_if_asked_to() -> None:
-    """A request to end that comes at the instant at which a box has ended is lost on whoever waited for that."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
 
 
 def _forget(configuration: Configure) -> None:
     """What was prepared: it has to be anew."""
     Path(configuration.place.record).unlink(missing_ok=True)
-
-
-async def _tail(descriptor: int) -> bytes:
-    """The end of what comes, when everything that could write has ended."""
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(limit=OUTPUT_BYTES_MAX)
-    transport, _ = await loop.connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(os.dup(descriptor), "rb", buffering=0)
-    )
-    kept = b""
-    try:
-        while data := await reader.read(OUTPUT_BYTES_MAX):
-            kept = (kept + data)[-OUTPUT_BYTES_MAX:]
-    finally:
-        with contextlib.suppress(OSError):
-            transport.close()
-    return kept
