@@ -16,6 +16,7 @@ from typing import Any
 from rota import Client
 from rota.api import Task
 from rota.client import Cache, Update
+from rota.client.failures import ConnectionFailed
 
 HOME = Path(os.environ.get("ROTA_HOME") or Path.home() / ".rota")
 HERE = Path(__file__).parent
@@ -119,6 +120,8 @@ async def main() -> None:
     client = Client.connect(home=HOME, manager="example")
     try:
         well = await start(client, HOME)
+    except ConnectionFailed as error:
+        raise SystemExit(str(error)) from None
     finally:
         await client.close()
     print("all 20 tasks are done" if well else "not all went well: rota get tasks -l example=agents")

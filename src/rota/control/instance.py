@@ -63,6 +63,8 @@ class Instances(Gate[Instance]):
         self._told: dict[Subject, tuple[object, str]] = {}
         """What runners were told last: the stream on which they were, and the digest."""
         self._settled: dict[str, Settled] = {}
+        self._unsaid: dict[str, float] = {}
+        """Since when the status of an instance does not say who has it, or that it is being reset."""
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
         def heard(subject: Subject) -> None:
@@ -88,9 +90,11 @@ class Instances(Gate[Instance]):
         if report is None or not settled.holds(context, obj, report, self._runtime.runs(subject_of(obj))):
             return None
         self._show(context, obj, is_ready=report.phase in ("Idle", "Held"))
+        uid, now = obj.metadata.uid, context.clock.time()
         if report.phase != "Resetting" and status_of(obj).phase == phase_of(obj):
+            self._unsaid.pop(uid, None)
             return DONE
-        left = settled.since + UNSAID_SECONDS - context.clock.time()
+        left = self._unsaid.setdefault(uid, now) + UNSAID_SECONDS - now
         return Done(again_after=left) if left > 0 else None
 
     async def look(self, context: Context, obj: Instance) -> Outcome:
@@ -136,6 +140,7 @@ class Instances(Gate[Instance]):
     def _settle(self, context: Context, obj: Instance) -> None:
         """From now on it is only looked at in passing, as long as nothing else of it changes."""
         subject = subject_of(obj)
+        self._unsaid.pop(subject.uid, None)
         report = self._runners.report(subject)
         probed = any(one.readiness_probe or one.liveness_probe for one in obj.spec.containers)
         if self._assigner is None or obj.spec.worker is None or report is None or probed or obj.spec.volumes:
@@ -344,6 +349,7 @@ class Instances(Gate[Instance]):
     def _forget(self, subject: Subject) -> None:
         self._told.pop(subject, None)
         self._settled.pop(subject.uid, None)
+        self._unsaid.pop(subject.uid, None)
         self._ports.pop(subject, None)
         self._probes.forget(subject)
 

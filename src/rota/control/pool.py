@@ -73,10 +73,10 @@ class Pools(Gate[WorkerPool]):
         super().__init__(WorkerPool)
         self._runtime = runtime
         self._assigner = assigner
-        self._looked: dict[Key, tuple[float, object]] = {}
-        """When a pool was looked at, and what it asked for then."""
-        self._stale: set[Key] = set()
-        """Pools of which only who has their instances has changed since they were looked at."""
+        self._looked: dict[Key, object] = {}
+        """What a pool asked for when it was looked at."""
+        self._stale: dict[Key, float | None] = {}
+        """Pools of which only who has their instances has changed since, and from when on that is known."""
 
     def overhear(self, old: Object | None, new: Object | None) -> None:
         owner = controller_of(cast(Instance, new or old))
@@ -84,16 +84,20 @@ class Pools(Gate[WorkerPool]):
             return
         key = Key((new or old).metadata.namespace, owner.name)  # type: ignore[union-attr]
         if key in self._looked and isinstance(old, Instance) and isinstance(new, Instance) and _same_but_held(old, new):
-            self._stale.add(key)
+            self._stale.setdefault(key, None)
         else:
             self._looked.pop(key, None)
 
     def at_once(self, context: Context, key: Key) -> Outcome | None:
         """Counts of who has what are no more than a second old, and no more often written."""
         looked, pool = self._looked.get(key), context.find(WorkerPool.api, *key)
-        if looked is None or key not in self._stale or pool is None or _asked(pool) != looked[1]:
+        if looked is None or key not in self._stale or pool is None or _asked(pool) != looked:
             return None
-        left = looked[0] + COUNTS_SECONDS - context.clock.time()
+        now = context.clock.time()
+        since = self._stale[key]
+        if since is None:
+            since = self._stale[key] = now
+        left = since + COUNTS_SECONDS - now
         return Done(again_after=left) if left > 0 else None
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
@@ -105,7 +109,7 @@ class Pools(Gate[WorkerPool]):
     async def gone(self, key: Key) -> None:
         """Its storage goes with it. What an instance still has goes with the instance."""
         self._looked.pop(key, None)
-        self._stale.discard(key)
+        self._stale.pop(key, None)
         if self._runtime is None:
             return
         for namespace, owner in list(self._runtime.storages()):
@@ -114,8 +118,8 @@ class Pools(Gate[WorkerPool]):
 
     async def go_on(self, context: Context, obj: WorkerPool, opened: list[Condition]) -> Outcome:
         key = Key(obj.metadata.namespace, obj.metadata.name)
-        self._stale.discard(key)
-        self._looked[key] = context.clock.time(), _asked(obj)
+        self._stale.pop(key, None)
+        self._looked[key] = _asked(obj)
         wanted = desired(obj)
         there = cast("list[Instance]", context.objects.list(Instance.api, obj.metadata.namespace))
         made = plan(wanted, there, context.clock.time())

@@ -18,7 +18,6 @@ AT_REST = ("Idle", "Held", "Resetting")
 class Settled(NamedTuple):
     """An instance that runs tasks, when all of it was as it should be."""
 
-    since: float
     status: InstanceStatus | None
     configured: str
     runs: Mapping[str, str]
@@ -28,7 +27,7 @@ class Settled(NamedTuple):
     @classmethod
     def of(cls, context: Context, obj: Instance, report: Report, runs: Mapping[str, Run]) -> Settled:
         alive = {name: run.id for name, run in runs.items() if run.exit is None}
-        return cls(context.clock.time(), obj.status, report.configured, alive, _versions(context, obj))
+        return cls(obj.status, report.configured, alive, _versions(context, obj))
 
     def holds(self, context: Context, obj: Instance, report: Report, runs: Mapping[str, Run]) -> bool:
         """Whether nothing has changed but who has it."""

@@ -312,3 +312,27 @@ async def test_a_task_that_lost_its_worker_has_its_place_again(world: World, cre
     await world.delete("Instance", "p-0")
     await world.rest()
     assert crew.running() == {"p-0": "run a"} and (await status(world, "a")).losses == 1
+
+
+async def test_a_worker_that_was_idle_for_long_takes_no_more_writes(world: World, crew: Crew) -> None:
+    await up(world, crew, reset="Keep")
+    await a_task(world, "first")
+    crew.finish("p-0")
+    await world.pass_time(30, step=1)
+    before = world.registry.store.revision
+    await a_task(world, "second")
+    crew.finish("p-0")
+    await world.rest()
+    assert world.registry.store.revision - before == 5
+
+
+async def test_a_hold_that_lasts_is_said_in_the_end(world: World, crew: Crew) -> None:
+    await up(world, crew, reset="Keep")
+    await world.pass_time(30, step=1)
+    await a_task(world, "long")
+    assert (await world.get("Instance", "p-0")).status.phase == "Idle"
+    await world.pass_time(2, step=0.5)
+    assert (await world.get("Instance", "p-0")).status.phase == "Running"
+    crew.finish("p-0")
+    await world.pass_time(2, step=0.5)
+    assert (await world.get("Instance", "p-0")).status.phase == "Idle"
