@@ -35,8 +35,9 @@ class Reply:
 class Server:
     """Where the server is, and ways to speak to it: properly, and not."""
 
-    def __init__(self, ready: Ready, home: Path) -> None:
+    def __init__(self, ready: Ready, home: Path, running: asyncio.Task[None]) -> None:
         self.home = home
+        self.running = running
         self.url = ready.url
         self.port = int(ready.url.rpartition(":")[2])
         self.socket = ready.socket
@@ -109,7 +110,7 @@ async def served(home: Path, **options: Any) -> AsyncIterator[Server]:
     await asyncio.wait((running, started), return_when=asyncio.FIRST_COMPLETED)
     if running.done():
         running.result()
-    yield Server(started.result(), home)
+    yield Server(started.result(), home, running)
     stop.set()
     await asyncio.wait_for(running, 10)
 

@@ -344,13 +344,16 @@ async def test_a_backup_that_is_cut_off_does_not_look_whole(server: Server) -> N
         await server.ask("POST", POOLS, body)
     reader, writer = await server.connect(unix=True)
     writer.write(b"GET /v1/backup HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    await reader.readuntil(b"\r\n\r\n")
-    os.kill(os.getpid(), signal.SIGTERM)
-    rest = b""
-    with contextlib.suppress(ConnectionError):
-        rest = await asyncio.wait_for(reader.read(-1), 10)
-    assert not rest.endswith(b"0\r\n\r\n")
-    writer.close()
+    try:
+        await reader.readuntil(b"\r\n\r\n")
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait({server.running}, timeout=20)  # nobody reads: so it cannot be whole by then
+        rest = b""
+        with contextlib.suppress(ConnectionError):
+            rest = await asyncio.wait_for(reader.read(-1), 10)
+        assert not rest.endswith(b"0\r\n\r\n")
+    finally:
+        writer.close()
 
 
 async def test_a_damaged_or_impossible_home_is_told_with_what_to_do(tmp_path: Any) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,10 @@ import pytest
 
 from rota.engine import ControlLoop, Objects, StoreObjects
 from rota.registry import ApiError, Registry
-from rota.server import run
 from rota.server.auth import User
 from rota.server.why import EVENTS_MAX, why
 from rota.store import MemoryStore
-from tests.server.conftest import Server
+from tests.server.conftest import Server, served
 
 ADMIN = User("admin", "admin")
 PATIENCE_SECONDS = 20
@@ -159,18 +157,8 @@ async def report(server: Server, reason: str, kind: str, name: str, uid: str, *,
 # Where the controllers are not.
 
 
-@asynccontextmanager
-async def bare_server(home: Path) -> AsyncIterator[Server]:
-    stop, started = asyncio.Event(), asyncio.get_running_loop().create_future()
-    running = asyncio.create_task(run(home, port=0, with_controllers=False, on_ready=started.set_result, stop=stop))
-    await asyncio.wait((running, started), return_when=asyncio.FIRST_COMPLETED)
-    yield Server(started.result(), home)
-    stop.set()
-    await asyncio.wait_for(running, 10)
-
-
 async def test_a_server_without_controllers_says_who_has_them(tmp_path: Path) -> None:
-    async with bare_server(tmp_path / "home") as server:
+    async with served(tmp_path / "home", with_controllers=False) as server:
         await create_chain(server)
         reply = await server.ask("GET", "/v1/why/workspaces/default/repo")
         assert reply.status == 503 and "retry-after" not in reply.headers
