@@ -13,8 +13,8 @@ import pytest
 from rota.runtime.places import Places
 from rota.runtime.runner.tasklog import LOG_BYTES_MAX, TaskLog
 from rota.server.logs import InstanceLog, last_lines, pieces
-from tests.server.conftest import Server
-from tests.server.test_why import bare_server, create, token_of
+from tests.server.conftest import Server, served
+from tests.server.test_why import create, token_of
 
 PATIENCE_SECONDS = 20
 TASKS = "/apis/rota.dev/v1alpha1/namespaces/default/tasks"
@@ -262,7 +262,7 @@ async def test_what_is_no_number_is_refused(server: Server, run: Run, query: str
 
 
 async def test_a_server_that_runs_nothing_has_no_logs(tmp_path: Path) -> None:
-    async with bare_server(tmp_path / "home") as server:
+    async with served(tmp_path / "home", with_controllers=False) as server:
         made: Any = await create(server, "tasks", "build", SPEC)
         assert made["metadata"]["name"] == "build"
         assert (await server.ask("GET", LOGS)).status == 503
