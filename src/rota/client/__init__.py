@@ -9,7 +9,7 @@ already.
 
 from rota.client.backend import Backend, Operation
 from rota.client.cache import Cache, Key, Update
-from rota.client.client import ALL_NAMESPACES, Change, Client, ObjectList, to_dict
+from rota.client.client import ALL_NAMESPACES, Change, Client, ObjectList, status_body, to_dict
 from rota.client.failures import ConnectionFailed, NoServer
 from rota.client.http import HttpBackend
 from rota.client.local import LocalBackend
@@ -30,5 +30,6 @@ __all__ = [
     "ObjectList",
     "Operation",
     "Update",
+    "status_body",
     "to_dict",
 ]

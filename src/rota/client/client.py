@@ -29,8 +29,6 @@ O = TypeVar("O", bound="TypedObject | Object")  # noqa: E741
 
 ALL_NAMESPACES = ""
 
-Objects = list[Object]
-
 
 class KindOf(Protocol[R_co]):
     """What names a kind, and the form of its objects: a class (then instances of it), or a descriptor (then dicts)."""
@@ -182,7 +180,12 @@ class Client:
 
     async def update_status(self, obj: O) -> O:
         """Replace the status of an object, and nothing else."""
-        return await self.update(obj, subresource="status")
+        if not isinstance(obj, TypedObject):
+            return await self.update(obj, subresource="status")
+        kind, meta = obj.api, obj.metadata
+        where = (kind, meta.namespace if kind.namespaced else "", meta.name)
+        answer = await self.backend.update(*where, status_body(obj), WriteOptions(self.manager), subresource="status")
+        return _like(obj, answer)
 
     async def patch(
         self,
@@ -265,7 +268,7 @@ class Client:
 
     # Several at once.
 
-    async def batch(self, operations: Sequence[Operation]) -> Objects:
+    async def batch(self, operations: Sequence[Operation], *, typed: bool = False) -> Sequence[Any]:
         """Several writes in one atomic commit: all of them, or none. Each object at most once."""
         if not self.atomic:
             raise bad_request("this server has no atomic batch: write one object at a time")
@@ -275,7 +278,10 @@ class Client:
             else o
             for o in operations
         ]
-        return [msgspec.json.decode(answer.value) for answer in await self.backend.batch(named)]
+        answers = await self.backend.batch(named)
+        if not typed:
+            return [msgspec.json.decode(answer.value) for answer in answers]
+        return [o.kind.type.decode(answer.value) for o, answer in zip(named, answers, strict=True)]
 
     # Where an object is.
 
@@ -298,6 +304,16 @@ def to_dict(obj: TypedObject) -> Object:
     for path in MICRO_TIMES.get(obj.api.name, ()):
         _write_micros(body, path)
     return {"apiVersion": obj.api.api_version, "kind": obj.api.name, **body}
+
+
+def status_body(obj: TypedObject) -> Object:
+    """What is sent where the status of an object is all that is written: which object that is, and its status."""
+    kind, meta = obj.api, obj.metadata
+    named = {"name": meta.name, "uid": meta.uid, "resourceVersion": meta.resource_version}
+    if kind.namespaced:
+        named["namespace"] = meta.namespace
+    status = msgspec.to_builtins(getattr(obj, "status", None))
+    return {"apiVersion": kind.api_version, "kind": kind.name, "metadata": named, "status": status}
 
 
 def _write_micros(body: Object, path: tuple[str, ...]) -> None:

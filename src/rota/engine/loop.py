@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any, Literal
 
 from rota.api import KINDS, Condition, Event, Kind, Object
@@ -146,11 +146,10 @@ class ControlLoop:
         self._tell_readiness(id_, old, new)
         if old is not None and new is not None and _desired(old) != _desired(new):
             self._tell_followers(id_)
-        for controller in self._owning.get(kind, ()):
-            controller.overhear(old, new)
+        is_all = {controller.name for controller in self._owning.get(kind, ()) if controller.overhear(old, new)}
         for obj in (old, new):
             if obj is not None:
-                self._tell_others(kind, obj)
+                self._tell_others(kind, obj, is_all)
 
     def _is_news(self, id_: str, old: Object | None, new: Object | None) -> bool:
         if old is None or new is None or _desired(old) != _desired(new):
@@ -182,12 +181,12 @@ class ControlLoop:
             if kind in self._by_kind and self._by_kind[kind].follows:
                 self.scheduler.arrive(referrer)
 
-    def _tell_others(self, kind: Kind, obj: Object) -> None:
+    def _tell_others(self, kind: Kind, obj: Object, but: Set[str]) -> None:
         for reference in obj.metadata.owner_references:
             owner = KINDS.get(reference.kind)
             if owner is None or owner.api_version != reference.api_version:
                 continue
-            if reference.controller and (owner, kind) in self._owners:
+            if reference.controller and (owner, kind) in self._owners and owner.bucket not in but:
                 namespace = obj.metadata.namespace if owner.namespaced else ""
                 self.scheduler.arrive(owner.key(namespace, reference.name))
         for controller, to in self._routes.get(kind, ()):

@@ -185,8 +185,9 @@ class Reconciler:
         """The loop begins. `wake` has one of our nodes looked at: for news that is not in objects. Returns the end."""
         return lambda: None
 
-    def overhear(self, old: Object | None, new: Object | None) -> None:
-        """News of an object of a kind that it owns, before any of its nodes is told of it."""
+    def overhear(self, old: Object | None, new: Object | None) -> bool:
+        """News of an object of a kind that it owns. Whether that is all: then its owner is not looked at for it."""
+        return False
 
     def at_once(self, context: Context, key: Key) -> Outcome | None:
         """The outcome, where that is plain without waiting for anything; None: `reconcile` has to find out."""

@@ -20,8 +20,10 @@ from rota.registry.options import WriteOptions
 Object = dict[str, Any]
 
 WARNINGS_MAX = 20
-UNSEARCHED = frozenset(("apiVersion", "kind", "metadata", "status"))
 """Warnings of one answer at most."""
+UNSEARCHED = frozenset(("apiVersion", "kind", "metadata", "status"))
+IDENTITY = frozenset(("name", "namespace", "uid", "resourceVersion"))
+"""What of metadata says which object is meant, and nothing else."""
 
 
 class Moment(msgspec.Struct, frozen=True):
@@ -162,9 +164,7 @@ def admit_change(
     """
     meta = check_frame(kind, new)
     unknown: list[str] = []
-    metadata.tidy(meta, unknown)
-    _check_metadata_types(kind, meta)
-    warnings = metadata.deduplicate_owners(meta, created=False)
+    warnings = _check_sent_metadata(kind, meta, unknown)
     old_meta = old["metadata"]
     _check_identity(kind, meta, old_meta)
     sent_managed = meta.pop("managedFields", None) or None
@@ -190,15 +190,19 @@ def admit_change(
             meta.pop(name, None)
             if name in old_meta:
                 meta[name] = old_meta[name]
-    metadata.check_change(meta, old_meta, problems)
+        metadata.check_change(meta, old_meta, problems)
+        warnings += metadata.finalizer_warnings(kind, meta, old_meta)
     if not kind.custom:
         core_kinds.check(kind, new, old, problems)
-    _refuse_malformed(kind, [*problems, *found])
-    _refuse_unknown(kind, [*unknown, *more_unknown], options)
-    problems = shape.break_rules(new, old, [*problems, *found])
+    unknown += more_unknown
+    problems += found
+    _refuse_malformed(kind, problems)
+    _refuse_unknown(kind, unknown, options)
+    problems = shape.break_rules(new, old, problems)
     if problems:
         raise errors.invalid(kind, old_meta["name"], problems)
-    warnings += _warnings([*unknown, *more_unknown], options) + metadata.finalizer_warnings(kind, meta, old_meta)
+    if unknown:
+        warnings += _warnings(unknown, options)
 
     if kind.custom and subresource != "status" and _desired_changed(old, new):
         meta["generation"] = old_meta.get("generation", 0) + 1
@@ -215,6 +219,15 @@ def admit_change(
             now=at.now,
         )
     return framed(kind, new, managed), warnings
+
+
+def _check_sent_metadata(kind: Kind, meta: Object, unknown: list[str]) -> list[str]:
+    """Tidy what was sent, and refuse what is not metadata. Returns warnings."""
+    if IDENTITY.issuperset(meta) and all(type(value) is str for value in meta.values()):
+        return []
+    metadata.tidy(meta, unknown)
+    _check_metadata_types(kind, meta)
+    return metadata.deduplicate_owners(meta, created=False)
 
 
 def _keep_status(old: Object, new: Object) -> None:

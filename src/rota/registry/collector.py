@@ -34,6 +34,24 @@ AS_COLLECTOR = WriteOptions(manager="rota-garbage-collector")
 _decode = msgspec.json.Decoder().decode
 
 
+class _Meta(msgspec.Struct, rename="camel"):
+    """What of an object's metadata matters here."""
+
+    uid: str = ""
+    name: str = ""
+    namespace: str = ""
+    finalizers: list[str] = []
+    owner_references: list[Object] = []
+    deletion_timestamp: str | None = None
+
+
+class _Framed(msgspec.Struct):
+    metadata: _Meta
+
+
+_meta = msgspec.json.Decoder(_Framed).decode
+
+
 def _concerns(value: bytes) -> bool:
     """Whether an object may belong to another, or be on its way out."""
     return b'"ownerReferences"' in value or b'"deletionTimestamp"' in value
@@ -71,7 +89,7 @@ class Collector:
         for kind in KINDS.values():
             for entry in self._store.list(f"{kind.bucket}/").entries:
                 if _concerns(entry.value):
-                    self.note(kind, entry.key, None, _decode(entry.value))
+                    self._note(kind, entry.key, None, _meta(entry.value).metadata)
         self._unsubscribe = self._store.subscribe(self._published)
         self._task = asyncio.create_task(self._run(), name="garbage collector")
 
@@ -94,20 +112,19 @@ class Collector:
             prev = event.prev
             if event.deleted or _concerns(event.value) or (prev is not None and _concerns(prev)):
                 kind = BY_BUCKET[event.key.partition("/")[0]]
-                old = _decode(prev) if prev is not None else None
-                self.note(kind, event.key, old, None if event.deleted else _decode(event.value))
+                old = _meta(prev).metadata if prev is not None else None
+                self._note(kind, event.key, old, None if event.deleted else _meta(event.value).metadata)
 
-    def note(self, kind: Kind, key: str, old: Object | None, new: Object | None) -> None:
+    def _note(self, kind: Kind, key: str, old: _Meta | None, new: _Meta | None) -> None:
         """An object was made, changed or is gone (`new` is None)."""
-        before = old["metadata"] if old else {}
-        after = new["metadata"] if new else {}
-        was, now = before.get("ownerReferences"), after.get("ownerReferences")
-        if was or now:
-            self._note_owners(key, was or [], now or [])
-        if new is None:
-            self._note_gone(kind, key, before)
-        elif "deletionTimestamp" in after:
-            self._note_deleting(kind, key, after)
+        was = old.owner_references if old is not None else []
+        now = new.owner_references if new is not None else []
+        if was != now:
+            self._note_owners(key, was, now)
+        if new is not None and new.deletion_timestamp is not None:
+            self._note_deleting(kind, key, new)
+        elif new is None and old is not None:
+            self._note_gone(kind, key, old)
 
     def _note_owners(self, key: str, was: list[Object], now: list[Object]) -> None:
         for ref in was:
@@ -118,27 +135,26 @@ class Collector:
                     del self._dependents[ref["uid"]]
         for ref in now:
             self._dependents.setdefault(ref["uid"], set()).add(key)
-        if now and was != now:
+        if now:
             self._look_at(key)
 
-    def _note_gone(self, kind: Kind, key: str, meta: Object) -> None:
-        for dependent in self._dependents.get(meta["uid"], ()):
+    def _note_gone(self, kind: Kind, key: str, meta: _Meta) -> None:
+        for dependent in self._dependents.get(meta.uid, ()):
             self._look_at(dependent)
-        for ref in meta.get("ownerReferences", ()):
-            owner = self._owner_key(ref, meta.get("namespace", ""))
+        for ref in meta.owner_references:
+            owner = self._owner_key(ref, meta.namespace)
             if owner is not None:
                 self._look_at(owner)
-        namespace = meta.get("namespace", "")
-        if namespace in self._terminating:
-            self._look_at(Namespace.api.key("", namespace))
+        if meta.namespace in self._terminating:
+            self._look_at(Namespace.api.key("", meta.namespace))
         elif kind is Namespace.api:
-            self._terminating.discard(meta["name"])
+            self._terminating.discard(meta.name)
 
-    def _note_deleting(self, kind: Kind, key: str, meta: Object) -> None:
+    def _note_deleting(self, kind: Kind, key: str, meta: _Meta) -> None:
         if kind is Namespace.api:
-            self._terminating.add(meta["name"])
+            self._terminating.add(meta.name)
             self._look_at(key)
-        if not {FOREGROUND, ORPHAN}.isdisjoint(meta.get("finalizers", ())):
+        if not {FOREGROUND, ORPHAN}.isdisjoint(meta.finalizers):
             self._look_at(key)
 
     def _look_at(self, key: str) -> None:

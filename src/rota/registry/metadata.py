@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from rota.api import Kind, ObjectMeta
+from rota.api import Kind, ObjectMeta, OwnerReference
 from rota.api import problems as p
 from rota.api.problems import Problem
 from rota.api.schema import schema_of
@@ -60,6 +60,11 @@ ZEROS: dict[str, type] = {"labels": str, "annotations": str, "finalizers": str, 
 """What stands for null inside of these."""
 
 KNOWN = frozenset(f.encode_name for f in msgspec.structs.fields(ObjectMeta))
+KNOWN_OF_OWNER = frozenset(f.encode_name for f in msgspec.structs.fields(OwnerReference))
+
+
+def _is_plain_owner(owner: Any) -> bool:
+    return isinstance(owner, dict) and KNOWN_OF_OWNER.issuperset(owner) and None not in owner.values()
 
 
 def tidy(meta: dict[str, Any], unknown: list[str]) -> None:
@@ -72,7 +77,8 @@ def tidy(meta: dict[str, Any], unknown: list[str]) -> None:
             meta[name] = {key: zero() if inner is None else inner for key, inner in value.items()}
         elif isinstance(value, list) and None in value:
             meta[name] = [zero() if inner is None else inner for inner in value]
-    if None in meta.values() or not KNOWN.issuperset(meta) or "ownerReferences" in meta:
+    owners = meta.get("ownerReferences") or ()
+    if None in meta.values() or not KNOWN.issuperset(meta) or not all(map(_is_plain_owner, owners)):
         prune(schema_of(ObjectMeta), meta, "metadata", unknown)
 
 

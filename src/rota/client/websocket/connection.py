@@ -15,6 +15,8 @@ MESSAGES_WAITING_MAX = 64
 BYTES_WAITING_MAX = 1024 * 1024
 WRITE_BUFFER_BYTES = 256 * 1024
 """Bytes on their way to the other end above which `drain` waits."""
+TOGETHER_BYTES = 64 * 1024
+"""So much is kept back at most to go out with what is sent next."""
 UNSENT_BYTES_MAX = 64 * 1024 * 1024
 """An end for which more than this waits, because nobody drains, is cut off."""
 CLOSE_SECONDS_MAX = 5.0
@@ -75,6 +77,9 @@ class WebSocket(asyncio.Protocol):
         self._heartbeat = heartbeat
         self._on_lost = on_lost
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
+        self._unsent: list[bytes] = []
+        """What is sent in one turn of the loop goes out together."""
+        self._unsent_bytes = 0
         self._waiting: deque[str | bytes] = deque()
         self._waiting_bytes = 0
         self._receiver: asyncio.Future[None] | None = None
@@ -126,13 +131,27 @@ class WebSocket(asyncio.Protocol):
     def send(self, message: str | bytes) -> None:
         """Send a message, some time. Raises Closed when there is no one to send it to."""
         self._check()
-        self._transport.write(self._framing.message(message))
+        if not self._unsent:
+            self._loop.call_soon(self._flush)
+        frame = self._framing.message(message)
+        self._unsent.append(frame)
+        self._unsent_bytes += len(frame)
+        if self._unsent_bytes > TOGETHER_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._unsent:
+            return
+        self._transport.write(b"".join(self._unsent))
+        self._unsent.clear()
+        self._unsent_bytes = 0
         if self._transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
             self._end(Closed(framing.POLICY, "what is sent is not read"))
             self.abort()
 
     async def drain(self) -> None:
         """Wait until the other end has taken most of what was sent. Raises Closed."""
+        self._flush()
         self._check()
         if self._writable is not None:
             # Several may wait; one that is cancelled must not wake the others.
@@ -252,6 +271,7 @@ class WebSocket(asyncio.Protocol):
         if self._close_sent or self._transport.is_closing():
             return False
         self._close_sent = True
+        self._flush()
         self._transport.write(self._framing.close(code, reason))
         return True
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
 from rota.api import Kind, Task, TaskSpawner
 from rota.api.spawner import ITEMS_MAX, TaskSpawnerStatus
-from rota.client import Client, Operation, Update, to_dict
+from rota.client import Client, Operation, Update, status_body
 from rota.control.gate import status_of
 from rota.control.spawners.items import Item, label_of, tail_of, task_name
 from rota.control.spawners.record import DELIVERIES_MAX, remembered
@@ -158,18 +158,18 @@ class Maker:
 
     async def _at_once(self, spawner: TaskSpawner, tasks: Sequence[Body], say: Say) -> TaskSpawner | None:
         meta = spawner.metadata
-        status = to_dict(msgspec.structs.replace(spawner, status=say(spawner)))
+        status = status_body(msgspec.structs.replace(spawner, status=say(spawner)))
         operations = [Operation("create", Task.api, meta.namespace, body=task) for task in tasks]
         update = Operation("update", TaskSpawner.api, meta.namespace, meta.name, body=status, subresource="status")
         try:
-            *_, changed = await self._client.batch([*operations, update])
+            *_, changed = await self._client.batch([*operations, update], typed=True)
         except ApiError:
             if self._client.atomic:
                 raise
             return None
         for task in tasks:
             self._note(meta.uid, task["metadata"]["name"])
-        return msgspec.convert(changed, TaskSpawner)
+        return cast(TaskSpawner, changed)
 
     async def _say(self, spawner: TaskSpawner, say: Say) -> TaskSpawner:
         kind: Any = TaskSpawner

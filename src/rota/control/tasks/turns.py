@@ -12,8 +12,7 @@ import msgspec
 
 from rota.api import Instance, Task
 from rota.api.instance import Assignment
-from rota.client import Client, Operation
-from rota.client.client import to_dict
+from rota.client import Client, Operation, status_body
 from rota.runtime.interface import Subject
 
 
@@ -55,18 +54,14 @@ async def _write_at_once(client: Client, turn: Turn) -> Turned:
         Operation("patch", Instance.api, subject.namespace, subject.name, _patch(turn), patch_type="json"),
         *(_status(task) for task in (turn.ends, turn.begins) if task is not None),
     ]
-    instance, *tasks = await client.batch(operations)
-    found = [msgspec.convert(one, Task) for one in tasks]
-    return Turned(
-        msgspec.convert(instance, Instance),
-        found.pop(0) if turn.ends is not None else None,
-        found.pop(0) if turn.begins is not None else None,
-    )
+    instance, *tasks = await client.batch(operations, typed=True)
+    ended = tasks.pop(0) if turn.ends is not None else None
+    return Turned(instance, ended, tasks.pop(0) if turn.begins is not None else None)
 
 
 def _status(task: Task) -> Operation:
     meta = task.metadata
-    return Operation("update", Task.api, meta.namespace, meta.name, to_dict(task), subresource="status")
+    return Operation("update", Task.api, meta.namespace, meta.name, status_body(task), subresource="status")
 
 
 def _patch(turn: Turn) -> list[dict[str, Any]]:
