@@ -127,6 +127,11 @@ def test_input_reaches_the_command(place: Place) -> None:
     assert place.rota("run", "-f", "-i", "--", "tr", "a-z", "A-Z", stdin="hello\n") == "HELLO\n"
 
 
+def test_what_is_piped_in_is_not_filled_in(place: Place) -> None:
+    text = "{{ tasks.nothing.outputs.x }}\n"
+    assert place.rota("run", "-f", "-i", "--", "cat", stdin=text) == text
+
+
 def test_outputs_reach_the_tasks_that_depend_on_them(place: Place) -> None:
     place.rota("run", "--name", "first", "--", "echo", "::rota output colour=blue")
     told = place.rota("run", "-f", "--depends-on", "first", "--", "echo", "{{ tasks.first.outputs.colour }}")
@@ -170,9 +175,13 @@ def test_a_second_ctrl_c_leaves_the_task_to_itself(place: Place) -> None:
         process.send_signal(signal.SIGINT)
         while "is being cancelled" not in process.stderr.readline():
             pass
+        place.rota("wait", "task/left", "--for=jsonpath={.spec.cancel}=true")
         process.send_signal(signal.SIGINT)
         code, last = ending(process)
-    assert code == 130 and last.startswith("task.rota.dev/left goes on without you; `rota logs -f task/left`")
+    assert code == 130
+    assert last == (
+        "task.rota.dev/left was asked to end, and is left to itself; `rota logs -f task/left` follows it again"
+    )
     assert "was cancelled" in place.ran("wait", "task/left", "--timeout", f"{PATIENCE_SECONDS}s").stderr
 
 
@@ -318,3 +327,38 @@ def test_a_run_is_followed_through_the_death_of_the_server(tmp_path: Path) -> No
         assert process.returncode == 7, said
     finally:
         place.end()
+
+
+def test_a_wait_lives_through_the_death_of_the_server(tmp_path: Path) -> None:
+    place = Place(tmp_path / "home")
+    limit = ("--timeout", f"{PATIENCE_SECONDS}s")
+    goal = "--for=jsonpath={.status.phase}=Cancelled"
+    try:
+        place.make_pool("crew", 1)
+        place.rota("run", "--name", "long", "--", "sh", "-c", FOR_EVER)
+        with place.begun("wait", "task/long", *limit) as over, place.begun("wait", "task/long", goal, *limit) as met:
+            place.kill()
+            assert all("the server is away, and is waited for: " in said(process) for process in (over, met))
+            place.start()
+            assert [said(process) for process in (over, met)] == ["the server is back\n"] * 2
+            place.rota("cancel", "task/long")
+            assert over.communicate(timeout=PATIENCE_SECONDS)[1] == "error: task.rota.dev/long was cancelled\n"
+            assert met.communicate(timeout=PATIENCE_SECONDS)[1] == "" and met.returncode == 0
+    finally:
+        place.end()
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    """The next line beside the output."""
+    assert process.stderr is not None
+    return process.stderr.readline()
+
+
+def test_that_a_server_does_not_come_back_is_3_and_no_failure(tmp_path: Path) -> None:
+    place = Place(tmp_path / "home")
+    place.end()
+    ran = place.ran("wait", "task/long", "--timeout", "1s")
+    assert ran.returncode == 3
+    assert ran.stderr.endswith("1 of 1 tasks are in doubt\n") and "start one with `rota up`" in ran.stderr
+    assert place.ran("wait", "-l", "app=shop", "--timeout", "1s").returncode == 3
+    assert place.ran("wait", "wp/crew", "--for=delete", "--timeout", "1s").returncode == 3

@@ -13,8 +13,10 @@ from hypothesis import strategies as some
 from rota import Client
 from rota.api import Task
 from rota.api.model import VALUE_LENGTH_MAX
+from rota.api.task import TaskSpec
 from rota.cli.run import stem
 from rota.cli.waiting import BAR_LENGTH, FULL, bar
+from rota.control.tasks.templating import given as given_to
 from tests.cli.conftest import Ran, Terminal, pool, until
 
 Object = dict[str, Any]
@@ -139,6 +141,18 @@ def test_a_pool_that_is_not_there_yet_is_told(rota: Terminal) -> None:
     assert ran.err == "there is no workerpool.rota.dev/later yet: the task waits for it\n"
 
 
+@pytest.mark.parametrize("options", [(), ("--pool", "agents")])
+def test_a_namespace_that_is_not_there_is_told(made: Terminal, options: tuple[str, ...]) -> None:
+    ran = made("run", "-n", "nowhere", *options, "--", "make")
+    assert ran.code == 1 and ran.err.startswith("error: there is no namespace nowhere; there are: default")
+
+
+def test_what_is_piped_in_is_data_whatever_is_in_it(made: Terminal) -> None:
+    text = "{{ tasks.build.outputs.image }} and {{ more }}\n"
+    stored = run(made, "-i", "--", "cat", stdin=text)["spec"]["stdin"]
+    assert given_to(TaskSpec(command=["cat"], stdin=stored), []).stdin == text
+
+
 def test_nothing_is_made_that_could_not_be_followed(made: Terminal) -> None:
     ran = made("run", "-f", "--", "make")
     assert ran.code == 1 and "is not Rota's" in ran.err
@@ -149,7 +163,7 @@ def test_nothing_is_made_that_could_not_be_followed(made: Terminal) -> None:
     ("argv", "says"),
     [
         ((), "say what to run"),
-        (("-p", "fix it", "--", "make"), "say what to run"),
+        (("-p", "fix it", "--", "make"), "not both: leave out -p, or what is after --"),
         (("-i", "-p", "fix it"), "--stdin goes with a command"),
         (("--timeout", "soon", "--", "make"), '"soon" is no time span'),
         (("--priority", "9999", "--", "make"), "9999 is not in the range"),
@@ -284,6 +298,19 @@ def test_tasks_are_waited_for_until_they_are_over(crowd: Terminal) -> None:
             "task.rota.dev/idle succeeded",
         ],
         "",
+    )
+
+
+def test_that_one_cannot_go_on_by_itself_is_said_while_it_is_waited_for(crowd: Terminal) -> None:
+    async def stick(client: Client) -> None:
+        ring = "dependency cycle detected: Task/idle → Task/busy → Task/idle"
+        await set_status(client, "idle", "Waiting", reason="DependencyCycle", message=ring)
+
+    crowd.act(stick)
+    ran = crowd("wait", "task/idle", "--timeout", "100ms")
+    assert ran.code == 1
+    assert ran.err.splitlines()[0] == (
+        "task.rota.dev/idle: Waiting (DependencyCycle: dependency cycle detected: Task/idle → Task/busy → Task/idle)"
     )
 
 

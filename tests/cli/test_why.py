@@ -145,6 +145,20 @@ def test_a_circle_ends_where_it_began(server: Live, namespace: str) -> None:
     assert f"└─ Task/{namespace}/a (spec.dependsOn[0])  Pending, as above" in ran.out
 
 
+def test_what_a_failed_task_wrote_is_shown_line_by_line(server: Live, namespace: str) -> None:
+    shell = obj("WorkerPool", "agents", {"worker": {"type": "shell"}})
+    script = "echo first; echo last; exit 3"
+    made = obj("Task", "bad", {"command": ["sh", "-c", script], "workerPoolRef": {"name": "agents"}})
+    create(server, namespace, shell, made)
+    ran = until(server, namespace, "task/bad", "rota retry")
+    assert "\\n" not in ran.out
+    assert [line.strip() for line in ran.out.splitlines()[1:3]] == ["Failed: first", "last"]
+    assert ran.out.splitlines()[-1] == (
+        f"next: see what it wrote: `rota logs task/bad -n {namespace}`;"
+        f" then run it once more: `rota retry task/bad -n {namespace}`"
+    )
+
+
 def test_the_answer_can_be_json(server: Live, namespace: str) -> None:
     create(server, namespace, WORKSPACE)
     until(server, namespace, "workspace/repo", "Absent")
@@ -181,7 +195,8 @@ def test_watching_ends_when_the_object_is_ready(server: Live, namespace: str, mo
 def test_watching_ends_when_the_object_has_failed(server: Live, namespace: str) -> None:
     create(server, namespace, POOL, task("build"))
     ran = why(server, namespace, "task/build", "--watch")
-    assert ran.code == 1 and f"next: see how Task/{namespace}/build ended (a prompt is for a worker" in ran.out
+    assert ran.code == 1 and "NotAnAgent: a prompt is for a worker" in ran.out
+    assert f"next: put right what it says, and run it once more: `rota retry task/build -n {namespace}`" in ran.out
 
 
 def test_watching_ends_when_the_object_is_gone(server: Live, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:

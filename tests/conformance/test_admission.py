@@ -198,6 +198,27 @@ async def test_unknown_fields_are_refused_before_anything_else(client: Client) -
         (pool(spec={"worker": {"type": "custom"}}), "spec.worker", "entrypoint is for type custom"),
         (task(spec={"prompt": "hello"}), "spec", "exactly one of function, command, prompt must be set"),
         (task("me", {"dependsOn": ["me"]}), "spec.dependsOn", "a task cannot depend on itself"),
+        (task(spec={"dependsOn": ["fine", "No Name"]}), "spec.dependsOn", "dependsOn must name tasks"),
+        (task(spec={"dependsOn": ["a."]}), "spec.dependsOn", "dependsOn must name tasks"),
+        (task(spec={"dependsOn": ["a\n"]}), "spec.dependsOn", "dependsOn must name tasks"),
+        (task(spec={"command": [""]}), "spec.command", "command must begin with a program"),
+        (task(spec={"command": ["cat", "a\0b"]}), "spec.command", "command must not contain a NUL character"),
+        (task(spec={"stdin": "\0"}), "spec.stdin", "stdin must not contain a NUL character"),
+        (
+            task(spec={"command": None, "prompt": "do\0"}),
+            "spec.prompt",
+            "prompt must not contain a NUL character",
+        ),
+        (
+            task(spec={"workerPoolRef": None, "worker": {"env": [{"name": "A", "value": "a\0"}]}}),
+            "spec.worker.env",
+            "a value of env must not contain a NUL character",
+        ),
+        (
+            schedule(spec={"target": {"taskTemplate": {"command": [""], "workerPoolRef": {"name": "pool"}}}}),
+            "spec.target.taskTemplate.command",
+            "command must begin with a program",
+        ),
         (
             workload(spec={"placements": [placement("east", scale={"min": 3, "max": 2})]}),
             "spec.placements[0].scale.max",

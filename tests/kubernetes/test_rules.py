@@ -37,6 +37,14 @@ def _tasks(*at: str) -> list[Changes]:
         {path: {**COMMAND, "worker": {"credentials": {"type": "oauth"}}}},
         {path: {**PROMPT, "stdin": "a"}},
         {path: {**PROMPT, "worker": {}}},
+        *({path: {**PROMPT, "prompt": text}} for text in ("a\0", "\0", "a\n")),
+        *({path: {**COMMAND, "command": argv}} for argv in ([""], ["", "a"], ["a", ""], ["a\0"], ["a", "b\0c"], [])),
+        *({path: {**COMMAND, "stdin": text}} for text in ("\0", "a\0", "\\0")),
+        *({path: {**COMMAND, "worker": {"env": [{"name": "A", "value": text}]}}} for text in ("a\0", "a")),
+        *(
+            {path: {**COMMAND, "dependsOn": [name]}}
+            for name in ("a.b-c", "A", "a b", "a.", "-a", "a..b", "a\n", "\u00e4")
+        ),
         {path: {**CALL, "workerPoolRef": REF}},
         {path: {**CALL, "worker": {}}},
         {path: {**CALL, "prompt": "a"}},

@@ -270,6 +270,22 @@ async def test_a_body_that_is_no_object_is_told(scene: Scene) -> None:
     assert (await scene.status()).last_error is None, "it is the sender's mistake"
 
 
+async def test_a_body_without_a_content_type_is_told_which_there_are(scene: Scene) -> None:
+    await scene.hook()
+    answer = refused(await scene.deliver(b"payload=%7B%7D"), "BadBody")
+    assert answer.message.startswith("the body is not the JSON of an object: ")
+    hint = "; the request has no Content-Type: send JSON as application/json, or a form as "
+    assert answer.message.endswith(hint + "application/x-www-form-urlencoded")
+    with_one: Any = {"content-type": "text/plain"}
+    said = refused(await scene.deliver(b"payload", **with_one), "BadBody").message
+    assert "Content-Type" not in said, "it has one"
+
+
+async def test_json_needs_no_content_type(scene: Scene) -> None:
+    await scene.hook()
+    await made(scene, {"title": "Broken"})
+
+
 async def test_a_mistake_in_a_template_is_told_before_anything_is_delivered(scene: Scene) -> None:
     await scene.hook(prompt="{{ titel }}")
     assert (await scene.ready())[:2] == ("False", "TemplateError")

@@ -78,3 +78,20 @@ async def test_one_that_is_deleted_while_it_is_waited_for_is_gone_when_its_end_i
     await world.delete("Task", "a")
     await world.rest()
     assert await names(world) == ["b"]
+
+
+async def test_one_that_is_deleted_before_it_is_over_is_gone_though_others_wait_for_it(
+    world: World, crew: Crew
+) -> None:
+    await make(world, "a")
+    await world.rest()
+    await make(world, "b", dependsOn=["a"])
+    await world.rest()
+    await world.delete("Task", "a")
+    await world.rest()
+    assert await names(world) == ["b"] and crew.running() == {}
+    await make(world, "a")
+    await world.rest()
+    crew.finish("p-0")
+    await world.rest()
+    assert crew.running() == {"p-0": "b"}

@@ -18,7 +18,7 @@ from rota.runtime.interface import Subject
 from rota.runtime.runner.messages import PROTOCOL, Report, encode
 from rota.runtime.runners import BAD_MESSAGE
 from rota.server import Ready
-from rota.server.runners import RunnerTokens
+from rota.server.signed import SignedTokens
 from tests.client.running import running
 from tests.workers.running import end_of
 
@@ -34,7 +34,7 @@ class Place(NamedTuple):
     ready: Ready
     home: Path
     client: Client
-    tokens: RunnerTokens
+    tokens: SignedTokens
     subject: Subject
 
     @property
@@ -103,7 +103,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
     async with running(tmp_path) as ready:
         client = Client.connect(home=tmp_path)
         try:
-            yield Place(ready, tmp_path, client, RunnerTokens(tmp_path / "worker.key"), await _make(client))
+            yield Place(ready, tmp_path, client, SignedTokens(tmp_path / "worker.key", "worker"), await _make(client))
         finally:
             await client.close()
 
@@ -158,7 +158,7 @@ async def test_a_signature_that_was_changed_is_nobodys(place: Place, way: Way) -
 
 @WAYS
 async def test_a_token_that_another_home_signed_is_nobodys(place: Place, way: Way, tmp_path: Path) -> None:
-    assert await place.opens(way, RunnerTokens(tmp_path / "other.key").of(place.subject)) == 401
+    assert await place.opens(way, SignedTokens(tmp_path / "other.key", "worker").of(place.subject)) == 401
 
 
 @WAYS
@@ -228,7 +228,7 @@ async def test_a_workers_token_patches_no_instance_not_even_its_own_nor_any_othe
 async def test_the_key_is_the_servers_alone_and_stays(place: Place) -> None:
     key = place.home / "worker.key"
     assert key.stat().st_mode & 0o777 == 0o600
-    assert RunnerTokens(key).user(place.own) is not None
+    assert SignedTokens(key, "worker").user(place.own) is not None
 
 
 async def test_a_token_of_scope_worker_that_a_person_made_is_no_instances(place: Place) -> None:

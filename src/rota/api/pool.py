@@ -151,6 +151,7 @@ class ClaimStatus(ObjectStatus):
     addresses: Annotated[list[Address], doc("Where the instance can be reached.", max_length=1024, keys=("name",))] = []
     bound_time: Annotated[Time | None, doc("When it got the instance.")] = None
     expires_at: Annotated[Time | None, doc("When the hold ends unless it is renewed.")] = None
+    end_time: Annotated[Time | None, doc("When it was over.")] = None
     reason: Annotated[Text | None, doc("Why, as one word.")] = None
     message: Annotated[Value | None, doc("Why, as a sentence.")] = None
 

@@ -27,6 +27,10 @@ ATTEMPTS_MAX = 32
 DEPENDENCIES_MAX = 100
 OUTPUTS_MAX = 64
 
+NAME_PATTERN = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+"""What the name of a task has to be."""
+NO_NUL = "must not contain a NUL character"
+
 Priority = Annotated[int, doc("Higher goes first.", ge=-1000, le=1000)]
 
 
@@ -64,6 +68,27 @@ class TaskTemplate(Model):
             "a command or prompt needs exactly one of workerPoolRef and worker; a function runs on its own workers",
         ),
         Rule("!has(self.stdin) || has(self.command)", "stdin goes with command"),
+        Rule(
+            "!has(self.command) || size(self.command) == 0 || self.command[0] != ''",
+            "command must begin with a program: its first element is empty",
+            "command",
+        ),
+        Rule(r"!has(self.command) || self.command.all(one, !one.contains('\x00'))", f"command {NO_NUL}", "command"),
+        *(
+            Rule(rf"!has(self.{name}) || !self.{name}.contains('\x00')", f"{name} {NO_NUL}", name)
+            for name in ("stdin", "prompt")
+        ),
+        Rule(
+            r"!has(self.worker) || !has(self.worker.env)"
+            r" || self.worker.env.all(one, !has(one.value) || !one.value.contains('\x00'))",
+            f"a value of env {NO_NUL}",
+            "worker.env",
+        ),
+        Rule(
+            f"!has(self.dependsOn) || self.dependsOn.all(one, one.matches('{NAME_PATTERN}'))",
+            "dependsOn must name tasks: lower case letters, digits, '-' and '.', with a letter or digit at both ends",
+            "dependsOn",
+        ),
     )
     function: Annotated[FunctionCall | None, doc("Call a function.")] = None
     command: Annotated[Argv, doc("Run a command.", min_length=1, max_length=LIST_ITEMS_MAX)] = []

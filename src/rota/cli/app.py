@@ -30,6 +30,7 @@ COMMANDS: dict[str, str] = {
     "retry": "retry:retry",
     "logs": "logs:logs",
     "exec": "exec:exec_",
+    "cp": "cp:cp",
     "scale": "scale:scale",
     "rollout": "rollout:app",
     "token": "token:app",

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rota.api import Task, WorkerPool
+from rota.api import Namespace, Task, WorkerPool
 from rota.api.model import VALUE_LENGTH_MAX
 from rota.cli.command import command
 from rota.cli.durations import seconds
@@ -27,6 +27,7 @@ STEM_LENGTH_MAX = 40
 UTF8_BYTES_MAX = 4
 """Of a character."""
 PRIORITY_MAX = 1000
+NAMESPACES_TOLD_MAX = 20
 _NOT_IN_NAME = re.compile(r"[^a-z0-9]+")
 
 
@@ -81,7 +82,9 @@ async def run(
 
     Prints the task's name, as other commands take it.
     """
-    if bool(words) == (prompt is not None):
+    if words and prompt is not None:
+        raise bad_usage("a task runs a command or gives an agent a prompt, not both: leave out -p, or what is after --")
+    if not words and prompt is None:
         raise bad_usage("say what to run: rota run -- COMMAND, or for an agent rota run -p PROMPT")
     if stdin and prompt is not None:
         raise bad_usage("--stdin goes with a command: a prompt is what its agent reads")
@@ -126,6 +129,10 @@ def _standard_input() -> str:
         text = content.decode()
     except UnicodeDecodeError:
         raise bad_usage("--stdin: what is on standard input is not text (UTF-8)") from None
+    from rota.control.tasks.templating import literal
+
+    # What somebody pipes in is data, also where it looks like what a manifest has filled in.
+    text = literal(text)
     if len(text) > VALUE_LENGTH_MAX:
         raise bad_usage(f"--stdin: a task reads {VALUE_LENGTH_MAX} characters at most; put more into a file")
     return text
@@ -147,16 +154,34 @@ async def _pool(client: Client, wanted: str) -> str:
         except ApiError as error:
             if error.code != 404:
                 raise
+            await _check_namespace(client)
             note(f"there is no {reference(WorkerPool.api, wanted)} yet: the task waits for it")
         return wanted
     pools, _ = await everything(client, WorkerPool.api, namespace=None)
     names = sorted(pool["metadata"]["name"] for pool in pools if _has_workers(pool["spec"]))
     if not names:
+        await _check_namespace(client)
         raise CommandError(f"no pool in namespace {client.namespace} has workers: make one, or name one with --pool")
     if len(names) > 1:
         raise CommandError(f"name the pool with --pool: there are {', '.join(names)}")
     only: str = names[0]
     return only
+
+
+async def _check_namespace(client: Client) -> None:
+    """Raises CommandError if the namespace is not there. Whoever may not know that is told of the pool alone."""
+    try:
+        await client.get(Namespace.api, client.namespace)
+    except ApiError as error:
+        if error.code == 403:
+            return
+        if error.code != 404:
+            raise
+        namespaces, _ = await everything(client, Namespace.api, namespace=None)
+        names = [one["metadata"]["name"] for one in namespaces]
+        more = ", …" if len(names) > NAMESPACES_TOLD_MAX else ""
+        there = ", ".join(sorted(names)[:NAMESPACES_TOLD_MAX]) + more
+        raise CommandError(f"there is no namespace {client.namespace}; there are: {there}") from None
 
 
 def _has_workers(spec: Object) -> bool:

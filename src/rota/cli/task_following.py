@@ -39,6 +39,8 @@ class Follower:
         self._following: asyncio.Task[None] | None = None
         self._cancelling: asyncio.Task[None] | None = None
         self._has_left = False
+        self._is_asked = False
+        """Whether the server knows that the task is to end."""
 
     async def run(self) -> int:
         """Returns the exit code."""
@@ -53,13 +55,19 @@ class Follower:
                 finally:
                     await self._stop()
         if self._has_left:
-            note(f"{self._own_name} goes on without you; `rota logs -f task/{self._name}` follows it again")
+            note(self._left_as())
             return INTERRUPTED
         if not is_over(self._task):
             complain(f"{self._own_name} is gone: somebody deleted it")
             return FAILED
         line(*ending(self._task), stream=sys.stderr)
         return exit_code(self._task)
+
+    def _left_as(self) -> str:
+        again = f"`rota logs -f task/{self._name}` follows it again"
+        if self._is_asked:
+            return f"{self._own_name} was asked to end, and is left to itself; {again}"
+        return f"{self._own_name} could not be asked to end, and goes on: `rota cancel task/{self._name}` asks; {again}"
 
     async def _follow(self) -> None:
         try:
@@ -131,6 +139,7 @@ class Follower:
             note(f"{self._own_name} is being cancelled; Ctrl-C again leaves it to itself")
         try:
             await self._client.patch(Task.api, self._name, {"spec": {"cancel": True}})
+            self._is_asked = True
         except Exception as error:
             _, message = explained(error)
             with self._line.aside():

@@ -18,6 +18,7 @@ from rota.cli.naming import Target, key, reference, targets
 from rota.cli.options import AllNamespaces, Selector, Targets
 from rota.cli.output import line
 from rota.cli.session import FAILED, CommandError, Session, bad_usage
+from rota.cli.wait_out import AWAY, Patience
 from rota.client import ALL_NAMESPACES, Client
 
 Object = dict[str, Any]
@@ -50,40 +51,53 @@ async def wait(
 ) -> int:
     """Wait until objects are as they should be, or gone; tasks, without --for, until they are over.
 
-    Of tasks that are over, the exit code is 0 if all have succeeded, 1 if one has not.
+    Of tasks that are over, the exit code is 0 if all have succeeded, 1 if one has not. A server that is away is waited
+    for; the exit code is 3 if it is not back in time.
     """
     limit_seconds = seconds(within)
     wanted = targets(which or []) if which or for_ or not selector else [Target(Task.api)]
     goal = None if not for_ and all(target.kind is Task.api for target in wanted) else goal_of(for_)
     if not wanted[0].name and not (selector or all_):
         raise bad_usage("name the objects, or select them with --selector or --all")
+    deadline = asyncio.get_running_loop().time() + limit_seconds
     async with session.client() as client:
+        namespace = ALL_NAMESPACES if all_namespaces else None
         found: dict[Kind, list[Key]] = {}
         for kind, name in wanted:
             if name:
                 found.setdefault(kind, []).append(key_in(client, kind, name))
             else:
-                namespace = ALL_NAMESPACES if all_namespaces else None
-                objects, _ = await everything(client, kind, namespace=namespace, labels=selector)
-                found.setdefault(kind, []).extend(map(key, objects))
+                found.setdefault(kind, []).extend(await _selected(client, kind, namespace, selector, deadline))
         if not any(found.values()) and (goal is None or not goal.met(None)):
             raise CommandError("nothing is selected that could be waited for")
         if goal is None:
             from rota.cli.waiting import Crowd
 
-            return await Crowd(client, found[Task.api]).until_over(limit_seconds)
+            return await Crowd(client, found[Task.api]).until_over(deadline)
         async with asyncio.TaskGroup() as group:
-            waits = [_until(client, kind, keys, goal, limit_seconds) for kind, keys in found.items() if keys]
+            waits = [_until(client, kind, keys, goal, deadline) for kind, keys in found.items() if keys]
             tasks = [group.create_task(each) for each in waits]
-    return 0 if all(task.result() for task in tasks) else FAILED
+    return max((task.result() for task in tasks), default=0)
 
 
-async def _until(client: Client, kind: Kind, keys: list[Key], goal: Goal, limit_seconds: float) -> bool:
-    """Wait for all of these objects. Returns whether all came to be as they should."""
+async def _selected(client: Client, kind: Kind, namespace: str | None, labels: str, deadline: float) -> list[Key]:
+    patience = Patience()
+    try:
+        async with asyncio.timeout_at(deadline):
+            objects, _ = await patience.ask(lambda: everything(client, kind, namespace=namespace, labels=labels))
+    except TimeoutError:
+        raise CommandError(patience.doubt, AWAY) from None
+    return list(map(key, objects))
+
+
+async def _until(client: Client, kind: Kind, keys: list[Key], goal: Goal, deadline: float) -> int:
+    """Wait for all of these objects. Returns the exit code: whether all came to be as they should."""
     latest: dict[Key, Object | None] = dict.fromkeys(keys)
     lost = False
+    patience = Patience()
+    following = patience.follow(lambda: follow_named(client, kind, keys))
     try:
-        async with asyncio.timeout(limit_seconds), contextlib.aclosing(follow_named(client, kind, keys)) as changes:
+        async with asyncio.timeout_at(deadline), contextlib.aclosing(following) as changes:
             async for at, obj in changes:
                 if at not in latest:
                     continue
@@ -99,9 +113,12 @@ async def _until(client: Client, kind: Kind, keys: list[Key], goal: Goal, limit_
                 if not latest:
                     break
     except TimeoutError:
+        if doubt := patience.doubt:
+            complain(f"{doubt}\n{len(latest)} of {len(keys)} objects are in doubt")
+            return AWAY
         for (_, name), obj in latest.items():
             complain(f"{reference(kind, name)}: {goal.text} has not come true in time; {goal.lacking(obj)}")
-    return not latest and not lost
+    return FAILED if latest or lost else 0
 
 
 def goal_of(text: str) -> Goal:

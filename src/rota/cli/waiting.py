@@ -15,10 +15,11 @@ from rota.api.table import duration
 from rota.cli.command import complain
 from rota.cli.following import Key, follow_named
 from rota.cli.naming import reference
-from rota.cli.output import Part, line
+from rota.cli.output import Part, line, note
 from rota.cli.session import FAILED
 from rota.cli.status_line import StatusLine
 from rota.cli.tasks import ending, failure, is_over, progress, status_of
+from rota.cli.wait_out import AWAY, Patience
 from rota.client import Client
 
 Object = dict[str, Any]
@@ -27,6 +28,8 @@ BAR_LENGTH = 24
 FULL, EMPTY = "━", "─"
 GONE = "Gone"
 WORDS = {"Succeeded": "succeeded", "Failed": "failed", "Cancelled": "cancelled", GONE: "gone", "Running": "running"}
+STUCK = "DependencyCycle"
+"""The reason of a task that waits for ever, unless somebody sees to it. Any other dependency may be on its way."""
 STYLES = {"Succeeded": "green", "Failed": "red", "Cancelled": "yellow", GONE: "red"}
 
 
@@ -39,15 +42,21 @@ class Crowd:
         self._phases: dict[Key, str] = dict.fromkeys(keys, "")
         self._began = time.monotonic()
         self._line = StatusLine(self._tell)
+        self._patience = Patience(self._line.aside)
+        self._stuck: set[Key] = set()
+        """Those of which it was said that they cannot go on by themselves."""
         # Who sees the bar needs no line for each that went well.
         self._tells_all = not (self._line.is_live and sys.stdout.isatty() and len(keys) > 1)
 
-    async def until_over(self, limit_seconds: float) -> int:
-        """Returns the exit code: whether all have succeeded."""
+    async def until_over(self, deadline: float) -> int:
+        """Returns the exit code: whether all have succeeded. The deadline is by the clock of the event loop."""
         async with self._line:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(limit_seconds):
+                async with asyncio.timeout_at(deadline):
                     await self._follow()
+        if self._left and (doubt := self._patience.doubt):
+            complain(f"{doubt}\n{len(self._left)} of {len(self._phases)} tasks are in doubt")
+            return AWAY
         for (_, name), task in self._left.items():
             how = "".join(text for text, _ in progress(task or {}))
             complain(f"{reference(Task.api, name)} is not over in time; it is {how}")
@@ -59,7 +68,8 @@ class Crowd:
 
     async def _follow(self) -> None:
         keys = dict.fromkeys(self._phases)
-        async with contextlib.aclosing(follow_named(self._client, Task.api, keys)) as changes:
+        following = self._patience.follow(lambda: follow_named(self._client, Task.api, keys))
+        async with contextlib.aclosing(following) as changes:
             async for at, task in changes:
                 if at in self._left:
                     self._see(at, task)
@@ -70,6 +80,7 @@ class Crowd:
         self._left[at] = task
         self._phases[at] = (status_of(task).get("phase") or "") if task is not None else GONE
         if task is not None and not is_over(task):
+            self._see_stuck(at, task)
             return
         del self._left[at]
         if self._phases[at] == "Succeeded" and not self._tells_all:
@@ -81,6 +92,16 @@ class Crowd:
                 complain(failure(task))
             else:
                 line(*ending(task))
+
+    def _see_stuck(self, at: Key, task: Object) -> None:
+        """Whoever waits for one that cannot go on by itself should know."""
+        if status_of(task).get("reason") != STUCK:
+            self._stuck.discard(at)
+        elif at not in self._stuck:
+            self._stuck.add(at)
+            with self._line.aside():
+                how = "".join(text for text, _ in progress(task))
+                note(f"{reference(Task.api, at[1])}: {how}")
 
     def _tell(self) -> list[Part]:
         counts, total = Counter(self._phases.values()), len(self._phases)

@@ -143,17 +143,21 @@ def _write(answer: Object, output: str) -> None:
         table.write([_event(event, now) for event in answer["events"]], "  ")
     if answer["advice"]:
         line("")
-        line(("next: ", "bold"), (printable(answer["advice"]), "bold"))
+        line(("next: ", "bold"), (printable(_on_one_line(answer["advice"])), "bold"))
 
 
 def _condition(condition: Object, now: float) -> list[Any]:
     since = age(condition["since"], now) if condition["since"] else ""
-    return [condition["type"], condition["status"], condition["reason"], since, condition["message"]]
+    return [condition["type"], condition["status"], condition["reason"], since, _on_one_line(condition["message"])]
 
 
 def _event(event: Object, now: float) -> list[Any]:
-    shown = [event[name] for name in ("type", "reason", "about", "count", "message")]
-    return [age(event["lastSeen"], now), *shown]
+    shown = [event[name] for name in ("type", "reason", "about", "count")]
+    return [age(event["lastSeen"], now), *shown, _on_one_line(event["message"])]
+
+
+def _on_one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _write_step(step: Object, now: float, lead: str, below: str) -> None:
@@ -162,8 +166,8 @@ def _write_step(step: Object, now: float, lead: str, below: str) -> None:
     line((lead, "dim"), (printable(step["name"]), "bold"), (printable(by), "dim"), "  ", *_how(step, now))
     causes, more = step.get("causes", []), step.get("moreCauses", 0)
     inner = below + ("│  " if causes or more else "   ")
-    if said := _said(step):
-        line((inner, "dim"), printable(said))
+    for said in _said(step).splitlines():
+        line((inner, "dim"), printable(said, keep="\t"))
     if pace := _pace(step):
         line((inner, "dim"), (pace, "dim"))
     if left_out := step.get("leftOut"):

@@ -10,24 +10,28 @@ from typing import Any, cast
 import msgspec
 
 from rota.api import Condition, Instance, WorkerPool
-from rota.api.instance import Container, InstanceStatus
+from rota.api.instance import AssignmentStatus, Container, InstanceStatus
 from rota.client import Key
 from rota.control import ports, workers
 from rota.control.carrying import RUNTIME_FINALIZER
 from rota.control.endings import Endings
 from rota.control.gate import Gate, status_of
+from rota.control.holds.desk import Desk
+from rota.control.holds.options import has_runner, is_restarted_for
 from rota.control.instances import crashes_in_a_row, ready_condition, restart_delay, restarts, storage_name
+from rota.control.instances.names import controller_of
 from rota.control.instances.reasons import is_ready
-from rota.control.orders import has_runner, order, owner_of, subject_of
+from rota.control.instances.states import is_used
+from rota.control.orders import order, owner_of, subject_of
 from rota.control.seen import AVAILABLE, Seen, phase_of, seen, unavailable, with_last_exit
 from rota.control.settled import Settled
-from rota.control.tasks.assigner import Assigner
 from rota.engine import DONE, Context, Done, Outcome, RequeueAfter
 from rota.engine.objects import get
 from rota.engine.references import id_of
 from rota.registry import ApiError
 from rota.runtime.interface import Refused, Run, Runtime, Subject
 from rota.runtime.probes import Probes
+from rota.runtime.runner.messages import Report
 from rota.runtime.runners import Runners
 
 PROGRAMMED, ISOLATED, QUOTA = "Programmed", "Isolated", "QuotaGranted"
@@ -40,6 +44,7 @@ UNSAID_SECONDS = 1.0
 """For how long it need not be said who has an instance, or that it is being reset."""
 IMAGE_RETRY_SECONDS = 30.0
 """How often an image that cannot be had is asked for again."""
+POOLED = ("WorkerPool", "Task")
 KILL = 9
 
 
@@ -50,11 +55,11 @@ class Instances(Gate[Instance]):
     concurrency = CONCURRENCY
     spin_runs_max = 100_000  # a worker is handed out again and again, and that is all that changes
 
-    def __init__(self, runtime: Runtime, runners: Runners | None = None, assigner: Assigner | None = None) -> None:
+    def __init__(self, runtime: Runtime, runners: Runners | None = None, desk: Desk | None = None) -> None:
         super().__init__(Instance)
         self._runtime = runtime
         self._runners = runners or Runners()
-        self._assigner = assigner
+        self._desk = desk
         self._probes = Probes(self._run_command)
         self._endings = Endings()
         self._wake: Callable[[Key], None] = lambda key: None
@@ -62,6 +67,10 @@ class Instances(Gate[Instance]):
         self._ports: dict[Subject, dict[str, dict[str, int]]] = {}
         self._told: dict[Subject, tuple[object, str]] = {}
         """What runners were told last: the stream on which they were, and the digest."""
+        self._steps: dict[Subject, tuple[object, Report, object]] = {}
+        """What runners were told last of who has them, and what they had said before."""
+        self._anew_for: dict[Subject, tuple[str, dict[str, int]]] = {}
+        """The hold for which runs were ended to be started anew, and their numbers."""
         self._settled: dict[str, Settled] = {}
         self._unsaid: dict[str, float] = {}
         """Since when the status of an instance does not say who has it, or that it is being reset."""
@@ -86,18 +95,38 @@ class Instances(Gate[Instance]):
         settled = self._settled.get(obj.metadata.uid) if obj is not None else None
         if obj is None or settled is None or obj.metadata.deletion_timestamp is not None:
             return None
-        report = self._runners.report(subject_of(obj))
-        if report is None or not settled.holds(context, obj, report, self._runtime.runs(subject_of(obj))):
+        subject = subject_of(obj)
+        report = self._runners.report(subject)
+        if not settled.holds(context, obj, report, self._runtime.runs(subject)):
             return None
-        self._show(context, obj, is_ready=report.phase in ("Idle", "Held"))
+        if report is not None and not self._stepped(obj, report, settled.configured, context):
+            return None
+        self._show(context, obj, is_ready=report is None or report.phase in ("Idle", "Held"))
         uid, now = obj.metadata.uid, context.clock.time()
-        if report.phase != "Resetting" and status_of(obj).phase == phase_of(obj):
+        is_resetting = report is not None and report.phase == "Resetting"
+        if not is_resetting and status_of(obj).phase == phase_of(obj):
             self._unsaid.pop(uid, None)
             return DONE
         left = self._unsaid.setdefault(uid, now) + UNSAID_SECONDS - now
         return Done(again_after=left) if left > 0 else None
 
+    def _stepped(self, obj: Instance, report: Report, configured: str, context: Context) -> bool:
+        """Tell its runner of who has it. Whether that is all there is to do."""
+        subject, stream = subject_of(obj), self._runners.stream(subject_of(obj))
+        step = workers.next_step(report, obj, workers.reset_policy(context.objects, obj), configured)
+        if step == "Replace":
+            return False
+        told = (stream, report, step)
+        # Said again, it would be done again.
+        if step is not None and self._steps.get(subject) != told and self._runners.send(subject, step):
+            self._steps[subject] = told
+        return True
+
     async def look(self, context: Context, obj: Instance) -> Outcome:
+        if obj.metadata.deletion_timestamp is None and is_used(obj) and obj.spec.assignment is None:
+            self._show(context, obj, is_ready=False)
+            await self._replace(context, obj, "")
+            return DONE
         if obj.metadata.deletion_timestamp is None:
             return await super().look(context, obj)
         self._show(context, obj, is_ready=False)
@@ -106,8 +135,8 @@ class Instances(Gate[Instance]):
         return DONE
 
     async def gone(self, key: Key) -> None:
-        if self._assigner is not None:
-            self._assigner.unsee(key)
+        if self._desk is not None:
+            self._desk.unsee(key)
         for subject in self._runtime.known(*key):
             await self._runtime.stop(subject, 0)
             self._forget(subject)
@@ -143,17 +172,18 @@ class Instances(Gate[Instance]):
         self._unsaid.pop(subject.uid, None)
         report = self._runners.report(subject)
         probed = any(one.readiness_probe or one.liveness_probe for one in obj.spec.containers)
-        if self._assigner is None or obj.spec.worker is None or report is None or probed or obj.spec.volumes:
+        lacks_runner = report is None and has_runner(obj)
+        if self._desk is None or not _is_pooled(obj) or lacks_runner or probed or obj.spec.volumes:
             self._settled.pop(subject.uid, None)
         elif is_ready(obj):
             self._settled[subject.uid] = Settled.of(context, obj, report, self._runtime.runs(subject))
 
     def _show(self, context: Context, obj: Instance, *, is_ready: bool) -> None:
         """Tell whoever hands out workers how this one is."""
-        if self._assigner is not None and obj.spec.worker is not None:
-            self._assigner.prepare(context.client, context.objects, context.memory)
+        if self._desk is not None and _is_pooled(obj):
+            self._desk.prepare(context.client, context.objects, context.memory)
             report = self._runners.report(subject_of(obj))
-            self._assigner.see(obj, report, workers.reset_policy(context.objects, obj), is_ready=is_ready)
+            self._desk.see(obj, report, workers.reset_policy(context.objects, obj), is_ready=is_ready)
 
     async def _refused(
         self, context: Context, obj: Instance, status: InstanceStatus, refused: Refused, said: list[Condition]
@@ -170,6 +200,11 @@ class Instances(Gate[Instance]):
     async def _run(self, context: Context, obj: Instance, status: InstanceStatus) -> Seen:
         subject = subject_of(obj)
         self._ports[subject] = ports.allot(obj, self._taken(subject))
+        is_anew = is_restarted_for(obj)
+        if is_anew and (ended := await self._anew(obj, status)) is not None:
+            status = ended
+            if ended.assignment is not None and ended.assignment.phase == "Done":
+                return Seen(status, "Failed", unavailable("Stopped", "what ran for who has it has ended"))
         wait = await self._run_all(context, obj)
         runs = self._runtime.runs(subject)
         past = self._past.get(f"{id_of(obj)}/{obj.spec.containers[0].name}", {})
@@ -178,9 +213,28 @@ class Instances(Gate[Instance]):
         found = found._replace(status=msgspec.structs.replace(found.status, addresses=addresses))
         if found.available.status != "True":
             return found
+        if is_anew and obj.spec.assignment is not None:
+            running = AssignmentStatus(id=obj.spec.assignment.id, phase="Running")
+            found = found._replace(status=msgspec.structs.replace(found.status, assignment=running))
         if has_runner(obj):
             found = await self._worker(context, obj, runs, found)
         return self._probed(context, obj, runs, found)
+
+    async def _anew(self, obj: Instance, status: InstanceStatus) -> InstanceStatus | None:
+        """What runs is ended, once, so that it is started as who has the instance wants it. What ends then is over."""
+        subject, held = subject_of(obj), obj.spec.assignment
+        assert held is not None
+        runs, known = self._runtime.runs(subject), status.assignment
+        if known is not None and known.id == held.id:
+            has_ended = known.phase == "Done" or any(run.exit is not None for run in runs.values())
+            done = AssignmentStatus(id=held.id, phase="Done")
+            return msgspec.structs.replace(status, assignment=done) if has_ended else None
+        if self._anew_for.get(subject, ("", {}))[0] != held.id:
+            self._anew_for[subject] = (held.id, {name: run.number for name, run in runs.items()})
+            for name, run in runs.items():
+                if run.exit is None:
+                    await self._runtime.end(subject, name, 0)
+        return None
 
     def _taken(self, subject: Subject) -> set[int]:
         """The ports of all others."""
@@ -197,7 +251,7 @@ class Instances(Gate[Instance]):
                 if obj.spec.volumes:
                     await self._runtime.update(order(context.objects, obj, container))
                 continue
-            if run is not None:
+            if run is not None and self._anew_for.get(subject, ("", {}))[1].get(container.name) != run.number:
                 wait = self._pause(obj, container, run, context.clock.time())
                 if wait is None:
                     continue
@@ -244,11 +298,8 @@ class Instances(Gate[Instance]):
             message = await workers.configuration(self._runtime, prepared, digest)
             if self._runners.send(subject, message):
                 self._told[subject] = (self._runners.stream(subject), digest)
-        step = workers.next_step(report, obj, prepared.reset, digest)
-        if step == "Replace":
+        if not self._stepped(obj, report, digest, context):
             await self._replace(context, obj, report.message)
-        elif step is not None:
-            self._runners.send(subject, step)
         available = workers.available(report)
         status = msgspec.structs.replace(found.status, assignment=workers.assignment(report, obj))
         return Seen(status, phase_of(obj) if available.status == "True" else "Starting", available)
@@ -348,6 +399,8 @@ class Instances(Gate[Instance]):
 
     def _forget(self, subject: Subject) -> None:
         self._told.pop(subject, None)
+        self._steps.pop(subject, None)
+        self._anew_for.pop(subject, None)
         self._settled.pop(subject.uid, None)
         self._unsaid.pop(subject.uid, None)
         self._ports.pop(subject, None)
@@ -359,6 +412,12 @@ def _has_heir(context: Context, obj: Instance) -> bool:
     owner = owner_of(obj)
     pool = get(context.objects, WorkerPool, owner.name, obj.metadata.namespace)
     return pool is not None and pool.metadata.uid == owner.uid and pool.metadata.deletion_timestamp is None
+
+
+def _is_pooled(obj: Instance) -> bool:
+    """Whether it is there to be had by somebody."""
+    owner = controller_of(obj)
+    return owner is not None and owner.kind in POOLED
 
 
 def _quota() -> Condition:

@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from rota.api import ConfigMap, Instance, Secret
 from rota.api.instance import Container
 from rota.api.parts import EnvVar
+from rota.control.holds.options import as_held, has_runner
 from rota.control.instances import storage_name
 from rota.control.instances.names import STORAGE_OWNER, controller_of
 from rota.control.instances.template import UNIT_NANOS, nanos
@@ -30,11 +31,6 @@ def owner_of(obj: Instance) -> Owner:
     return Owner(name, uid) if uid else Owner(obj.metadata.name, obj.metadata.uid)
 
 
-def has_runner(obj: Instance) -> bool:
-    """Whether an instance is run by a runner: it runs tasks, or is prepared with a workspace."""
-    return obj.spec.worker is not None or obj.spec.workspace_ref is not None
-
-
 def order(
     objects: Objects, obj: Instance, container: Container, number: int = 0, ports: Mapping[str, int] | None = None
 ) -> Order:
@@ -44,6 +40,7 @@ def order(
         raise Refused("ConfigurationError", "runtime pod is for a cluster; here it is process or container")
     if has_runner(obj) and len(spec.containers) > 1:
         raise Refused("ConfigurationError", "an instance with a worker or a workspace has one container, and no more")
+    container = as_held(obj, container)
     limits = container.resources.limits if container.resources else None
     return Order(
         subject=subject_of(obj),

@@ -1,8 +1,8 @@
-"""WorkerPool: as many instances as it asks for, of its newest template."""
+"""WorkerPool: as many instances as it asks for, or as its load asks for, of its newest template."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -13,11 +13,13 @@ from rota.api.meta import Condition
 from rota.client import Key
 from rota.control.carrying import RUNTIME_FINALIZER, carry_out
 from rota.control.gate import READY, Gate, status_of
+from rota.control.holds.desk import Desk
+from rota.control.holds.members import PoolKey
 from rota.control.instances import Desired, Plan, plan, selector, template_hash
 from rota.control.instances.names import controller_of
 from rota.control.instances.states import is_draining
 from rota.control.instances.template import restart_stamps
-from rota.control.tasks.assigner import Assigner
+from rota.control.scaling import Book, Decision
 from rota.control.workers import template_of
 from rota.engine import DONE, Context, Done, Outcome
 from rota.runtime.interface import Runtime
@@ -28,16 +30,12 @@ SETTLE_SECONDS = 0.5
 """For how long a process must have been up before it counts, in a rollout, as one that stays up."""
 COUNTS_SECONDS = 1.0
 """How old the counts of a pool may be."""
+LIMITED = "ScalingLimited"
+"""The condition that says whether the load is more than a pool may grow to."""
 
 
-def replicas_of(pool: WorkerPool) -> int:
-    if pool.spec.scale is not None:
-        return pool.spec.scale.min
-    return REPLICAS if pool.spec.replicas is None else pool.spec.replicas
-
-
-def desired(pool: WorkerPool) -> Desired:
-    """The instances that a pool asks for."""
+def desired(pool: WorkerPool, replicas: int) -> Desired:
+    """The instances that a pool asks for, when they are to be so many."""
     template = template_of(pool)
     annotations = restart_stamps(pool.metadata.annotations)
     return Desired(
@@ -45,7 +43,7 @@ def desired(pool: WorkerPool) -> Desired:
             api_version=pool.api.api_version, kind=pool.api.name, name=pool.metadata.name, uid=pool.metadata.uid
         ),
         namespace=pool.metadata.namespace,
-        replicas=replicas_of(pool),
+        replicas=replicas,
         template=template,
         template_hash=template_hash(template, annotations=annotations),
         annotations=annotations,
@@ -53,6 +51,7 @@ def desired(pool: WorkerPool) -> Desired:
         drain_seconds=pool.spec.update.drain_seconds,
         settle_seconds=_settle_seconds(template),
         pooled=True,
+        sparse=pool.spec.scale is not None,
         finalizers=(RUNTIME_FINALIZER,),
     )
 
@@ -69,24 +68,33 @@ class Pools(Gate[WorkerPool]):
     owns = (Instance,)
     spin_runs_max = 100_000  # the news of a thousand instances, each handed out all the time, is news of their pool
 
-    def __init__(self, runtime: Runtime | None = None, assigner: Assigner | None = None) -> None:
+    def __init__(self, runtime: Runtime | None = None, desk: Desk | None = None) -> None:
         super().__init__(WorkerPool)
         self._runtime = runtime
-        self._assigner = assigner
+        self._desk = desk
         self._looked: dict[Key, object] = {}
         """What a pool asked for when it was looked at."""
         self._stale: dict[Key, float | None] = {}
         """Pools of which only who has their instances has changed since, and from when on that is known."""
+        self._books: dict[Key, Book] = {}
+        """Of pools that scale by demand."""
 
-    def overhear(self, old: Object | None, new: Object | None) -> None:
+    def overhear(self, old: Object | None, new: Object | None) -> bool:
         owner = controller_of(cast(Instance, new or old))
         if owner is None or owner.kind != WorkerPool.api.name:
-            return
+            return False
         key = Key((new or old).metadata.namespace, owner.name)  # type: ignore[union-attr]
+        book = self._books.get(key)
+        if book is not None and owner.uid == book.pool.metadata.uid:
+            book.seen(cast("Instance | None", new), (new or old).metadata.uid)  # type: ignore[union-attr]
+            if book.is_outgrown:
+                self._looked.pop(key, None)
+                return False
         if key in self._looked and isinstance(old, Instance) and isinstance(new, Instance) and _same_but_held(old, new):
-            self._stale.setdefault(key, None)
-        else:
-            self._looked.pop(key, None)
+            # It is looked at when its counts are old enough.
+            return self._stale.setdefault(key, None) is not None
+        self._looked.pop(key, None)
+        return False
 
     def at_once(self, context: Context, key: Key) -> Outcome | None:
         """Counts of who has what are no more than a second old, and no more often written."""
@@ -101,15 +109,45 @@ class Pools(Gate[WorkerPool]):
         return Done(again_after=left) if left > 0 else None
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
+        # What was known may be from a time when somebody else saw to the pools.
+        self._books.clear()
         # Of pools that went while nobody was there.
         for namespace, owner in self._runtime.storages() if self._runtime is not None else ():
             wake(Key(namespace, owner.name))
-        return super().begin(wake)
+        end = super().begin(wake)
+        desk = self._desk
+        if desk is None:
+            return end
+        desk.demand_changed = lambda pool: self._demand_changed(pool, wake)
+
+        def silent() -> None:
+            desk.demand_changed = lambda pool: None
+            end()
+
+        return silent
+
+    def _demand_changed(self, pool: PoolKey, wake: Callable[[Key], None]) -> None:
+        """Others wait for a pool's instances than before. If it has to grow it is looked at at once."""
+        if pool.kind != WorkerPool.api.name:
+            return
+        key = Key(pool.namespace, pool.name)
+        book = self._books.get(key)
+        if book is not None and self._desk is not None:
+            book.waits(self._desk.waiting(book.pool))
+            if book.is_outgrown:
+                self._looked.pop(key, None)
+                wake(key)
+                return
+        # One that has not been looked at since something else changed is about to be.
+        if key in self._looked and key not in self._stale:
+            self._stale[key] = None
+            wake(key)
 
     async def gone(self, key: Key) -> None:
         """Its storage goes with it. What an instance still has goes with the instance."""
         self._looked.pop(key, None)
         self._stale.pop(key, None)
+        self._books.pop(key, None)
         if self._runtime is None:
             return
         for namespace, owner in list(self._runtime.storages()):
@@ -120,23 +158,43 @@ class Pools(Gate[WorkerPool]):
         key = Key(obj.metadata.namespace, obj.metadata.name)
         self._stale.pop(key, None)
         self._looked[key] = _asked(obj)
-        wanted = desired(obj)
         there = cast("list[Instance]", context.objects.list(Instance.api, obj.metadata.namespace))
+        scaled = self._scaled(key, obj, there, context.clock.now())
+        replicas = REPLICAS if obj.spec.replicas is None else obj.spec.replicas
+        wanted = desired(obj, replicas if scaled is None else scaled.replicas)
         made = plan(wanted, there, context.clock.time())
         for action in made.actions:
             await carry_out(context, obj.metadata.namespace, action)
         if made.actions:
             self._looked.pop(key, None)
-        done = self._assigner.completed(obj) if self._assigner is not None else 0
+        done = self._desk.completed(obj) if self._desk is not None else 0
         await context.write_status(obj, self._status(context, obj, made, opened, done))
-        if self._assigner is not None:
-            self._assigner.counted(obj, done)
-        return DONE if made.again_after is None else Done(again_after=made.again_after)
+        if self._desk is not None:
+            self._desk.counted(obj, done)
+        waits = [one.again_after for one in (made, scaled) if one is not None and one.again_after is not None]
+        return Done(again_after=min(waits)) if waits else DONE
+
+    def _scaled(self, key: Key, pool: WorkerPool, there: Sequence[Instance], now: float) -> Decision | None:
+        """What its load asks for, of a pool that scales by demand."""
+        scale = pool.spec.scale
+        if scale is None:
+            self._books.pop(key, None)
+            return None
+        book = self._books.get(key)
+        if book is None or book.pool.metadata.uid != pool.metadata.uid:
+            book = self._books[key] = Book(pool, scale)
+        own = [one for one in there if (owner := controller_of(one)) is not None and owner.uid == pool.metadata.uid]
+        return book.look(pool, scale, own, self._desk.waiting(pool) if self._desk is not None else None, now)
 
     def _status(self, context: Context, pool: WorkerPool, made: Plan, opened: list[Condition], done: int) -> Any:
         status = status_of(pool)
-        for condition in (*opened, made.condition(READY)):
+        scale = pool.spec.scale
+        # One that grows is no less ready than it was.
+        ready = made.condition(READY, needed=None if scale is None else scale.min)
+        for condition in (*opened, ready, *self._limited(pool)):
             status = context.condition(pool, status, condition)
+        if scale is None:
+            status = context.no_condition(status, LIMITED)
         counts = made.counts
         return msgspec.structs.replace(
             status,
@@ -147,10 +205,20 @@ class Pools(Gate[WorkerPool]):
             updated_replicas=counts.updated,
             idle=counts.idle,
             busy=counts.busy,
-            waiting=self._assigner.waiting(pool) if self._assigner is not None else 0,
+            waiting=self._desk.waiting(pool) if self._desk is not None else 0,
             tasks_completed=status.tasks_completed + done,
             selector=selector(pool.api.name, pool.metadata.name),
         )
+
+    def _limited(self, pool: WorkerPool) -> list[Condition]:
+        book = self._books.get(Key(pool.metadata.namespace, pool.metadata.name))
+        scale = pool.spec.scale
+        if book is None or scale is None:
+            return []
+        if not book.is_limited:
+            return [Condition(type=LIMITED, status="False", reason="WithinBounds")]
+        message = f"more is asked for than scale.max allows, which is {scale.max}"
+        return [Condition(type=LIMITED, status="True", reason="AtMax", message=message)]
 
 
 def _asked(pool: Object) -> object:

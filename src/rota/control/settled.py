@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from rota.api import BY_BUCKET, Instance
 from rota.api.instance import InstanceStatus
+from rota.control.holds.options import has_runner, is_restarted_for
+from rota.control.instances.states import is_used
 from rota.engine import Context
 from rota.engine.references import id_of
 from rota.runtime.interface import Run
@@ -16,7 +18,7 @@ AT_REST = ("Idle", "Held", "Resetting")
 
 
 class Settled(NamedTuple):
-    """An instance that runs tasks, when all of it was as it should be."""
+    """An instance that can be had, when all of it was as it should be."""
 
     status: InstanceStatus | None
     configured: str
@@ -25,18 +27,17 @@ class Settled(NamedTuple):
     """Of everything that it refers to, and of the pool that it is of."""
 
     @classmethod
-    def of(cls, context: Context, obj: Instance, report: Report, runs: Mapping[str, Run]) -> Settled:
+    def of(cls, context: Context, obj: Instance, report: Report | None, runs: Mapping[str, Run]) -> Settled:
         alive = {name: run.id for name, run in runs.items() if run.exit is None}
-        return cls(obj.status, report.configured, alive, _versions(context, obj))
+        return cls(obj.status, report.configured if report is not None else "", alive, _versions(context, obj))
 
-    def holds(self, context: Context, obj: Instance, report: Report, runs: Mapping[str, Run]) -> bool:
+    def holds(self, context: Context, obj: Instance, report: Report | None, runs: Mapping[str, Run]) -> bool:
         """Whether nothing has changed but who has it."""
-        held = obj.spec.assignment
-        if report.phase not in AT_REST or report.configured != self.configured:
+        if report is None and has_runner(obj):
             return False
-        if held is not None and held.kind != "Task":
+        if report is not None and (report.phase not in AT_REST or report.configured != self.configured):
             return False
-        if held is None and report.phase == "Held" and not report.has_task:
+        if is_restarted_for(obj) or is_used(obj):
             return False
         if {name: run.id for name, run in runs.items() if run.exit is None} != self.runs:
             return False

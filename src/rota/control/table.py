@@ -14,7 +14,11 @@ from rota.api import (
     Workload,
     Workspace,
 )
+from rota.control.claim import Claims
+from rota.control.claims.claiming import Claiming
+from rota.control.claims.counting import Counting as ClaimCounting
 from rota.control.gate import Gate, Settling
+from rota.control.holds.desk import Desk
 from rota.control.instance import Instances
 from rota.control.pool import Pools
 from rota.control.retention import EventRetention
@@ -44,7 +48,7 @@ def controllers(
         Settling(Workspace),
         Settling(AgentConfig),
         *(
-            (Gate(WorkerPool), Gate(Task))
+            (Gate(WorkerPool), Gate(Task), Gate(Claim))
             if runtime is None
             else _running(runtime, runners or Runners(), metrics or Metrics())
         ),
@@ -52,7 +56,6 @@ def controllers(
         Gate(Schedule),
         Gate(TaskSpawner) if spawning is None else Spawners(spawning),
         Gate(Workload),
-        Gate(Claim),
     ]
 
 
@@ -63,5 +66,7 @@ def _running(runtime: Runtime, runners: Runners, metrics: Metrics) -> list[Recon
         meta = task.metadata
         return job(objects, task, instance, id_, str(runtime.task_log(meta.namespace, meta.name, meta.uid)))
 
-    assigner = Assigner(runners, make_job, Counting(metrics), runtime.keep_result)
-    return [Pools(runtime, assigner), Instances(runtime, runners, assigner), Tasks(assigner, runtime)]
+    desk = Desk()
+    assigner = Assigner(desk, runners, make_job, Counting(metrics), runtime.keep_result)
+    claiming = Claiming(desk, ClaimCounting(metrics))
+    return [Pools(runtime, desk), Instances(runtime, runners, desk), Tasks(assigner, runtime), Claims(claiming)]

@@ -4,29 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from rota.api import Condition, Instance, OwnerReference, Task, WorkerPool
+from rota.api.parts import EnvVar
 from rota.api.task import TaskStatus
 from rota.api.worker import WorkerRole
 from rota.client import Key
 from rota.control.carrying import RUNTIME_FINALIZER, carry_out
 from rota.control.gate import RESOLVED, Gate, status_of
+from rota.control.holds.members import PoolKey
 from rota.control.instances import Desired, plan, template_hash
 from rota.control.instances.names import instance_name
 from rota.control.instances.reasons import blocker
 from rota.control.tasks import lifecycle
 from rota.control.tasks.assigner import Assigner
-from rota.control.tasks.holding import PoolKey, is_running_on
+from rota.control.tasks.holding import has_more_to_come, is_running_on
 from rota.control.tasks.jobs import CannotRun, check
-from rota.control.tasks.locks import Locks
+from rota.control.tasks.locks import BRANCH_LOCKED, Locks
+from rota.control.tasks.telling import Standing, standing_of
 from rota.control.tasks.templating import TemplateError
 from rota.control.workers import worker_template
 from rota.engine import DONE, Blocked, Context, Done, Failed, Outcome, RequeueAfter
-from rota.engine.objects import get
-from rota.engine.references import NOT_READY
+from rota.engine.objects import Objects, get
+from rota.engine.references import CYCLE, NOT_READY
 from rota.registry import ApiError
 from rota.runtime.interface import Runtime
 from rota.runtime.runner.jobs import Outcome as Ended
@@ -56,14 +59,20 @@ class Tasks(Gate[Task]):
         self._newcomers: set[str] = set()
         """Those that were first seen here, until they are over."""
         self._last_arrival = 0.0
+        self._wake: Callable[[Key], None] = lambda key: None
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
-        self._locks.wake = wake
+        self._locks.wake = self._wake = wake
         self._assigner.left = self._left
         return self._assigner.begin(wake)
 
     def at_once(self, context: Context, key: Key) -> Outcome | None:
-        return None
+        """Most tasks that are looked at when they are over have nothing more to come."""
+        obj = cast("Task | None", context.find(Task.api, *key))
+        if obj is None or not obj.over() or has_more_to_come(obj) or self._assigner.outcome_of(obj) is not None:
+            return None
+        self._left(obj)
+        return DONE
 
     async def gone(self, key: Key) -> None:
         self._assigner.gone(key)
@@ -77,7 +86,7 @@ class Tasks(Gate[Task]):
             self._locks.left(task)
 
     async def look(self, context: Context, obj: Task) -> Outcome:
-        self._assigner.prepare(context.client, context.objects, context.memory)
+        self._assigner.prepare(context)
         if obj.over() or obj.metadata.deletion_timestamp is not None:
             return await self._after(context, obj)
         status: TaskStatus = status_of(obj)
@@ -94,6 +103,24 @@ class Tasks(Gate[Task]):
             return await self._finish(context, obj, status, "Cancelled", "Cancelled", "")
         return await self._admit(context, obj, status)
 
+    # What is told of it.
+
+    def told(self, objects: Objects, obj: Task) -> tuple[str, str] | None:
+        """Why a task that waits does so, as things are now: reason and message. None: its status says all."""
+        status: TaskStatus = status_of(obj)
+        if status.phase == "Waiting" and status.reason == BRANCH_LOCKED:
+            return BRANCH_LOCKED, self._locks.standing(obj)
+        standing = self.standing(objects, obj)
+        return ("Queued", standing.message) if standing is not None else None
+
+    def standing(self, objects: Objects, obj: Task) -> Standing | None:
+        """How a task that waits for a worker of a pool stands."""
+        ref = obj.spec.worker_pool_ref
+        if ref is None or status_of(obj).phase != "Queued":
+            return None
+        pool = get(objects, WorkerPool, ref.name, obj.metadata.namespace)
+        return standing_of(pool, self._assigner.before(obj), objects) if pool is not None else None
+
     # Before it runs.
 
     async def _admit(self, context: Context, obj: Task, status: TaskStatus) -> Outcome:
@@ -103,6 +130,7 @@ class Tasks(Gate[Task]):
         if held_up is not None:
             self._assigner.cancel(obj)
             return await self._held_up(context, obj, status, held_up)
+        self._tell_ring(context, obj, None)
         if status.condition(RESOLVED) is not None:
             status = context.condition(obj, status, Condition(type=RESOLVED, status="True", reason="Resolved"))
         if obj.spec.function is not None:
@@ -115,15 +143,14 @@ class Tasks(Gate[Task]):
             self._locks.take(context.objects, obj)
             return await self._start(context, obj, status)
         try:
-            check(msgspec.structs.replace(obj, status=status), self._role(context, obj))
+            check(msgspec.structs.replace(obj, status=status), *self._worker(context, obj))
         except (TemplateError, CannotRun) as error:
             reason = error.reason if isinstance(error, CannotRun) else "TemplateError"
             return await self._finish(context, obj, status, "Failed", reason, str(error))
         if obj.spec.worker is not None and (why := await self._own_worker(context, obj)) is not None:
             return await self._wait(context, obj, status, *why)
         if not self._locks.is_turn_of(context.objects, obj):
-            message = f"branch {obj.spec.branch} is held by another task"
-            return await self._wait(context, obj, status, "BranchLocked", message)
+            return await self._wait(context, obj, status, BRANCH_LOCKED, self._locks.message(obj))
         return await self._queue(context, obj, status, now)
 
     async def _queue(self, context: Context, obj: Task, status: TaskStatus, now: float) -> Outcome:
@@ -160,7 +187,26 @@ class Tasks(Gate[Task]):
         await self._hold_dependencies(context, obj)
         if held_up.reason != NOT_READY:
             context.tell_once(obj, held_up.reason, held_up.message)
+        self._tell_ring(context, obj, held_up)
         return held_up
+
+    def _tell_ring(self, context: Context, obj: Task, held_up: Blocked | None) -> None:
+        """A ring is found by who closes it, and by who opens it again: the others in it have no news of that.
+
+        They wait, and do not fail: whoever makes one of them anew without its dependency has all of them run.
+        """
+        if held_up is not None and held_up.reason == CYCLE:
+            _, ring = context.memory.circles.get(context.id, (0, None))
+            ids, says_so = ring or (), False
+        elif status_of(obj).reason == CYCLE:
+            ids, says_so = tuple(context.graph.referrers(context.id)), True
+        else:
+            return
+        for id_ in ids:
+            bucket, namespace, name = id_.split("/", 2)
+            other = get(context.objects, Task, name, namespace) if bucket == Task.api.bucket else None
+            if other is not None and id_ != context.id and (status_of(other).reason == CYCLE) == says_so:
+                self._wake(Key(namespace, name))
 
     async def _wait(self, context: Context, obj: Task, status: TaskStatus, reason: str, message: str) -> Outcome:
         await context.write_status(obj, lifecycle.waiting(status, reason, message))
@@ -203,21 +249,24 @@ class Tasks(Gate[Task]):
         return PoolKey(obj.metadata.namespace, ref.name)
 
     @staticmethod
-    def _role(context: Context, obj: Task) -> WorkerRole:
-        if obj.spec.worker is not None:
-            return obj.spec.worker
-        assert obj.spec.worker_pool_ref is not None
-        pool = get(context.objects, WorkerPool, obj.spec.worker_pool_ref.name, obj.metadata.namespace)
+    def _worker(context: Context, obj: Task) -> tuple[WorkerRole, list[EnvVar]]:
+        """What its worker is, and the variables that it has."""
+        config = obj.spec.worker
+        ref = obj.spec.worker_pool_ref
+        pool = get(context.objects, WorkerPool, ref.name, obj.metadata.namespace) if ref is not None else None
+        if pool is not None:
+            config = pool.spec.worker
+        if config is not None:
+            return config, config.env
         if pool is None:
-            return WorkerRole()
-        if pool.spec.worker is not None:
-            return pool.spec.worker
-        assert pool.spec.template is not None
-        if pool.spec.template.worker is None:
+            return WorkerRole(), []
+        template = pool.spec.template
+        assert template is not None
+        if template.worker is None:
             raise CannotRun(
                 "NoRunner", f"WorkerPool/{pool.metadata.name} has no worker: it can be claimed, but runs no tasks"
             )
-        return pool.spec.template.worker
+        return template.worker, template.containers[0].env
 
     # While it runs.
 
@@ -276,7 +325,8 @@ class Tasks(Gate[Task]):
 
     async def _after(self, context: Context, obj: Task) -> Outcome:
         self._left(obj)
-        if HELD_FINALIZER in obj.metadata.finalizers and not self._awaited(context, obj):
+        # One that is deleted before it is over has no end that others could wait for: they wait for its successor.
+        if HELD_FINALIZER in obj.metadata.finalizers and not (obj.over() and self._awaited(context, obj)):
             obj = await self._without_finalizer(context, obj)
         if obj.metadata.deletion_timestamp is not None:
             self._assigner.cancel(obj)

@@ -64,6 +64,10 @@ class View:
         """
         return {needs: demand.depth for needs, demand in self._books.fit.demands.items() if demand.depth}
 
+    def waits(self, request: str) -> bool:
+        """Whether a request waits."""
+        return request in self._books.waiting
+
     def instance_of(self, request: str) -> str | None:
         """The instance that a request holds for certain."""
         binding = self._books.held.get(request)

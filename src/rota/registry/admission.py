@@ -86,7 +86,7 @@ def admit_new(kind: Kind, namespace: str, obj: Object, options: WriteOptions, at
     if not kind.custom:
         unknown += shape.prune({"spec": obj.get("spec"), "status": obj.get("status")}) if kind.has_status else []
         core_kinds.prepare_new(kind, obj)
-    elif "status" in obj:
+    elif "status" in obj and not options.with_status:
         unknown += shape.prune({"status": obj.pop("status")})
 
     more_unknown, found = shape.conform(obj)

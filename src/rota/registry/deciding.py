@@ -89,7 +89,8 @@ class Decider:
         for attempt in range(GENERATE_NAME_TRIES_MAX):
             if attempt:
                 obj = _decode(_encode(sent))
-            new, warnings = admission.admit_new(kind, namespace, obj, options, Moment(self._now(), new_uid()))
+            moment = Moment(self._now(), options.uid or new_uid())
+            new, warnings = admission.admit_new(kind, namespace, obj, options, moment)
             self._check_namespace(kind, namespace, new["metadata"]["name"])
             if options.restricted:
                 privileges.check(kind, new, None)

@@ -34,6 +34,10 @@ class WriteOptions(msgspec.Struct, frozen=True):
     """Of apply: take fields over from their owners."""
     restricted: bool = False
     """The writer may not ask for what reaches the host."""
+    uid: str = ""
+    """Of create, in this process: the identity of what is made. Empty: a new one."""
+    with_status: bool = False
+    """Of create, in this process: it has a status from the beginning."""
 
     def __post_init__(self) -> None:
         _check(self.field_validation, ("Strict", "Warn", "Ignore"), "fieldValidation")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -113,6 +113,17 @@ class NotRunning(Exception):  # noqa: N818
     """There is nothing to run a command in."""
 
 
+class Reach(NamedTuple):
+    """How the files of a container are got at."""
+
+    python: str
+    """The interpreter that is there, as in all that Rota makes itself; empty: only what an image has."""
+    root: str = "/"
+    """Where absolute paths begin, and what nothing may leave."""
+    start: str = ""
+    """Where relative ones begin."""
+
+
 class Execution(Protocol):
     """A command that runs beside what an instance runs."""
 
@@ -199,4 +210,26 @@ class Runtime(Protocol):
 
     def listen(self, heard: Callable[[Subject], None]) -> Callable[[], None]:
         """Be told of every Instance of which something has changed. Returns how to end that."""
+        ...
+
+
+@runtime_checkable
+class HasFiles(Protocol):
+    """A runtime that can be asked for the files of what it runs: by a command beside them."""
+
+    def reach(self, subject: Subject, container: str) -> Reach:
+        """How the files of a container that runs are got at. Raises `NotRunning`."""
+        ...
+
+    async def exec(
+        self,
+        subject: Subject,
+        container: str,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        streams: tuple[int, int, int],
+        tty: bool,
+    ) -> Execution:
+        """As of any runtime."""
         ...

@@ -15,7 +15,7 @@ from rota.runtime import composing, sandbox
 from rota.runtime.container import container_name
 from rota.runtime.containers import WAY, Containers
 from rota.runtime.entering import inside, main_of, own_streams
-from rota.runtime.interface import Box, Execution, Exit, NotRunning, Order, Owner, Refused, Run, Subject, Wish
+from rota.runtime.interface import Box, Execution, Exit, NotRunning, Order, Owner, Reach, Refused, Run, Subject, Wish
 from rota.runtime.keeper.client import (
     Execution as KeptExecution,
 )
@@ -282,6 +282,19 @@ class LocalRuntime:
             _key(subject, container), made.argv, env=made.env, cwd=made.cwd, streams=streams, tty=tty
         )
         return _Execution(started)
+
+    def reach(self, subject: Subject, container: str) -> Reach:
+        run = self.runs(subject).get(container)
+        entry = self._places.enter(subject, container)
+        if run is None or run.exit is not None or entry is None:
+            raise NotRunning(f"{subject.name} is not running")
+        if entry.way == WAY:
+            return Reach("")
+        if entry.way == "sandbox":
+            return Reach(sys.executable, start=entry.cwd)
+        # The home of a worker is one of the folders of its storage.
+        has_box = self._places.box(subject).exists()
+        return Reach(sys.executable, str(Path(entry.home).parent) if has_box else entry.home, entry.cwd)
 
     # What outlives an instance.
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, cast
 
 import msgspec
 
@@ -16,7 +16,7 @@ from rota.server.gateway import Gateway
 from rota.server.http import Answer, Request, Response, Stream, TooManyParameters
 from rota.server.objects import Objects, Written, verb_of
 from rota.server.routing import Route, route
-from rota.server.runners import RunnerTokens
+from rota.server.signed import SignedTokens
 from rota.server.upgrade import Upgrade
 
 REQUESTS_PER_USER_MAX = 400
@@ -65,11 +65,11 @@ class App:
         *,
         hosts: frozenset[str],
         server_uid: int,
-        workers: RunnerTokens | None = None,
+        signed: Sequence[SignedTokens] = (),
     ) -> None:
         self._objects = Objects(registry)
         self._tokens = tokens
-        self._workers = workers
+        self._signed = signed
         self._audit = audit
         self._gateway = gateway
         self._hosts = hosts
@@ -117,8 +117,9 @@ class App:
     def _user(self, request: Request) -> User | None:
         scheme, _, secret = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
-            own = self._workers.user(secret.strip()) if self._workers is not None else None
-            return own or self._tokens.user(secret.strip())
+            secret = secret.strip()
+            own = next((user for one in self._signed if (user := one.user(secret)) is not None), None)
+            return own or self._tokens.user(secret)
         if request.peer_uid is not None and request.peer_uid in (0, self._server_uid):
             return LOCAL_USER
         return None
@@ -211,11 +212,27 @@ class App:
 
     # Everything else.
 
+    async def _settled(self, answer: Awaitable[Answer], user: User) -> Answer:
+        try:
+            settled = await answer
+        except ApiError as error:
+            return failed(error)
+        if not isinstance(settled, Stream):
+            return settled
+        counted = self._counted(settled, user)
+        if isinstance(counted, Response):
+            # What was opened for it is not wanted.
+            await cast(Any, settled.chunks).aclose()
+            settled.on_end()
+        return counted
+
     def _other(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
         parts = request.path.strip("/").split("/")
         if parts[0] == "v1":
             answer = self._gateway(request, user)
-            return self._counted(answer, user) if isinstance(answer, Stream | Upgrade) else answer
+            if isinstance(answer, Response):
+                return answer
+            return self._counted(answer, user) if isinstance(answer, Stream | Upgrade) else self._settled(answer, user)
         if parts[:2] == ["apis", "authorization.k8s.io"] and request.method == "POST":
             return reviews.review(request, user)
         if request.method not in ("GET", "HEAD"):

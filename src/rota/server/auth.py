@@ -19,8 +19,9 @@ import msgspec
 
 from rota.api import Kind
 
-Scope = Literal["admin", "deployer", "viewer", "worker", "cell", "function"]
+Scope = Literal["admin", "deployer", "viewer", "worker", "cell", "function", "claim"]
 SCOPES: tuple[Scope, ...] = ("admin", "deployer", "viewer", "worker", "cell", "function")
+"""Those of which tokens can be made. One of a claim comes with the claim."""
 READ = frozenset(("get", "list", "watch"))
 TOKENS_MAX = 10_000
 KNOWN_TOKENS_MAX = 10_000

@@ -6,10 +6,13 @@ import asyncio
 import hashlib
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 from rota.client import Client
 from rota.control import controllers
+from rota.control.claim import Claims
+from rota.control.claims.claiming import Claiming
 from rota.control.spawner import Spawning
 from rota.control.spawners.apis import Apis
 from rota.engine import ControlLoop, Objects
@@ -46,6 +49,10 @@ class Controllers:
         """The workers that are connected here."""
         self.loop: ControlLoop | None = None
         """The running loop; None while another process leads."""
+        self.claiming: Claiming | None = None
+        """Who hands out instances here; None while another process leads, or nothing runs here."""
+        self.on_claim_ended: Callable[[str], None] = lambda uid: None
+        """Told of a claim that has no instance any more, by its uid."""
         self.metrics = Metrics()
         self.terms = 0
         """How often this process has led."""
@@ -79,11 +86,14 @@ class Controllers:
         recorder = Recorder(self._client, instance=self._identity)
         recording = asyncio.create_task(recorder.run(), name="events")
         reconcilers = controllers(self.runtime, self.runners, self.spawning, self.metrics)
+        self.claiming = next((one.claiming for one in reconcilers if isinstance(one, Claims)), None)
+        if self.claiming is not None:
+            self.claiming.on_ended = self.on_claim_ended
         self.loop = ControlLoop(self._client, self.objects, reconcilers, recorder, metrics=self.metrics)
         try:
             await self.loop.serve()
         finally:
-            self.loop = None
+            self.loop = self.claiming = None
             recording.cancel()
             await asyncio.gather(recording, return_exceptions=True)
 

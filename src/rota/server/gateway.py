@@ -14,7 +14,7 @@ import msgspec
 from rota import __version__
 from rota.api import KINDS
 from rota.client import LocalBackend, Operation
-from rota.engine import StoreObjects
+from rota.engine import Objects, StoreObjects
 from rota.engine.metrics import CONTENT_TYPE
 from rota.registry import ApiError, DeleteOptions, Registry, WriteOptions
 from rota.registry.deciding import PatchType
@@ -24,11 +24,14 @@ from rota.server import media
 from rota.server.audit import Audit, Line
 from rota.server.audit import now as audit_now
 from rota.server.auth import Token, Tokens, User, allows
+from rota.server.claims import ClaimRequests
 from rota.server.controllers import Controllers
 from rota.server.exec import exec_
+from rota.server.files import FileRequests, streams_body
 from rota.server.http import Answer, HttpServer, Request, Response, Stream
 from rota.server.logs import logs, task_logs, task_result
 from rota.server.runners import stream
+from rota.server.signed import SignedTokens
 from rota.server.upgrade import Upgrade
 from rota.server.why import holder, why
 from rota.store import SqliteStore
@@ -71,20 +74,33 @@ class NewToken(msgspec.Struct, rename="camel"):
 class Gateway:
     """The handlers below `/v1`."""
 
-    def __init__(self, registry: Registry, tokens: Tokens, audit: Audit, home: Path) -> None:
+    def __init__(
+        self, registry: Registry, tokens: Tokens, audit: Audit, home: Path, claim_tokens: SignedTokens
+    ) -> None:
         self._registry = registry
         self._backend = LocalBackend(registry)
         self._tokens = tokens
         self._audit = audit
         self._home = home
         self._started = time.monotonic()
-        self.http: HttpServer | None = None
+        self._files = FileRequests(audit)
+        self._claims = ClaimRequests(registry, audit, claim_tokens)
+        self._http: HttpServer | None = None
         self.edge = ""
         """Where webhooks come in."""
         self.controllers: Controllers | None = None
         """The controllers of this process, if it has any."""
         self.on_revoked: Callable[[str], None] = lambda token_id: None
         """Told of a token that is no longer good."""
+
+    @property
+    def http(self) -> HttpServer | None:
+        return self._http
+
+    @http.setter
+    def http(self, http: HttpServer) -> None:
+        self._http = http
+        http.streams_body = streams_body
 
     def __call__(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
         parts = request.path.strip("/").split("/")[1:]
@@ -111,6 +127,21 @@ class Gateway:
                 return self._logs(task_result, request, user, namespace, name)
             case ["GET", "exec", namespace, name]:
                 return self._exec(request, user, namespace, name)
+            case ["GET" | "PUT" | "DELETE", "instances", namespace, name, "files" | "archive" as what]:
+                running = self.controllers
+                runtime = running.runtime if running else None
+                objects = running.objects if running else StoreObjects(self._registry)
+                return self._files(runtime, objects, request, user, namespace, name, what)
+            case ["POST", "pools", namespace, pool, "claims"]:
+                return self._claims.open(self.controllers, request, user, namespace, pool)
+            case ["GET", "pools", namespace, pool, "claims"]:
+                return self._claims.list(self._seen(), user, namespace, pool)
+            case ["GET", "claims", namespace, name]:
+                return self._claims.get(self._seen(), user, namespace, name)
+            case ["POST", "claims", namespace, name, "renew"]:
+                return self._claims.renew(self._seen(), user, namespace, name)
+            case ["DELETE", "claims", namespace, name]:
+                return self._claims.release(self.controllers, self._seen(), user, namespace, name)
             case ["GET", "metrics"]:
                 return self._admin(user) or Response(200, self._metrics(), CONTENT_TYPE)
             case ["GET", "backup"]:
@@ -132,10 +163,13 @@ class Gateway:
             "uptimeSeconds": int(time.monotonic() - self._started),
             "revision": store.revision,
             "objects": sum(store.count(f"{kind.bucket}/") for kind in KINDS.values()),
-            "connections": len(self.http.connections) if self.http else 0,
+            "connections": len(self._http.connections) if self._http else 0,
             "home": str(self._home),
             "edge": self.edge,
         }
+
+    def _seen(self) -> Objects:
+        return self.controllers.objects if self.controllers else StoreObjects(self._registry)
 
     def _metrics(self) -> bytes:
         return self.controllers.metrics.render() if self.controllers else b""

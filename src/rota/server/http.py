@@ -1,6 +1,7 @@
 """HTTP/1.1 on asyncio: one small, bounded server that knows nothing of what it serves.
 
-- A request is handed over whole, with its body; its answer is bytes, or a stream of bytes.
+- A request is handed over whole, with its body; its answer is bytes, or a stream of bytes. Only where the server says
+  so is a body handed over as it comes, and then the client sends no faster than it is taken.
 - Requests of a connection are answered one after the other, in order.
 - A request may be answered by a WebSocket, which then has the connection.
 - Everything that a client sends or fails to do has a bound: head, body, time to send, time to read, connections.
@@ -23,6 +24,7 @@ import httptools
 import msgspec
 
 from rota.client.websocket import handshake
+from rota.server.body import Body
 from rota.server.upgrade import Upgrade, Upgraded
 
 log = logging.getLogger(__name__)
@@ -37,6 +39,8 @@ REQUEST_SECONDS_MAX = 30.0
 IDLE_SECONDS_MAX = 180.0
 STALLED_SECONDS_MAX = 30.0
 """A client that takes nothing of its answer for this long is cut off."""
+LINGER_SECONDS = 5.0
+"""How long a client that was answered before it had sent all may take to notice; hanging up would cut the answer."""
 SWEEP_SECONDS = 1.0
 WRITE_BUFFER_BYTES = 256 * 1024
 """Bytes on their way to a client above which its stream waits."""
@@ -54,7 +58,7 @@ class TooManyParameters(Exception):  # noqa: N818 - says what the request has
 class Request:
     """One request, complete."""
 
-    __slots__ = ("_query", "body", "headers", "method", "path", "peer_uid", "query_text", "user")
+    __slots__ = ("_query", "body", "headers", "method", "path", "peer_uid", "pieces", "query_text", "user")
 
     def __init__(self, method: str, target: bytes, headers: dict[str, str], body: bytes, peer_uid: int | None) -> None:
         path, _, query = target.decode("ascii", "replace").partition("?")
@@ -65,6 +69,8 @@ class Request:
         self.body = body
         self.peer_uid = peer_uid
         """The user at the other end of a Unix socket; None on any other."""
+        self.pieces: Body | None = None
+        """The body as it comes, where it is not handed over whole."""
         self.user: Any = None
         """Who asks: set by whoever finds out."""
         self._query: dict[str, str] | None = None
@@ -132,6 +138,8 @@ class HttpServer:
         self._sweeper: asyncio.Task[None] | None = None
         self.closing = False
         """No connection outlives the request that it is at."""
+        self.streams_body: Callable[[bytes], bool] | None = None
+        """Whether what is put at a target is handed over as it comes."""
 
     @property
     def connections_max(self) -> int:
@@ -210,6 +218,8 @@ class Connection(asyncio.Protocol):
         self._stalled_since = 0.0
         self._after: bytes | None = None  # what came after a request to upgrade
         self._upgraded: Upgraded | None = None
+        self._incoming: Body | None = None  # the body that is handed over as it comes; its request is the last
+        self._lingers_until = 0.0
 
     # The transport's callbacks.
 
@@ -226,6 +236,8 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._last = True
         self._requests.clear()
+        if self._incoming is not None:
+            self._incoming.lose()
         if self._task is not None:
             self._task.cancel()
         if self._writable is not None and not self._writable.done():
@@ -246,7 +258,7 @@ class Connection(asyncio.Protocol):
             self._next()
 
     def data_received(self, data: bytes) -> None:
-        if self._last:
+        if self._last and not self._lingers_until:
             return
         if self._after is not None:
             self._put_aside(data)
@@ -269,6 +281,8 @@ class Connection(asyncio.Protocol):
             self._refuse(*self._refused)
 
     def eof_received(self) -> bool:
+        if self._incoming is not None and not self._incoming.is_whole:
+            return False
         # A client that has said all may still want its answer. Over TLS the transport closes whatever is returned here.
         return self._busy and self._transport.get_extra_info("sslcontext") is None
 
@@ -305,6 +319,9 @@ class Connection(asyncio.Protocol):
             # The parser takes the body for what comes after the upgrade.
             self._refused = (400, "a request to upgrade the connection has no body")
             return
+        streams = self._server.streams_body
+        if streams is not None and streams(self._target) and self._begin_body():
+            return
         length = headers.get("content-length", "0")
         limit = self._server.body_bytes_max
         if length.isdigit() and int(length) > limit:
@@ -312,7 +329,24 @@ class Connection(asyncio.Protocol):
         elif headers.get("expect", "").lower() == "100-continue":
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
+    def _begin_body(self) -> bool:
+        """Hand a request over before its body, if it can have one."""
+        if self._parser.get_method() != b"PUT" or self._refused is not None or self._last or self._incoming is not None:
+            return False
+        expects = self._headers.get("expect", "").lower() == "100-continue"
+        proceed = b"HTTP/1.1 100 Continue\r\n\r\n" if expects else b""
+        self._incoming = Body(self._transport, lambda: self._transport.write(proceed))
+        request = Request("PUT", self._target, self._headers, b"", self._peer_uid)
+        request.pieces = self._incoming
+        self._requests.append((request, False))
+        if not self._busy:
+            self._next()
+        return True
+
     def on_body(self, body: bytes) -> None:
+        if self._incoming is not None:
+            self._incoming.feed(body)
+            return
         self._body_bytes += len(body)
         if self._body_bytes > self._server.body_bytes_max:
             self._refused = (413, f"the request's body is larger than {self._server.body_bytes_max} bytes")
@@ -322,6 +356,11 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         self._began = 0.0
+        if self._incoming is not None:
+            self._incoming.end()
+            if self._lingers_until:
+                self._transport.close()
+            return
         if self._refused is not None or self._last:
             return
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
@@ -374,8 +413,14 @@ class Connection(asyncio.Protocol):
             elif isinstance(settled, Upgrade):
                 self._task = None
                 self._upgrade(request, settled)
-            else:
+            elif settled is answer:
                 await self._stream(request, settled)
+            else:
+                settled.on_start(self.finish)
+                try:
+                    await self._stream(request, settled)
+                finally:
+                    settled.on_end()
         except ConnectionError:
             self.abort()
         self._next()
@@ -393,7 +438,16 @@ class Connection(asyncio.Protocol):
         self._idle_since = self._loop.time()
         if not keep_alive:
             self._last = True
+            self._hang_up(request)
+
+    def _hang_up(self, request: Request) -> None:
+        body = self._incoming
+        sends = body is not None and not body.is_whole
+        if body is None or not sends or ("expect" in request.headers and not body.was_asked_for):
             self._transport.close()
+            return
+        body.discard()
+        self._lingers_until = self._loop.time() + LINGER_SECONDS
 
     async def _stream(self, request: Request, stream: Stream) -> None:
         head = _head(stream.status, stream.content_type, stream.headers, keep_alive=False)
@@ -474,8 +528,15 @@ class Connection(asyncio.Protocol):
     def check_time(self, now: float) -> None:
         if self._upgraded is not None:
             return  # A WebSocket looks after itself.
-        if self._stalled_since:
+        body = self._incoming
+        if self._lingers_until:
+            if now > self._lingers_until:
+                self._transport.close()
+        elif self._stalled_since:
             if now - self._stalled_since > STALLED_SECONDS_MAX:
+                self.abort()
+        elif body is not None:
+            if body.waits_since and now - body.waits_since > STALLED_SECONDS_MAX:
                 self.abort()
         elif self._began and now - self._began > REQUEST_SECONDS_MAX:
             self._refuse(408, f"the request did not arrive whole within {REQUEST_SECONDS_MAX:.0f} seconds")

@@ -37,7 +37,7 @@ from rota.server.edge import refusal as edge_refusal
 from rota.server.gateway import Gateway
 from rota.server.home import Home
 from rota.server.http import HttpServer
-from rota.server.runners import RunnerTokens
+from rota.server.signed import SignedTokens
 from rota.store import SqliteStore
 
 DEFAULT_HOST = "127.0.0.1"
@@ -88,11 +88,13 @@ async def run(
         bound.pop_all()
     registry = Registry(store)
     audit = Audit(home.audit)
-    gateway = Gateway(registry, tokens, audit, home.path)
+    claims = SignedTokens(home.worker_key, "claim")
+    gateway = Gateway(registry, tokens, audit, home.path, claims)
     hosts = frozenset((*LOOPBACK, host))
     http = HttpServer(lambda request: app(request), refusal)
-    workers = RunnerTokens(home.worker_key)
-    app = App(registry, tokens, audit, gateway, hosts=hosts, server_uid=os.getuid(), workers=workers)
+    workers = SignedTokens(home.worker_key, "worker")
+    signed = (workers, claims)
+    app = App(registry, tokens, audit, gateway, hosts=hosts, server_uid=os.getuid(), signed=signed)
     edge = Edge(lambda: gateway.controllers.spawning if gateway.controllers else None, audit)
     edge_http = HttpServer(edge, edge_refusal, connections_max=EDGE_CONNECTIONS_MAX, body_bytes_max=EDGE_BODY_BYTES_MAX)
     gateway.http = http
@@ -106,6 +108,7 @@ async def run(
         if with_controllers:
             runtime = await running.enter_async_context(LocalRuntime(home.path, introduce=_introduction(home, workers)))
             gateway.controllers = _controllers(registry, home.path, runtime, apis)
+            gateway.controllers.on_claim_ended = app.end_watches
             controlling = asyncio.create_task(gateway.controllers.run(), name="controllers")
             controlling.add_done_callback(lambda _: stop.set())
         context = tls.ensure(home.path, sorted(hosts))
@@ -145,7 +148,7 @@ async def run(
         audit.close()
 
 
-def _introduction(home: Home, workers: RunnerTokens) -> Callable[[Subject], Mapping[str, str]]:
+def _introduction(home: Home, workers: SignedTokens) -> Callable[[Subject], Mapping[str, str]]:
     """What runners are told: where the gateway is, who they are, and what shows that they are."""
 
     def introduce(subject: Subject) -> Mapping[str, str]:

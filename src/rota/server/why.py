@@ -9,8 +9,9 @@ from typing import Protocol, cast
 
 import msgspec
 
-from rota.api import KINDS, Event, Kind, Lease, Object
+from rota.api import KINDS, Event, Kind, Lease, Object, Task
 from rota.control import Gate
+from rota.control.task import Tasks
 from rota.engine import ControlLoop, Objects
 from rota.engine.recorder import CLUSTER_NAMESPACE
 from rota.engine.references import kind_of, shown
@@ -84,7 +85,7 @@ def why(
         raise not_found(kind, name)
     found = explain(
         id_,
-        find=running.objects.find,
+        find=lambda *where: _as_it_stands(loop, running.objects, running.objects.find(*where)),
         view=loop.view,
         graph=loop.graph,
         now=loop.scheduler.clock.now(),
@@ -92,7 +93,8 @@ def why(
         may_read=lambda *where: allows(user, "get", *where),
     )
     now = loop.scheduler.clock.time()
-    answer = Answer(found.step, found.root, found.advice, found.over, _events(found, running, user), _at(now))
+    advice = _about_task(loop, running.objects, found.root) or found.advice
+    answer = Answer(found.step, found.root, advice, found.over, _events(found, running, user), _at(now))
     return Response(200, msgspec.json.encode(answer))
 
 
@@ -106,6 +108,38 @@ def _loop(running: Controllers | None, elsewhere: str) -> ControlLoop:
         message = f"the controllers do not run in this server at the moment: {who}; {INSTEAD}"
         raise ApiError(503, "ServiceUnavailable", message, details={"retryAfterSeconds": RETRY_SECONDS})
     return running.loop
+
+
+def _as_it_stands(loop: ControlLoop, objects: Objects, obj: Object | None) -> Object | None:
+    """An object; a task that waits, with what its place in the queue or in a lock is at this moment."""
+    tasks = loop.controller(Task.api)
+    if not isinstance(obj, Task) or not isinstance(tasks, Tasks) or obj.status is None:
+        return obj
+    told = tasks.told(objects, obj)
+    if told is None:
+        return obj
+    reason, message = told
+    return msgspec.structs.replace(obj, status=msgspec.structs.replace(obj.status, reason=reason, message=message))
+
+
+def _about_task(loop: ControlLoop, objects: Objects, root: Step) -> str:
+    """What to do about a task that is at the bottom of it; empty where tasks are like all else."""
+    bucket, namespace, name = root.id.split("/", 2)
+    found = objects.find(Task.api, namespace, name) if bucket == Task.api.bucket and not root.hidden else None
+    if not isinstance(found, Task) or found.metadata.deletion_timestamp is not None:
+        return ""
+    place = f" -n {namespace}" if namespace != "default" else ""
+    if root.state == "Failed" and found.over():
+        once_more = f"run it once more: `rota retry task/{name}{place}`"
+        if found.status is not None and found.status.start_time is not None:
+            return f"see what it wrote: `rota logs task/{name}{place}`; then {once_more}"
+        anew = f"`rota delete task/{name}{place}`, then `rota apply -f FILE{place}`"
+        return f"put right what it says, and {once_more}; if it is the task itself that is wrong, make it anew ({anew})"
+    tasks = loop.controller(Task.api)
+    standing = tasks.standing(objects, found) if isinstance(tasks, Tasks) else None
+    if standing is not None and not standing.workers:
+        return f"give WorkerPool/{standing.pool} a worker: `rota scale workerpool/{standing.pool} --replicas=1{place}`"
+    return ""
 
 
 def holder(registry: Registry) -> str:

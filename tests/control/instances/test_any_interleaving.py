@@ -23,11 +23,13 @@ class Interleavings(RuleBasedStateMachine):
     world: World
     late: list[Action]
 
-    @initialize(pooled=st.booleans(), replicas=REPLICAS, unavailable=st.integers(0, 3), ends=st.booleans())
-    def begin(self, pooled: bool, replicas: int, unavailable: int, ends: bool) -> None:
+    @initialize(
+        pooled=st.booleans(), replicas=REPLICAS, unavailable=st.integers(0, 3), ends=st.booleans(), sparse=st.booleans()
+    )
+    def begin(self, pooled: bool, replicas: int, unavailable: int, ends: bool, sparse: bool) -> None:
         template = replace(TEMPLATE, restart_policy="Never" if ends else "Always")
         desired = wanting(replicas, "one", max_unavailable=unavailable, drain_seconds=30.0, pooled=pooled)
-        self.world = World(replace(desired, template=template))
+        self.world = World(replace(desired, template=template, sparse=sparse))
         self.late = []
         if pooled or ends:
             # Half of the worlds begin with everything in place.
@@ -116,7 +118,9 @@ class Interleavings(RuleBasedStateMachine):
             assert not world.plan().actions, "what cannot become ready is not replaced for ever"
             world.want(template_hash="one")
         world.settle()
-        assert sorted(one.spec.ordinal for one in world.instances.values()) == [*range(world.desired.replicas)]
+        ordinals = sorted(one.spec.ordinal for one in world.instances.values())
+        assert len(ordinals) == world.desired.replicas
+        assert world.desired.sparse or ordinals == [*range(world.desired.replicas)]
         for one in world.instances.values():
             assert one.spec.template_hash == world.desired.template_hash
             assert is_ready(one) and DRAINING not in one.metadata.annotations

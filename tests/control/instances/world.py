@@ -24,7 +24,8 @@ from rota.control.instances import (
     is_ready,
     plan,
 )
-from rota.control.instances.states import has_ended
+from rota.control.instances.actions import Why
+from rota.control.instances.states import has_ended, is_leaving
 from tests.control.instances.making import CRASHING, NOW, READY, at, hold, wanting
 
 BAD = "bad"
@@ -57,9 +58,13 @@ class World:
 
     def _tidy(self) -> None:
         up = {one.spec.ordinal for one in self.instances.values() if is_ready(one)}
-        self.down_by_us = {o for o in self.down_by_us if o < self.desired.replicas and o not in up}
+        sparse = self.desired.sparse
+        self.down_by_us = {o for o in self.down_by_us if (sparse or o < self.desired.replicas) and o not in up}
 
     def want(self, **changes: Any) -> None:
+        if self.desired.sparse and changes.get("replicas", self.desired.replicas) < self.desired.replicas:
+            # Those that are on their way out may be the very ones that are not wanted any more.
+            self.down_by_us.clear()
         self.desired = replace(self.desired, **changes)
         self._tidy()
 
@@ -105,14 +110,36 @@ class World:
     def plan(self) -> Plan:
         made = plan(self.desired, list(self.instances.values()), self.now)
         assert plan(self.desired, list(reversed(self.instances.values())), self.now) == made, "depends on the order"
-        free = set(range(self.desired.replicas)) - {one.spec.ordinal for one in self.instances.values()}
         created = [one.instance.spec.ordinal for one in made.actions if isinstance(one, Create)]
-        assert created == sorted(free), "made are those that are missing, in order"
+        assert created == self._missing(), "made are those that are missing, in order"
         named = [one.name for one in made.actions if not isinstance(one, Create)]
         assert len(named) == len(set(named)), "one action an instance"
         idle = {one.metadata.name for one in self.instances.values() if self._is_idle_for_nothing(one)}
         assert idle <= set(named), "one that is handed out no more, though nobody holds it, goes or is handed out again"
+        if self.desired.sparse and self.desired.pooled:
+            self._check_surplus(made)
         return made
+
+    def _missing(self) -> list[int]:
+        taken = {one.spec.ordinal for one in self.instances.values()}
+        if not self.desired.sparse:
+            return sorted(set(range(self.desired.replicas)) - taken)
+        free = [ordinal for ordinal in range(self.desired.replicas + len(taken)) if ordinal not in taken]
+        return free[: max(0, self.desired.replicas - len(taken))]
+
+    def _check_surplus(self, made: Plan) -> None:
+        """Whoever works is bothered for the number's sake only if more work than may be there."""
+        held = {name for name, one in self.instances.items() if one.spec.assignment and not is_leaving(one)}
+        wanted = self.desired.template_hash
+        bothered = {
+            one.name
+            for one in made.actions
+            if isinstance(one, Drain | Delete)
+            and one.name in held
+            and self.instances[one.name].spec.template_hash == wanted
+            and not has_ended(self.instances[one.name])
+        }
+        assert len(bothered) <= max(0, len(held) - self.desired.replicas), "a busy one goes where an idle one could"
 
     @staticmethod
     def _is_idle_for_nothing(instance: Instance) -> bool:
@@ -127,6 +154,7 @@ class World:
         match action:
             case Create(instance):
                 if instance.metadata.name not in self.instances:
+                    self._take_over(instance.spec.ordinal)
                     self.write(instance, meta={"uid": f"uid-{self.version}", "creation_timestamp": at(self.now)})
             case Drain(name, uid, version, mark):
                 if (found := self._still(name, uid, version)) is not None:
@@ -138,25 +166,39 @@ class World:
                 if (found := self._still(name, uid, version)) is not None:
                     self.drained.pop(uid, None)
                     self.write(found, meta={"annotations": {}})
-            case Delete(name, uid, _, version):
+            case Delete(name, uid, why, version):
                 if (found := self._still(name, uid, version)) is not None:
                     if not late:
-                        self._check_deletion(found)
+                        self._check_deletion(found, why)
                     self.delete(name)
+
+    def _take_over(self, ordinal: int) -> None:
+        """What is made takes the place of one that is gone, under another ordinal where any will do."""
+        taken = {one.spec.ordinal for one in self.instances.values()}
+        left = sorted(self.down_by_us - taken)
+        if self.desired.sparse and left and ordinal not in left:
+            self.down_by_us = self.down_by_us - {left[0]} | {ordinal}
 
     def _still(self, name: str, uid: str, version: str) -> Instance | None:
         found = self.instances.get(name)
         same = found is not None and found.metadata.uid == uid and version in ("", found.metadata.resource_version)
         return found if same else None
 
-    def _check_deletion(self, instance: Instance) -> None:
+    def _check_deletion(self, instance: Instance, why: Why) -> None:
         if self.desired.pooled and instance.spec.assignment is not None and self.desired.drain_seconds > 0:
             since = self.drained.get(instance.metadata.uid)
             assert since is not None, "a held worker was not drained"
             assert self.now - since >= self.desired.drain_seconds - 1e-3, "a held worker was not given its time"
-        if is_ready(instance) and instance.spec.ordinal < self.desired.replicas:
+        if is_ready(instance) and self._is_wanted(instance, why):
             self.down_by_us.add(instance.spec.ordinal)
             assert len(self.down_by_us) <= max(1, self.desired.max_unavailable), "more unavailable than may be"
+
+    def _is_wanted(self, instance: Instance, why: Why) -> bool:
+        """Whether there should be one in the place of one that goes."""
+        if not self.desired.sparse:
+            return instance.spec.ordinal < self.desired.replicas
+        staying = sum(not is_leaving(one) for one in self.instances.values())
+        return why == "Outdated" or (why == "DrainTimedOut" and staying <= self.desired.replicas)
 
     def round(self) -> tuple[Plan, bool]:
         """Carry a plan out, and let everything happen that happens by itself. Returns whether anything did."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from rota.control.holds.desk import Desk
 from rota.control.instance import Instances
 from rota.control.pool import Pools
 from rota.control.task import Tasks
@@ -42,8 +43,9 @@ class Crew(Runners):
         def make(objects: Any, task: Any, instance: Any, id_: str) -> Job:
             return job(objects, task, instance, id_, "")
 
-        assigner = Assigner(self, make)
-        return Pools(self.runtime, assigner), Instances(self.runtime, self, assigner), Tasks(assigner, self.runtime)
+        desk = Desk()
+        assigner = Assigner(desk, self, make)
+        return Pools(self.runtime, desk), Instances(self.runtime, self, desk), Tasks(assigner, self.runtime)
 
     def stream(self, subject: Subject) -> Any:
         return self._connected.get(subject)

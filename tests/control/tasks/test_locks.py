@@ -7,7 +7,7 @@ from rota.api.pool import WorkerPoolSpec
 from rota.api.task import TaskSpec
 from rota.api.worker import WorkerConfig
 from rota.client import Key
-from rota.control.tasks.locks import Locks
+from rota.control.tasks.locks import TOLD_MAX, Locks
 
 
 class Pools:
@@ -36,7 +36,7 @@ def test_one_at_a_time_in_the_order_in_which_they_asked() -> None:
     first, second, third = a_task("b"), a_task("a"), a_task("c")
     assert [turn(locks, one) for one in (first, second, third)] == [True, False, False]
     locks.left(first)
-    assert woken == [Key("default", "a")] and turn(locks, second) and not turn(locks, third)
+    assert woken[0] == Key("default", "a") and turn(locks, second) and not turn(locks, third)
     locks.left(third)
     locks.left(second)
     assert turn(locks, first), "it asks anew"
@@ -66,3 +66,28 @@ def test_one_that_is_gone_holds_nobody_up() -> None:
     assert turn(locks, first) and not turn(locks, second)
     locks.gone(Key("default", "a"))
     assert turn(locks, second)
+
+
+def test_the_next_in_line_are_told_who_has_it_and_the_others_left_alone() -> None:
+    locks = Locks()
+    tasks = [a_task(f"t{number}") for number in range(TOLD_MAX + 4)]
+    for one in tasks:
+        turn(locks, one)
+    assert locks.message(tasks[TOLD_MAX]) == "branch main is held by Task/t0"
+    assert locks.message(tasks[-1]) == f"branch main is held by another task; more than {TOLD_MAX} are before this one"
+    assert locks.standing(tasks[-1]) == f"branch main is held by Task/t0, {TOLD_MAX + 2} more before it"
+    woken: list[Key] = []
+    locks.wake = woken.append
+    locks.left(tasks[0])
+    assert [key.name for key in woken] == [f"t{number}" for number in range(1, TOLD_MAX + 2)]
+    assert locks.message(tasks[TOLD_MAX + 1]) == "branch main is held by Task/t1"
+
+
+def test_those_that_asked_before_one_that_runs_are_told_of_it() -> None:
+    locks = Locks()
+    woken: list[Key] = []
+    locks.wake = woken.append
+    early = a_task("early")
+    assert turn(locks, early)
+    locks.take(Pools(), a_task("runs"))  # type: ignore[arg-type]
+    assert woken == [Key("default", "early")] and locks.message(early) == "branch main is held by Task/runs"

@@ -208,6 +208,30 @@ async def test_an_unknown_output_and_a_prompt_without_an_agent_fail_at_once(worl
     assert (await status(world, "c")).reason == "NotAnAgent"
 
 
+async def test_variables_of_a_worker_have_results_of_dependencies(world: World, crew: Crew) -> None:
+    env = [{"name": "IMAGE", "value": "of {{ tasks.a.outputs.k }}"}, {"name": "PLAIN", "value": "x"}]
+    await up(world, crew)
+    await a_task(world, "a")
+    await a_task(world, "b", dependsOn=["a"], workerPoolRef=None, worker={"type": "shell", "env": env})
+    await a_task(world, "c", dependsOn=["a"], workerPoolRef=None, worker={"env": [{**env[0], "name": "A"}]})
+    crew.finish("p-0", outputs={"k": "v"})
+    await world.pass_time(2, step=0.5)
+    assert {job.env.get("IMAGE") or job.env["A"] for job in crew.jobs.values()} == {"of v"}
+    assert all("PLAIN" not in job.env for job in crew.jobs.values()), "that it has anyway"
+
+
+@pytest.mark.parametrize("of_its_own", [True, False])
+async def test_a_variable_that_names_what_is_not_there_fails_the_task(
+    world: World, crew: Crew, of_its_own: bool
+) -> None:
+    worker = {"type": "shell", "env": [{"name": "IMAGE", "value": "{{ tasks.a.outputs.nothing }}"}]}
+    await up(world, crew, worker={"type": "shell"} if of_its_own else worker)
+    await a_task(world, "b", **({"workerPoolRef": None, "worker": worker} if of_its_own else {}))
+    found = await status(world, "b")
+    assert (found.phase, found.reason) == ("Failed", "TemplateError")
+    assert found.message == "env IMAGE: a is none of the tasks that it depends on, which are: none"
+
+
 async def test_one_branch_is_one_tasks_at_a_time(world: World, crew: Crew) -> None:
     await up(world, crew, 3)
     for name in ("a", "b"):

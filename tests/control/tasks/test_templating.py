@@ -1,9 +1,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given as for_all
+from hypothesis import strategies as some
 
+from rota.api.model import KeyRef
+from rota.api.parts import EnvVar, ValueFrom
 from rota.api.task import Dependency, TaskSpec
-from rota.control.tasks.templating import TemplateError, environment, given
+from rota.control.tasks.templating import TemplateError, environment, given, given_environment, literal
 
 BUILD = Dependency(
     name="build", uid="1", phase="Succeeded", outputs={"image": "a:1", "note": "{{ tasks.build.outputs.image }}"}
@@ -54,3 +58,37 @@ def test_in_a_command_it_is_a_whole_element_or_an_error() -> None:
 def test_the_same_values_are_in_the_environment() -> None:
     found = environment([BUILD, DOTTED])
     assert found["ROTA_TASKS_BUILD_IMAGE"] == "a:1" and found["ROTA_TASKS_A_B_C_X_Y"] == "1"
+
+
+def test_variables_of_a_worker_are_filled_in_and_the_others_left_to_it() -> None:
+    env = [
+        EnvVar(name="IMAGE", value="of {{ tasks.build.outputs.image }}"),
+        EnvVar(name="PLAIN", value="{{ item.x }}"),
+        EnvVar(name="KEY", value_from=ValueFrom(secret_key_ref=KeyRef(name="s", key="k"))),
+    ]
+    assert given_environment(env, [BUILD]) == {"IMAGE": "of a:1"}
+
+
+def test_a_variable_that_names_what_is_not_there_is_an_error() -> None:
+    with pytest.raises(TemplateError, match="env IMAGE: other is none of the tasks that it depends on"):
+        given_environment([EnvVar(name="IMAGE", value="{{ tasks.other.outputs.image }}")], [BUILD])
+
+
+def test_braces_can_be_meant_as_such() -> None:
+    text = '{{ "{{" }} tasks.build.outputs.image }}, {{ tasks.build.outputs.image }}'
+    assert given(spec(prompt=text), [BUILD]).prompt == "{{ tasks.build.outputs.image }}, a:1"
+    in_command = given(spec(command=["echo", 'say {{"{{"}} tasks.build.outputs.image }}']), [BUILD]).command
+    assert in_command == ("echo", "say {{ tasks.build.outputs.image }}")
+
+
+PIECES = some.sampled_from(["{", "}", "{{", "}}", " ", '"', '{{ "{{" }}', "tasks.", "build.outputs.image", "x", "\n"])
+
+
+@for_all(some.lists(PIECES, max_size=20).map("".join))
+def test_a_literal_text_is_what_the_command_reads(text: str) -> None:
+    assert given(spec(command=["cat"], stdin=literal(text)), [BUILD]).stdin == text
+
+
+def test_a_text_that_has_nothing_to_fill_in_is_its_own_literal() -> None:
+    text = "${{ github.token }} {{ range .Items }} {{}}"
+    assert literal(text) == text

@@ -33,6 +33,8 @@ class Desired(Struct, frozen=True, kw_only=True):
     """For how long a new one must have been up before another one is replaced: what is ready may be about to die."""
     pooled: bool = False
     """They are handed out to holders, and a held one finishes first."""
+    sparse: bool = False
+    """Any ordinals will do: of too many those go that nobody works with, whatever their ordinals."""
     gates: tuple[str, ...] = ()
     """Gates that a new one begins with."""
     finalizers: tuple[str, ...] = ()

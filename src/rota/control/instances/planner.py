@@ -1,6 +1,7 @@
 """Plans the instances of one owner: objects in, actions out.
 
-- *Ordinals.* Wanted are 0 … n-1. An ordinal is taken until its instance is gone; so there are never two of one.
+- *Ordinals.* Wanted are 0 … n-1, or any n where that will do. An ordinal is taken until its instance is gone; so there
+  are never two of one.
 - *Order.* Made in ascending order; taken away and replaced in descending order.
 - *Availability.* A ready instance is replaced only while fewer than `max_unavailable` of those wanted are not ready.
 - *Never stuck.* What is not ready is replaced, or taken away, at once: that costs nothing.
@@ -31,6 +32,7 @@ from rota.control.instances.actions import (
     Undrain,
     Why,
 )
+from rota.control.instances.choosing import chosen
 from rota.control.instances.names import ORDINAL_LABEL, OWNER_LABEL, STORAGE_OWNER, TEMPLATE_LABEL, controller_of, stem
 from rota.control.instances.progress import Work, told
 from rota.control.instances.reasons import blocker, blockers_of, is_ready
@@ -61,6 +63,8 @@ class _Planner:
         self.actions: list[Action] = []
         self.waits: list[float] = []
         self.work = Work(wanted=desired.replicas)
+        self.wanted: set[int] = set()
+        """The ordinals that there should be."""
 
     def plan(self, instances: Sequence[Instance]) -> Plan:
         own: list[Instance] = []
@@ -69,7 +73,7 @@ class _Planner:
             if owner is not None and owner.uid == self.desired.owner.uid:
                 own.append(instance)
         ready = {one.metadata.name for one in own if is_ready(one)}
-        places, surplus = self._placed(own)
+        places, surplus = self._placed(own, ready)
         self._sort(places, ready)
         for instance in surplus:
             self._part_with(instance, "ScaledDown")
@@ -81,21 +85,20 @@ class _Planner:
     def _name(self, ordinal: int) -> str:
         return f"{self.stem}-{ordinal}"
 
-    def _placed(self, own: list[Instance]) -> tuple[dict[int, Instance], list[Instance]]:
+    def _placed(self, own: list[Instance], ready: set[str]) -> tuple[dict[int, Instance], list[Instance]]:
         """Who has each wanted ordinal, the highest first, and who has to go because it has none."""
-        places: dict[int, Instance] = {}
-        surplus: list[Instance] = []
+        there: dict[int, Instance] = {}
         # Of two with one ordinal, the one that has the ordinal's name has the place.
-        for instance in sorted(own, key=lambda one: (-one.spec.ordinal, not self._is_named(one), one.metadata.name)):
-            ordinal = instance.spec.ordinal
-            if is_leaving(instance):
-                self.work.leaving.append(instance)
-            if ordinal < self.desired.replicas and ordinal not in places:
-                places[ordinal] = instance
-            elif not is_leaving(instance):
-                surplus.append(instance)
-        self.work.surplus = surplus
-        return places, surplus
+        in_order = sorted(own, key=lambda one: (-one.spec.ordinal, not self._is_named(one), one.metadata.name))
+        for instance in in_order:
+            there.setdefault(instance.spec.ordinal, instance)
+        replicas = self.desired.replicas
+        self.wanted = chosen(there, ready, replicas) if self.desired.sparse else set(range(replicas))
+        places = {ordinal: instance for ordinal, instance in there.items() if ordinal in self.wanted}
+        staying = {one.metadata.name for one in places.values()}
+        self.work.leaving = [one for one in in_order if is_leaving(one)]
+        self.work.surplus = [one for one in in_order if not is_leaving(one) and one.metadata.name not in staying]
+        return places, self.work.surplus
 
     def _is_named(self, instance: Instance) -> bool:
         return instance.metadata.name == self._name(instance.spec.ordinal)
@@ -178,9 +181,7 @@ class _Planner:
             self.waits.append(left)
 
     def _create(self, places: dict[int, Instance], names: set[str]) -> None:
-        for ordinal in range(self.desired.replicas):
-            if ordinal in places:
-                continue
+        for ordinal in sorted(self.wanted - places.keys()):
             name = self._name(ordinal)
             if name in names:
                 self.work.taken.append(name)
@@ -246,7 +247,7 @@ class _Planner:
             counts.ready += usable
             counts.updated += updated
             counts.current += updated and is_programmed(instance)
-            counts.available += handed_out and instance.spec.ordinal < self.desired.replicas
+            counts.available += handed_out and instance.spec.ordinal in self.wanted
             counts.idle += handed_out and not held
             counts.busy += held
         return counts

@@ -9,6 +9,8 @@ from rota.control.instances.backoff import RESTART_SECONDS_MIN, restarts
 
 DRAINING = "rota.dev/draining"
 """Annotation, with the time since when: whoever hands out instances hands out this one no more."""
+USED = "rota.dev/used"
+"""Annotation, with the hold that has ended: somebody had it, and it is replaced before anybody else does."""
 AHEAD_SECONDS_MAX = 60.0
 """How far another clock may be ahead. A time beyond that says nothing: it would put off what hangs on it for ever."""
 
@@ -26,6 +28,11 @@ def is_held(instance: Instance) -> bool:
 def is_draining(instance: Instance) -> bool:
     """Whether it is handed out no more."""
     return DRAINING in instance.metadata.annotations
+
+
+def is_used(instance: Instance) -> bool:
+    """Whether what its last holder left in it is only gone with it."""
+    return USED in instance.metadata.annotations
 
 
 def draining_since(instance: Instance, now: float) -> float | None:

@@ -20,7 +20,7 @@ from rota.control.spawners.making import Maker, grown, room_of, task_of
 from rota.control.spawners.signature import is_signed, keys_of
 from rota.control.spawners.statuses import Problem, invalid_task, said
 from rota.control.spawners.templating import TemplateError
-from rota.control.spawners.webhook import BadBody, Ignored, item_of
+from rota.control.spawners.webhook import FORM, BadBody, Ignored, item_of
 from rota.engine.fence import Deposed
 from rota.engine.objects import Objects, get
 from rota.registry import ApiError
@@ -34,6 +34,8 @@ LATER_SECONDS = 3600
 """After how long to try again what takes a person to change."""
 UNSIGNED = "no such webhook, or the request is not signed with its secret"
 """The same for both: who cannot sign is not told what there is."""
+
+JSON_TYPE = "application/json"
 
 
 class Made(NamedTuple):
@@ -84,7 +86,7 @@ class Hooks:
         try:
             item = item_of(source, headers, body)
         except BadBody as error:
-            return Refused("BadBody", str(error))
+            return Refused("BadBody", f"{error}{_hint(headers)}")
         if isinstance(item, Ignored):
             return item
         key = Key(namespace, name)
@@ -152,3 +154,10 @@ class Hooks:
         if status != before:
             await self._client.update_status(msgspec.structs.replace(spawner, status=status))
         return Refused(problem.reason, problem.message)
+
+
+def _hint(headers: Mapping[str, str]) -> str:
+    """What a sender whose body is not understood may have left out."""
+    if headers.get("content-type", "").strip():
+        return ""
+    return f"; the request has no Content-Type: send JSON as {JSON_TYPE}, or a form as {FORM}"

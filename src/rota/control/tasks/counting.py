@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter as Tally
 from collections.abc import Callable, Mapping
 
 from rota.api import Task
-from rota.engine.metrics import Labels, Metrics
+from rota.engine.metrics import LABEL_LENGTH_MAX, OTHER, Labels, Metrics
 from rota.pools import Queue
 
 NO_POOL = "-"
 """Of a task with a worker of its own."""
+HOLDERS_MAX = 64
+"""Holders that have numbers of their own; all that come later are one, `other`. They are texts that users choose."""
 
 
 class Counting:
-    """What is counted of tasks. Labels are the namespace and the pool, and the holder of those that wait."""
+    """What is counted of tasks, by the namespace, the pool and the holder."""
 
     def __init__(self, metrics: Metrics) -> None:
-        where = ("namespace", "pool")
+        where = ("namespace", "pool", "holder")
+        self._holders: set[str] = set()
         self._metrics = metrics
         self._created = metrics.counter("rota_tasks_created_total", "Tasks that came.", where)
         self._completed = metrics.counter("rota_tasks_completed_total", "Tasks that are over.", (*where, "outcome"))
@@ -29,39 +33,46 @@ class Counting:
             "rota_pool_waiting",
             "Tasks that wait for a worker.",
             ("namespace", "pool", "holder"),
-            read=lambda: {
-                (*pool, holder): depth
-                for pool, queue in queues().items()
-                for holder, depth in queue.view.depths().items()
-            },
+            read=lambda: self._shown({pool: queue.view.depths() for pool, queue in queues().items()}),
         )
         self._metrics.gauge(
             "rota_pool_held",
             "Workers that are held.",
             ("namespace", "pool", "holder"),
-            read=lambda: {
-                (*pool, holder): bound
-                for pool, queue in queues().items()
-                for holder, bound in queue.view.bounds().items()
-            },
+            read=lambda: self._shown({pool: queue.view.bounds() for pool, queue in queues().items()}),
         )
 
+    def _shown(self, pools: Mapping[Labels, Mapping[str, int]]) -> Mapping[Labels, float]:
+        """Numbers of pools by holder, as they are labelled: those of several may come together."""
+        shown: Tally[Labels] = Tally()
+        for pool, holders in pools.items():
+            for holder, number in holders.items():
+                shown[(*pool, self._holder(holder))] += number
+        return shown
+
+    def _holder(self, name: str) -> str:
+        name = name[:LABEL_LENGTH_MAX]
+        if name and name not in self._holders:
+            if len(self._holders) >= HOLDERS_MAX:
+                return OTHER
+            self._holders.add(name)
+        return name
+
     def created(self, task: Task) -> None:
-        self._created.add(_where(task))
+        self._created.add(self._where(task))
 
     def began(self, task: Task, waited: float) -> None:
-        self._waited.observe(_where(task), max(0.0, waited))
+        self._waited.observe(self._where(task), max(0.0, waited))
 
     def ran(self, task: Task, seconds: float) -> None:
-        self._ran.observe(_where(task), max(0.0, seconds))
+        self._ran.observe(self._where(task), max(0.0, seconds))
 
     def completed(self, task: Task) -> None:
         """With the status that it has when it is over."""
         status = task.status
         outcome = (status.reason or status.phase or "") if status is not None else ""
-        self._completed.add((*_where(task), outcome))
+        self._completed.add((*self._where(task), outcome))
 
-
-def _where(task: Task) -> Labels:
-    ref = task.spec.worker_pool_ref
-    return task.metadata.namespace, ref.name if ref is not None else NO_POOL
+    def _where(self, task: Task) -> Labels:
+        ref = task.spec.worker_pool_ref
+        return task.metadata.namespace, ref.name if ref is not None else NO_POOL, self._holder(task.spec.holder or "")

@@ -3,48 +3,16 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import NamedTuple
 
 import msgspec
 
-from rota.api import Instance, Task
+from rota.api import Task
 from rota.api.instance import Assignment
 from rota.api.task import TaskStatus
 from rota.client import Key
-from rota.control.instances.states import is_draining
+from rota.control.holds.members import Member
 from rota.control.tasks.lifecycle import assignment_id, running
-from rota.pools import Binding, Offer, Request
-from rota.runtime.interface import Subject
-from rota.runtime.runner.messages import Report, ResetPolicy
-
-
-class PoolKey(NamedTuple):
-    """A pool, or a task that has a worker of its own."""
-
-    namespace: str
-    name: str
-    kind: str = "WorkerPool"
-
-
-class Worker(msgspec.Struct):
-    """An instance that runs tasks, as it was last seen."""
-
-    subject: Subject
-    pool: PoolKey
-    instance: Instance
-    report: Report | None
-    reset: ResetPolicy
-    is_ready: bool
-    told: str = ""
-    """The assignment that its runner was told of, on the stream that it has now."""
-    affinity: str = ""
-    is_turning: bool = False
-    """It is just being given from one to another: whoever does that sees to everything else."""
-
-    @property
-    def can_be_had(self) -> bool:
-        report = self.report
-        return self.is_ready and report is not None and report.phase == "Idle" and not is_draining(self.instance)
+from rota.pools import Binding, Request
 
 
 def request(task: Task, arrival: float) -> Request:
@@ -53,11 +21,7 @@ def request(task: Task, arrival: float) -> Request:
     return Request(task.metadata.uid, spec.holder or "", spec.priority, arrival, prefers=prefers)
 
 
-def offer(worker: Worker) -> Offer:
-    return Offer(worker.subject.uid, last=worker.affinity)
-
-
-def beginning(task: Task, worker: Worker, binding: Binding) -> tuple[Assignment, Task]:
+def beginning(task: Task, worker: Member, binding: Binding) -> tuple[Assignment, Task]:
     """What is written when a task gets a worker: whose the worker is, and that the task runs."""
     now = datetime.now(UTC)
     meta = task.metadata

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rota.api import Instance, Task
+from rota.api.parts import EnvVar
 from rota.api.worker import WorkerRole
 from rota.control.agents import AGENTS
 from rota.control.orders import secret
-from rota.control.tasks.templating import environment, given
+from rota.control.tasks.templating import environment, given, given_environment
 from rota.engine.objects import Objects
 from rota.runtime.composing import TREE
 from rota.runtime.runner.jobs import Job, Parse
@@ -23,18 +26,21 @@ class CannotRun(Exception):  # noqa: N818
         self.reason = reason
 
 
-def check(task: Task, role: WorkerRole) -> None:
-    """Raises CannotRun, or TemplateError, for what no worker of this kind could do."""
+def check(task: Task, role: WorkerRole, env: Sequence[EnvVar] = ()) -> None:
+    """Raises CannotRun, or TemplateError, for what no worker of this kind, with these variables, could do."""
     if task.spec.prompt is not None and role.type not in AGENTS and role.type != "custom":
         raise CannotRun("NotAnAgent", NOT_AN_AGENT.format(role.type))
-    given(task.spec, task.status.dependencies if task.status is not None else [])
+    dependencies = task.status.dependencies if task.status is not None else []
+    given(task.spec, dependencies)
+    given_environment(env, dependencies)
 
 
 def job(objects: Objects, task: Task, instance: Instance, id_: str, log: str) -> Job:
     """What the runner of an instance does for a task. Raises what `check` raises."""
     role = instance.spec.worker or WorkerRole()
+    env = instance.spec.containers[0].env
     dependencies = task.status.dependencies if task.status is not None else []
-    check(task, role)
+    check(task, role, env)
     filled = given(task.spec, dependencies)
     argv, stdin, parse = filled.command, filled.stdin, "plain"
     if task.spec.prompt is not None:
@@ -45,6 +51,7 @@ def job(objects: Objects, task: Task, instance: Instance, id_: str, log: str) ->
         kind="python" if role.type == "python" and task.spec.prompt is None else "command",
         argv=argv,
         env={
+            **given_environment(env, dependencies),
             **environment(dependencies),
             **_credentials(objects, task.metadata.namespace, role),
             "ROTA_TASK": task.metadata.name,

@@ -7,11 +7,16 @@ dependencies there can be no deadlock. The first in place keeps it until it is o
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from typing import NamedTuple
 
 from rota.api import Task, WorkerPool
 from rota.client import Key
 from rota.engine.objects import Objects, get
+
+BRANCH_LOCKED = "BranchLocked"
+TOLD_MAX = 4
+"""Tasks next in line whose status names who has the lock, whenever that is another."""
 
 
 class LockKey(NamedTuple):
@@ -49,6 +54,26 @@ class Locks:
         uid = task.metadata.uid
         places = self._places[self._keys[uid]]
         self._places[self._keys[uid]] = {uid: places.pop(uid), **places}
+        self._tell(self._keys[uid], besides=uid)
+
+    def message(self, task: Task) -> str:
+        """What is written of a task whose turn it is not."""
+        key = self._keys.get(task.metadata.uid)
+        places = self._places[key] if key is not None else {}
+        if task.metadata.uid in islice(places, TOLD_MAX + 1):
+            return f"branch {task.spec.branch} is held by Task/{_first(places).name}"
+        # Who has it changes with every task that ends: to write that to all who wait would never stop.
+        return f"branch {task.spec.branch} is held by another task; more than {TOLD_MAX} are before this one"
+
+    def standing(self, task: Task) -> str:
+        """How a task stands whose turn it is not, for somebody who asks; it takes a look at all that wait."""
+        key = self._keys.get(task.metadata.uid)
+        if key is None:
+            return self.message(task)
+        places = self._places[key]
+        between = list(places).index(task.metadata.uid) - 1
+        more = f", {between} more before it" if between > 0 else ""
+        return f"branch {key.branch} is held by Task/{_first(places).name}{more}"
 
     def left(self, task: Task) -> None:
         """A task is over, or does not want to run any more."""
@@ -68,7 +93,17 @@ class Locks:
         if not places:
             del self._places[key]
         elif was_first:
-            self.wake(next(iter(places.values())))
+            self._tell(key)
+
+    def _tell(self, key: LockKey, besides: str = "") -> None:
+        """Who has the lock is another by now: its own turn has come for the first, and the next may say whose it is."""
+        for uid, name in list(islice(self._places[key].items(), TOLD_MAX + 1)):
+            if uid != besides:
+                self.wake(name)
+
+
+def _first(places: dict[str, Key]) -> Key:
+    return next(iter(places.values()))
 
 
 def lock_key(objects: Objects, task: Task) -> LockKey:

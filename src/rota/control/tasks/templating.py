@@ -1,20 +1,24 @@
 """Results of dependencies in what a task is given: `{{ tasks.NAME.outputs.KEY }}`, in one pass.
 
 What is put in is never looked at again. In a command it has to be a whole element: a script that wants a value reads it
-from its environment, where no character of it means anything to a shell.
+from its environment, where no character of it means anything to a shell. Two braces that are meant as such are written
+`{{ "{{" }}`; `literal` does that for a text of which nothing is to be filled in.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from rota.api.parts import EnvVar
 from rota.api.task import Dependency, TaskSpec
 
 PREFIX = "ROTA_TASKS_"
+BRACES = '{{ "{{" }}'
+"""How two braces are written that are meant as such."""
 
-_EXPRESSION = re.compile(r"\{\{\s*+(tasks\.[^{}]*+)\}\}")
+_EXPRESSION = re.compile(r'\{\{\s*+(?:(tasks\.[^{}]*+)|"\{\{"\s*+)\}\}')
 """Possessive: what does not match is found out in one pass."""
 _OUTPUT = re.compile(r"tasks\.(.+?)\.outputs\.(\S+)")
 _NOT_IN_NAME = re.compile(r"[^A-Z0-9_]")
@@ -42,18 +46,33 @@ def given(spec: TaskSpec, dependencies: Sequence[Dependency]) -> Given:
     )
 
 
+def given_environment(env: Iterable[EnvVar], dependencies: Sequence[Dependency]) -> dict[str, str]:
+    """The variables of a worker that differ from one task to the next, filled in. Raises TemplateError."""
+    known = {dependency.name: dependency for dependency in dependencies}
+    return {
+        one.name: render(one.value, known, f"env {one.name}")
+        for one in env
+        if one.value is not None and "{{" in one.value and _EXPRESSION.search(one.value)
+    }
+
+
 def render(text: str, known: Mapping[str, Dependency], where: str) -> str:
     """A text with every expression in it filled in."""
     if "{{" not in text:
         return text
-    return _EXPRESSION.sub(lambda found: _value(found[1].rstrip(), known, where), text)
+    return _EXPRESSION.sub(lambda found: _value(found[1].rstrip(), known, where) if found[1] else "{{", text)
+
+
+def literal(text: str) -> str:
+    """A text that, filled in, is this one, whatever is in it."""
+    return _EXPRESSION.sub(lambda found: BRACES + found[0][2:], text) if "{{" in text else text
 
 
 def _element(index: int, text: str, known: Mapping[str, Dependency]) -> str:
     where = f"command[{index}]"
-    found = _EXPRESSION.search(text) if "{{" in text else None
+    found = next((one for one in _EXPRESSION.finditer(text) if one[1]), None) if "{{" in text else None
     if found is None:
-        return text
+        return render(text, known, where)
     if found[0] != text:
         raise TemplateError(
             f"{where}: {found[0]} must be the whole element; a script reads it from its environment, as"

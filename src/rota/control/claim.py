@@ -1,0 +1,207 @@
+"""Claim: it waits its turn, has an instance for as long as its lease is renewed, and is over; nothing is leaked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from rota.api import Claim, Condition, Instance, WorkerPool
+from rota.api.pool import ClaimStatus
+from rota.client import Key, Operation
+from rota.control.claims import lifecycle
+from rota.control.claims.claiming import Claiming
+from rota.control.claims.ended import Ended
+from rota.control.gate import RESOLVED, Gate, status_of
+from rota.control.holds.options import is_restarted_for
+from rota.control.instances.reasons import blocker, is_ready
+from rota.engine import DONE, Context, Done, Outcome, RequeueAfter
+from rota.engine.objects import get
+from rota.registry import ApiError, DeleteOptions
+
+CONCURRENCY = 64
+IN_FLIGHT_SECONDS = 0.25
+"""For how long nothing is written of a claim to which an instance is just being given."""
+GONE = (404, 409)
+
+
+class Claims(Gate[Claim]):
+    """Sees each claim through."""
+
+    concurrency = CONCURRENCY
+
+    def __init__(self, claiming: Claiming) -> None:
+        super().__init__(Claim)
+        self.claiming = claiming
+        self._ended = Ended()
+
+    def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
+        return self.claiming.begin(wake)
+
+    async def gone(self, key: Key) -> None:
+        self._ended.forget(key)
+        self.claiming.gone(key)
+
+    def at_once(self, context: Context, key: Key) -> Outcome | None:
+        """Most claims are made with what they want, and end with nothing left to do."""
+        obj = cast("Claim | None", context.find(Claim.api, *key))
+        if obj is None or obj.metadata.deletion_timestamp is not None or not self.claiming.is_prepared:
+            return None
+        now = context.clock.time()
+        if obj.over():
+            due = self._ended.is_due(obj, now) or self._ended.is_full(key.namespace)
+            if due or self.claiming.knows(obj.metadata.uid):
+                return None
+            self.claiming.told(key, obj)
+            return self._ended.keep(obj, now)
+        status = status_of(obj)
+        if status.phase != "Bound" or obj.spec.release or status.conditions or not self._is_well(obj):
+            return None
+        expires = lifecycle.expiry(obj)
+        if expires is None or expires != status.expires_at or expires.timestamp() <= now:
+            return None
+        self.claiming.told(key, obj)
+        return Done(again_after=expires.timestamp() - now)
+
+    def _is_well(self, obj: Claim) -> bool:
+        """Whether a claim has what it claimed, and that is as it was."""
+        member = self.claiming.member_of(obj)
+        if member is None or member.instance.metadata.deletion_timestamp is not None:
+            return False
+        return not self.claiming.is_another_run(member.instance) and not is_restarted_for(member.instance)
+
+    async def look(self, context: Context, obj: Claim) -> Outcome:
+        self.claiming.prepare(context)
+        if obj.metadata.deletion_timestamp is not None:
+            self.claiming.forget(obj)
+            return DONE
+        if obj.over():
+            return await self._after(context, obj)
+        if obj.spec.release:
+            return await self._end(context, obj, "Released")
+        if status_of(obj).phase == "Bound":
+            return await self._hold(context, obj)
+        return await self._wait(context, obj)
+
+    # Before it has one.
+
+    async def _wait(self, context: Context, obj: Claim) -> Outcome:
+        now, status = context.clock.time(), status_of(obj)
+        pool = get(context.objects, WorkerPool, obj.spec.pool_ref.name, obj.metadata.namespace)
+        if self.claiming.member_of(obj) is not None:
+            return await self._bind(context, obj, status)
+        is_leaving = pool is not None and pool.metadata.deletion_timestamp is not None
+        if is_leaving or (pool is None and status.arrival is not None):
+            message = f"WorkerPool/{obj.spec.pool_ref.name} was deleted"
+            return await self._end(context, obj, "Failed", "PoolDeleted", message)
+        left = lifecycle.deadline(obj, pool) - now
+        if left <= 0 and not self.claiming.is_bound_soon(obj):
+            seconds = lifecycle.wait_seconds(obj, pool)
+            message = f"no instance of WorkerPool/{obj.spec.pool_ref.name} was free within {seconds} s"
+            return await self._end(context, obj, "Failed", "WaitTimeout", message)
+        held_up = context.held_up(obj)
+        if held_up is not None or pool is None:
+            reason, message = (held_up.reason, held_up.message) if held_up is not None else ("NotFound", "")
+            closed = Condition(type=RESOLVED, status="False", reason=reason, message=message)
+            await context.write_status(obj, context.condition(obj, status, closed))
+            return RequeueAfter(max(left, 0.0), reason, message)
+        if not self.claiming.knows(obj.metadata.uid) and self.claiming.is_full(pool):
+            message = f"{pool.spec.queue.limit} wait for WorkerPool/{pool.metadata.name} already"
+            return await self._end(context, obj, "Failed", "QueueFull", message)
+        arrival = status.arrival.timestamp() if status.arrival is not None else self.claiming.arrival()
+        self.claiming.want(obj, arrival)
+        if self.claiming.is_bound_soon(obj):
+            return Done(again_after=IN_FLIGHT_SECONDS)
+        if status.condition(RESOLVED) is not None:
+            status = context.condition(obj, status, Condition(type=RESOLVED, status="True", reason="Resolved"))
+        await context.write_status(obj, lifecycle.waiting(status, lifecycle.time_of(arrival)))
+        return Done(again_after=left)
+
+    async def _bind(self, context: Context, obj: Claim, status: ClaimStatus) -> Outcome:
+        """It has an instance, and that is all that is written down so far."""
+        member = self.claiming.member_of(obj)
+        assert member is not None and member.instance.spec.assignment is not None
+        now = lifecycle.time_of(context.clock.time())
+        since = member.instance.spec.assignment.since
+        written = await context.write_status(obj, lifecycle.bound(obj, member.instance, status.arrival or since, now))
+        return await self._hold(context, written)
+
+    # While it has one.
+
+    async def _hold(self, context: Context, obj: Claim) -> Outcome:
+        status = status_of(obj)
+        name = status.instance_name or ""
+        instance = get(context.objects, Instance, name, obj.metadata.namespace)
+        assigned = instance.spec.assignment if instance is not None else None
+        if instance is None or assigned is None or assigned.uid != obj.metadata.uid:
+            return await self._end(context, obj, "Failed", "InstanceLost", f"its instance {name} is gone")
+        if instance.metadata.deletion_timestamp is not None:
+            return await self._end(context, obj, "Failed", "InstanceLost", f"its instance {name} was deleted")
+        if self.claiming.is_another_run(instance):
+            return await self._end(context, obj, "Failed", "InstanceCrashed", _crash(instance))
+        now, expires = context.clock.time(), lifecycle.expiry(obj)
+        assert expires is not None
+        if expires.timestamp() <= now:
+            message = f"it was not renewed within {obj.spec.lease_seconds} s"
+            return await self._end(context, obj, "Expired", "LeaseExpired", message)
+        if is_restarted_for(instance):
+            ready = instance.status.condition("Ready") if instance.status is not None else None
+            if ready is not None and ready.status != "True" and blocker(ready.reason).is_failure:
+                return await self._end(context, obj, "Failed", ready.reason, ready.message)
+            known = instance.status.assignment if instance.status is not None else None
+            if known is None or known.id != assigned.id or not is_ready(instance):
+                return Done(again_after=expires.timestamp() - now)
+        addresses = instance.status.addresses if instance.status is not None else []
+        if status.expires_at != expires or status.addresses != addresses:
+            obj = await context.write_status(obj, lifecycle.renewed(status, expires, addresses))
+        self.claiming.told(Key(obj.metadata.namespace, obj.metadata.name), obj)
+        return Done(again_after=expires.timestamp() - now)
+
+    async def _end(self, context: Context, obj: Claim, phase: str, reason: str = "", message: str = "") -> Outcome:
+        now = context.clock.time()
+        ended = lifecycle.over(status_of(obj), phase, now, reason or None, message or None)
+        return await self._after(context, await self.claiming.end(obj, ended))
+
+    # When it is over.
+
+    async def _after(self, context: Context, obj: Claim) -> Outcome:
+        self.claiming.forget(obj)
+        self.claiming.told(Key(obj.metadata.namespace, obj.metadata.name), obj)
+        now = context.clock.time()
+        if not self._ended.is_due(obj, now):
+            kept = self._ended.keep(obj, now)
+            await self._remove(context, self._ended.surplus(obj.metadata.namespace))
+            return kept
+        await self._remove(context, [(Key(obj.metadata.namespace, obj.metadata.name), obj.metadata.uid)])
+        return DONE
+
+    @staticmethod
+    async def _remove(context: Context, ended: list[tuple[Key, str]]) -> None:
+        if not ended:
+            return
+        kind: Any = Claim
+        if context.client.atomic and len(ended) > 1:
+            removals = [
+                Operation("delete", Claim.api, *key, delete=DeleteOptions(uid=uid))
+                for key, uid in ended
+                if get(context.objects, Claim, key.name, key.namespace) is not None
+            ]
+            try:
+                await context.client.batch(removals, typed=True)
+                return
+            except ApiError as error:
+                if error.code not in GONE:
+                    raise
+        for key, uid in ended:
+            try:
+                await context.client.delete(kind, key.name, namespace=key.namespace, uid=uid)
+            except ApiError as error:
+                if error.code not in GONE:
+                    raise
+
+
+def _crash(instance: Instance) -> str:
+    known = instance.status.last_exit if instance.status is not None else None
+    if known is None:
+        return f"what ran in {instance.metadata.name} has ended"
+    how = known.reason or (f"signal {known.signal}" if known.signal is not None else f"exit code {known.code}")
+    return f"what ran in {instance.metadata.name} has ended: {how}"

@@ -1,0 +1,1 @@
+"""Claims: an instance for somebody alone, for a while."""

@@ -1,0 +1,65 @@
+"""Claims in numbers: how many, what became of them, how long they waited and held; and how the pools stand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from rota.api import Claim
+from rota.engine.metrics import Labels, Metrics
+from rota.pools import Queue
+
+OUTCOMES = {404: "Lost", 409: "Lost", 422: "Lost", 499: "Cancelled"}
+"""What became of a binding, by the code with which it was refused."""
+
+
+class Counting:
+    """What is counted of claims, by the namespace and the pool."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        where = ("namespace", "pool")
+        self._metrics = metrics
+        self._bindings = metrics.counter(
+            "rota_claim_bindings_total", "Instances that were to be given to a claim.", (*where, "outcome")
+        )
+        self._ended = metrics.counter("rota_claims_ended_total", "Claims that are over.", (*where, "outcome"))
+        self._waited = metrics.histogram("rota_claim_wait_seconds", "From when a claim came until it got one.", where)
+        self._bound = metrics.histogram("rota_claim_bind_seconds", "How long it took to write that down.", where)
+        self._held = metrics.histogram("rota_claim_hold_seconds", "How long an instance was held.", where)
+
+    def watch(self, queues: Callable[[], Mapping[Labels, Queue]]) -> None:
+        """Have queues shown as they are when they are asked for."""
+        where = ("namespace", "pool")
+        self._metrics.gauge(
+            "rota_pool_ready",
+            "Instances that can be had at once.",
+            where,
+            read=lambda: {pool: float(queue.view.free) for pool, queue in queues().items()},
+        )
+        self._metrics.gauge(
+            "rota_pool_in_flight",
+            "Instances that are just being given to somebody.",
+            where,
+            read=lambda: {pool: float(queue.view.in_flight) for pool, queue in queues().items()},
+        )
+
+    def bound(self, claim: Claim, waited: float, took: float) -> None:
+        where = _where(claim)
+        self._bindings.add((*where, "Bound"))
+        self._waited.observe(where, max(0.0, waited))
+        self._bound.observe(where, max(0.0, took))
+
+    def not_bound(self, claim: Claim, code: int) -> None:
+        self._bindings.add((*_where(claim), OUTCOMES.get(code, "Failed")))
+
+    def ended(self, claim: Claim, now: float) -> None:
+        """With the status that it has when it is over."""
+        status, where = claim.status, _where(claim)
+        if status is None:
+            return
+        self._ended.add((*where, status.reason or status.phase or ""))
+        if status.bound_time is not None:
+            self._held.observe(where, max(0.0, now - status.bound_time.timestamp()))
+
+
+def _where(claim: Claim) -> Labels:
+    return claim.metadata.namespace, claim.spec.pool_ref.name

@@ -1,0 +1,53 @@
+"""Claims that are over: kept for a while, so that who asks again learns what became of them; and not too many."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from rota.api import Claim
+from rota.client import Key
+from rota.engine import Done
+
+KEPT_SECONDS = 600.0
+"""For how long a claim that is over is kept."""
+KEPT_MAX = 5_000
+"""How many are kept of one namespace: the oldest go earlier."""
+REMOVED_TOGETHER = 100
+FULL = KEPT_MAX + REMOVED_TOGETHER
+
+
+class Ended:
+    """Those that are over, by namespace, the oldest first."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, OrderedDict[str, str]] = {}
+
+    def is_due(self, claim: Claim, now: float) -> bool:
+        """Whether it has been kept long enough."""
+        return self._left(claim, now) <= 0
+
+    def is_full(self, namespace: str) -> bool:
+        return len(self._of.get(namespace, ())) >= FULL
+
+    def keep(self, claim: Claim, now: float) -> Done:
+        self._of.setdefault(claim.metadata.namespace, OrderedDict())[claim.metadata.name] = claim.metadata.uid
+        return Done(again_after=self._left(claim, now))
+
+    def surplus(self, namespace: str) -> list[tuple[Key, str]]:
+        """The oldest, when there are so many too many that it is worth a write."""
+        if not self.is_full(namespace):
+            return []
+        oldest = [self._of[namespace].popitem(last=False) for _ in range(REMOVED_TOGETHER)]
+        return [(Key(namespace, name), uid) for name, uid in oldest]
+
+    def forget(self, key: Key) -> None:
+        known = self._of.get(key.namespace)
+        if known is not None:
+            known.pop(key.name, None)
+            if not known:
+                del self._of[key.namespace]
+
+    @staticmethod
+    def _left(claim: Claim, now: float) -> float:
+        ended = claim.status.end_time if claim.status is not None else None
+        return ended.timestamp() + KEPT_SECONDS - now if ended is not None else KEPT_SECONDS

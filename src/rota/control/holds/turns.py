@@ -1,0 +1,96 @@
+"""What happens to an instance at once: one holder's time ends, another's begins. In one commit where there is such.
+
+Where there is not, one write follows the other, and each is true whatever becomes of the next: an end is written down
+before the instance is another's, and it is a holder's before it is written down that the holder has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from rota.api import Instance, Object
+from rota.api.instance import Assignment
+from rota.client import Client, Operation, status_body, to_dict
+from rota.registry import WriteOptions
+from rota.runtime.interface import Subject
+
+
+class Turn(NamedTuple):
+    """One instance's change of hands."""
+
+    subject: Subject
+    before: str | None
+    """The assignment that it has; None: it has none."""
+    after: Assignment | None
+    ends: Object | None = None
+    """Who had it, with the status that it has then."""
+    begins: Object | None = None
+    """Who gets it, with the status that it has then."""
+    is_new: bool = False
+    """Who gets it is not written down yet: it is made by this."""
+    labels: Mapping[str, str] | None = None
+    annotations: Mapping[str, str] | None = None
+    """What the instance has of these from then on; None: what it has."""
+
+
+class Turned(NamedTuple):
+    """What was written."""
+
+    instance: Instance
+    ended: Any
+    begun: Any
+
+
+async def write(client: Client, turn: Turn) -> Turned:
+    """Raises `ApiError`: with 404, 409 or 422 when something is not as it was thought to be."""
+    if client.atomic:
+        return await _write_at_once(client, turn)
+    ended = await client.update_status(turn.ends) if turn.ends is not None else None
+    name, namespace = turn.subject.name, turn.subject.namespace
+    kind: Any = Instance
+    instance: Instance = await client.patch(kind, name, _patch(turn), namespace=namespace, type="json")
+    return Turned(instance, ended, None)
+
+
+async def _write_at_once(client: Client, turn: Turn) -> Turned:
+    subject = turn.subject
+    operations = [Operation("patch", Instance.api, subject.namespace, subject.name, _patch(turn), patch_type="json")]
+    if turn.ends is not None:
+        operations.append(_status(turn.ends))
+    if turn.begins is not None:
+        operations.append(creation(turn.begins) if turn.is_new else _status(turn.begins))
+    instance, *others = await client.batch(operations, typed=True)
+    ended = others.pop(0) if turn.ends is not None else None
+    return Turned(instance, ended, others.pop(0) if turn.begins is not None else None)
+
+
+def _status(obj: Object) -> Operation:
+    meta = obj.metadata
+    return Operation("update", obj.api, meta.namespace, meta.name, status_body(obj), subresource="status")
+
+
+def creation(obj: Object) -> Operation:
+    """Make an object with the uid and the status that it has here. Only in this process."""
+    meta = obj.metadata
+    body = to_dict(msgspec.structs.replace(obj, metadata=msgspec.structs.replace(meta, uid="")))
+    return Operation("create", obj.api, meta.namespace, "", body, WriteOptions(uid=meta.uid, with_status=True))
+
+
+def _patch(turn: Turn) -> list[dict[str, Any]]:
+    """Only if it is the same instance, and has what it is thought to have. No version: a status is no matter."""
+    operations: list[dict[str, Any]] = [{"op": "test", "path": "/metadata/uid", "value": turn.subject.uid}]
+    if turn.before is None:
+        operations.append({"op": "test", "path": "/spec/assignment", "value": None})
+    else:
+        operations.append({"op": "test", "path": "/spec/assignment/id", "value": turn.before})
+    if turn.after is not None:
+        operations.append({"op": "add", "path": "/spec/assignment", "value": msgspec.to_builtins(turn.after)})
+    elif turn.before is not None:
+        operations.append({"op": "remove", "path": "/spec/assignment"})
+    for field, values in (("labels", turn.labels), ("annotations", turn.annotations)):
+        if values is not None:
+            operations.append({"op": "add", "path": f"/metadata/{field}", "value": dict(values)})
+    return operations

@@ -1,0 +1,62 @@
+"""What is told of a task to somebody who asks why it does not run, or did not succeed."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, cast
+
+from rota.api import Instance, WorkerPool
+from rota.control.instances.names import controller_of
+from rota.engine.objects import Objects
+
+NAMED_MAX = 5
+"""Holders that one message names."""
+
+
+class Standing(NamedTuple):
+    """How a task that waits for a worker stands."""
+
+    pool: str
+    workers: int
+    holders: tuple[str, ...]
+    """Who has a worker, such as `task build`."""
+    unready: int
+    """Workers that nobody has and that are not ready either."""
+    before: int | None
+    """How many wait before it; None: it is about to get one."""
+
+    @property
+    def message(self) -> str:
+        if not self.workers:
+            return f"waits for a worker of WorkerPool/{self.pool}, which has none{self._place}"
+        who = ", ".join(self.holders[:NAMED_MAX])
+        more = f" and {len(self.holders) - NAMED_MAX} more" if len(self.holders) > NAMED_MAX else ""
+        busy = f"{len(self.holders)} of {self.workers} busy" + (f" ({who}{more})" if who else "")
+        unready = f", {self.unready} not ready" if self.unready else ""
+        return f"waits for a worker of WorkerPool/{self.pool}: {busy}{unready}{self._place}"
+
+    @property
+    def _place(self) -> str:
+        if self.before is None:
+            return ", and is about to get one"
+        return f", {self.before} before it" if self.before else ", it is next"
+
+
+def standing_of(pool: WorkerPool, before: int | None, objects: Objects) -> Standing:
+    """How one stands that has so many before it, by the instances of the pool as they are now."""
+    meta = pool.metadata
+    workers = [one for one in cast("list[Instance]", objects.list(Instance.api, meta.namespace)) if _is_of(one, pool)]
+    held = sorted(
+        (one.spec.assignment.kind.lower(), one.spec.assignment.name) for one in workers if one.spec.assignment
+    )
+    unready = sum(one.spec.assignment is None and not _is_ready(one) for one in workers)
+    return Standing(meta.name, len(workers), tuple(f"{kind} {name}" for kind, name in held), unready, before)
+
+
+def _is_of(instance: Instance, pool: WorkerPool) -> bool:
+    owner = controller_of(instance)
+    return owner is not None and owner.uid == pool.metadata.uid and instance.metadata.deletion_timestamp is None
+
+
+def _is_ready(instance: Instance) -> bool:
+    ready = instance.status.condition("Ready") if instance.status is not None else None
+    return ready is not None and ready.status == "True"

@@ -1,0 +1,321 @@
+"""`/v1/pools/NAMESPACE/NAME/claims` and `/v1/claims/NAMESPACE/NAME`: an idle Instance, for somebody alone.
+
+    POST    pools/NS/POOL/claims    claim one; answers when it is there, or 429 with how long to wait
+    GET     pools/NS/POOL/claims    the claims of a pool
+    GET     claims/NS/NAME          one of them
+    POST    claims/NS/NAME/renew    begin its lease anew
+    DELETE  claims/NS/NAME          give the instance back
+
+The name that a caller gives a claim makes asking twice the same as asking once. With the answer comes a token: for
+this instance alone, to run commands in it and to read and write its files, to renew and to release; it ends with the
+claim. A caller that hangs up before it is answered leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from rota.api import Claim, ObjectMeta, WorkerPool
+from rota.api.model import Ref
+from rota.api.parts import EnvVar
+from rota.api.pool import ClaimSpec
+from rota.client import Key
+from rota.control.claims import lifecycle
+from rota.control.claims.claiming import Claiming
+from rota.control.workers import template_of
+from rota.engine.objects import Objects, get
+from rota.registry import ApiError, Registry, WriteOptions
+from rota.registry.errors import bad_request, forbidden, not_found
+from rota.registry.metadata import new_uid
+from rota.runtime.interface import Runtime, Subject
+from rota.server import media
+from rota.server.audit import Audit, Line
+from rota.server.audit import now as audit_now
+from rota.server.auth import User, allows
+from rota.server.controllers import Controllers
+from rota.server.entering import claim_of
+from rota.server.http import Request, Response
+from rota.server.signed import SignedTokens
+
+NAMED_MAX = 20
+"""Pools that a refusal names."""
+LISTED_MAX = 1000
+"""Claims that one answer lists."""
+TRIES_MAX = 3
+MANAGER = "rota-gateway"
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Asked(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """What is asked for, as it is sent."""
+
+    name: str = ""
+    holder: str = ""
+    priority: int = 0
+    wait_seconds: int | None = None
+    lease_seconds: int | None = None
+    images: dict[str, str] = {}
+    env: list[EnvVar] = []
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+_asked = msgspec.json.Decoder(Asked)
+
+
+class ClaimRequests:
+    """Answers requests for claims."""
+
+    def __init__(self, registry: Registry, audit: Audit, tokens: SignedTokens) -> None:
+        self._registry = registry
+        self._audit = audit
+        self._tokens = tokens
+
+    async def open(
+        self, running: Controllers | None, request: Request, user: User, namespace: str, pool: str
+    ) -> Response:
+        """Claim an instance."""
+        code, name = 500, ""
+        try:
+            asked = _decoded(request)
+            name = asked.name = asked.name or f"claim-{secrets.token_hex(8)}"
+            if not allows(user, "create", Claim.api, namespace):
+                raise forbidden(Claim.api, name, f'User "{user.name}" cannot create claims in "{namespace}"')
+            claim, code = await self._claimed(running, asked, user, namespace, pool)
+            return Response(code, self._answer(claim))
+        except ApiError as error:
+            code = error.code
+            raise
+        finally:
+            self._write_down(user, "create", namespace, name, "", code)
+
+    async def _claimed(
+        self, running: Controllers | None, asked: Asked, user: User, namespace: str, name: str
+    ) -> tuple[Claim, int]:
+        claiming = running.claiming if running is not None else None
+        if running is None or claiming is None:
+            raise ApiError(503, "ServiceUnavailable", "nobody hands out instances here now: this server does not lead")
+        pool = get(running.objects, WorkerPool, name, namespace)
+        if pool is None:
+            raise _no_pool(running.objects, namespace, name)
+        _check(asked, pool, user, running.runtime)
+        for _ in range(TRIES_MAX):
+            known = await self._known(running.objects, claiming, asked, user, namespace, name)
+            if known is not None:
+                return known, 200
+            claim = _made(asked, user, namespace, name)
+            may_wait = lifecycle.wait_seconds(claim, pool) > 0 and not claiming.is_full(pool)
+            try:
+                found = await claiming.open(claim, may_wait=may_wait)
+            except ApiError as error:
+                if error.reason != "AlreadyExists":
+                    raise
+                continue  # The same was asked for at the same moment.
+            if found is None:
+                raise _busy(claiming, pool, may_wait=False)
+            return _settled(claiming, pool, found), 201
+        raise ApiError(409, "AlreadyExists", f'claims "{asked.name}" is being made by somebody else')
+
+    @staticmethod
+    async def _known(
+        objects: Objects, claiming: Claiming, asked: Asked, user: User, namespace: str, pool: str
+    ) -> Claim | None:
+        """The claim that was asked for earlier, by the same caller and under the same name."""
+        key = Key(namespace, asked.name)
+        claim = get(objects, Claim, asked.name, namespace)
+        if claim is None and not claiming.is_opening(key):
+            return None
+        if claim is None or (not claim.over() and not claiming.is_usable(claim)):
+            claim = await claiming.awaited(key)
+        if claim is None:
+            return None
+        if (claim.spec.pool_ref.name, claim.spec.holder) != (pool, _holder(asked, user)):
+            raise ApiError(409, "AlreadyExists", f'claims "{asked.name}" is somebody else\'s, or of another pool')
+        if claim.over():
+            raise _over(claim)
+        return claim
+
+    # One of them.
+
+    def get(self, objects: Objects, user: User, namespace: str, name: str) -> Response:
+        return Response(200, self._answer(self._found(objects, user, "get", namespace, name), with_token=False))
+
+    def list(self, objects: Objects, user: User, namespace: str, pool: str) -> Response:
+        if not allows(user, "list", Claim.api, namespace):
+            raise forbidden(Claim.api, "", f'User "{user.name}" cannot list claims in "{namespace}"')
+        if get(objects, WorkerPool, pool, namespace) is None:
+            raise _no_pool(objects, namespace, pool)
+        found: list[Any] = [one for one in objects.list(Claim.api, namespace) if one.spec.pool_ref.name == pool]  # type: ignore[attr-defined]
+        found.sort(key=lambda one: (one.metadata.creation_timestamp, one.metadata.name))
+        shown = [self._registry.get(Claim.api, namespace, one.metadata.name).value for one in found[:LISTED_MAX]]
+        return Response(200, b'{"claims":[%b],"remaining":%d}' % (b",".join(shown), max(0, len(found) - LISTED_MAX)))
+
+    async def renew(self, objects: Objects, user: User, namespace: str, name: str) -> Response:
+        code = 500
+        try:
+            claim = self._found(objects, user, "update", namespace, name)
+            if claim.over():
+                raise _over(claim)
+            now = datetime.now(UTC)
+            patch = {"metadata": {"uid": claim.metadata.uid}, "spec": {"renewTime": now.isoformat()}}
+            answer = await self._registry.patch(Claim.api, namespace, name, patch, WriteOptions(MANAGER))
+            written = Claim.decode(answer.value)
+            # Whoever looks after leases writes it down in a moment.
+            expires = lifecycle.expiry(written)
+            if written.status is not None and expires is not None:
+                status = msgspec.structs.replace(written.status, expires_at=expires)
+                written = msgspec.structs.replace(written, status=status)
+            code = 200
+            return Response(200, self._answer(written, with_token=False))
+        except ApiError as error:
+            code = error.code
+            raise
+        finally:
+            self._write_down(user, "update", namespace, name, "renew", code)
+
+    async def release(
+        self, running: Controllers | None, objects: Objects, user: User, namespace: str, name: str
+    ) -> Response:
+        """Give an instance back. Said again, it is as it was."""
+        code = 500
+        try:
+            claim = self._found(objects, user, "delete", namespace, name)
+            claiming = running.claiming if running is not None else None
+            if not claim.over():
+                claim = await self._released(claiming, claim)
+            code = 200
+            return Response(200, self._answer(claim, with_token=False))
+        except ApiError as error:
+            code = error.code
+            raise
+        finally:
+            self._write_down(user, "delete", namespace, name, "", code)
+
+    async def _released(self, claiming: Claiming | None, claim: Claim) -> Claim:
+        meta = claim.metadata
+        if claiming is not None and claim.status is not None and claim.status.phase == "Bound":
+            ended = lifecycle.over(claim.status, "Released", datetime.now(UTC).timestamp())
+            try:
+                return await claiming.end(claim, ended)
+            except ApiError as error:
+                if error.code not in (409, 422):
+                    raise
+        patch = {"metadata": {"uid": meta.uid}, "spec": {"release": True}}
+        answer = await self._registry.patch(Claim.api, meta.namespace, meta.name, patch, WriteOptions(MANAGER))
+        return Claim.decode(answer.value)
+
+    @staticmethod
+    def _found(objects: Objects, user: User, verb: str, namespace: str, name: str) -> Claim:
+        if user.scope == "claim":
+            if (user.namespace, user.name) != (namespace, name):
+                raise forbidden(Claim.api, name, f'the token of "{user.name}" is for that claim alone')
+            return claim_of(user, objects)
+        if not allows(user, verb, Claim.api, namespace, name):
+            raise forbidden(Claim.api, name, f'User "{user.name}" cannot {verb} claims in "{namespace}"')
+        claim = get(objects, Claim, name, namespace)
+        if claim is None:
+            raise not_found(Claim.api, name)
+        return claim
+
+    def _answer(self, claim: Claim, *, with_token: bool = True) -> bytes:
+        meta = claim.metadata
+        body: dict[str, Any] = {"claim": {"apiVersion": claim.api.api_version, "kind": claim.api.name, **_shown(claim)}}
+        if with_token:
+            body["token"] = self._tokens.of(Subject(meta.namespace, meta.name, meta.uid))
+        return _encode(body)
+
+    def _write_down(self, user: User, verb: str, namespace: str, name: str, what: str, code: int) -> None:
+        self._audit.write(Line(audit_now(), user.name, user.scope, verb, Claim.api.bucket, namespace, name, what, code))
+
+
+def _shown(claim: Claim) -> dict[str, Any]:
+    shown: dict[str, Any] = msgspec.to_builtins(claim)
+    shown["metadata"].pop("managedFields", None)
+    return shown
+
+
+def _decoded(request: Request) -> Asked:
+    if not request.body:
+        return Asked()
+    try:
+        if request.headers.get("content-type", "application/json").startswith("application/json"):
+            return _asked.decode(request.body)
+        return msgspec.convert(media.decoded(request.body, request.headers["content-type"]), Asked)
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise bad_request(f"a claim is asked for with a JSON object: {error}") from None
+
+
+def _holder(asked: Asked, user: User) -> str:
+    """On whose account it is. Only an admin can say that it is somebody else."""
+    if asked.holder and asked.holder != user.name and user.scope != "admin":
+        raise bad_request(f'holder: it is "{user.name}", as the token says; leave it out')
+    return asked.holder or user.name
+
+
+def _made(asked: Asked, user: User, namespace: str, pool: str) -> Claim:
+    spec = ClaimSpec(
+        pool_ref=Ref(name=pool),
+        holder=_holder(asked, user),
+        priority=asked.priority,
+        wait_seconds=asked.wait_seconds,
+        images=asked.images,
+        env=asked.env,
+        labels=asked.labels,
+        annotations=asked.annotations,
+    )
+    if asked.lease_seconds is not None:
+        spec = msgspec.structs.replace(spec, lease_seconds=asked.lease_seconds)
+    return Claim(metadata=ObjectMeta(name=asked.name, namespace=namespace, uid=new_uid()), spec=spec)
+
+
+def _check(asked: Asked, pool: WorkerPool, user: User, runtime: Runtime | None) -> None:
+    """What can be seen to be no use before anybody waits for it."""
+    template = template_of(pool)
+    if (wrong := lifecycle.unfit(asked.images, asked.labels, asked.annotations, template)) is not None:
+        raise bad_request(wrong)
+    if user.scope == "admin" or runtime is None:
+        return
+    isolated, why = runtime.isolates(template.isolation, template.runtime)
+    if not isolated:
+        message = f"WorkerPool/{pool.metadata.name} is not isolated ({why}): only an admin can claim of it"
+        raise ApiError(403, "Forbidden", message)
+
+
+def _settled(claiming: Claiming, pool: WorkerPool, claim: Claim) -> Claim:
+    reason = claim.status.reason if claim.status is not None else None
+    if not claim.over():
+        return claim
+    if reason in ("WaitTimeout", "QueueFull"):
+        raise _busy(claiming, pool, may_wait=True)
+    raise _over(claim)
+
+
+def _busy(claiming: Claiming, pool: WorkerPool, *, may_wait: bool) -> ApiError:
+    seconds = max(1, math.ceil(claiming.wait_estimate(pool)))
+    name = pool.metadata.name
+    if claiming.is_full(pool):
+        why = f"{pool.spec.queue.limit} wait for WorkerPool/{name} already"
+    else:
+        why = f"no instance of WorkerPool/{name} was free {'in time' if may_wait else 'at once'}"
+    return ApiError(429, "TooManyRequests", why, details={"retryAfterSeconds": seconds})
+
+
+def _over(claim: Claim) -> ApiError:
+    status = claim.status
+    assert status is not None
+    why = ": ".join(filter(None, (status.reason, status.message)))
+    said = f'claims "{claim.metadata.name}" is over ({status.phase}{f", {why}" if why else ""}): ask under another name'
+    return ApiError(409, "ClaimOver", said)
+
+
+def _no_pool(objects: Objects, namespace: str, name: str) -> ApiError:
+    there = sorted(one.metadata.name for one in objects.list(WorkerPool.api, namespace))
+    more = f" and {len(there) - NAMED_MAX} more" if len(there) > NAMED_MAX else ""
+    known = f"there are {', '.join(there[:NAMED_MAX])}{more}" if there else "there is none"
+    return ApiError(404, "NotFound", f'no WorkerPool "{name}" in namespace "{namespace}"; {known}')

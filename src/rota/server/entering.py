@@ -1,0 +1,27 @@
+"""Who may go into an Instance: run commands there, and read and write its files."""
+
+from __future__ import annotations
+
+from rota.api import Claim, Instance
+from rota.engine.objects import Objects, get
+from rota.registry import ApiError
+from rota.registry.errors import forbidden
+from rota.server.auth import User, allows
+
+
+def authorise(user: User, objects: Objects, namespace: str, name: str) -> None:
+    """Those who say what runs there; and who has it, for as long as they do."""
+    if user.scope == "claim":
+        claim = claim_of(user, objects)
+        if (claim.metadata.namespace, claim.status and claim.status.instance_name) != (namespace, name):
+            raise forbidden(Instance.api, name, f'the claim "{user.name}" has another instance')
+    elif not allows(user, "create", Instance.api, namespace, name, "exec"):
+        raise forbidden(Instance.api, name, f'User "{user.name}" cannot create resource "instances/exec" of it')
+
+
+def claim_of(user: User, objects: Objects) -> Claim:
+    """The claim that a token is of, while it has an instance."""
+    claim = get(objects, Claim, user.name, user.namespace)
+    if claim is None or claim.metadata.uid != user.token_id or claim.status is None or claim.status.phase != "Bound":
+        raise ApiError(401, "Unauthorized", f'the claim "{user.name}" is over, and its token with it')
+    return claim
