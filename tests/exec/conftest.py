@@ -154,7 +154,7 @@ class Site:
         self.http = HttpServer(lambda request: Upgrade(self._session().serve, PROTOCOL), refusal)
 
     def _session(self) -> Session:
-        return Session(cast(Runtime, self.host), SUBJECT, "main", self.wanted)
+        return Session(cast(Runtime, self.host), SUBJECT, "main", self.wanted, {})
 
     @asynccontextmanager
     async def running(self, script: str, **wanted: Any) -> AsyncIterator[Client]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from rota.api import (
     AgentConfig,
     Claim,
@@ -20,6 +22,7 @@ from rota.control.claims.counting import Counting as ClaimCounting
 from rota.control.gate import Gate, Settling
 from rota.control.holds.desk import Desk
 from rota.control.instance import Instances
+from rota.control.orders import subject_of
 from rota.control.pool import Pools
 from rota.control.retention import EventRetention
 from rota.control.shipped import Shipped
@@ -68,5 +71,14 @@ def _running(runtime: Runtime, runners: Runners, metrics: Metrics) -> list[Recon
 
     desk = Desk()
     assigner = Assigner(desk, runners, make_job, Counting(metrics), runtime.keep_result)
-    claiming = Claiming(desk, ClaimCounting(metrics))
+    claiming = Claiming(desk, ClaimCounting(metrics), lambda instance: _log_sizes(runtime, instance))
     return [Pools(runtime, desk), Instances(runtime, runners, desk), Tasks(assigner, runtime), Claims(claiming)]
+
+
+def _log_sizes(runtime: Runtime, instance: Instance) -> dict[str, tuple[int, int]]:
+    found = {}
+    for container in instance.spec.containers:
+        with contextlib.suppress(OSError):
+            now = runtime.log_file(subject_of(instance), container.name).stat()
+            found[container.name] = (now.st_ino, now.st_size)
+    return found

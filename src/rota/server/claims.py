@@ -199,13 +199,19 @@ class ClaimRequests:
 
     async def _released(self, claiming: Claiming | None, claim: Claim) -> Claim:
         meta = claim.metadata
-        if claiming is not None and claim.status is not None and claim.status.phase == "Bound":
+        for _ in range(TRIES_MAX):
+            if claiming is None or claim.status is None or claim.status.phase != "Bound":
+                break
             ended = lifecycle.over(claim.status, "Released", datetime.now(UTC).timestamp())
             try:
                 return await claiming.end(claim, ended)
             except ApiError as error:
                 if error.code not in (409, 422):
                     raise
+            # Its lease was just written down, or it has lost what it had.
+            claim = Claim.decode(self._registry.get(Claim.api, meta.namespace, meta.name).value)
+            if claim.over() or claim.metadata.uid != meta.uid:
+                return claim
         patch = {"metadata": {"uid": meta.uid}, "spec": {"release": True}}
         answer = await self._registry.patch(Claim.api, meta.namespace, meta.name, patch, WriteOptions(MANAGER))
         return Claim.decode(answer.value)

@@ -12,13 +12,16 @@ from urllib.parse import parse_qsl
 
 from rota.api import Instance
 from rota.client.websocket import handshake
+from rota.control.holds.options import options_of
+from rota.control.orders import value
 from rota.engine.objects import Objects, get
 from rota.registry import ApiError
-from rota.registry.errors import bad_request, conflict, forbidden, not_found
-from rota.runtime.interface import Runtime, Subject
+from rota.registry.errors import bad_request, conflict, not_found
+from rota.runtime.interface import Refused, Runtime, Subject
 from rota.server.audit import Audit, Line
 from rota.server.audit import now as audit_now
-from rota.server.auth import User, allows
+from rota.server.auth import User
+from rota.server.entering import authorise
 from rota.server.execution import MESSAGE_BYTES_MAX, Session, Wanted
 from rota.server.http import Request
 from rota.server.streams import Size
@@ -56,8 +59,7 @@ def exec_(
 def _session(
     runtime: Runtime | None, objects: Objects, request: Request, user: User, namespace: str, name: str
 ) -> Upgrade:
-    if not allows(user, "create", Instance.api, namespace, name, "exec"):
-        raise forbidden(Instance.api, name, f'User "{user.name}" cannot create resource "instances/exec" of it')
+    authorise(user, objects, namespace, name)
     if runtime is None:
         raise ApiError(503, "ServiceUnavailable", "nothing runs in this server: it was started with --no-controllers")
     if PROTOCOL not in handshake.offered(request.headers):
@@ -74,8 +76,16 @@ def _session(
     run = runtime.runs(subject).get(container)
     if run is None or run.exit is not None:
         raise conflict(Instance.api, name, f"it is not running{_why(instance)}")
-    session = Session(runtime, subject, container, asked.wanted)
+    session = Session(runtime, subject, container, asked.wanted, _env(objects, instance))
     return Upgrade(session.serve, PROTOCOL, message_bytes_max=MESSAGE_BYTES_MAX)
+
+
+def _env(objects: Objects, instance: Instance) -> dict[str, str]:
+    """What whoever has the instance wants commands to find in their environment."""
+    try:
+        return {one.name: value(objects, instance, one) for one in options_of(instance).env}
+    except Refused as refused:
+        raise conflict(Instance.api, instance.metadata.name, str(refused)) from None
 
 
 def _why(instance: Instance) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -49,11 +49,14 @@ class _Resize(msgspec.Struct, rename="pascal"):
 class Session:
     """Serves one client. However it ends, nothing of the command is left when it returns."""
 
-    def __init__(self, runtime: Runtime, subject: Subject, container: str, wanted: Wanted) -> None:
+    def __init__(
+        self, runtime: Runtime, subject: Subject, container: str, wanted: Wanted, env: Mapping[str, str]
+    ) -> None:
         self._runtime = runtime
         self._subject = subject
         self._container = container
         self._wanted = wanted
+        self._env = env
         self._streams = Streams(wanted.stdin, wanted.stdout, wanted.stderr)
 
     async def serve(self, websocket: WebSocket) -> None:
@@ -76,7 +79,7 @@ class Session:
 
     async def _start(self) -> Execution:
         wanted = self._wanted
-        env = {"TERM": wanted.term} if wanted.tty else {}
+        env = {**self._env, "TERM": wanted.term} if wanted.tty else self._env
         starting = asyncio.ensure_future(
             self._runtime.exec(
                 self._subject, self._container, wanted.command, env=env, streams=self._streams.theirs, tty=wanted.tty

@@ -12,12 +12,14 @@ from typing import BinaryIO, Protocol
 import msgspec
 
 from rota.api import Instance, Kind, Task
+from rota.control.holds.options import options_of
 from rota.engine.objects import Objects, get
 from rota.registry import ApiError
 from rota.registry.errors import bad_request, forbidden, not_found
 from rota.runtime.interface import Runtime, Subject
 from rota.runtime.runner.tasklog import LOG_BYTES_MAX, LogReader
 from rota.server.auth import User, allows
+from rota.server.entering import authorise
 from rota.server.http import Response, Stream
 
 READ_BYTES = 64 * 1024
@@ -46,7 +48,11 @@ def logs(
     runtime: Runtime | None, objects: Objects, user: User, namespace: str, name: str, query: Mapping[str, str]
 ) -> Stream:
     """Answer with the log of one container of an Instance."""
-    runtime = _checked(runtime, user, Instance.api, namespace, name)
+    if user.scope == "claim":
+        authorise(user, objects, namespace, name)
+    else:
+        _check_access(user, Instance.api, namespace, name)
+    runtime = _running(runtime)
     instance = get(objects, Instance, name, namespace)
     if instance is None:
         raise not_found(Instance.api, name)
@@ -62,7 +68,9 @@ def logs(
         found = get(objects, Instance, name, namespace)
         return found is not None and found.metadata.uid == uid
 
-    log = InstanceLog(path, TAIL_LINES if tail is None else tail)
+    # Who has it sees what was written since.
+    since = options_of(instance).logs.get(container, (0, 0)) if user.scope == "claim" else (0, 0)
+    log = InstanceLog(path, TAIL_LINES if tail is None else tail, since)
     return _stream(pieces(log, goes_on if _follows(query) else None))
 
 
@@ -70,7 +78,8 @@ def task_logs(
     runtime: Runtime | None, objects: Objects, user: User, namespace: str, name: str, query: Mapping[str, str]
 ) -> Stream:
     """Answer with the log of a Task, of all its attempts: its last lines, or all of it from a byte on."""
-    runtime = _checked(runtime, user, Task.api, namespace, name)
+    _check_access(user, Task.api, namespace, name)
+    runtime = _running(runtime)
     task = get(objects, Task, name, namespace)
     if task is None:
         raise not_found(Task.api, name)
@@ -91,7 +100,8 @@ def task_result(
     runtime: Runtime | None, objects: Objects, user: User, namespace: str, name: str, query: Mapping[str, str]
 ) -> Response:
     """Answer with the result of a Task, also with one that is too large for its status."""
-    runtime = _checked(runtime, user, Task.api, namespace, name)
+    _check_access(user, Task.api, namespace, name)
+    runtime = _running(runtime)
     task = get(objects, Task, name, namespace)
     if task is None:
         raise not_found(Task.api, name)
@@ -102,9 +112,12 @@ def task_result(
     return Response(200, msgspec.json.encode(result))
 
 
-def _checked(runtime: Runtime | None, user: User, kind: Kind, namespace: str, name: str) -> Runtime:
+def _check_access(user: User, kind: Kind, namespace: str, name: str) -> None:
     if not allows(user, "get", kind, namespace, name, ""):
         raise forbidden(kind, name, f'User "{user.name}" cannot get it')
+
+
+def _running(runtime: Runtime | None) -> Runtime:
     if runtime is None:
         raise ApiError(503, "ServiceUnavailable", "nothing runs in this server: it was started with --no-controllers")
     return runtime
@@ -172,8 +185,10 @@ def last_lines(text: bytes, count: int) -> bytes:
 class InstanceLog:
     """Reads the log of a container: its last lines, and then what comes, also after it was put aside."""
 
-    def __init__(self, path: Path, lines: int) -> None:
+    def __init__(self, path: Path, lines: int, since: tuple[int, int] = (0, 0)) -> None:
+        """`since` is a file's number and a size: of that file, nothing before is read."""
         self._path = path
+        self._since = since
         self._lines: int | None = lines
         self._file: BinaryIO | None = None
         self._rest = b""
@@ -181,7 +196,7 @@ class InstanceLog:
     def read(self, size: int) -> bytes:
         if self._lines is not None:
             self._file = _opened(self._path)
-            self._rest = b"" if self._file is None else _tail(self._file, self._lines)
+            self._rest = b"" if self._file is None else _tail(self._file, self._lines, self._since)
             self._lines = None
         if self._rest:
             piece, self._rest = self._rest[:size], self._rest[size:]
@@ -217,8 +232,9 @@ def _opened(path: Path) -> BinaryIO | None:
         return None
 
 
-def _tail(file: BinaryIO, lines: int) -> bytes:
+def _tail(file: BinaryIO, lines: int, since: tuple[int, int]) -> bytes:
     """The last lines of a file, which is left at its end."""
     size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - TAIL_BYTES_MAX))
+    floor = since[1] if os.fstat(file.fileno()).st_ino == since[0] else 0
+    file.seek(max(floor, size - TAIL_BYTES_MAX))
     return last_lines(file.read(TAIL_BYTES_MAX), lines)

@@ -43,8 +43,12 @@ class Wanted(NamedTuple):
 class Claiming:
     """Claims in, instances out. `wake` is called for a claim that has got an instance, or lost it."""
 
-    def __init__(self, desk: Desk, counting: Counting) -> None:
+    def __init__(
+        self, desk: Desk, counting: Counting, log_sizes: Callable[[Instance], dict[str, tuple[int, int]]] = lambda _: {}
+    ) -> None:
+        """`log_sizes` says how far the log of each container is."""
         self._desk = desk
+        self._log_sizes = log_sizes
         desk.parties["Claim"] = self
         self.counting = counting
         self.counting.watch(lambda: {(pool.namespace, pool.name): queue for pool, queue in desk.queues.items()})
@@ -288,7 +292,7 @@ class Claiming:
         turn = Turn(
             member.subject,
             None,
-            lifecycle.assignment(claim, member.instance, now),
+            lifecycle.assignment(claim, member.instance, now, self._log_sizes(member.instance)),
             begins=begins,
             is_new=uid in self._unborn,
             labels=marks.labels,

@@ -115,9 +115,9 @@ class Marks(NamedTuple):
     annotations: Mapping[str, str] | None
 
 
-def assignment(claim: Claim, instance: Instance, now: datetime) -> Assignment:
+def assignment(claim: Claim, instance: Instance, now: datetime, logs: dict[str, tuple[int, int]]) -> Assignment:
     meta, spec = claim.metadata, claim.spec
-    options = Options(run_of(instance), spec.images, spec.env, spec.labels, spec.annotations)
+    options = Options(run_of(instance), logs, spec.images, spec.env, spec.labels, spec.annotations)
     return Assignment(
         id=meta.uid, kind="Claim", name=meta.name, uid=meta.uid, since=now, options=msgspec.to_builtins(options)
     )

@@ -14,6 +14,8 @@ class Options(msgspec.Struct, omit_defaults=True):
 
     run: str = ""
     """What ran when it began: another run is not what was claimed."""
+    logs: dict[str, tuple[int, int]] = {}
+    """How far the log of each container was then, by its file's number and size: what is before is not theirs."""
     images: dict[str, str] = {}
     env: list[EnvVar] = []
     labels: dict[str, str] = {}
