@@ -263,7 +263,7 @@ def test_a_shell_in_a_terminal_gets_also_what_was_typed_ahead(terminal: Callable
 
 @pytest.mark.parametrize("pool", POOLS)
 def test_control_c_is_for_the_command_and_not_for_the_client(terminal: Callable[..., Terminal], pool: str) -> None:
-    shell = terminal("-it", f"wp/{pool}", "--", "sh", "-c", "trap 'echo caught' INT; echo up; sleep 10000; exit 9")
+    shell = terminal("-it", f"wp/{pool}", "--", "sh", "-c", "trap 'echo caught; exit 9' INT; echo up; sleep 10000")
     shell.until("up")
     shell.type("\x03")
     shell.until("caught")
