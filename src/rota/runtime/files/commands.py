@@ -1,0 +1,155 @@
+"""A command inside an instance that is spoken to through pipes, and of which nothing is left at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator, Sequence
+from types import TracebackType
+
+from rota.runtime.files.failing import FileFailed
+from rota.runtime.files.pipes import Pipe
+from rota.runtime.interface import Execution, HasFiles, Subject
+from rota.runtime.keeper.client import KeeperError
+
+SILENCE_SECONDS_MAX = 60.0
+"""A command that neither takes nor says anything for this long hangs, or was stopped by the instance."""
+ANSWER_BYTES_MAX = 32 * 1024 * 1024
+"""Of one line that a command says: a folder with the most and the longest names."""
+ERROR_BYTES_MAX = 4096
+END_SECONDS_MAX = 2.0
+"""What a command has to clear up when its client is gone. Then it is killed."""
+KILL_SECONDS_MAX = 10.0
+
+
+class Command:
+    """Use it in an `async with`. However that is left, the command has ended."""
+
+    def __init__(self, runtime: HasFiles, subject: Subject, container: str, argv: Sequence[str]) -> None:
+        self._runtime = runtime
+        self._at = (subject, container)
+        self._argv = argv
+        self._rest = b""
+        self._said = bytearray()
+
+    async def __aenter__(self) -> Command:
+        (theirs_in, ours_in), (ours_out, theirs_out), (ours_err, theirs_err) = os.pipe(), os.pipe(), os.pipe()
+        self._input, self._output, self._errors = Pipe(ours_in), Pipe(ours_out), Pipe(ours_err)
+        theirs = (theirs_in, theirs_out, theirs_err)
+        try:
+            self._execution = await self._start(theirs)
+        except BaseException:
+            self._close_pipes()
+            raise
+        finally:
+            for descriptor in theirs:
+                os.close(descriptor)
+        self._running = asyncio.ensure_future(self._execution.wait())
+        self._listening = asyncio.ensure_future(self._listen())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # Whoever waits for this may be cancelled once more; it goes on all the same.
+        await asyncio.shield(asyncio.ensure_future(self._end()))
+
+    async def _start(self, streams: tuple[int, int, int]) -> Execution:
+        subject, container = self._at
+        # The caller's copies must live until the keeper has its own, whoever is cancelled meanwhile.
+        starting = asyncio.ensure_future(
+            self._runtime.exec(subject, container, self._argv, env={}, streams=streams, tty=False)
+        )
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            with contextlib.suppress(Exception):
+                await _kill(await asyncio.wait_for(starting, KILL_SECONDS_MAX))
+            raise
+
+    async def _end(self) -> None:
+        """By the end of its input, and of whom it speaks to; then by force."""
+        self._input.close()
+        self._output.close()
+        try:
+            if not self._running.done():
+                await asyncio.wait((self._running,), timeout=END_SECONDS_MAX)
+            if not self._running.done():
+                await _kill(self._execution)
+                await asyncio.wait((self._running,), timeout=KILL_SECONDS_MAX)
+        finally:
+            for task in (self._running, self._listening):
+                task.cancel()
+            await asyncio.gather(self._running, self._listening, return_exceptions=True)
+            self._close_pipes()
+
+    def _close_pipes(self) -> None:
+        for pipe in (self._input, self._output, self._errors):
+            pipe.close()
+
+    # What it says.
+
+    async def line(self) -> bytes:
+        """The next line; what there is of it when there are no more."""
+        held = bytearray(self._rest)
+        while b"\n" not in held:
+            if len(held) > ANSWER_BYTES_MAX:
+                raise FileFailed("Failed", "the instance answers with more than any folder has")
+            piece = await self._next()
+            if not piece:
+                self._rest = b""
+                return bytes(held)
+            held += piece
+        line, _, self._rest = bytes(held).partition(b"\n")
+        return line
+
+    async def piece(self) -> bytes:
+        """The next bytes; empty at the end."""
+        if self._rest:
+            piece, self._rest = self._rest, b""
+            return piece
+        return await self._next()
+
+    async def _next(self) -> bytes:
+        async with _patience():
+            return await self._output.read()
+
+    async def write(self, data: bytes) -> None:
+        """Raises BrokenPipeError when it does not want any more."""
+        async with _patience():
+            await self._input.write(data)
+
+    def close_input(self) -> None:
+        self._input.close()
+
+    async def code(self) -> int:
+        """Its exit code, when it has ended."""
+        async with _patience():
+            return await asyncio.shield(self._running)
+
+    async def complaint(self) -> str:
+        """What it said on standard error, as far as that is worth reading. For one that has ended."""
+        await asyncio.wait((self._listening,), timeout=END_SECONDS_MAX)
+        return self._said.decode(errors="replace").strip()
+
+    async def _listen(self) -> None:
+        while piece := await self._errors.read():
+            self._said += piece[: ERROR_BYTES_MAX - len(self._said)]
+
+
+async def _kill(execution: Execution) -> None:
+    with contextlib.suppress(KeeperError, OSError, TimeoutError):
+        await asyncio.wait_for(execution.signal(signal.SIGKILL), KILL_SECONDS_MAX)
+
+
+@contextlib.asynccontextmanager
+async def _patience() -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(SILENCE_SECONDS_MAX):
+            yield
+    except TimeoutError:
+        raise FileFailed(
+            "Failed", f"the instance has done nothing for {SILENCE_SECONDS_MAX:g} s; it may hang"
+        ) from None

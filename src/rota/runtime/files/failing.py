@@ -1,0 +1,36 @@
+"""What can be wrong with a file, in one word and in a sentence."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+_REASONS = {
+    errno.ENOENT: "NotFound",
+    errno.ENOTDIR: "NotADirectory",
+    errno.EISDIR: "IsADirectory",
+    errno.ENOTEMPTY: "NotEmpty",
+    errno.EACCES: "Forbidden",
+    errno.EPERM: "Forbidden",
+    errno.EROFS: "Forbidden",
+    errno.ELOOP: "BadPath",
+    errno.ENAMETOOLONG: "BadPath",
+    errno.ENOSPC: "NoSpace",
+    errno.EDQUOT: "NoSpace",
+    errno.EFBIG: "TooLarge",
+}
+
+
+class FileFailed(Exception):  # noqa: N818 - says what became of it
+    """An operation on a file cannot be done. `reason` is one word for programs."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+def explained(error: OSError, path: str) -> FileFailed:
+    """The kernel's refusal, with the path that was asked for."""
+    reason = _REASONS.get(error.errno or 0, "Failed")
+    return FileFailed(reason, f"{path}: {os.strerror(error.errno or 0).lower()}")

@@ -1,0 +1,91 @@
+"""The body of a request that is handed over as it comes, at the pace of whoever takes it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+HELD_BYTES_MAX = 256 * 1024
+"""What has come and was not taken yet; with more than this, nothing more is read from the client."""
+
+
+class Body:
+    """Iterate over it once. Raises ConnectionResetError when the client goes before its end."""
+
+    def __init__(self, transport: asyncio.Transport, begin: Callable[[], None]) -> None:
+        """`begin`: told when somebody wants the body, once."""
+        self._transport = transport
+        self._loop = asyncio.get_running_loop()
+        self._begin: Callable[[], None] | None = begin
+        self._pieces: list[bytes] = []
+        self._held_bytes = 0
+        self._waiter: asyncio.Future[None] | None = None
+        self._paused = False
+        self._lost = False
+        self._discards = False
+        self.is_whole = False
+        """All of it has come."""
+        self.waits_since = 0.0
+        """Since when the client is waited for; 0: it is not."""
+
+    @property
+    def was_asked_for(self) -> bool:
+        return self._begin is None
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._begin is not None:
+            begin, self._begin = self._begin, None
+            begin()
+        while not self._pieces:
+            if self._lost:
+                raise ConnectionResetError("the client went away")
+            if self.is_whole:
+                raise StopAsyncIteration
+            self._waiter = self._loop.create_future()
+            self.waits_since = self._loop.time()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+                self.waits_since = 0.0
+        piece = b"".join(self._pieces)
+        self._pieces.clear()
+        self._held_bytes = 0
+        self._resume()
+        return piece
+
+    def feed(self, data: bytes) -> None:
+        if self._discards or self.is_whole:
+            return
+        self._pieces.append(data)
+        self._held_bytes += len(data)
+        if self._held_bytes > HELD_BYTES_MAX and not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+        self._wake()
+
+    def end(self) -> None:
+        self.is_whole = True
+        self._wake()
+
+    def lose(self) -> None:
+        self._lost = True
+        self._wake()
+
+    def discard(self) -> None:
+        """Nobody wants the rest."""
+        self._discards = True
+        self._pieces.clear()
+        self._resume()
+
+    def _resume(self) -> None:
+        if self._paused:
+            self._paused = False
+            self._transport.resume_reading()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

@@ -1,0 +1,289 @@
+"""`/v1/instances/NAMESPACE/NAME/files` and `…/archive`: the files of an Instance, and whole trees of them as tar.
+
+    GET     files?path=P                    a file's bytes; of a folder, JSON of what is in it
+    GET     files?path=P&offset=N&limit=N   a part of a file
+    GET     files?path=P&list=true          JSON of what is in a folder
+    GET     files?path=P&stat=true          JSON of what P leads to
+    PUT     files?path=P&mode=644           replace a file by the body; folders above it are made
+    DELETE  files?path=P&recursive=true     remove a file or a link, an empty folder, or with `recursive` a full one
+    GET     archive?path=P                  what is in a folder, or a file alone, as tar
+    PUT     archive?path=P                  unpack the body, a tar, below the folder P, which is made
+
+All take `container=NAME`; without it, the first. Whoever may run a command in an Instance may do this. Paths are the
+instance's own; a relative one begins in its working directory. That it was done is written down, never which bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, quote
+
+import msgspec
+
+from rota.api import Instance
+from rota.engine.objects import Objects, get
+from rota.registry import ApiError
+from rota.registry.errors import bad_request, conflict, forbidden, not_found, too_busy
+from rota.runtime.files.access import files_of
+from rota.runtime.files.bounds import ARCHIVE_STREAM_BYTES_MAX, FILE_BYTES_MAX, PATH_BYTES_MAX
+from rota.runtime.files.failing import FileFailed
+from rota.runtime.files.model import Entry, Files, Listing
+from rota.runtime.interface import HasFiles, NotRunning, Refused, Runtime, Subject
+from rota.runtime.keeper.client import KeeperError
+from rota.server.audit import Audit, Line
+from rota.server.audit import now as audit_now
+from rota.server.auth import User, allows
+from rota.server.http import QUERY_PARAMETERS_MAX, Answer, Request, Response, Stream
+
+AT_ONCE_MAX = 64
+"""Operations under way, of all instances together: each is a process."""
+AT_ONCE_OF_ONE_MAX = 8
+UPLOAD_SECONDS_MAX = 3600.0
+MODE = 0o644
+"""Of a file that is written, unless it is said."""
+BYTES, TAR = "application/octet-stream", "application/x-tar"
+CODES = {
+    "BadPath": (400, "BadRequest"),
+    "BadArchive": (400, "BadRequest"),
+    "NotADirectory": (400, "BadRequest"),
+    "IsADirectory": (400, "BadRequest"),
+    "NotAFile": (400, "BadRequest"),
+    "Forbidden": (403, "Forbidden"),
+    "NotFound": (404, "NotFound"),
+    "NotEmpty": (409, "Conflict"),
+    "TooLarge": (413, "RequestEntityTooLarge"),
+    "ToolMissing": (501, "ToolMissing"),
+    "NoSpace": (507, "NoSpace"),
+}
+"""Which answer a reason is. All others are faults of the instance, or of ours."""
+_TARGET = re.compile(rb"/v1/instances/[^/?]+/[^/?]+/(files|archive)(\?|$)")
+_NUMBER = re.compile(r"[0-9]{1,15}")
+_MODE = re.compile(r"0?[0-7]{3}")
+_encode = msgspec.json.Encoder().encode
+
+
+def streams_body(target: bytes) -> bool:
+    """Whether what is put there is taken as it comes."""
+    return target.startswith(b"/v1/instances/") and _TARGET.match(target) is not None
+
+
+def authorise(user: User, namespace: str, name: str) -> None:
+    """Who may have the files of an Instance: whoever may run commands in it, for these can read them all."""
+    if not allows(user, "create", Instance.api, namespace, name, "exec"):
+        raise forbidden(Instance.api, name, f'User "{user.name}" cannot create resource "instances/exec" of it')
+
+
+class Asked(NamedTuple):
+    """What a request asks for."""
+
+    path: str
+    container: str
+    offset: int
+    limit: int
+    mode: int
+    lists: bool
+    stats: bool
+    recursive: bool
+
+
+class FileRequests:
+    """Answers requests for files, so many at once and no more."""
+
+    def __init__(self, audit: Audit) -> None:
+        self._audit = audit
+        self._under_way: dict[Subject, int] = {}
+
+    async def __call__(
+        self,
+        runtime: Runtime | None,
+        objects: Objects,
+        request: Request,
+        user: User,
+        namespace: str,
+        name: str,
+        what: str,
+    ) -> Answer:
+        """One request, from beginning to end; of a stream, to its beginning."""
+        code = 500
+        try:
+            async with asyncio.timeout(user.seconds_left or None):
+                answer = await self._answer(runtime, objects, request, user, namespace, name, what)
+            code = answer.status
+            return answer
+        except ApiError as error:
+            code = error.code
+            raise
+        except TimeoutError:
+            code = 401
+            raise ApiError(401, "Unauthorized", "the credential is no longer good") from None
+        except asyncio.CancelledError:
+            code = 499  # The client is gone, as web servers write it down.
+            raise
+        finally:
+            verb = {"GET": "get", "PUT": "update", "DELETE": "delete"}[request.method]
+            bucket = Instance.api.bucket
+            self._audit.write(Line(audit_now(), user.name, user.scope, verb, bucket, namespace, name, what, code))
+
+    async def _answer(
+        self,
+        runtime: Runtime | None,
+        objects: Objects,
+        request: Request,
+        user: User,
+        namespace: str,
+        name: str,
+        what: str,
+    ) -> Response | Stream:
+        authorise(user, namespace, name)
+        if runtime is None:
+            why = "nothing runs in this server: it was started with --no-controllers"
+            raise ApiError(503, "ServiceUnavailable", why)
+        if not isinstance(runtime, HasFiles):
+            raise ApiError(501, "NotImplemented", f"the runtime {runtime.name} has no way to the files of an instance")
+        instance = get(objects, Instance, name, namespace)
+        if instance is None:
+            raise not_found(Instance.api, name)
+        asked = _asked(request.query_text)
+        names = [container.name for container in instance.spec.containers]
+        container = asked.container or names[0]
+        if container not in names:
+            raise bad_request(f'no container "{container}" in {name}; there are {", ".join(names)}')
+        subject = Subject(namespace, name, instance.metadata.uid)
+        leave = self._enter(subject)
+        try:
+            files = files_of(runtime, subject, container)
+            answer = await _done(files, request, asked, what)
+        except (NotRunning, ProcessLookupError) as error:
+            raise conflict(Instance.api, name, str(error)) from None
+        except FileFailed as error:
+            raise _failed(error, asked.path) from None
+        except ConnectionResetError:
+            raise ApiError(400, "BadRequest", "the body ended too early") from None
+        except (KeeperError, Refused, OSError) as error:
+            raise ApiError(500, "InternalError", f"the files of {name} cannot be had: {error}") from None
+        else:
+            if isinstance(answer, Stream):
+                end, leave = leave, _nothing
+                return msgspec.structs.replace(answer, on_end=end)
+            return answer
+        finally:
+            leave()
+
+    def _enter(self, subject: Subject) -> Callable[[], None]:
+        if sum(self._under_way.values()) >= AT_ONCE_MAX:
+            raise too_busy(f"{AT_ONCE_MAX} requests for files are under way already")
+        count = self._under_way.get(subject, 0)
+        if count >= AT_ONCE_OF_ONE_MAX:
+            raise too_busy(f"{AT_ONCE_OF_ONE_MAX} requests for files of {subject.name} are under way already")
+        self._under_way[subject] = count + 1
+
+        def leave() -> None:
+            self._under_way[subject] -= 1
+            if not self._under_way[subject]:
+                del self._under_way[subject]
+
+        return leave
+
+
+def _nothing() -> None:
+    """What is left to a stream is not done here."""
+
+
+async def _done(files: Files, request: Request, asked: Asked, what: str) -> Response | Stream:
+    match request.method, what:
+        case "GET", "files":
+            return await _read(files, asked)
+        case "PUT", "files":
+            body = _bounded(request, FILE_BYTES_MAX)
+            async with asyncio.timeout(UPLOAD_SECONDS_MAX):
+                entry = await files.write(asked.path, body, asked.mode)
+            return Response(200, _encode(_shown(entry)))
+        case "DELETE", "files":
+            await files.remove(asked.path, recursive=asked.recursive)
+            return Response(200, _encode({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}))
+        case "GET", "archive":
+            return Stream(await files.pack(asked.path), TAR)
+        case "PUT", "archive":
+            body = _bounded(request, ARCHIVE_STREAM_BYTES_MAX)
+            async with asyncio.timeout(UPLOAD_SECONDS_MAX):
+                tree = await files.unpack(asked.path, body)
+            return Response(200, _encode(tree))
+    raise ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+
+
+async def _read(files: Files, asked: Asked) -> Response | Stream:
+    if asked.stats:
+        return Response(200, _encode(_shown(await files.stat(asked.path))))
+    found = await files.list(asked.path) if asked.lists else await files.read(asked.path, asked.offset, asked.limit)
+    if isinstance(found, Listing):
+        return Response(200, _encode({"entries": [_shown(one) for one in found.entries], "truncated": found.truncated}))
+    headers = (("Rota-Mode", f"{found.entry.mode:04o}"), ("Rota-Length", str(found.length)))
+    return Stream(found.bytes, BYTES, headers=headers)
+
+
+def _bounded(request: Request, bytes_max: int) -> AsyncIterator[bytes]:
+    """The body. One that says that it is too large is not even begun."""
+    assert request.pieces is not None
+    length = request.headers.get("content-length", "")
+    if length.isdigit() and int(length) > bytes_max:
+        raise _too_large(bytes_max)
+    return _counted(request.pieces, bytes_max)
+
+
+async def _counted(pieces: AsyncIterator[bytes], bytes_max: int) -> AsyncIterator[bytes]:
+    total = 0
+    async for piece in pieces:
+        total += len(piece)
+        if total > bytes_max:
+            raise _too_large(bytes_max)
+        yield piece
+
+
+def _too_large(bytes_max: int) -> FileFailed:
+    return FileFailed("TooLarge", f"the request's body is larger than {bytes_max} bytes")
+
+
+def _shown(entry: Entry) -> dict[str, Any]:
+    out: dict[str, Any] = msgspec.to_builtins(entry) | {"mode": f"{entry.mode:04o}"}
+    for field in ("name", "target"):
+        text = out.get(field, "")
+        if not text.isascii() and text != (said := text.encode("utf-8", "replace").decode()):
+            # A name that is no text: as it is to be asked for.
+            out |= {field: said, f"{field}Encoded": quote(text, errors="surrogateescape")}
+    return out
+
+
+def _failed(error: FileFailed, path: str) -> ApiError:
+    code, reason = CODES.get(error.reason, (500, "InternalError"))
+    # It may hold a name that is no text.
+    message = error.message.encode("utf-8", "replace").decode()
+    return ApiError(code, reason, message, details={"name": path.encode("utf-8", "replace").decode(), "kind": "files"})
+
+
+def _asked(query: str) -> Asked:
+    if query.count("&") >= QUERY_PARAMETERS_MAX:
+        raise bad_request(f"a request has at most {QUERY_PARAMETERS_MAX} query parameters")
+    given = dict(parse_qsl(query, keep_blank_values=True, errors="surrogateescape"))
+    path = given.get("path", "")
+    if not path:
+        raise bad_request("path: say which file or folder, such as path=/workspace/notes.txt")
+    if "\0" in path or len(path.encode("utf-8", "surrogateescape")) > PATH_BYTES_MAX:
+        raise bad_request(f"path: a path has at most {PATH_BYTES_MAX} bytes, and no zero byte")
+    mode = given.get("mode") or f"{MODE:o}"
+    if not _MODE.fullmatch(mode):
+        raise bad_request(f"mode: {mode!r} is no mode; write three octal digits, such as 644")
+    offset, limit = _number(given, "offset", 0), _number(given, "limit", -1)
+    flags = (given.get(flag) in ("true", "1") for flag in ("list", "stat", "recursive"))
+    # Without a limit, one byte more than may be read tells that a file is too large.
+    limit = FILE_BYTES_MAX + 1 if limit < 0 else limit
+    return Asked(path, given.get("container", ""), offset, limit, int(mode, 8), *flags)
+
+
+def _number(given: dict[str, str], name: str, otherwise: int) -> int:
+    text = given.get(name, "")
+    if text and not _NUMBER.fullmatch(text):
+        raise bad_request(f"{name}: {text!r} is no number of bytes")
+    return int(text) if text else otherwise
