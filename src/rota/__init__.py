@@ -3,21 +3,38 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rota import sync
     from rota.client import Client
+    from rota.client.claims import Box, ClaimLost, CommandFailed, ExecFailed, NoneFree, Result
     from rota.registry import ApiError
 
-__all__ = ["ApiError", "Client", "__version__"]
+__all__ = [
+    "ApiError",
+    "Box",
+    "ClaimLost",
+    "Client",
+    "CommandFailed",
+    "ExecFailed",
+    "NoneFree",
+    "Result",
+    "__version__",
+    "sync",
+]
 __version__ = "0.1.0"
+
+_MODULES = {
+    "ApiError": "rota.registry",
+    "Client": "rota.client",
+    **dict.fromkeys(("Box", "ClaimLost", "CommandFailed", "ExecFailed", "NoneFree", "Result"), "rota.client.claims"),
+}
 
 
 def __getattr__(name: str) -> Any:
     """What is exported, imported when it is first used: `rota version` needs none of it."""
-    if name == "Client":
-        from rota.client import Client
+    import importlib
 
-        return Client
-    if name == "ApiError":
-        from rota.registry import ApiError
-
-        return ApiError
+    if name == "sync":
+        return importlib.import_module("rota.sync")
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

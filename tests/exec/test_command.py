@@ -263,7 +263,9 @@ def test_a_shell_in_a_terminal_gets_also_what_was_typed_ahead(terminal: Callable
 
 @pytest.mark.parametrize("pool", POOLS)
 def test_control_c_is_for_the_command_and_not_for_the_client(terminal: Callable[..., Terminal], pool: str) -> None:
-    shell = terminal("-it", f"wp/{pool}", "--", "sh", "-c", "trap 'echo caught; exit 9' INT; echo up; sleep 10000")
+    shell = terminal(
+        "-it", f"wp/{pool}", "--", "sh", "-c", "trap 'echo caught; exit 9' INT; echo up; while :; do sleep 0.1; done"
+    )
     shell.until("up")
     shell.type("\x03")
     shell.until("caught")

@@ -7,6 +7,7 @@ What is sent again, and what never:
 - After 401 the credentials are fetched anew, if they can be, and the request is sent once more.
 - A read is sent again also when its connection was cut.
 - A write that may have been carried out is never sent again: the caller is told, and has to look.
+- A WebSocket is not a read: what it begins may have begun.
 - Nothing is sent again that timed out: the caller has waited long enough.
 """
 
@@ -63,6 +64,22 @@ class Calls:
         """The answer, whole."""
         return await self._answered(method, self._head(method, path, body, headers), body, self._pool.request)
 
+    async def once(
+        self,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        *,
+        headers: Mapping[str, str] | None = None,
+        patience_seconds: float = 0,
+    ) -> Response:
+        """The answer, which may take that long. For who knows better when to send it again: it is sent once."""
+
+        async def send(request: bytes) -> Response:
+            return await self._pool.request(request, patience_seconds)
+
+        return await self._answered(method, self._head(method, path, body, headers), body, send, tries_max=1)
+
     @asynccontextmanager
     async def stream(
         self,
@@ -102,7 +119,7 @@ class Calls:
         async def send(request: bytes) -> Response | WebSocket:
             return await self._pool.websocket(request, key, protocols)
 
-        websocket = await self._answered("GET", self._head("GET", path, b"", said), b"", send)
+        websocket = await self._answered("WEBSOCKET", self._head("GET", path, b"", said), b"", send)
         assert isinstance(websocket, WebSocket)
         try:
             yield websocket
@@ -115,7 +132,9 @@ class Calls:
     async def close(self) -> None:
         await self._pool.close()
 
-    async def _answered(self, method: str, head: str, body: bytes, send: Callable[[bytes], Awaitable[R]]) -> R:
+    async def _answered(
+        self, method: str, head: str, body: bytes, send: Callable[[bytes], Awaitable[R]], *, tries_max: int = TRIES_MAX
+    ) -> R:
         tries, renewed = 0, False
         while True:
             tries += 1
@@ -125,7 +144,7 @@ class Calls:
             try:
                 response = await send((head + self._shown).encode("ascii") + body)
             except (Unreachable, ConnectionCut) as failure:
-                if tries == TRIES_MAX or (isinstance(failure, ConnectionCut) and method != "GET"):
+                if tries >= tries_max or (isinstance(failure, ConnectionCut) and method != "GET"):
                     raise
                 await self._sleep(AGAIN_SECONDS_FIRST * 2 ** (tries - 1))
                 continue
@@ -136,7 +155,7 @@ class Calls:
                 renewed = True
                 continue
             wait = retry_after_seconds(response.headers) if response.status in (429, 503) else None
-            if wait is None or wait > RETRY_AFTER_SECONDS_MAX or tries == TRIES_MAX:
+            if wait is None or wait > RETRY_AFTER_SECONDS_MAX or tries >= tries_max:
                 raise refusal(response)
             await self._sleep(wait)
 

@@ -7,8 +7,8 @@ caller's.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -22,6 +22,9 @@ from rota.client.target import DEFAULT_NAMESPACE, PathLike
 from rota.registry import Answer, DeleteOptions, Listing, ListOptions, Registry, WatchEvent, WatchOptions, WriteOptions
 from rota.registry.errors import bad_request
 from rota.registry.options import FieldValidation, Propagation
+
+if TYPE_CHECKING:
+    from rota.client.claims import Holding
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -282,6 +285,44 @@ class Client:
         if not typed:
             return [msgspec.json.decode(answer.value) for answer in answers]
         return [o.kind.type.decode(answer.value) for o, answer in zip(named, answers, strict=True)]
+
+    # Instances.
+
+    def claim(
+        self,
+        pool: str,
+        *,
+        namespace: str | None = None,
+        name: str = "",
+        lease_seconds: float | None = None,
+        wait_seconds: float | None = None,
+        env: Mapping[str, str] | None = None,
+        images: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+        priority: int = 0,
+    ) -> Holding:
+        """An idle instance of a pool, alone: `async with client.claim("boxes") as box: ...`.
+
+        Asked for under the same name twice, it is the same. The lease is how long it is held when this process dies;
+        `wait_seconds` how long it waits for one to be free, by default as long as the pool says. Then it is `NoneFree`.
+        """
+        from rota.client.claims.gateway import Gateway, Wanted, whole_seconds
+        from rota.client.claims.holding import Holding
+
+        if not isinstance(self.backend, HttpBackend):
+            raise bad_request("a server hands instances out, and this is a client of a registry in this process")
+        wanted = Wanted(
+            name=name,
+            priority=priority,
+            wait_seconds=whole_seconds("wait_seconds", wait_seconds),
+            lease_seconds=whole_seconds("lease_seconds", lease_seconds),
+            images=dict(images or {}),
+            env=[{"name": variable, "value": value} for variable, value in (env or {}).items()],
+            labels=dict(labels or {}),
+            annotations=dict(annotations or {}),
+        )
+        return Holding(Gateway(self.backend, self.namespace if namespace is None else namespace), pool, wanted)
 
     # Where an object is.
 

@@ -166,6 +166,18 @@ class HttpBackend:
         """Any request, e.g. for a Table by another `Accept`. Refusals are `ApiError` here as well."""
         return await self._calls.request(method, path, body or b"", headers=headers)
 
+    async def once(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        patience_seconds: float = 0,
+    ) -> Response:
+        """Any request, never sent again by itself, not even where a server asks for it. Its answer may take so long."""
+        return await self._calls.once(method, path, body or b"", headers=headers, patience_seconds=patience_seconds)
+
     def stream(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> AbstractAsyncContextManager[Stream]:

@@ -105,13 +105,15 @@ class Pool:
         self._open: set[Connection] = set()
         self._websockets: set[WebSocket] = set()
 
-    async def request(self, request: bytes) -> Response:
-        """Send a request, encoded, and take its answer whole."""
+    async def request(self, request: bytes, patience_seconds: float = 0) -> Response:
+        """Send a request, encoded, and take its answer whole. It may be long in coming, if that is said."""
         self._check()
         async with self._free:
             connection = self._idle_one() or await self._connect()
             try:
                 connection.send(request)
+                if patience_seconds:
+                    connection.expect(patience_seconds)
                 return await connection.response()
             finally:
                 self._end(connection)

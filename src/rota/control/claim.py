@@ -14,7 +14,8 @@ from rota.control.claims.ended import Ended
 from rota.control.gate import RESOLVED, Gate, status_of
 from rota.control.holds.options import is_restarted_for
 from rota.control.instances.reasons import blocker, is_ready
-from rota.engine import DONE, Context, Done, Outcome, RequeueAfter
+from rota.control.workers import template_of
+from rota.engine import DONE, Blocked, Context, Done, Failed, Outcome, RequeueAfter
 from rota.engine.objects import get
 from rota.registry import ApiError, DeleteOptions
 
@@ -67,7 +68,7 @@ class Claims(Gate[Claim]):
         member = self.claiming.member_of(obj)
         if member is None or member.instance.metadata.deletion_timestamp is not None:
             return False
-        return not self.claiming.is_another_run(member.instance) and not is_restarted_for(member.instance)
+        return not self.claiming.is_another_run(member) and not is_restarted_for(member.instance)
 
     async def look(self, context: Context, obj: Claim) -> Outcome:
         self.claiming.prepare(context)
@@ -93,28 +94,41 @@ class Claims(Gate[Claim]):
         if is_leaving or (pool is None and status.arrival is not None):
             message = f"WorkerPool/{obj.spec.pool_ref.name} was deleted"
             return await self._end(context, obj, "Failed", "PoolDeleted", message)
-        left = lifecycle.deadline(obj, pool) - now
-        if left <= 0 and not self.claiming.is_bound_soon(obj):
-            seconds = lifecycle.wait_seconds(obj, pool)
-            message = f"no instance of WorkerPool/{obj.spec.pool_ref.name} was free within {seconds} s"
-            return await self._end(context, obj, "Failed", "WaitTimeout", message)
         held_up = context.held_up(obj)
         if held_up is not None or pool is None:
-            reason, message = (held_up.reason, held_up.message) if held_up is not None else ("NotFound", "")
-            closed = Condition(type=RESOLVED, status="False", reason=reason, message=message)
-            await context.write_status(obj, context.condition(obj, status, closed))
-            return RequeueAfter(max(left, 0.0), reason, message)
+            return await self._held_up(context, obj, held_up)
+        wrong = lifecycle.unfit(obj.spec.images, obj.spec.labels, obj.spec.annotations, template_of(pool))
+        if wrong is not None:
+            return await self._end(context, obj, "Failed", "Invalid", wrong)
         if not self.claiming.knows(obj.metadata.uid) and self.claiming.is_full(pool):
             message = f"{pool.spec.queue.limit} wait for WorkerPool/{pool.metadata.name} already"
             return await self._end(context, obj, "Failed", "QueueFull", message)
-        arrival = status.arrival.timestamp() if status.arrival is not None else self.claiming.arrival()
-        self.claiming.want(obj, arrival)
+        arrival = self.claiming.arrival_of(obj)
+        seconds = lifecycle.wait_seconds(obj, pool)
+        left = arrival + seconds - now
+        # One that does not wait is given an instance that is free.
+        if left > 0 or (seconds == 0 and status.arrival is None):
+            self.claiming.want(obj, arrival)
         if self.claiming.is_bound_soon(obj):
             return Done(again_after=IN_FLIGHT_SECONDS)
+        if left <= 0:
+            message = f"no instance of WorkerPool/{pool.metadata.name} was free within {seconds} s"
+            return await self._end(context, obj, "Failed", "WaitTimeout", message)
         if status.condition(RESOLVED) is not None:
             status = context.condition(obj, status, Condition(type=RESOLVED, status="True", reason="Resolved"))
         await context.write_status(obj, lifecycle.waiting(status, lifecycle.time_of(arrival)))
         return Done(again_after=left)
+
+    async def _held_up(self, context: Context, obj: Claim, held_up: Blocked | Failed | None) -> Outcome:
+        """There is no such pool, or not yet."""
+        left = lifecycle.deadline(obj, None) - context.clock.time()
+        if left <= 0:
+            message = f"there was no WorkerPool/{obj.spec.pool_ref.name}"
+            return await self._end(context, obj, "Failed", "WaitTimeout", message)
+        reason, message = (held_up.reason, held_up.message) if held_up is not None else ("NotFound", "")
+        closed = Condition(type=RESOLVED, status="False", reason=reason, message=message)
+        await context.write_status(obj, context.condition(obj, status_of(obj), closed))
+        return RequeueAfter(left, reason, message)
 
     async def _bind(self, context: Context, obj: Claim, status: ClaimStatus) -> Outcome:
         """It has an instance, and that is all that is written down so far."""
@@ -130,13 +144,16 @@ class Claims(Gate[Claim]):
     async def _hold(self, context: Context, obj: Claim) -> Outcome:
         status = status_of(obj)
         name = status.instance_name or ""
-        instance = get(context.objects, Instance, name, obj.metadata.namespace)
+        member = self.claiming.member_of(obj)
+        # What was just written down is seen a moment later.
+        seen = get(context.objects, Instance, name, obj.metadata.namespace)
+        instance = member.instance if member is not None else seen
         assigned = instance.spec.assignment if instance is not None else None
         if instance is None or assigned is None or assigned.uid != obj.metadata.uid:
             return await self._end(context, obj, "Failed", "InstanceLost", f"its instance {name} is gone")
         if instance.metadata.deletion_timestamp is not None:
             return await self._end(context, obj, "Failed", "InstanceLost", f"its instance {name} was deleted")
-        if self.claiming.is_another_run(instance):
+        if member is not None and self.claiming.is_another_run(member):
             return await self._end(context, obj, "Failed", "InstanceCrashed", _crash(instance))
         now, expires = context.clock.time(), lifecycle.expiry(obj)
         assert expires is not None

@@ -7,8 +7,9 @@ or, where a runner has to make the instance as new, when that has heard of the h
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -19,10 +20,11 @@ from rota.api.pool import ClaimStatus
 from rota.client import Key
 from rota.control.claims import lifecycle
 from rota.control.claims.counting import Counting
-from rota.control.holds.desk import LOST_RACE, Desk
+from rota.control.claims.hearing import Hearing, Listener
+from rota.control.holds.desk import LOOK_AGAIN_SECONDS, LOST_RACE, RETRY_SECONDS, Desk
 from rota.control.holds.members import Member, PoolKey
 from rota.control.holds.options import is_restarted_for, options_of, run_of
-from rota.control.holds.turns import Turn, creation
+from rota.control.holds.turns import Turn, Turned, creation
 from rota.control.instances.names import controller_of
 from rota.control.instances.reasons import is_ready
 from rota.engine import Context
@@ -30,7 +32,13 @@ from rota.engine.objects import Objects, get
 from rota.pools import Binding
 from rota.registry import ApiError
 
-ARRIVAL_STEP_SECONDS = 1e-6
+log = logging.getLogger(__name__)
+
+ARRIVALS_PER_SECOND = 1_000_000
+"""Arrivals are told apart by what is written down of them, which is microseconds."""
+ABANDON_TRIES_MAX = 10
+NOT_FOUND = 404
+CLAIM_REFUSED = (400, 403, 413, 422)
 
 
 class Wanted(NamedTuple):
@@ -44,10 +52,15 @@ class Claiming:
     """Claims in, instances out. `wake` is called for a claim that has got an instance, or lost it."""
 
     def __init__(
-        self, desk: Desk, counting: Counting, log_sizes: Callable[[Instance], dict[str, tuple[int, int]]] = lambda _: {}
+        self,
+        desk: Desk,
+        counting: Counting,
+        log_sizes: Callable[[Instance], dict[str, tuple[int, int]]] = lambda _: {},
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """`log_sizes` says how far the log of each container is."""
         self._desk = desk
+        self._clock = clock
         self._log_sizes = log_sizes
         desk.parties["Claim"] = self
         self.counting = counting
@@ -62,9 +75,14 @@ class Claiming:
         self._births: dict[str, asyncio.Future[None]] = {}
         """Those of them that have to wait, and are just being written down."""
         self._unwanted: set[str] = set()
+        self._orphans: dict[Key, str] = {}
+        """Those whose caller has gone while somebody else waits for the same."""
+        self._taken_on: set[str] = set()
+        """Those whose instance has a runner that has said that it is theirs."""
         self._arrivals: dict[str, float] = {}
-        self._last_arrival = 0.0
-        self._heard: dict[Key, list[asyncio.Future[Claim | None]]] = {}
+        self._last_arrival = 0
+        self._heard = Hearing()
+        self._has_ended = False
         self.wake: Callable[[Key], None] = lambda key: None
         self.on_ended: Callable[[str], None] = lambda uid: None
         """Told of a claim that has no instance any more, by its uid."""
@@ -74,9 +92,9 @@ class Claiming:
         return self._end
 
     def _end(self) -> None:
-        for futures in self._heard.values():
-            for future in futures:
-                future.cancel()
+        # What waits goes on waiting: who asks again under its name finds it at its place.
+        self._has_ended = True
+        self._heard.close(not_here())
 
     def prepare(self, context: Context) -> None:
         self._desk.prepare(context.client, context.objects, context.memory)
@@ -101,6 +119,9 @@ class Claiming:
                 self._take(PoolKey(instance.metadata.namespace, owner.name, owner.kind), claim, instance.metadata.uid)
         for claim in cast("list[Claim]", self._objects.list(Claim.api)):
             status = claim.status
+            if status is not None and status.arrival is not None:
+                # Whoever comes now comes later, whatever clock it was that those were told by.
+                self._last_arrival = max(self._last_arrival, _ticks(status.arrival.timestamp()))
             if status is None or status.phase != "Waiting" or status.arrival is None or claim.metadata.uid in self._at:
                 continue
             if not claim.spec.release and claim.metadata.deletion_timestamp is None:
@@ -115,6 +136,7 @@ class Claiming:
         uid = self._by.pop(instance, None)
         if uid is not None:
             self._at.pop(uid, None)
+            self.on_ended(uid)
             known = self._wanted.get(uid)
             if known is not None:
                 self.wake(known.key)
@@ -128,9 +150,12 @@ class Claiming:
             self._give_back(member, assigned)
             return
         self._take(member.pool, claim, member.subject.uid)
+        if member.report is not None and member.report.holder == assigned.id:
+            self._taken_on.add(assigned.uid)
         status = claim.status
         is_settled = status is not None and status.phase == "Bound" and status.instance_name == member.subject.name
-        if not is_settled or self.is_another_run(member.instance) or member.instance.metadata.deletion_timestamp:
+        is_leaving = member.instance.metadata.deletion_timestamp is not None
+        if not is_settled or is_leaving or self.is_another_run(member) or is_restarted_for(member.instance):
             self.wake(key)
 
     def _take(self, pool: PoolKey, claim: Claim, instance: str) -> None:
@@ -147,28 +172,45 @@ class Claiming:
             return None
         return claim
 
-    @staticmethod
-    def is_another_run(instance: Instance) -> bool:
+    def is_another_run(self, member: Member) -> bool:
         """Whether what runs is not what was claimed: it has ended in between, and was started again."""
-        options = options_of(instance)
+        instance, report = member.instance, member.report
+        assigned = instance.spec.assignment
+        known = instance.status.assignment if instance.status is not None else None
+        if assigned is None:
+            return False
+        if known is not None and known.id == assigned.id and known.phase == "Done":
+            return True
         if is_restarted_for(instance):
-            known = instance.status.assignment if instance.status is not None else None
-            assigned = instance.spec.assignment
-            # It is what it was started anew for that was claimed.
-            return bool(known and assigned and known.id == assigned.id and known.phase == "Done")
-        return options.run != run_of(instance)
+            return False  # It is what it is started anew for that was claimed.
+        if member.has_runner and report is not None and assigned.uid in self._taken_on:
+            # What was in it is gone, even if the runner is the same.
+            return report.holder != assigned.id or options_of(instance).run != run_of(instance)
+        return options_of(instance).run != run_of(instance)
 
     # Claims.
 
     def arrival(self) -> float:
         """When a claim comes to the queue. No two come at once: written down, this is their order."""
-        self._last_arrival = max(time.time(), self._last_arrival + ARRIVAL_STEP_SECONDS)
-        return self._last_arrival
+        self._last_arrival = max(_ticks(self._clock()), self._last_arrival + 1)
+        return self._last_arrival / ARRIVALS_PER_SECOND
+
+    def arrival_of(self, claim: Claim) -> float:
+        """When a claim came: what is written down, or what will be."""
+        status = claim.status
+        if status is not None and status.arrival is not None:
+            return status.arrival.timestamp()
+        known = self._arrivals.get(claim.metadata.uid)
+        if known is None:
+            known = self._arrivals[claim.metadata.uid] = self.arrival()
+        return known
 
     def is_full(self, pool: WorkerPool) -> bool:
         """Whether as many wait as may."""
         queue = self._desk.queues.get(PoolKey(pool.metadata.namespace, pool.metadata.name))
-        return queue is not None and queue.view.depth >= pool.spec.queue.limit
+        depth = queue.view.depth if queue is not None else 0
+        # Who would get one at once does not wait.
+        return depth >= pool.spec.queue.limit and (queue is None or not queue.view.free)
 
     def want(self, claim: Claim, arrival: float) -> None:
         """A claim waits for an instance. Said again, nothing happens."""
@@ -205,17 +247,21 @@ class Claiming:
 
     def gone(self, key: Key) -> None:
         """There is no claim of this name any more."""
-        for uid in [uid for uid, wanted in self._wanted.items() if wanted.key == key and uid not in self._unborn]:
+        unborn = next((uid for uid, claim in self._unborn.items() if _key(claim) == key), "")
+        for uid in [uid for uid, wanted in self._wanted.items() if wanted.key == key and uid != unborn]:
             member = self._desk.members.get(self._at.get(uid, ""))
             self._leave(uid)
             if member is not None:
                 self._desk.settle(member)
-        self.told(key, None)
+        self._heard.gone(key, but=unborn)
 
     def _leave(self, uid: str) -> None:
         wanted = self._wanted.pop(uid, None)
         instance = self._at.pop(uid, None)
         self._arrivals.pop(uid, None)
+        self._taken_on.discard(uid)
+        if wanted is not None and self._orphans.get(wanted.key) == uid:
+            del self._orphans[wanted.key]
         if instance is not None:
             self._by.pop(instance, None)
             self.on_ended(uid)
@@ -230,22 +276,18 @@ class Claiming:
         assert self._desk.client is not None
         if member is None or not _can_give_back(member, claim.metadata.uid):
             written = await self._desk.client.update_status(ended)
-            self.counting.ended(written, time.time())
             self.forget(written)
-            return written
-        member.is_turning = True
-        try:
-            marks = lifecycle.marks_at_end(member.instance, member.reset)
-            turn = Turn(member.subject, claim.metadata.uid, None, ended, labels=marks[0], annotations=marks[1])
-            turned = await self._desk.written(turn)
-        finally:
-            member.is_turning = False
-        member.instance = turned.instance
-        self._leave(claim.metadata.uid)
-        self.counting.ended(ended, time.time())
-        self._desk.queue(member.pool).released(member.subject.uid)
-        self._desk.settle(member)
-        return cast(Claim, turned.ended or ended)
+        else:
+            turned = await self._turned(member, claim.metadata.uid, ended)
+            written = cast(Claim, turned.ended or ended)
+            self._leave(claim.metadata.uid)
+            self._desk.queue(member.pool).released(member.subject.uid)
+            self._desk.settle(member)
+        self.counting.ended(written, self._clock())
+        self.told(_key(claim), written)
+        # That this was written is no news to who sees to claims: what is over is kept, and not for ever.
+        self.wake(_key(claim))
+        return written
 
     def _give_back(self, member: Member, assigned: Assignment) -> None:
         """An assignment that nobody has any more."""
@@ -258,19 +300,23 @@ class Claiming:
     async def _release(self, member: Member, id_: str) -> None:
         if member.is_turning:
             return
-        marks = lifecycle.marks_at_end(member.instance, member.reset)
+        try:
+            await self._turned(member, id_, None)
+        except ApiError as error:
+            await self._desk.not_given_back(member, error)
+        else:
+            self._desk.settle(member)
+
+    async def _turned(self, member: Member, id_: str, ends: Claim | None) -> Turned:
+        """An instance is nobody's any more."""
         member.is_turning = True
         try:
-            turned = await self._desk.written(Turn(member.subject, id_, None, labels=marks[0], annotations=marks[1]))
-        except ApiError as error:
-            if error.code not in LOST_RACE:
-                raise
-            self._desk.look_again(member)
-        else:
-            member.instance = turned.instance
+            marks = lifecycle.marks_at_end(member.instance, member.reset)
+            turned = await self._desk.written(Turn(member.subject, id_, None, ends, marks=marks))
         finally:
             member.is_turning = False
-        self._desk.settle(member)
+        member.instance = turned.instance
+        return turned
 
     # Binding.
 
@@ -279,35 +325,37 @@ class Claiming:
         if uid in self._births:
             await asyncio.shield(self._births[uid])
         member = self._desk.members.get(binding.instance)
-        claim = self._unborn.get(uid) or self._stored(uid)
+        claim = (self._unborn.get(uid) or self._stored(uid)) if uid in self._wanted else None
         if claim is None or member is None:
+            self._unborn.pop(uid, None)
             self._desk.give_up(pool, binding, is_wanted=claim is not None)
+            return
+        if not member.can_be_had or member.instance.spec.assignment is not None:
+            # It has changed since that was decided.
+            self._not_bound(pool, uid, self._desk.queue(pool).lost(binding))
             return
         arrival = binding.request.arrival
         came = arrival if isinstance(arrival, float) else 0.0
-        now = lifecycle.time_of(time.time())
+        now = lifecycle.time_of(self._clock())
         status = lifecycle.bound(claim, member.instance, lifecycle.time_of(came), now)
         begins = msgspec.structs.replace(claim, status=status)
-        marks = lifecycle.marks_at_begin(claim, member.instance)
         turn = Turn(
             member.subject,
             None,
             lifecycle.assignment(claim, member.instance, now, self._log_sizes(member.instance)),
             begins=begins,
             is_new=uid in self._unborn,
-            labels=marks.labels,
-            annotations=marks.annotations,
+            marks=lifecycle.marks_at_begin(claim, member.instance),
         )
         try:
             turned = await self._desk.written(turn)
         except ApiError as error:
             self.counting.not_bound(claim, error.code)
-            if error.reason == "AlreadyExists":
+            if turn.is_new and is_about_claim(error):
                 self._refuse(pool, binding, claim, error)
                 return
             await self._desk.not_written(pool, binding, member, error)
-            if uid in self._unborn and uid not in self._births and self._is_in_line(pool, uid):
-                self._desk.start(self._write_down(uid))
+            self._not_bound(pool, uid, [])
             return
         member.instance = turned.instance
         self._unborn.pop(uid, None)
@@ -317,25 +365,34 @@ class Claiming:
         if not self._desk.queue(pool).confirmed(binding):
             # It was given up meanwhile.
             self.counting.not_bound(claim, 499)
-            self._abandon(begun)
+            self._desk.start(self._abandoned(begun))
             return
-        self.counting.bound(begun, now.timestamp() - came, time.time() - now.timestamp())
-        if turned.begun is None:
-            self.wake(_key(claim))
-        elif not is_restarted_for(turned.instance):
+        self.counting.bound(begun, now.timestamp() - came, self._clock() - now.timestamp())
+        if turned.begun is not None and not is_restarted_for(turned.instance):
             self.told(_key(claim), begun)
+        # Until now it was to be looked at when its time to wait is over.
+        self.wake(_key(claim))
+
+    def _not_bound(self, pool: PoolKey, uid: str, bindings: list[Binding]) -> None:
+        """A race was lost: the claim waits again, and if it was not written down so far, it is."""
+        self._desk.carry_out(pool, bindings)
+        known = self._wanted.get(uid)
+        if known is None:
+            self._unborn.pop(uid, None)
+        elif uid not in self._unborn:
+            self.wake(known.key)
+        elif uid not in self._births and self._is_in_line(pool, uid):
+            self._desk.start(self._write_down(uid))
 
     def _refuse(self, pool: PoolKey, binding: Binding, claim: Claim, error: ApiError) -> None:
-        """There is another claim of this name: whoever asked for this one is told so."""
+        """It is the claim that cannot be made: whoever asked for it is told so, and the instance is as free as before.
+
+        There is another one of this name, say.
+        """
         self._unborn.pop(claim.metadata.uid, None)
         self._leave(claim.metadata.uid)
         self._desk.carry_out(pool, self._desk.queue(pool).lost(binding, instance_taken=False))
-        self._fail(_key(claim), error)
-
-    def _fail(self, key: Key, error: ApiError) -> None:
-        for future in self._heard.pop(key, ()):
-            if not future.done():
-                future.set_exception(error)
+        self._heard.fail(_key(claim), claim.metadata.uid, error)
 
     def _is_in_line(self, pool: PoolKey, uid: str) -> bool:
         queue = self._desk.queues.get(pool)
@@ -348,12 +405,10 @@ class Claiming:
 
     # For whoever waits for one.
 
-    def told(self, key: Key, claim: Claim | None) -> None:
-        """How a claim stands, for those who wait for it: it has an instance, it is over, or it is gone."""
-        if key in self._heard and (claim is None or claim.over() or (claim.status and claim.status.phase == "Bound")):
-            for future in self._heard.pop(key):
-                if not future.done():
-                    future.set_result(claim)
+    def told(self, key: Key, claim: Claim) -> None:
+        """How a claim stands, for those who wait for it: it has an instance, or it is over."""
+        if key in self._heard and (claim.over() or (claim.status is not None and claim.status.phase == "Bound")):
+            self._heard.tell(key, claim.metadata.uid, claim)
 
     def is_opening(self, key: Key) -> bool:
         """Whether a claim of this name is just being made."""
@@ -372,16 +427,20 @@ class Claiming:
 
     async def awaited(self, key: Key) -> Claim | None:
         """A claim of which somebody has heard before, as it is once it is settled; None: it is gone."""
-        return await self.hear(key)
+        listener = self._heard.join(key)
+        try:
+            found = await listener.future
+        except asyncio.CancelledError:
+            self._heard.leave(key, listener)
+            if key in self._orphans and not self._heard.is_heard(key, self._orphans[key]):
+                self._let_go(self._orphans.pop(key), key)
+            raise
+        self._orphans.pop(key, None)
+        return found
 
     def wait_estimate(self, pool: WorkerPool) -> float:
         """In how many seconds one that comes now may have an instance, by how often one was had lately."""
         return self._desk.wait_estimate(PoolKey(pool.metadata.namespace, pool.metadata.name), time.monotonic())
-
-    def hear(self, key: Key) -> asyncio.Future[Claim | None]:
-        future: asyncio.Future[Claim | None] = asyncio.get_running_loop().create_future()
-        self._heard.setdefault(key, []).append(future)
-        return future
 
     async def open(self, claim: Claim, *, may_wait: bool) -> Claim | None:
         """A claim that nobody has heard of, with a uid that its caller made up: as it is once it is settled.
@@ -389,43 +448,79 @@ class Claiming:
         It is made together with its hold if an instance is free, else as one that waits; then this returns when it has
         one, or is over. None: there is none, and it may not wait. Whoever is cancelled here leaves nothing behind.
         """
+        client = self._desk.client
+        if client is None or self._has_ended:
+            raise not_here()
+        if not client.atomic:
+            return await self._open_in_steps(claim, may_wait=may_wait)
         uid, key, pool = claim.metadata.uid, _key(claim), _pool(claim)
-        self._wanted[uid], self._unborn[uid] = Wanted(pool, key), claim
-        heard = self.hear(key)
-        arrival = self._arrivals[uid] = self.arrival()
+        arrival = self.arrival()
         binding = self._desk.queue(pool).add(lifecycle.request(claim, arrival))
         if binding is None and not may_wait:
-            self._drop(uid)
+            self._desk.queue(pool).cancel(uid)
+            self._desk.told(pool)
             return None
+        self._wanted[uid], self._unborn[uid], self._arrivals[uid] = Wanted(pool, key), claim, arrival
+        listener = self._heard.join(key, uid)
         try:
             if binding is not None:
                 self._desk.carry_out(pool, [binding])
             else:
                 self._desk.told(pool)
                 self._desk.start(self._write_down(uid))
-            return await heard
+            return await listener.future
         except asyncio.CancelledError:
-            self._cancel(uid, key)
+            self._cancelled(uid, key, listener)
             raise
 
-    def _drop(self, uid: str) -> None:
-        claim = self._unborn.pop(uid, None)
-        self._leave(uid)
-        if claim is not None:
-            self._heard.pop(_key(claim), None)
+    async def _open_in_steps(self, claim: Claim, *, may_wait: bool) -> Claim | None:
+        """Where a claim and its hold cannot be made together, it is made first, and gets its uid there."""
+        key, queue, client = _key(claim), self._desk.queue(_pool(claim)), self._desk.client
+        assert client is not None
+        if not may_wait and not queue.view.free:
+            self._desk.told(_pool(claim))
+            return None
+        listener = self._heard.join(key)
+        metadata = msgspec.structs.replace(claim.metadata, uid="")
+        making = asyncio.ensure_future(client.create(msgspec.structs.replace(claim, metadata=metadata)))
+        try:
+            made = await asyncio.shield(making)
+        except asyncio.CancelledError:
+            self._heard.leave(key, listener)
+            self._desk.start(self._unmade(making))
+            raise
+        except ApiError:
+            self._heard.leave(key, listener)
+            raise
+        try:
+            return await listener.future
+        except asyncio.CancelledError:
+            self._cancelled(made.metadata.uid, key, listener, made)
+            raise
+
+    async def _unmade(self, making: asyncio.Future[Claim]) -> None:
+        """Who asked for a claim is gone before it was there."""
+        try:
+            made = await making
+        except ApiError:
+            return
+        await self._remove(made)
 
     async def _write_down(self, uid: str) -> None:
         """A claim has to wait: it has its place from now on, whatever happens."""
-        claim, client = self._unborn[uid], self._desk.client
+        claim, client = self._unborn.get(uid), self._desk.client
         assert client is not None
+        if claim is None or uid not in self._wanted:
+            self._unborn.pop(uid, None)
+            return
         born = self._births[uid] = asyncio.get_running_loop().create_future()
-        arrival = lifecycle.time_of(self._arrivals.pop(uid, time.time()))
-        status = lifecycle.waiting(claim.status or ClaimStatus(), arrival)
+        status = lifecycle.waiting(claim.status or ClaimStatus(), lifecycle.time_of(self._arrivals[uid]))
         try:
             (written,) = await client.batch([creation(msgspec.structs.replace(claim, status=status))], typed=True)
         except ApiError as error:
+            self._unwanted.discard(uid)
             self._leave(uid)
-            self._fail(_key(claim), error)
+            self._heard.fail(_key(claim), uid, error)
             return
         finally:
             self._unborn.pop(uid, None)
@@ -435,11 +530,24 @@ class Claiming:
             self._unwanted.discard(uid)
             await self._remove(written)
 
-    def _cancel(self, uid: str, key: Key) -> None:
+    def _cancelled(self, uid: str, key: Key, listener: Listener, made: Claim | None = None) -> None:
         """Who asked for a claim is gone before it was answered."""
+        heard = listener.future
+        if heard.done() and not heard.cancelled() and heard.exception() is None:
+            made = heard.result() or made
+        self._heard.leave(key, listener)
+        if self._has_ended:
+            return
+        if self._heard.is_heard(key, uid):
+            self._orphans[key] = uid  # Somebody else has asked for the same, and waits for it.
+        else:
+            self._let_go(uid, key, made)
+
+    def _let_go(self, uid: str, key: Key, made: Claim | None = None) -> None:
+        """Nobody wants a claim that was asked for."""
         claim = get(self._objects, Claim, key.name, key.namespace)
-        if any(not future.done() for future in self._heard.get(key, ())):
-            return  # Somebody else has asked for the same, and waits for it.
+        if claim is None or claim.metadata.uid != uid:
+            claim = made
         if uid in self._births:
             self._unwanted.add(uid)
             self._leave(uid)
@@ -454,27 +562,73 @@ class Claiming:
         if self.member_of(claim) is not None:
             await self._abandoned(claim)
             return
-        assert self._desk.client is not None
         kind: Any = Claim
         meta = claim.metadata
-        try:
-            await self._desk.client.delete(kind, meta.name, namespace=meta.namespace, uid=meta.uid)
-        except ApiError as error:
-            if error.code not in LOST_RACE:
-                raise
-
-    def _abandon(self, claim: Claim) -> None:
-        """Nobody knows of a hold, or wants it."""
-        self._desk.start(self._abandoned(claim))
+        client = self._desk.client
+        assert client is not None
+        await self._until_done(lambda: client.delete(kind, meta.name, namespace=meta.namespace, uid=meta.uid))
 
     async def _abandoned(self, claim: Claim) -> None:
-        status = claim.status or ClaimStatus()
-        await self.end(claim, lifecycle.over(status, "Released", time.time(), "Cancelled", "who asked for it is gone"))
+        """Nobody knows of a hold, or wants it."""
+        client, meta = self._desk.client, claim.metadata
+        assert client is not None
+        kind: Any = Claim
+
+        async def end() -> None:
+            nonlocal claim
+            status = claim.status or ClaimStatus()
+            over = lifecycle.over(status, "Released", self._clock(), "Cancelled", "who asked for it is gone")
+            try:
+                await self.end(claim, over)
+            except ApiError:
+                claim = await client.get(kind, meta.name, namespace=meta.namespace)
+                if claim.metadata.uid == meta.uid and not claim.over():
+                    raise
+
+        await self._until_done(end)
+
+    @staticmethod
+    async def _until_done(act: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Whatever comes between. What is gone is done."""
+        for _ in range(ABANDON_TRIES_MAX):
+            try:
+                await act()
+                return
+            except ApiError as error:
+                if error.code == NOT_FOUND:
+                    return
+                log.info("a claim that nobody wants is let go of once more: %s", error)
+                await asyncio.sleep(LOOK_AGAIN_SECONDS if error.code in LOST_RACE else RETRY_SECONDS)
+
+
+def not_here() -> ApiError:
+    return ApiError(
+        503,
+        "ServiceUnavailable",
+        "nobody hands out instances here now: ask again under the same name",
+        details={"retryAfterSeconds": 1},
+    )
+
+
+def is_about_claim(error: ApiError) -> bool:
+    """Whether it is the claim to be made that was refused, and not that an instance has changed."""
+    if error.reason == "AlreadyExists":
+        return True
+    details = error.details or {}
+    return error.code in CLAIM_REFUSED and details.get("kind") in (Claim.api.name, Claim.api.plural)
+
+
+def _ticks(seconds: float) -> int:
+    return round(seconds * ARRIVALS_PER_SECOND)
 
 
 def _can_give_back(member: Member, id_: str) -> bool:
     """Whether an instance can be taken from its holder: what has to make it as new knows that it was held."""
-    return not member.has_runner or (member.report is not None and member.report.holder == id_)
+    if not member.has_runner or (member.report is not None and member.report.holder == id_):
+        return True
+    # Or it was, and what has it now is another run, which began as new.
+    known = member.instance.status.assignment if member.instance.status is not None else None
+    return known is not None and known.id == id_ and known.phase == "Done"
 
 
 def _pool(claim: Claim) -> PoolKey:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -18,8 +18,11 @@ from rota.runtime.runner.messages import ResetPolicy
 
 DEFAULT_WAIT_SECONDS = 120
 """Where there is no pool to say it."""
-OWN_PREFIX = "rota.dev/"
-"""Labels and annotations that a claim cannot set: they are Rota's."""
+OWN_DOMAIN = "rota.dev"
+"""Labels and annotations below it cannot be set by a claim: they are Rota's."""
+
+Marks = list[dict[str, Any]]
+"""What changes of the labels and annotations of an instance, as operations of a JSON patch."""
 
 
 def request(claim: Claim, arrival: float) -> Request:
@@ -64,10 +67,15 @@ def unfit(
     if images and template.runtime != "container":
         return "images: the pool's instances are no containers (runtime: container), and have no images"
     for field, values in (("labels", labels), ("annotations", annotations)):
-        own = next((key for key in sorted(values) if OWN_PREFIX in key.partition("/")[0] + "/"), None)
+        own = next((key for key in sorted(values) if _is_own(key)), None)
         if own is not None:
             return f"{field}: {own!r} is Rota's own; choose another prefix"
     return None
+
+
+def _is_own(key: str) -> bool:
+    domain, slash, _ = key.partition("/")
+    return bool(slash) and (domain == OWN_DOMAIN or domain.endswith(f".{OWN_DOMAIN}"))
 
 
 # Statuses.
@@ -108,39 +116,64 @@ def over(status: ClaimStatus, phase: str, now: float, reason: str | None = None,
 # What is written on the instance.
 
 
-class Marks(NamedTuple):
-    """Labels and annotations of an instance; None: they stay."""
-
-    labels: Mapping[str, str] | None
-    annotations: Mapping[str, str] | None
-
-
 def assignment(claim: Claim, instance: Instance, now: datetime, logs: dict[str, tuple[int, int]]) -> Assignment:
     meta, spec = claim.metadata, claim.spec
-    options = Options(run_of(instance), logs, spec.images, spec.env, spec.labels, spec.annotations)
+    options = Options(
+        run_of(instance),
+        logs,
+        spec.images,
+        spec.env,
+        spec.labels,
+        spec.annotations,
+        {key: value for key, value in instance.metadata.labels.items() if key in spec.labels},
+        {key: value for key, value in instance.metadata.annotations.items() if key in spec.annotations},
+    )
     return Assignment(
         id=meta.uid, kind="Claim", name=meta.name, uid=meta.uid, since=now, options=msgspec.to_builtins(options)
     )
 
 
 def marks_at_begin(claim: Claim, instance: Instance) -> Marks:
+    """One by one: others have labels and annotations there, too, and may just be changing them."""
     spec, meta = claim.spec, instance.metadata
-    return Marks(
-        {**meta.labels, **spec.labels} if spec.labels else None,
-        {**meta.annotations, **spec.annotations} if spec.annotations else None,
-    )
+    return [*_put("labels", spec.labels, meta.labels), *_put("annotations", spec.annotations, meta.annotations)]
 
 
 def marks_at_end(instance: Instance, reset: ResetPolicy) -> Marks:
-    """What the hold brought goes; and what only goes with the instance is told of."""
-    options, meta = options_of(instance), instance.metadata
-    labels = {key: value for key, value in meta.labels.items() if options.labels.get(key) != value}
-    annotations = {key: value for key, value in meta.annotations.items() if options.annotations.get(key) != value}
-    assigned = instance.spec.assignment
-    is_used = not has_runner(instance) and (reset != "Keep" or options.changes_runs)
-    if is_used and assigned is not None:
-        annotations[USED] = assigned.id
-    return Marks(
-        labels if options.labels else None,
-        annotations if options.annotations or is_used else None,
-    )
+    """What the hold brought goes, what it covered is as before; and what only goes with the instance is told of."""
+    options, meta, assigned = options_of(instance), instance.metadata, instance.spec.assignment
+    marks = [
+        *_off("labels", options.labels, options.covered_labels, meta.labels),
+        *_off("annotations", options.annotations, options.covered_annotations, meta.annotations),
+    ]
+    if assigned is not None and not has_runner(instance) and (reset != "Keep" or options.changes_runs):
+        marks += _put("annotations", {USED: assigned.id}, meta.annotations)
+    return marks
+
+
+def _put(field: str, values: Mapping[str, str], there: Mapping[str, str]) -> Marks:
+    if not values:
+        return []
+    if not there:
+        return [
+            {"op": "test", "path": f"/metadata/{field}", "value": None},
+            {"op": "add", "path": f"/metadata/{field}", "value": dict(values)},
+        ]
+    return [{"op": "add", "path": _path(field, key), "value": value} for key, value in values.items()]
+
+
+def _off(field: str, values: Mapping[str, str], covered: Mapping[str, str], there: Mapping[str, str]) -> Marks:
+    """What somebody else has changed since is theirs."""
+    marks: Marks = []
+    for key, value in values.items():
+        if there.get(key) != value:
+            continue
+        if key in covered:
+            marks.append({"op": "add", "path": _path(field, key), "value": covered[key]})
+        else:
+            marks.append({"op": "remove", "path": _path(field, key)})
+    return marks
+
+
+def _path(field: str, key: str) -> str:
+    return f"/metadata/{field}/{key.replace('~', '~0').replace('/', '~1')}"

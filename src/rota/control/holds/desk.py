@@ -140,6 +140,8 @@ class Desk:
             else:
                 self._depths.pop(pool, None)
             self.demand_changed(pool)
+        if not depth:
+            self.tidy(pool)
 
     def wait_estimate(self, pool: PoolKey, now: float) -> float:
         """In how many seconds one that comes now may have its turn, by how often one had it lately."""
@@ -230,7 +232,9 @@ class Desk:
                 return
             found = get(self.objects, Instance, member.subject.name, member.subject.namespace)
             if found is not None and found.metadata.uid == member.subject.uid:
-                known.instance = found
+                # What is written is seen a moment later.
+                if found.metadata.generation >= known.instance.metadata.generation:
+                    known.instance = found
                 self.settle(known)
 
         asyncio.get_running_loop().call_later(LOOK_AGAIN_SECONDS, look)
@@ -293,7 +297,13 @@ class Desk:
         try:
             member.instance = (await self.written(Turn(member.subject, id_, None))).instance
         except ApiError as error:
-            if error.code not in LOST_RACE:
-                raise
+            await self.not_given_back(member, error)
         else:
             self.settle(member)
+
+    async def not_given_back(self, member: Member, error: ApiError) -> None:
+        """That nobody has an instance any more could not be written down: nobody else will."""
+        if error.code not in LOST_RACE:
+            log.warning("%s could not be given back: %s", member.subject.name, error)
+            await asyncio.sleep(RETRY_SECONDS)
+        self.look_again(member)

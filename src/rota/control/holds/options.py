@@ -20,6 +20,9 @@ class Options(msgspec.Struct, omit_defaults=True):
     env: list[EnvVar] = []
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
+    covered_labels: dict[str, str] = {}
+    covered_annotations: dict[str, str] = {}
+    """What the instance had in the place of some of these, and has again afterwards."""
 
     @property
     def changes_runs(self) -> bool:
@@ -35,8 +38,12 @@ def options_of(instance: Instance) -> Options:
 
 
 def run_of(instance: Instance) -> str:
+    """What runs in an instance: another one when anything in it has ended, before and after it is started again."""
     status = instance.status
-    return f"{status.runtime_id}#{status.restarts}" if status is not None else ""
+    if status is None:
+        return ""
+    ended = status.last_exit.time if status.last_exit is not None else None
+    return f"{status.runtime_id}#{status.restarts}#{ended.timestamp() if ended is not None else ''}"
 
 
 def is_restarted_for(instance: Instance) -> bool:

@@ -6,7 +6,7 @@ before the instance is another's, and it is a holder's before it is written down
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -31,9 +31,8 @@ class Turn(NamedTuple):
     """Who gets it, with the status that it has then."""
     is_new: bool = False
     """Who gets it is not written down yet: it is made by this."""
-    labels: Mapping[str, str] | None = None
-    annotations: Mapping[str, str] | None = None
-    """What the instance has of these from then on; None: what it has."""
+    marks: Sequence[dict[str, Any]] = ()
+    """What else changes of the instance, as operations of a JSON patch."""
 
 
 class Turned(NamedTuple):
@@ -84,13 +83,12 @@ def _patch(turn: Turn) -> list[dict[str, Any]]:
     operations: list[dict[str, Any]] = [{"op": "test", "path": "/metadata/uid", "value": turn.subject.uid}]
     if turn.before is None:
         operations.append({"op": "test", "path": "/spec/assignment", "value": None})
+        # One that is asked to go is given to nobody, even if that is not known here yet.
+        operations.append({"op": "test", "path": "/metadata/deletionTimestamp", "value": None})
     else:
         operations.append({"op": "test", "path": "/spec/assignment/id", "value": turn.before})
     if turn.after is not None:
         operations.append({"op": "add", "path": "/spec/assignment", "value": msgspec.to_builtins(turn.after)})
     elif turn.before is not None:
         operations.append({"op": "remove", "path": "/spec/assignment"})
-    for field, values in (("labels", turn.labels), ("annotations", turn.annotations)):
-        if values is not None:
-            operations.append({"op": "add", "path": f"/metadata/{field}", "value": dict(values)})
-    return operations
+    return [*operations, *turn.marks]
