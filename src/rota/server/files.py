@@ -26,7 +26,7 @@ import msgspec
 from rota.api import Instance
 from rota.engine.objects import Objects, get
 from rota.registry import ApiError
-from rota.registry.errors import bad_request, conflict, forbidden, not_found, too_busy
+from rota.registry.errors import bad_request, conflict, not_found, too_busy
 from rota.runtime.files.access import files_of
 from rota.runtime.files.bounds import ARCHIVE_STREAM_BYTES_MAX, FILE_BYTES_MAX, PATH_BYTES_MAX
 from rota.runtime.files.failing import FileFailed
@@ -35,7 +35,8 @@ from rota.runtime.interface import HasFiles, NotRunning, Refused, Runtime, Subje
 from rota.runtime.keeper.client import KeeperError
 from rota.server.audit import Audit, Line
 from rota.server.audit import now as audit_now
-from rota.server.auth import User, allows
+from rota.server.auth import User
+from rota.server.entering import authorise
 from rota.server.http import QUERY_PARAMETERS_MAX, Answer, Request, Response, Stream
 
 AT_ONCE_MAX = 64
@@ -68,12 +69,6 @@ _encode = msgspec.json.Encoder().encode
 def streams_body(target: bytes) -> bool:
     """Whether what is put there is taken as it comes."""
     return target.startswith(b"/v1/instances/") and _TARGET.match(target) is not None
-
-
-def authorise(user: User, namespace: str, name: str) -> None:
-    """Who may have the files of an Instance: whoever may run commands in it, for these can read them all."""
-    if not allows(user, "create", Instance.api, namespace, name, "exec"):
-        raise forbidden(Instance.api, name, f'User "{user.name}" cannot create resource "instances/exec" of it')
 
 
 class Asked(NamedTuple):
@@ -137,7 +132,7 @@ class FileRequests:
         name: str,
         what: str,
     ) -> Response | Stream:
-        authorise(user, namespace, name)
+        authorise(user, objects, namespace, name)
         if runtime is None:
             why = "nothing runs in this server: it was started with --no-controllers"
             raise ApiError(503, "ServiceUnavailable", why)
