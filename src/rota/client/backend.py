@@ -20,7 +20,8 @@ Batches = AsyncIterator[list[WatchEvent]]
 class Operation(msgspec.Struct, frozen=True):
     """One write of an atomic batch."""
 
-    verb: Literal["create", "update", "patch", "apply", "delete"]
+    verb: Literal["create", "update", "patch", "apply", "delete", "amend"]
+    """The last one only in this process: its body is an `Amendment`."""
     kind: Kind
     namespace: str
     name: str = ""
@@ -36,6 +37,11 @@ class Backend(Protocol):
 
     atomic: bool
     """Whether `batch` exists: several writes in one commit."""
+
+    @property
+    def in_process(self) -> bool:
+        """Whether it is the registry of this process that is written to."""
+        ...
 
     async def get(self, kind: Kind, namespace: str, name: str, *, subresource: str = "") -> Answer: ...
 

@@ -15,6 +15,7 @@ import msgspec
 from rota.api import KINDS, Kind
 from rota.api import Object as TypedObject
 from rota.api.core import MICRO_TIMES
+from rota.api.shared import decoded
 from rota.client.backend import Backend, Object, Operation, PatchType
 from rota.client.http import HttpBackend
 from rota.client.local import LocalBackend
@@ -103,6 +104,11 @@ class Client:
     def atomic(self) -> bool:
         """Whether `batch` works on this backend, as far as it is known."""
         return self.backend.atomic
+
+    @property
+    def in_process(self) -> bool:
+        """Whether it is the registry of this process that is written to."""
+        return self.backend.in_process
 
     async def close(self) -> None:
         await self.backend.close()
@@ -272,7 +278,10 @@ class Client:
     # Several at once.
 
     async def batch(self, operations: Sequence[Operation], *, typed: bool = False) -> Sequence[Any]:
-        """Several writes in one atomic commit: all of them, or none. Each object at most once."""
+        """Several writes in one atomic commit: all of them, or none. Each object at most once.
+
+        What comes back is JSON, or (`typed`) of its type; that is shared, and must not be changed.
+        """
         if not self.atomic:
             raise bad_request("this server has no atomic batch: write one object at a time")
         named = [
@@ -284,7 +293,7 @@ class Client:
         answers = await self.backend.batch(named)
         if not typed:
             return [msgspec.json.decode(answer.value) for answer in answers]
-        return [o.kind.type.decode(answer.value) for o, answer in zip(named, answers, strict=True)]
+        return [decoded(o.kind, answer.value) for o, answer in zip(named, answers, strict=True)]
 
     # Instances.
 

@@ -53,6 +53,7 @@ class HttpBackend:
     """An API server as a backend. Connects when it is first used. `calls` says what is sent again, and what never."""
 
     atomic: bool = True
+    in_process = False
     """True until the server has said that it is no Rota; `version` asks it."""
 
     def __init__(self, target: Target, *, limits: Limits | None = None, sleep: Sleep = asyncio.sleep) -> None:

@@ -41,6 +41,7 @@ class LocalBackend:
     """A registry as a backend. The registry is the caller's to start and stop."""
 
     atomic = True
+    in_process = True
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -100,8 +101,10 @@ class LocalBackend:
         return await self._registry.batch(decide, dry_run=True in dry_runs)
 
     def _decision(self, o: Operation) -> Callable[[], Any]:
-        decide, body = self._registry.decide, _own(o.body)
-        where = (o.kind, o.namespace)
+        decide, where = self._registry.decide, (o.kind, o.namespace)
+        if o.verb == "amend":
+            return lambda: decide.amend(*where, o.name, o.body, o.options)
+        body = _own(o.body)
         if o.verb == "create":
             return lambda: decide.create(*where, body, o.options)
         if o.verb == "update":

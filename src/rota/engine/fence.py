@@ -34,6 +34,10 @@ class Fenced:
     def atomic(self, atomic: bool) -> None:
         self._backend.atomic = atomic
 
+    @property
+    def in_process(self) -> bool:
+        return self._backend.in_process
+
     def _check(self, dry_run: bool) -> None:
         if not dry_run and not self._held():
             leader = self._holder() or "nobody"

@@ -7,18 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
-from functools import lru_cache
 from typing import Any, Protocol, TypeVar, cast
 
 from rota.api import BY_BUCKET, Kind, Object
+from rota.api.shared import DECODED_OBJECTS_MAX, decoded
 from rota.client import Cache, Client, Key, Update
 from rota.registry import Registry
 from rota.store import Event
 
 T = TypeVar("T", bound=Object)
-
-DECODED_OBJECTS_MAX = 4_096
-"""Objects that are kept decoded."""
 
 Listener = Callable[[Kind, Update[Any]], None]
 
@@ -53,11 +50,6 @@ def get(objects: Objects, type_: type[T], name: str, namespace: str = "") -> T |
     return cast("T | None", objects.find(type_.api, namespace, name))
 
 
-@lru_cache(maxsize=DECODED_OBJECTS_MAX)
-def _decoded(kind: Kind, value: bytes) -> Object:
-    return kind.type.decode(value)
-
-
 class StoreObjects:
     """The objects of a registry in this process. News is told before the write that made it returns."""
 
@@ -74,7 +66,7 @@ class StoreObjects:
 
     def find(self, kind: Kind, namespace: str, name: str) -> Object | None:
         entry = self._store.get(kind.key(namespace if kind.namespaced else "", name))
-        return None if entry is None else _decoded(kind, entry.value)
+        return None if entry is None else decoded(kind, entry.value)
 
     def list(self, kind: Kind, namespace: str = "") -> list[Object]:
         prefix = f"{kind.bucket}/{namespace}/" if namespace else f"{kind.bucket}/"
@@ -82,7 +74,7 @@ class StoreObjects:
         if len(entries) > DECODED_OBJECTS_MAX // 2:
             # More than is worth keeping: it would push out everything else.
             return [kind.type.decode(entry.value) for entry in entries]
-        return [_decoded(kind, entry.value) for entry in entries]
+        return [decoded(kind, entry.value) for entry in entries]
 
     def listen(self, kinds: Iterable[Kind], listener: Listener) -> Callable[[], None]:
         wanted = dict.fromkeys(kinds)
@@ -93,8 +85,8 @@ class StoreObjects:
                 kind = BY_BUCKET.get(bucket)
                 if kind in wanted:
                     assert kind is not None
-                    old = None if event.prev is None else _decoded(kind, event.prev)
-                    new = None if event.deleted else _decoded(kind, event.value)
+                    old = None if event.prev is None else decoded(kind, event.prev)
+                    new = None if event.deleted else decoded(kind, event.value)
                     listener(kind, Update(Key(namespace, name), old, new))
 
         for kind in wanted:

@@ -14,6 +14,7 @@ from rota.api import problems as p
 from rota.api.form import form
 from rota.registry import admission, apply, core_kinds, deletion, errors, patches, privileges, scaling, strategic
 from rota.registry.admission import Moment, Object
+from rota.registry.amending import Amendment, amended
 from rota.registry.metadata import new_uid
 from rota.registry.options import DeleteOptions, WriteOptions
 from rota.store import Store, Write
@@ -60,6 +61,20 @@ class Change:
         return value
 
 
+@dataclass(slots=True)
+class Amended:
+    """One decided write of a few fields."""
+
+    kind: Kind
+    key: str
+    name: str
+    expect: int
+    encoded: Callable[[int], bytes]
+
+    def write(self) -> Write:
+        return Write(self.key, self.expect, self.encoded)
+
+
 class Unchanged(msgspec.Struct):
     """A decided write that changes nothing: the object as it is."""
 
@@ -68,7 +83,7 @@ class Unchanged(msgspec.Struct):
     warnings: tuple[str, ...] = ()
 
 
-Decision = Change | Unchanged
+Decision = Change | Amended | Unchanged
 
 
 class Decider:
@@ -225,6 +240,17 @@ class Decider:
             admitted = admission.framed(kind, admitted, managed)
             return Change(kind, key, 0, None, admitted, warnings=tuple(warnings))
         return self._change(kind, key, entry.rev, entry.value, old, new, options, subresource, managed)
+
+    def amend(
+        self, kind: Kind, namespace: str, name: str, change: Amendment, options: WriteOptions = DEFAULT_WRITE
+    ) -> Decision:
+        """A change of a few fields, by a controller of this process."""
+        key = kind.key(scope(kind, namespace), name)
+        entry = self._store.head(key)
+        if entry is None:
+            raise errors.not_found(kind, name)
+        encoded = amended(kind, name, entry, change, options, self._now())
+        return Amended(kind, key, name, entry.rev, encoded)
 
     def delete(self, kind: Kind, namespace: str, name: str, options: DeleteOptions = DEFAULT_DELETE) -> Decision:
         key, revision, value, old = self._current(kind, namespace, name)

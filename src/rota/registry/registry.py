@@ -19,6 +19,7 @@ from rota.registry.collector import Collector
 from rota.registry.deciding import (
     DEFAULT_DELETE,
     DEFAULT_WRITE,
+    Amended,
     Change,
     Decider,
     Decision,
@@ -188,7 +189,7 @@ class Registry:
         await self.store.room()
         try:
             decisions = decide()
-            changes = [d for d in decisions if isinstance(d, Change)]
+            changes = [d for d in decisions if not isinstance(d, Unchanged)]
             if len(changes) > 1 and len({c.key for c in changes}) < len(changes):
                 raise errors.bad_request("a batch may change each object only once")
             seen = self.store.accepted
@@ -206,9 +207,10 @@ class Registry:
             raise errors.unavailable(str(stopped)) from None
         except Conflict as lost:
             change = next(c for c in changes if c.key == lost.key)
-            raise errors.conflict(change.kind, change.new["metadata"]["name"]) from None
+            name = change.name if isinstance(change, Amended) else change.new["metadata"]["name"]
+            raise errors.conflict(change.kind, name) from None
         return [
-            self._answer(d, next(entries)) if isinstance(d, Change) else Answer(d.value, d.revision, d.warnings)
+            Answer(d.value, d.revision, d.warnings) if isinstance(d, Unchanged) else self._answer(d, next(entries))
             for d in decisions
         ]
 
@@ -219,7 +221,9 @@ class Registry:
             raise errors.unavailable(str(stopped)) from None
 
     @staticmethod
-    def _answer(change: Change, entry: Any) -> Answer:
+    def _answer(change: Change | Amended, entry: Any) -> Answer:
+        if isinstance(change, Amended):
+            return Answer(entry.value, entry.rev)
         value = _encode(change.new) if change.gone else entry.value
         return Answer(value, entry.rev, change.warnings, created=change.old is None, gone=change.gone)
 
@@ -234,6 +238,8 @@ def _foretold(decision: Decision) -> Answer:
     """What a dry run answers: the object as it would be, at the version it has now."""
     if isinstance(decision, Unchanged):
         return Answer(decision.value, decision.revision, decision.warnings)
+    if isinstance(decision, Amended):
+        return Answer(decision.encoded(decision.expect), decision.expect)
     new = decision.new
     if decision.old is not None:
         new["metadata"]["resourceVersion"] = decision.old["metadata"]["resourceVersion"]

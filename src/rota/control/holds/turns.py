@@ -6,7 +6,7 @@ before the instance is another's, and it is a holder's before it is written down
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -15,6 +15,7 @@ from rota.api import Instance, Object
 from rota.api.instance import Assignment
 from rota.client import Client, Operation, status_body, to_dict
 from rota.registry import WriteOptions
+from rota.registry.amending import Amendment
 from rota.runtime.interface import Subject
 
 
@@ -55,20 +56,53 @@ async def write(client: Client, turn: Turn) -> Turned:
 
 
 async def _write_at_once(client: Client, turn: Turn) -> Turned:
-    subject = turn.subject
-    operations = [Operation("patch", Instance.api, subject.namespace, subject.name, _patch(turn), patch_type="json")]
+    quick = client.in_process
+    operations = [_amendment(turn) if quick and not turn.marks else _patching(turn)]
     if turn.ends is not None:
-        operations.append(_status(turn.ends))
+        operations.append(_status(turn.ends, quick=quick))
     if turn.begins is not None:
-        operations.append(creation(turn.begins) if turn.is_new else _status(turn.begins))
+        operations.append(creation(turn.begins) if turn.is_new else _status(turn.begins, quick=quick))
     instance, *others = await client.batch(operations, typed=True)
     ended = others.pop(0) if turn.ends is not None else None
     return Turned(instance, ended, others.pop(0) if turn.begins is not None else None)
 
 
-def _status(obj: Object) -> Operation:
+def _status(obj: Object, *, quick: bool) -> Operation:
     meta = obj.metadata
+    if quick:
+        status = msgspec.to_builtins(getattr(obj, "status", None))
+        change = Amendment(meta.uid, meta.resource_version, status=status)
+        return Operation("amend", obj.api, meta.namespace, meta.name, change)
     return Operation("update", obj.api, meta.namespace, meta.name, status_body(obj), subresource="status")
+
+
+def _patching(turn: Turn) -> Operation:
+    subject = turn.subject
+    return Operation("patch", Instance.api, subject.namespace, subject.name, _patch(turn), patch_type="json")
+
+
+def _amendment(turn: Turn) -> Operation:
+    subject, after = turn.subject, turn.after
+    spec = {"assignment": msgspec.to_builtins(after) if after is not None else None}
+
+    def test(metadata: Mapping[str, msgspec.Raw], spec: Mapping[str, msgspec.Raw]) -> bool:
+        # One that is asked to go is given to nobody, even if that is not known here yet.
+        return _held_by(spec) == turn.before and (turn.before is not None or "deletionTimestamp" not in metadata)
+
+    change = Amendment(subject.uid, spec=spec, test=test)
+    return Operation("amend", Instance.api, subject.namespace, subject.name, change)
+
+
+class _Held(msgspec.Struct):
+    id: str
+
+
+_held = msgspec.json.Decoder(_Held | None).decode
+
+
+def _held_by(spec: Mapping[str, msgspec.Raw]) -> str | None:
+    found = _held(spec["assignment"]) if "assignment" in spec else None
+    return found.id if found is not None else None
 
 
 def creation(obj: Object) -> Operation:

@@ -1,0 +1,130 @@
+"""A change by a controller of this process: a few fields of an object, of values that have their type already.
+
+It comes to the same as an update of these fields: generation, version and managed fields are kept as ever. What is left
+out is what a type has seen to: the rest of the object is neither read nor checked again, only copied. So this is for
+what happens to an object many times a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from rota.api import Kind
+from rota.api.form import form
+from rota.registry import errors
+from rota.registry.managed import after_update
+from rota.registry.options import WriteOptions
+from rota.store import Entry, Event
+
+Object = dict[str, Any]
+Raws = dict[str, msgspec.Raw]
+Test = Callable[[Mapping[str, msgspec.Raw], Mapping[str, msgspec.Raw]], bool]
+
+
+class Amendment(msgspec.Struct, frozen=True):
+    """What is to change, of which object."""
+
+    uid: str
+    version: str = ""
+    """The version that it must have; empty: any."""
+    spec: Mapping[str, Any] = {}
+    """Fields of its spec; None: there is none any more."""
+    status: Object | None = None
+    """Its whole status; None: what it is."""
+    test: Test = lambda metadata, spec: True
+    """Whether it is, by the fields of these, as it was thought to be."""
+
+
+class _Framed(msgspec.Struct, rename="camel"):
+    api_version: str
+    kind: str
+    metadata: Raws
+    spec: Raws
+    status: msgspec.Raw = msgspec.Raw()
+
+
+class _Shown(msgspec.Struct, rename="camel", omit_defaults=True):
+    api_version: str
+    kind: str
+    metadata: dict[str, Any]
+    spec: Raws
+    status: Any = None
+
+
+_framed = msgspec.json.Decoder(_Framed).decode
+_text = msgspec.json.Decoder(str).decode
+_number = msgspec.json.Decoder(int).decode
+_entries = msgspec.json.Decoder(list[Object]).decode
+_decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+
+
+def amended(
+    kind: Kind, name: str, before: Entry | Event, change: Amendment, options: WriteOptions, now: str
+) -> Callable[[int], bytes]:
+    """The object after a change, for the revision that it gets. Raises `ApiError`."""
+    old = _framed(before.value)
+    meta: dict[str, Any] = dict(old.metadata)
+    if _text(meta["uid"]) != change.uid:
+        raise errors.conflict(kind, name, "it is another object of this name")
+    if change.version and _text(meta["resourceVersion"]) != change.version:
+        raise errors.conflict(kind, name)
+    if not change.test(old.metadata, old.spec):
+        raise errors.conflict(kind, name)
+    managed = _entries(meta["managedFields"]) if "managedFields" in meta else []
+    spec = dict(old.spec)
+    if change.spec:
+        was = {field: _decode(spec[field]) for field in change.spec if field in spec}
+        new = {field: value for field, value in change.spec.items() if value is not None}
+        for field, value in change.spec.items():
+            spec.pop(field, None)
+            if value is not None:
+                spec[field] = msgspec.Raw(_encode(value))
+        if was != new:
+            meta["generation"] = _number(meta["generation"]) + 1
+            managed = _managed(kind, managed, {"spec": was}, {"spec": new}, options, "", now)
+    status: Any = old.status if old.status else None
+    if change.status is not None:
+        shape = form(kind)
+        checked = {"status": change.status}
+        _, found = shape.conform_status(checked)
+        if found:
+            raise errors.invalid(kind, name, found)
+        status = checked["status"]
+        past = {"status": _decode(old.status)} if old.status else {}
+        managed = _managed(kind, managed, past, checked, options, "status", now)
+    meta.pop("managedFields", None)
+    if managed:
+        meta["managedFields"] = managed
+    framed = _Shown(old.api_version, old.kind, meta, spec, status)
+
+    def encoded(revision: int) -> bytes:
+        meta["resourceVersion"] = str(revision)
+        return _encode(framed)
+
+    return encoded
+
+
+def _managed(
+    kind: Kind,
+    managed: list[Object],
+    old: Object,
+    new: Object,
+    options: WriteOptions,
+    subresource: str,
+    now: str,
+) -> list[Object]:
+    same = {"metadata": {"uid": ""}}
+    return after_update(
+        managed,
+        {**same, **old},
+        {**same, **new},
+        form(kind).node,
+        manager=options.manager,
+        api_version=kind.api_version,
+        subresource=subresource,
+        now=now,
+    )
