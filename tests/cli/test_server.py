@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -78,6 +79,21 @@ def test_up_says_in_one_line_where_it_is(server: Server) -> None:
 
 def test_ctrl_c_stops_it_quietly(server: Server) -> None:
     assert server.stop(signal.SIGINT) == (0, "")
+
+
+def test_one_that_is_told_to_end_while_it_comes_up_leaves_nothing_running(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    coming = subprocess.Popen([COMMAND, "up", "--port", "0", "--home", str(home)], stdout=subprocess.DEVNULL)
+    lock = home / "keeper" / "lock"
+    deadline = time.monotonic() + STOP_SECONDS_MAX
+    while not (lock.exists() and lock.read_text().strip()):
+        assert time.monotonic() < deadline and coming.poll() is None
+        time.sleep(0.001)
+    keeper = int(lock.read_text())
+    coming.send_signal(signal.SIGTERM)
+    assert coming.wait(STOP_SECONDS_MAX) == 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(keeper, 0)
 
 
 def test_a_taken_port_is_refused_with_what_to_do(tmp_path: Path) -> None:

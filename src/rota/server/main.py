@@ -103,6 +103,10 @@ async def run(
     runtime: LocalRuntime | None = None
     running = AsyncExitStack()
     asked_to_end = False
+    loop = asyncio.get_running_loop()
+    for signal_ in (signal.SIGTERM, signal.SIGINT):
+        # Before anything is started: whoever is told to end while it comes up ends what it has started, too.
+        loop.add_signal_handler(signal_, stop.set)
     try:
         await registry.start()
         if with_controllers:
@@ -124,9 +128,6 @@ async def run(
         finally:
             os.umask(mask)
         app.ready = True
-        loop = asyncio.get_running_loop()
-        for signal_ in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(signal_, stop.set)
         on_ready(Ready(url, home.kubeconfig, home.socket, gateway.edge))
         await stop.wait()
         if controlling is not None and controlling.done():

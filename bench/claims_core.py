@@ -1,0 +1,70 @@
+"""The core alone, for `bench.claims`: no server, no disk, no clock. `bench.queue` has more of it."""
+
+from __future__ import annotations
+
+import gc
+import time
+import tracemalloc
+
+from bench.harness import RUNS, Report, best_of
+from bench.queue import INSTANCES, bytes_each, instances, rate, requests, seconds, waiting, with_ready, with_standing
+from rota.pools import Offer, Queue, Request
+
+CYCLES, CYCLES_QUICK = 200_000, 50_000
+RUNS_QUICK = 1
+WAITERS = 100_000
+SHAPES = {"1 holder": 1, "10 each": WAITERS // 10}
+"""Of whom they are: all of one, or ten of each."""
+MIB = 2**20
+
+
+async def bindings(quick: bool) -> Report:
+    cycles = CYCLES_QUICK if quick else CYCLES
+    report = Report("the core alone, bindings/s", [*SHAPES])
+    for label, way in {
+        "an instance is ready": with_ready,
+        f"{INSTANCES} wait": lambda cycles, holders: with_standing(cycles, holders, INSTANCES),
+        f"{WAITERS:,} wait": lambda cycles, holders: with_standing(cycles, holders, WAITERS),
+    }.items():
+        works = [rate(cycles, lambda way=way, holders=holders: way(cycles, holders)) for holders in SHAPES.values()]  # type: ignore[misc]
+        report.add(label, *await best_of(works, RUNS_QUICK if quick else RUNS))
+    report.show()
+    return report
+
+
+def waiters() -> Report:
+    """So many come, wait, and are all served, with what waits in between."""
+    report = Report(f"{WAITERS:,} that wait, in the core", [*SHAPES])
+    report.add("come, per s", *(WAITERS / seconds(lambda h=h: waiting(WAITERS, h)) for h in SHAPES.values()))  # type: ignore[misc]
+    report.add("are all served, per s", *(served_per_second(holders) for holders in SHAPES.values()))
+    report.add("memory, MiB", *(bytes_each(WAITERS, holders) * WAITERS / MIB for holders in SHAPES.values()))
+    report.add("memory with the requests, MiB", *(memory_mib(holders) for holders in SHAPES.values()))
+    report.show()
+    return report
+
+
+def served_per_second(holders: int) -> float:
+    """Until nobody waits any more, by instances that come back as soon as they are had."""
+    queue, free = waiting(WAITERS, holders), instances()
+    gc.collect()
+    began = time.perf_counter()
+    for number in range(WAITERS):
+        instance = free[number % INSTANCES]
+        queue.released(instance)
+        binding = queue.offer(Offer(instance, since=float(number)))
+        assert binding is not None and queue.confirmed(binding)
+    took = time.perf_counter() - began
+    assert queue.view.depth == 0
+    return WAITERS / took
+
+
+def memory_mib(holders: int) -> float:
+    gc.collect()
+    tracemalloc.start()
+    try:
+        queue = Queue()
+        for number, (id_, holder) in enumerate(requests(WAITERS, holders)):
+            queue.add(Request(id_, holder, 0, float(number)))
+        return tracemalloc.get_traced_memory()[0] / MIB
+    finally:
+        tracemalloc.stop()
