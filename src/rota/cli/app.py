@@ -31,6 +31,8 @@ COMMANDS: dict[str, str] = {
     "logs": "logs:logs",
     "exec": "exec:exec_",
     "cp": "cp:cp",
+    "claim": "claim:claim",
+    "release": "release:release",
     "scale": "scale:scale",
     "rollout": "rollout:app",
     "token": "token:app",

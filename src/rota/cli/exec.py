@@ -7,11 +7,9 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Annotated, Any
-from urllib.parse import quote, urlencode
 
-import msgspec
 import typer
 
 from rota.api import Instance, WorkerPool
@@ -21,13 +19,10 @@ from rota.cli.following import everything
 from rota.cli.gateway import NOT_ROTA, backend_of
 from rota.cli.naming import Target, reference, targets
 from rota.cli.session import CommandError, Session, bad_usage
-from rota.client import Client
-from rota.client.websocket import Closed, WebSocket
+from rota.client import Client, HttpBackend, channels
+from rota.client.websocket import WebSocket
 from rota.registry import ApiError
 
-PROTOCOL = "v5.channel.k8s.io"
-STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
-"""Channels."""
 SIGNALLED = 128
 TERM = re.compile(r"[-+.\w]{1,63}", re.ASCII)
 
@@ -57,21 +52,13 @@ async def exec_(
     target = _target(where)
     if not words:
         raise bad_usage(f"say what to run: rota exec {where} -- COMMAND")
-    if tty and not sys.stdout.isatty():
-        raise bad_usage("--tty needs a terminal, and standard output is none; leave it out")
-    if tty and stdin and not sys.stdin.isatty():
-        raise bad_usage("--tty needs a terminal, and standard input is none; leave out --tty, or --stdin")
+    check_terminal(stdin=stdin, tty=tty)
     async with session.client() as client:
         name = target.name if target.kind is Instance.api else await _first_ready(client, target.name)
-        asked = [("container", container), ("stdin", _flag(stdin)), ("stdout", "true"), ("stderr", _flag(not tty))]
-        asked += _terminal_asked() if tty else []
-        query = urlencode([*asked, *(("command", word) for word in words)], errors="surrogateescape")
-        path = f"/v1/exec/{quote(client.namespace, safe='')}/{quote(name, safe='')}?{query}"
         with terminal.ends_in_good_order() as came:
             try:
-                async with backend_of(client).websocket(path, protocols=(PROTOCOL,)) as websocket:
-                    with _terminal(websocket, stdin) if tty else contextlib.nullcontext():
-                        status = await _pass_on(websocket, stdin)
+                backend = backend_of(client)
+                return await run_in(backend, client.namespace, name, words, stdin=stdin, tty=tty, container=container)
             except ApiError as error:
                 if error.code == 404 and not (error.details or {}).get("name"):
                     raise CommandError(NOT_ROTA) from None
@@ -80,7 +67,41 @@ async def exec_(
                 if came:
                     return SIGNALLED + came[0]
                 raise
-    return _code(status)
+
+
+def check_terminal(*, stdin: bool, tty: bool) -> None:
+    """Raises CommandError when a terminal is asked for and there is none."""
+    if tty and not sys.stdout.isatty():
+        raise bad_usage("--tty needs a terminal, and standard output is none; leave it out")
+    if tty and stdin and not sys.stdin.isatty():
+        raise bad_usage("--tty needs a terminal, and standard input is none; leave out --tty, or --stdin")
+
+
+async def run_in(
+    backend: HttpBackend,
+    namespace: str,
+    instance: str,
+    words: Sequence[str],
+    *,
+    stdin: bool,
+    tty: bool,
+    container: str = "",
+) -> int:
+    """Run a command on this terminal, or with these pipes. Returns its exit code."""
+    asked = _terminal_asked() if tty else []
+    try:
+        path = channels.path(
+            namespace, instance, words, stdin=stdin, stderr=not tty, container=container, terminal=asked
+        )
+    except ValueError as error:
+        raise bad_usage(str(error)) from None
+    writer = terminal.Writer()
+    try:
+        async with backend.websocket(path, protocols=(channels.PROTOCOL,)) as websocket:
+            with _terminal(websocket, stdin) if tty else contextlib.nullcontext():
+                return await channels.carry(websocket, writer.write, _typed() if stdin else None)
+    except channels.ExecFailed as error:
+        raise CommandError(str(error)) from None
 
 
 def _target(where: str | None) -> Target:
@@ -111,10 +132,6 @@ def _is_ready(instance: dict[str, Any]) -> bool:
 # The terminal.
 
 
-def _flag(value: bool) -> str:
-    return "true" if value else "false"
-
-
 def _terminal_asked() -> list[tuple[str, str]]:
     columns, lines = terminal.size()
     kind = os.environ.get("TERM", "")
@@ -125,57 +142,12 @@ def _terminal_asked() -> list[tuple[str, str]]:
 @contextlib.contextmanager
 def _terminal(websocket: WebSocket, stdin: bool) -> Iterator[None]:
     def resized(size: os.terminal_size) -> None:
-        with contextlib.suppress(Closed):
-            said = msgspec.json.encode({"Width": size.columns, "Height": size.lines})
-            websocket.send(bytes((RESIZE,)) + said)
+        channels.resize(websocket, size.columns, size.lines)
 
     with terminal.raw() if stdin else contextlib.nullcontext(), terminal.on_resize(resized):
         yield
 
 
-# Bytes.
-
-
-async def _pass_on(websocket: WebSocket, stdin: bool) -> bytes:
-    """Carry everything both ways. Returns how the command ended, as it was told."""
-    status = b""
-    writer = terminal.Writer()
-    feeding = asyncio.create_task(_feed(websocket)) if stdin else None
-    try:
-        async for message in websocket:
-            if isinstance(message, str) or len(message) < 2:
-                continue
-            if message[0] in (STDOUT, STDERR):
-                await writer.write(message[0], message[1:])
-            elif message[0] == ERROR:
-                status = message[1:]
-    except Closed as closed:
-        if not status:
-            raise CommandError(f"the command was ended: {closed}") from None
-    finally:
-        if feeding is not None:
-            feeding.cancel()
-            await asyncio.gather(feeding, return_exceptions=True)
-    if not status:
-        assert websocket.closed is not None
-        raise CommandError(f"the command was ended: {websocket.closed.reason or 'the server closed the connection'}")
-    return status
-
-
-async def _feed(websocket: WebSocket) -> None:
-    with contextlib.suppress(Closed):
-        while piece := await terminal.read():
-            websocket.send(bytes((STDIN,)) + piece)
-            await websocket.drain()
-        websocket.send(bytes((CLOSE, STDIN)))
-
-
-def _code(status: bytes) -> int:
-    """The exit code that a `Status` tells."""
-    told = msgspec.json.decode(status, type=dict[str, Any])
-    if told.get("status") == "Success":
-        return 0
-    for cause in (told.get("details") or {}).get("causes", []):
-        if cause.get("reason") == "ExitCode" and str(cause.get("message")).isdigit():
-            return int(cause["message"])
-    raise CommandError(str(told.get("message") or "the command failed"))
+async def _typed() -> AsyncIterator[bytes]:
+    while piece := await terminal.read():
+        yield piece

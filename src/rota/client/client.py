@@ -331,7 +331,9 @@ class Client:
             labels=dict(labels or {}),
             annotations=dict(annotations or {}),
         )
-        return Holding(Gateway(self.backend, self.namespace if namespace is None else namespace), pool, wanted)
+        # Its connection is its own, so that it can be given back also when this client is closed, or never is.
+        own = HttpBackend(self.backend.target)
+        return Holding(Gateway(own, self.namespace if namespace is None else namespace), pool, wanted)
 
     # Where an object is.
 

@@ -54,13 +54,14 @@ class Claims(Gate[Claim]):
                 return None
             self.claiming.told(key, obj)
             return self._ended.keep(obj, now)
-        status = status_of(obj)
-        if status.phase != "Bound" or obj.spec.release or status.conditions or not self._is_well(obj):
+        status, is_new = status_of(obj), self.claiming.is_just_bound(obj)
+        if status.phase != "Bound" or obj.spec.release or status.conditions or not (is_new or self._is_well(obj)):
             return None
         expires = lifecycle.expiry(obj)
         if expires is None or expires != status.expires_at or expires.timestamp() <= now:
             return None
-        self.claiming.told(key, obj)
+        if not is_new:
+            self.claiming.told(key, obj)
         return Done(again_after=expires.timestamp() - now)
 
     def _is_well(self, obj: Claim) -> bool:
@@ -111,7 +112,7 @@ class Claims(Gate[Claim]):
             self.claiming.want(obj, arrival)
         if self.claiming.is_bound_soon(obj):
             return Done(again_after=IN_FLIGHT_SECONDS)
-        if left <= 0:
+        if left <= 0 or seconds == 0:
             message = f"no instance of WorkerPool/{pool.metadata.name} was free within {seconds} s"
             return await self._end(context, obj, "Failed", "WaitTimeout", message)
         if status.condition(RESOLVED) is not None:
@@ -169,7 +170,7 @@ class Claims(Gate[Claim]):
                 return Done(again_after=expires.timestamp() - now)
         addresses = instance.status.addresses if instance.status is not None else []
         if status.expires_at != expires or status.addresses != addresses:
-            obj = await context.write_status(obj, lifecycle.renewed(status, expires, addresses))
+            obj = await context.write_status(obj, lifecycle.renewed(obj, expires, addresses))
         self.claiming.told(Key(obj.metadata.namespace, obj.metadata.name), obj)
         return Done(again_after=expires.timestamp() - now)
 

@@ -61,7 +61,8 @@ class Places:
         self._changing_hands = threading.Lock()
 
     def folder(self, subject: Subject) -> Path:
-        return self.home / "instances" / subject.namespace / f"{subject.name}-{subject.uid}"
+        # Asked for all the time, so it is put together in one go.
+        return Path(f"{self.home}/instances/{subject.namespace}/{subject.name}-{subject.uid}")
 
     def log(self, subject: Subject, container: str) -> Path:
         """The log of a container, without its ending."""

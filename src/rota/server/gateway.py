@@ -20,10 +20,13 @@ from rota.registry import ApiError, DeleteOptions, Registry, WriteOptions
 from rota.registry.deciding import PatchType
 from rota.registry.errors import bad_request
 from rota.registry.options import FieldValidation, Propagation
+from rota.runtime.blobs import Blobs
 from rota.server import media
 from rota.server.audit import Audit, Line
 from rota.server.audit import now as audit_now
 from rota.server.auth import Token, Tokens, User, allows
+from rota.server.blobs import BlobRequests
+from rota.server.blobs import streams_body as streams_blob
 from rota.server.claims import ClaimRequests
 from rota.server.controllers import Controllers
 from rota.server.exec import exec_
@@ -84,6 +87,7 @@ class Gateway:
         self._home = home
         self._started = time.monotonic()
         self._files = FileRequests(audit)
+        self._blobs = BlobRequests(Blobs(home), audit)
         self._claims = ClaimRequests(registry, audit, claim_tokens)
         self._http: HttpServer | None = None
         self.edge = ""
@@ -100,7 +104,7 @@ class Gateway:
     @http.setter
     def http(self, http: HttpServer) -> None:
         self._http = http
-        http.streams_body = streams_body
+        http.streams_body = lambda target: streams_body(target) or streams_blob(target)
 
     def __call__(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
         parts = request.path.strip("/").split("/")[1:]
@@ -132,6 +136,8 @@ class Gateway:
                 runtime = running.runtime if running else None
                 objects = running.objects if running else StoreObjects(self._registry)
                 return self._files(runtime, objects, request, user, namespace, name, what)
+            case ["GET" | "HEAD" | "PUT", "blobs", digest]:
+                return self._blobs(self._seen(), request, user, digest)
             case ["POST", "pools", namespace, pool, "claims"]:
                 return self._claims.open(self.controllers, request, user, namespace, pool)
             case ["GET", "pools", namespace, pool, "claims"]:

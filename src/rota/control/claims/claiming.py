@@ -38,7 +38,8 @@ ARRIVALS_PER_SECOND = 1_000_000
 """Arrivals are told apart by what is written down of them, which is microseconds."""
 ABANDON_TRIES_MAX = 10
 NOT_FOUND = 404
-CLAIM_REFUSED = (400, 403, 413, 422)
+UNPROCESSABLE = 422
+REFUSED = (400, 403, 413)
 
 
 class Wanted(NamedTuple):
@@ -136,6 +137,7 @@ class Claiming:
         uid = self._by.pop(instance, None)
         if uid is not None:
             self._at.pop(uid, None)
+            self._taken_on.discard(uid)
             self.on_ended(uid)
             known = self._wanted.get(uid)
             if known is not None:
@@ -145,13 +147,13 @@ class Claiming:
         key = Key(member.subject.namespace, assigned.name)
         if assigned.uid in self._unborn:
             return  # It is just being written down.
+        if member.report is not None and member.report.holder == assigned.id:
+            self._taken_on.add(assigned.uid)
         claim = self._claim(key, assigned.uid)
         if claim is None:
             self._give_back(member, assigned)
             return
         self._take(member.pool, claim, member.subject.uid)
-        if member.report is not None and member.report.holder == assigned.id:
-            self._taken_on.add(assigned.uid)
         status = claim.status
         is_settled = status is not None and status.phase == "Bound" and status.instance_name == member.subject.name
         is_leaving = member.instance.metadata.deletion_timestamp is not None
@@ -227,6 +229,10 @@ class Claiming:
         assigned = member.instance.spec.assignment if member is not None else None
         return member if assigned is not None and assigned.uid == claim.metadata.uid else None
 
+    def is_just_bound(self, claim: Claim) -> bool:
+        """Whether it was made with what it wants, and who asked for it is about to hear so."""
+        return claim.metadata.uid in self._unborn
+
     @property
     def is_prepared(self) -> bool:
         return self._desk.objects is not None
@@ -259,7 +265,6 @@ class Claiming:
         wanted = self._wanted.pop(uid, None)
         instance = self._at.pop(uid, None)
         self._arrivals.pop(uid, None)
-        self._taken_on.discard(uid)
         if wanted is not None and self._orphans.get(wanted.key) == uid:
             del self._orphans[wanted.key]
         if instance is not None:
@@ -274,7 +279,7 @@ class Claiming:
         member = self.member_of(claim)
         ended = msgspec.structs.replace(claim, status=status)
         assert self._desk.client is not None
-        if member is None or not _can_give_back(member, claim.metadata.uid):
+        if member is None or not self._can_give_back(member, claim.metadata.uid):
             written = await self._desk.client.update_status(ended)
             self.forget(written)
         else:
@@ -294,8 +299,21 @@ class Claiming:
         queue = self._desk.queue(member.pool)
         queue.released(member.subject.uid)
         queue.withdraw(member.subject.uid)
-        if _can_give_back(member, assigned.id):
+        if self._can_give_back(member, assigned.id):
             self._desk.start(self._release(member, assigned.id))
+
+    def _can_give_back(self, member: Member, id_: str) -> bool:
+        """Whether an instance can be taken from its holder: what has to make it as new knows that it was held."""
+        if not member.has_runner or (member.report is not None and member.report.holder == id_):
+            return True
+        # Or it was, and what has it now is another run, which began as new.
+        known = member.instance.status.assignment if member.instance.status is not None else None
+        return (known is not None and known.id == id_ and known.phase == "Done") or self._is_lost(member, id_)
+
+    def _is_lost(self, member: Member, id_: str) -> bool:
+        """Whether a runner that had it for somebody has it for nobody now, and has not been told so."""
+        report = member.report
+        return id_ in self._taken_on and report is not None and report.phase == "Idle" and not report.holder
 
     async def _release(self, member: Member, id_: str) -> None:
         if member.is_turning:
@@ -311,10 +329,11 @@ class Claiming:
         """An instance is nobody's any more."""
         member.is_turning = True
         try:
-            marks = lifecycle.marks_at_end(member.instance, member.reset)
+            marks = lifecycle.marks_at_end(member.instance, member.reset, is_lost=self._is_lost(member, id_))
             turned = await self._desk.written(Turn(member.subject, id_, None, ends, marks=marks))
         finally:
             member.is_turning = False
+        self._taken_on.discard(id_)
         member.instance = turned.instance
         return turned
 
@@ -351,7 +370,7 @@ class Claiming:
             turned = await self._desk.written(turn)
         except ApiError as error:
             self.counting.not_bound(claim, error.code)
-            if turn.is_new and is_about_claim(error):
+            if is_about_claim(error, is_new=turn.is_new):
                 self._refuse(pool, binding, claim, error)
                 return
             await self._desk.not_written(pool, binding, member, error)
@@ -385,14 +404,24 @@ class Claiming:
             self._desk.start(self._write_down(uid))
 
     def _refuse(self, pool: PoolKey, binding: Binding, claim: Claim, error: ApiError) -> None:
-        """It is the claim that cannot be made: whoever asked for it is told so, and the instance is as free as before.
+        """It is the claim that cannot be: whoever asked for it is told so, and the instance is as free as before.
 
-        There is another one of this name, say.
+        There is another one of this name, say, or no instance can have what it asks for.
         """
-        self._unborn.pop(claim.metadata.uid, None)
+        is_new = self._unborn.pop(claim.metadata.uid, None) is not None
         self._leave(claim.metadata.uid)
         self._desk.carry_out(pool, self._desk.queue(pool).lost(binding, instance_taken=False))
-        self._heard.fail(_key(claim), claim.metadata.uid, error)
+        if is_new:
+            self._heard.fail(_key(claim), claim.metadata.uid, error)
+        else:
+            self._desk.start(self._failed(claim, error))
+
+    async def _failed(self, claim: Claim, error: ApiError) -> None:
+        over = lifecycle.over(claim.status or ClaimStatus(), "Failed", self._clock(), "Invalid", error.message)
+        try:
+            await self.end(claim, over)
+        except ApiError:
+            self.wake(_key(claim))  # It has changed: perhaps it can be had now.
 
     def _is_in_line(self, pool: PoolKey, uid: str) -> bool:
         queue = self._desk.queues.get(pool)
@@ -573,19 +602,23 @@ class Claiming:
         client, meta = self._desk.client, claim.metadata
         assert client is not None
         kind: Any = Claim
+        known = claim
 
         async def end() -> None:
-            nonlocal claim
-            status = claim.status or ClaimStatus()
+            nonlocal known
+            status = known.status or ClaimStatus()
             over = lifecycle.over(status, "Released", self._clock(), "Cancelled", "who asked for it is gone")
             try:
-                await self.end(claim, over)
+                await self.end(known, over)
             except ApiError:
-                claim = await client.get(kind, meta.name, namespace=meta.namespace)
-                if claim.metadata.uid == meta.uid and not claim.over():
+                found: Claim = await client.get(kind, meta.name, namespace=meta.namespace)
+                if found.metadata.uid == meta.uid and not found.over():
+                    known = found
                     raise
 
         await self._until_done(end)
+        # If it was gone already, its instance says so still.
+        self.forget(claim)
 
     @staticmethod
     async def _until_done(act: Callable[[], Coroutine[Any, Any, object]]) -> None:
@@ -610,25 +643,18 @@ def not_here() -> ApiError:
     )
 
 
-def is_about_claim(error: ApiError) -> bool:
-    """Whether it is the claim to be made that was refused, and not that an instance has changed."""
-    if error.reason == "AlreadyExists":
+def is_about_claim(error: ApiError, *, is_new: bool) -> bool:
+    """Whether it is the claim that was refused, or what it asks for, and not that something has changed."""
+    if error.code == UNPROCESSABLE and error.causes:
         return True
-    details = error.details or {}
-    return error.code in CLAIM_REFUSED and details.get("kind") in (Claim.api.name, Claim.api.plural)
+    if not is_new:
+        return False
+    kind = (error.details or {}).get("kind")
+    return error.reason == "AlreadyExists" or (error.code in REFUSED and kind in (Claim.api.name, Claim.api.plural))
 
 
 def _ticks(seconds: float) -> int:
     return round(seconds * ARRIVALS_PER_SECOND)
-
-
-def _can_give_back(member: Member, id_: str) -> bool:
-    """Whether an instance can be taken from its holder: what has to make it as new knows that it was held."""
-    if not member.has_runner or (member.report is not None and member.report.holder == id_):
-        return True
-    # Or it was, and what has it now is another run, which began as new.
-    known = member.instance.status.assignment if member.instance.status is not None else None
-    return known is not None and known.id == id_ and known.phase == "Done"
 
 
 def _pool(claim: Claim) -> PoolKey:

@@ -103,8 +103,10 @@ def bound(claim: Claim, instance: Instance, arrival: datetime, now: datetime) ->
     return msgspec.structs.replace(begun, expires_at=expiry(msgspec.structs.replace(claim, status=begun)))
 
 
-def renewed(status: ClaimStatus, expires: datetime, addresses: list[Address]) -> Any:
-    return msgspec.structs.replace(status, expires_at=expires, addresses=addresses)
+def renewed(claim: Claim, expires: datetime, addresses: list[Address]) -> ClaimStatus:
+    assert claim.status is not None
+    seen = claim.metadata.generation or 1
+    return msgspec.structs.replace(claim.status, expires_at=expires, addresses=addresses, observed_generation=seen)
 
 
 def over(status: ClaimStatus, phase: str, now: float, reason: str | None = None, message: str | None = None) -> Any:
@@ -139,14 +141,20 @@ def marks_at_begin(claim: Claim, instance: Instance) -> Marks:
     return [*_put("labels", spec.labels, meta.labels), *_put("annotations", spec.annotations, meta.annotations)]
 
 
-def marks_at_end(instance: Instance, reset: ResetPolicy) -> Marks:
-    """What the hold brought goes, what it covered is as before; and what only goes with the instance is told of."""
+def marks_at_end(instance: Instance, reset: ResetPolicy, *, is_lost: bool = False) -> Marks:
+    """What the hold brought goes, what it covered is as before; and what only goes with the instance is told of.
+
+    It is lost when its runner does not know of the hold any more, and so might not make it as new.
+    """
     options, meta, assigned = options_of(instance), instance.metadata, instance.spec.assignment
     marks = [
         *_off("labels", options.labels, options.covered_labels, meta.labels),
         *_off("annotations", options.annotations, options.covered_annotations, meta.annotations),
     ]
-    if assigned is not None and not has_runner(instance) and (reset != "Keep" or options.changes_runs):
+    is_used = is_lost and reset != "Keep"
+    if not has_runner(instance):
+        is_used = reset != "Keep" or options.changes_runs
+    if assigned is not None and is_used:
         marks += _put("annotations", {USED: assigned.id}, meta.annotations)
     return marks
 

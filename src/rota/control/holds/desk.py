@@ -212,6 +212,10 @@ class Desk:
         assigned = member.instance.spec.assignment
         queue = self.queue(member.pool)
         if assigned is None:
+            if queue.released(member.subject.uid) is not None:
+                # Somebody else has taken it away from who had it.
+                for party in self.parties.values():
+                    party.lost(member.subject.uid)
             if member.can_be_had:
                 self.carry_out(member.pool, [queue.offer(offer(member))])
             else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 from msgspec.json import Decoder, Encoder
 from msgspec.structs import replace
 
@@ -47,6 +47,22 @@ class Ended(Message, tag="ended", frozen=True):
     outcome: Outcome
 
 
+CallReason = Literal["Succeeded", "Failed", "Timeout", "Cancelled", "WorkerLost", "Refused"]
+
+
+class Called(Message, tag="called", frozen=True):
+    """How a call ended. Told once: who is not there to hear it has lost it."""
+
+    id: str
+    reason: CallReason
+    """Refused: it was never begun, and can be made elsewhere."""
+    result: Raw = Raw()
+    """What it returned, as JSON; empty: nothing."""
+    message: str = ""
+    """Why it did not succeed, in one line. The rest is in its log."""
+    exit_code: int | None = None
+
+
 def held(report: Report, id_: str) -> Report:
     """The report of a runner that a task was assigned to: what both ends know without a word."""
     return replace(report, phase="Held", holder=id_, has_task=True, reason="", message="")
@@ -74,6 +90,21 @@ class Place(Struct, frozen=True, rename="camel"):
     uid: int | None = None
 
 
+class Handler(Struct, frozen=True, rename="camel"):
+    """What answers calls in the box of a function's worker."""
+
+    function: str
+    runtime: Literal["python", "command"]
+    concurrency: int
+    entrypoint: str = ""
+    """module:callable, of runtime python."""
+    command: tuple[str, ...] = ()
+    code: str = ""
+    """Where the code is, as the box sees it; empty: in the tree."""
+    packages: str = ""
+    """Where the packages are that it requires; empty: it requires none."""
+
+
 class Configure(Message, tag="configure", frozen=True):
     """What a runner prepares."""
 
@@ -87,6 +118,8 @@ class Configure(Message, tag="configure", frozen=True):
     """What runs in the box all the time; the runner ends when it does. Empty: nothing, until there is a task."""
     cwd: str = ""
     """Where it runs; empty: in the tree."""
+    handler: Handler | None = None
+    """What answers calls; None: nothing, it is no function's."""
 
 
 class Hold(Message, tag="hold", frozen=True):
@@ -117,8 +150,25 @@ class Acknowledge(Message, tag="acknowledge", frozen=True):
     id: str
 
 
-FromRunner = Report | Ended
-ToRunner = Configure | Hold | Release | Assign | Cancel | Acknowledge
+class Call(Message, tag="call", frozen=True):
+    """A call of the function that a worker is of. It is begun at once, or refused."""
+
+    id: str
+    event: Raw
+    seconds: float
+    """After which it is ended."""
+    log: str = ""
+    """A file of the host; empty: none."""
+
+
+class CancelCall(Message, tag="cancelCall", frozen=True):
+    """End a call. Its end is told as always."""
+
+    id: str
+
+
+FromRunner = Report | Ended | Called
+ToRunner = Configure | Hold | Release | Assign | Cancel | Acknowledge | Call | CancelCall
 encode = Encoder().encode
 from_runner: Decoder[FromRunner] = Decoder(FromRunner)
 to_runner: Decoder[ToRunner] = Decoder(ToRunner)

@@ -1,0 +1,154 @@
+"""`rota claim`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from typing import Annotated, NoReturn
+
+import typer
+
+from rota.cli import terminal
+from rota.cli.command import command
+from rota.cli.durations import seconds
+from rota.cli.exec import SIGNALLED, check_terminal, run_in
+from rota.cli.gateway import NOT_ROTA, backend_of
+from rota.cli.output import line, note
+from rota.cli.session import CommandError, Session, bad_usage
+from rota.client.claims import Box, ClaimLost, Holding, NoneFree
+from rota.client.failures import ConnectionCut
+from rota.registry import ApiError
+
+SHELL = ("/bin/sh", "-c", "exec $(command -v bash || echo sh)")
+"""The better of the shells that are there."""
+PRIORITY_MAX = 1000
+
+
+@command
+async def claim(
+    session: Session,
+    pool: Annotated[str, typer.Argument(metavar="POOL", help="The pool.", show_default=False)],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="-- COMMAND…",
+            help="What to run, after two dashes; without it, a shell on this terminal.",
+            show_default=False,
+        ),
+    ] = None,
+    name: Annotated[
+        str,
+        typer.Option("--name", metavar="NAME", help="The claim's name: who asks under it again has the same instance."),
+    ] = "",
+    lease: Annotated[
+        str,
+        typer.Option(
+            "--lease", metavar="SPAN", help="How long it is held when this command dies: 30s, 5m; without it, 1h."
+        ),
+    ] = "",
+    wait: Annotated[
+        str,
+        typer.Option(
+            "--wait", metavar="SPAN", help="How long to wait for one to be free; without it, as the pool says."
+        ),
+    ] = "",
+    env: Annotated[
+        list[str] | None,
+        typer.Option("--env", "-e", metavar="NAME=VALUE", help="A variable, for this hold only; repeatable."),
+    ] = None,
+    image: Annotated[
+        list[str] | None,
+        typer.Option("--image", metavar="CONTAINER=IMAGE", help="Another image, for this hold only; repeatable."),
+    ] = None,
+    priority: Annotated[
+        int,
+        typer.Option("--priority", metavar="NUMBER", min=-PRIORITY_MAX, max=PRIORITY_MAX, help="Higher goes first."),
+    ] = 0,
+    stdin: Annotated[bool, typer.Option("--stdin", "-i", help="Pass standard input on.")] = False,
+    tty: Annotated[bool, typer.Option("--tty", "-t", help="Give the command a terminal.")] = False,
+    keep: Annotated[
+        bool,
+        typer.Option("--keep", "--detach", help="Leave it held at the end, until its lease is over or it is released."),
+    ] = False,
+) -> int:
+    """Claim an idle instance of a pool, run a command in it or open a shell, and give it back.
+
+    The exit code is the command's.
+    """
+    opens_shell = not words and not keep
+    if opens_shell and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise bad_usage(f"say what to run: rota claim {pool} -- COMMAND; a shell needs a terminal, and this is none")
+    check_terminal(stdin=stdin, tty=tty)
+    lease_seconds = seconds(lease) if lease else None
+    wait_seconds = seconds(wait) if wait else None
+    variables, images = _pairs(env or [], "--env"), _pairs(image or [], "--image")
+    async with session.client() as client:
+        backend_of(client)
+        with terminal.ends_in_good_order() as came:
+            holding = client.claim(
+                pool,
+                name=name,
+                lease_seconds=lease_seconds,
+                wait_seconds=wait_seconds,
+                env=variables,
+                images=images,
+                priority=priority,
+            )
+            try:
+                return await _held(
+                    holding, words or (SHELL if opens_shell else ()), stdin or opens_shell, tty or opens_shell, keep
+                )
+            except ApiError as error:
+                _explain(error, pool)
+            except asyncio.CancelledError:
+                if came:
+                    return SIGNALLED + came[0]
+                raise
+
+
+async def _held(holding: Holding, words: Sequence[str], stdin: bool, tty: bool, keep: bool) -> int:
+    async with holding as box:
+        if keep:
+            box.keep()
+            _tell(box)
+        elif stdin and tty:
+            note(f"{box.instance} (claim {box.name}), given back at the end")
+        if not words:
+            return 0
+        try:
+            return await run_in(box.backend, box.namespace, box.instance, words, stdin=stdin, tty=tty)
+        except ConnectionCut:
+            await box.check()
+            raise
+
+
+def _tell(box: Box) -> None:
+    line(f"claim/{box.name}")
+    until = f" until {box.expires_at.astimezone():%Y-%m-%d %H:%M:%S}" if box.expires_at is not None else ""
+    where = "" if box.namespace == "default" else f" -n {box.namespace}"
+    note(f"{box.instance} is held{until}")
+    note(f"use it:      rota exec{where} {box.instance} -- COMMAND")
+    note(f"give it back: rota release{where} {box.name}")
+
+
+def _pairs(texts: Sequence[str], option: str) -> dict[str, str]:
+    out = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise bad_usage(f'{option} "{text}": write NAME=VALUE')
+        out[name] = value
+    return out
+
+
+def _explain(error: ApiError, pool: str) -> NoReturn:
+    if isinstance(error, NoneFree):
+        again = f"come again in {error.retry_after:g}s, or wait for longer with --wait"
+        raise CommandError(f"{error.message}\n{again}") from None
+    if isinstance(error, ClaimLost):
+        raise CommandError(error.message) from None
+    if error.code == 404:
+        is_ours = error.message.startswith("no WorkerPool")
+        raise CommandError(error.message if is_ours else NOT_ROTA) from None
+    raise error

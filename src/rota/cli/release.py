@@ -1,0 +1,40 @@
+"""`rota release`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rota.cli.command import command
+from rota.cli.gateway import NOT_ROTA, backend_of
+from rota.cli.output import line
+from rota.cli.session import CommandError, Session
+from rota.client.claims.gateway import Gateway
+from rota.registry import ApiError
+
+
+@command
+async def release(
+    session: Session,
+    names: Annotated[
+        list[str], typer.Argument(metavar="CLAIM…", help="Which claims, by their names.", show_default=False)
+    ],
+) -> None:
+    """Give claimed instances back. One that was given back already is as it was."""
+    async with session.client() as client:
+        gateway = Gateway(backend_of(client), client.namespace)
+        for name in names:
+            own = name.removeprefix("claim/").removeprefix("claims/").removeprefix("claims.rota.dev/")
+            try:
+                released = await gateway.release(own)
+            except ApiError as error:
+                if error.code != 404:
+                    raise
+                if not (error.details or {}).get("name"):
+                    raise CommandError(NOT_ROTA) from None
+                raise CommandError(
+                    f'there is no claim "{own}" in namespace {client.namespace}; see `rota get claims`'
+                ) from None
+            phase = released.status.phase if released.status is not None else None
+            line(f"claim/{own} {(phase or 'Released').lower()}")

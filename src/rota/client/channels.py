@@ -1,0 +1,117 @@
+"""A command in an instance, over a WebSocket in Kubernetes' `v5.channel.k8s.io`, as its client has it.
+
+Each message is a channel's number and then its bytes. See the server's side for what they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from rota.client.failures import ConnectionCut
+from rota.client.websocket import Closed, WebSocket
+
+PROTOCOL = "v5.channel.k8s.io"
+STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
+"""Channels."""
+COMMAND_BYTES_MAX = 60 * 1024
+"""Of a command with all that is said about it: it goes in the head of a request."""
+INPUT_PIECE_BYTES = 64 * 1024
+
+Show = Callable[[int, bytes], Awaitable[None]]
+"""Takes what a channel says; the next piece comes when it returns."""
+
+
+class ExecFailed(Exception):  # noqa: N818 - says what became of it
+    """The command could not be run, or what became of it is not known."""
+
+
+def path(
+    namespace: str,
+    instance: str,
+    command: Sequence[str],
+    *,
+    stdin: bool,
+    stderr: bool = True,
+    container: str = "",
+    terminal: Sequence[tuple[str, str]] = (),
+) -> str:
+    """Where a command is asked for. `terminal` is what is said of one, if the command is to have it."""
+    asked = [("container", container), ("stdin", _flag(stdin)), ("stdout", "true"), ("stderr", _flag(stderr))]
+    query = urlencode([*asked, *terminal, *(("command", word) for word in command)], errors="surrogateescape")
+    if len(query) > COMMAND_BYTES_MAX:
+        why = f"the command has {len(query)} bytes as it is sent, and at most {COMMAND_BYTES_MAX} are"
+        raise ValueError(f"{why}: give it as standard input, or write it to a file and run that")
+    return f"/v1/exec/{quote(namespace, safe='')}/{quote(instance, safe='')}?{query}"
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def resize(websocket: WebSocket, columns: int, lines: int) -> None:
+    """The terminal has another size now."""
+    with contextlib.suppress(Closed):
+        websocket.send(bytes((RESIZE,)) + msgspec.json.encode({"Width": columns, "Height": lines}))
+
+
+async def carry(websocket: WebSocket, show: Show, stdin: AsyncIterator[bytes] | None = None) -> int:
+    """Carry everything both ways until the command ends. Returns its exit code.
+
+    Raises ExecFailed, and ConnectionCut when the connection ends before the command is known to have.
+    """
+    status = b""
+    feeding = asyncio.ensure_future(_feed(websocket, stdin)) if stdin is not None else None
+    if feeding is not None:
+        # What gives the input may fail; the command would wait for it for ever.
+        feeding.add_done_callback(lambda task: websocket.abort() if _failed(task) else None)
+    try:
+        async for message in websocket:
+            if isinstance(message, str) or len(message) < 2:
+                continue
+            if message[0] in (STDOUT, STDERR):
+                await show(message[0], message[1:])
+            elif message[0] == ERROR:
+                status = message[1:]
+    except Closed as closed:
+        if not status and not (feeding is not None and _failed(feeding)):
+            raise ConnectionCut(f"the command was ended: {closed}") from None
+    finally:
+        if feeding is not None:
+            feeding.cancel()
+            await asyncio.gather(feeding, return_exceptions=True)
+    if not status and feeding is not None and _failed(feeding):
+        feeding.result()
+    if not status:
+        assert websocket.closed is not None
+        raise ConnectionCut(f"the command was ended: {websocket.closed.reason or 'the server closed the connection'}")
+    return exit_code(status)
+
+
+def _failed(task: asyncio.Future[None]) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is not None
+
+
+async def _feed(websocket: WebSocket, stdin: AsyncIterator[bytes]) -> None:
+    with contextlib.suppress(Closed):
+        async for data in stdin:
+            for start in range(0, len(data), INPUT_PIECE_BYTES):
+                websocket.send(bytes((STDIN,)) + data[start : start + INPUT_PIECE_BYTES])
+                await websocket.drain()
+        websocket.send(bytes((CLOSE, STDIN)))
+
+
+def exit_code(status: bytes) -> int:
+    """The exit code that a `Status` tells."""
+    told = msgspec.json.decode(status, type=dict[str, Any])
+    if told.get("status") == "Success":
+        return 0
+    for cause in (told.get("details") or {}).get("causes", []):
+        if cause.get("reason") == "ExitCode" and str(cause.get("message")).isdigit():
+            return int(cause["message"])
+    raise ExecFailed(str(told.get("message") or "the command failed"))

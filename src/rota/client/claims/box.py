@@ -1,0 +1,164 @@
+"""An instance that somebody has for themselves: commands, and files."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import inspect
+import re
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import TypeVar
+
+from rota.api.instance import Address
+from rota.client import channels
+from rota.client.channels import STDOUT
+from rota.client.claims.files import Files
+from rota.client.claims.gateway import AGAIN_SECONDS_FIRST, AGAIN_SECONDS_MAX, Answer, Gateway, once_reached, patiently
+from rota.client.claims.lease import OVER, Lease
+from rota.client.claims.result import OUTPUT_BYTES_MAX, Kept, Result
+from rota.client.credentials import Credential, Fixed
+from rota.client.failures import ConnectionCut
+from rota.client.http import HttpBackend
+from rota.client.websocket import WebSocket
+from rota.registry import ApiError
+
+R = TypeVar("R")
+Input = bytes | str | AsyncIterable[bytes]
+OnOutput = Callable[[bytes], Awaitable[None] | None]
+SHELL = "/bin/sh"
+SETTLE_SECONDS_MAX = 5.0
+"""A server that has just started may not have found the instance again."""
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+PREPARED = (
+    'n=$1; shift; while [ "$n" -gt 0 ]; do export "$1"; shift; n=$((n-1)); done; '
+    '[ -z "$1" ] || cd -- "$1" || exit 126; shift; exec "$@"'
+)
+"""Sets variables, goes to a folder, and becomes a command. Takes how many variables, these, the folder, the command."""
+
+
+class Box:
+    """One instance, for as long as its claim lasts."""
+
+    def __init__(self, gateway: Gateway, answer: Answer, lease: Lease) -> None:
+        status = answer.claim.status
+        assert status is not None and status.instance_name is not None, "a claim is answered when it is bound"
+        self.name = answer.claim.metadata.name
+        """The claim's."""
+        self.namespace = gateway.namespace
+        self.instance = status.instance_name
+        self.addresses: list[Address] = list(status.addresses)
+        target = replace(gateway.backend.target, credentials=Fixed(Credential(answer.token)))
+        self.backend = HttpBackend(target)
+        """A connection that is good for this instance alone, and for as long as the claim lasts."""
+        self._lease = lease
+        self.is_kept = False
+        self.files = Files(self.backend, self.namespace, self.instance, self._patiently)
+
+    @property
+    def expires_at(self) -> datetime.datetime | None:
+        """When the hold ends unless it is renewed, which it is by itself."""
+        return self._lease.expires_at
+
+    def keep(self) -> None:
+        """Leave it held at the end of the block. Whoever knows its name can renew and release it."""
+        self.is_kept = True
+
+    async def check(self) -> None:
+        """Ask the server whether it is still held. Raises ClaimLost."""
+        await self._lease.look()
+
+    async def close(self) -> None:
+        await self.backend.close()
+
+    async def exec(
+        self,
+        command: str | Sequence[str],
+        *,
+        stdin: Input | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str = "",
+        timeout: float | None = None,  # noqa: ASYNC109 - it ends the command
+        output_bytes_max: int = OUTPUT_BYTES_MAX,
+        on_stdout: OnOutput | None = None,
+        on_stderr: OnOutput | None = None,
+        container: str = "",
+    ) -> Result:
+        """Run a command beside what runs there, to its end. Text is for a shell, words are a program and its arguments.
+
+        Of each output so many bytes are kept; `on_stdout` and `on_stderr` are given all of it, as it comes. When its
+        time is up the command is ended, and TimeoutError raised. If the connection is cut, ConnectionCut: the command
+        is ended, and never run again by itself.
+        """
+        said, complained = Kept(output_bytes_max), Kept(output_bytes_max)
+
+        async def show(channel: int, data: bytes) -> None:
+            kept, told = (said, on_stdout) if channel == STDOUT else (complained, on_stderr)
+            kept.take(data)
+            if told is not None and inspect.isawaitable(answer := told(data)):
+                await answer
+
+        path = channels.path(
+            self.namespace, self.instance, _words(command, env or {}, cwd), stdin=stdin is not None, container=container
+        )
+        try:
+            async with asyncio.timeout(timeout) as limit, AsyncExitStack() as stack:
+                websocket = await self._held(lambda: once_reached(lambda: self._begun(path, stack), self._lease.check))
+                code = await channels.carry(websocket, show, _pieces(stdin) if stdin is not None else None)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise TimeoutError(f"the command was ended: it ran for more than {timeout} s") from None
+        except ConnectionCut:
+            await self._lease.look()
+            raise
+        return Result(code, said.whole(), complained.whole(), truncated=said.truncated or complained.truncated)
+
+    async def _begun(self, path: str, stack: AsyncExitStack) -> WebSocket:
+        return await stack.enter_async_context(self.backend.websocket(path, protocols=(channels.PROTOCOL,)))
+
+    async def _patiently(self, call: Callable[[], Awaitable[R]]) -> R:
+        return await self._held(lambda: patiently(call, self._lease.check))
+
+    async def _held(self, call: Callable[[], Awaitable[R]]) -> R:
+        """Something that is asked of the instance. Raises ClaimLost when that is why it is refused."""
+        clock = asyncio.get_running_loop().time
+        until, pause = clock() + SETTLE_SECONDS_MAX, AGAIN_SECONDS_FIRST
+        while True:
+            try:
+                return await call()
+            except ApiError as error:
+                if error.code not in OVER or (error.details or {}).get("kind") == "files":
+                    raise
+                await self._lease.look()
+                # It is held, and yet it is refused: either for good, or it is not found yet.
+                if error.code in (401, 403) or clock() + pause > until:
+                    raise
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, AGAIN_SECONDS_MAX)
+
+
+def _words(command: str | Sequence[str], env: Mapping[str, str], cwd: str) -> list[str]:
+    words = [SHELL, "-c", command] if isinstance(command, str) else list(command)
+    if not words or not words[0]:
+        raise ValueError("command: say what to run")
+    if any("\0" in word for word in (*words, *env.values(), cwd)):
+        raise ValueError("command: no word of it, variable or folder has a zero byte")
+    for name in env:
+        if not VARIABLE.fullmatch(name):
+            raise ValueError(f"env: {name!r} is no name of a variable: letters, digits and _ make one")
+    if not env and not cwd:
+        return words
+    given = [f"{name}={value}" for name, value in env.items()]
+    return [SHELL, "-c", PREPARED, SHELL, str(len(given)), *given, cwd, *words]
+
+
+async def _pieces(stdin: Input) -> AsyncIterator[bytes]:
+    if isinstance(stdin, str):
+        yield stdin.encode()
+    elif isinstance(stdin, bytes):
+        yield stdin
+    else:
+        async for piece in stdin:
+            yield piece

@@ -1,0 +1,139 @@
+"""What is asked of a server about one claim."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from rota.api import Claim
+from rota.client.claims.failures import NoneFree
+from rota.client.failures import ConnectionCut, NoServer, Unreachable
+from rota.client.http import HttpBackend
+from rota.registry import ApiError
+
+AWAY_SECONDS_MAX = 15.0
+"""How long a server that was there, and is not, is waited for: it may be starting again."""
+AGAIN_SECONDS_FIRST = 0.05
+AGAIN_SECONDS_MAX = 1.0
+WAIT_SECONDS_MAX = 86400
+"""As long as a claim may wait at all."""
+GRACE_SECONDS = 30.0
+"""A server that has decided that nothing is free may take so long to say it."""
+
+R = TypeVar("R")
+
+
+class Answer(NamedTuple):
+    """What a request for a claim is answered with."""
+
+    claim: Claim
+    token: str
+    """Empty, but with the instance."""
+    is_new: bool
+    """It was not there before."""
+
+
+class _Answer(msgspec.Struct):
+    claim: msgspec.Raw
+    token: str = ""
+
+
+class Wanted(msgspec.Struct, rename="camel", omit_defaults=True):
+    """What is asked for."""
+
+    name: str
+    priority: int = 0
+    wait_seconds: int | None = None
+    lease_seconds: int | None = None
+    images: Mapping[str, str] = {}
+    env: list[dict[str, str]] = []
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+
+
+_answer = msgspec.json.Decoder(_Answer)
+
+
+class Gateway:
+    """The claims of a namespace, on one server. Each request is sent once."""
+
+    def __init__(self, backend: HttpBackend, namespace: str) -> None:
+        self.backend = backend
+        self.namespace = namespace
+
+    async def open(self, pool: str, wanted: Wanted) -> Answer:
+        """Raises NoneFree."""
+        waits = WAIT_SECONDS_MAX if wanted.wait_seconds is None else wanted.wait_seconds
+        path = f"/v1/pools/{_part(self.namespace)}/{_part(pool)}/claims"
+        try:
+            return await self._asked("POST", path, msgspec.json.encode(wanted), waits + GRACE_SECONDS)
+        except ApiError as error:
+            if error.code == 429:
+                raise NoneFree(error.message, float((error.details or {}).get("retryAfterSeconds", 1))) from None
+            raise
+
+    async def get(self, name: str) -> Claim:
+        return (await self._asked("GET", self._path(name))).claim
+
+    async def renew(self, name: str) -> Claim:
+        return (await self._asked("POST", f"{self._path(name)}/renew")).claim
+
+    async def release(self, name: str) -> Claim:
+        return (await self._asked("DELETE", self._path(name))).claim
+
+    def _path(self, name: str) -> str:
+        return f"/v1/claims/{_part(self.namespace)}/{_part(name)}"
+
+    async def _asked(self, method: str, path: str, body: bytes | None = None, patience_seconds: float = 0) -> Answer:
+        response = await self.backend.once(method, path, body, patience_seconds=patience_seconds)
+        try:
+            answer = _answer.decode(response.body)
+            return Answer(Claim.decode(bytes(answer.claim)), answer.token, response.status == 201)
+        except msgspec.DecodeError as error:
+            place = self.backend.target.endpoint.url
+            raise ApiError(502, "BadGateway", f"{place} does not answer as Rota's gateway does: {error}") from None
+
+
+def _part(text: str) -> str:
+    return quote(text, safe="")
+
+
+def whole_seconds(name: str, value: float | None) -> int | None:
+    """As it is sent."""
+    if value is None:
+        return None
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{name}: {value!r} is no number of seconds")
+    return math.ceil(value)
+
+
+async def patiently(call: Callable[[], Awaitable[R]], check: Callable[[], None] = lambda: None) -> R:
+    """What may be done twice, from a server that may be starting again. `check` raises when there is no point to it."""
+    return await _again(call, check, (Unreachable, NoServer, ConnectionCut))
+
+
+async def once_reached(call: Callable[[], Awaitable[R]], check: Callable[[], None]) -> R:
+    """What must not be done twice: it is asked for again only where nothing was sent."""
+    return await _again(call, check, (Unreachable, NoServer))
+
+
+async def _again(call: Callable[[], Awaitable[R]], check: Callable[[], None], away: tuple[type[Exception], ...]) -> R:
+    clock = asyncio.get_running_loop().time
+    until, pause = clock() + AWAY_SECONDS_MAX, AGAIN_SECONDS_FIRST
+    while True:
+        check()
+        try:
+            return await call()
+        except away:
+            if clock() + pause > until:
+                raise
+        except ApiError as error:
+            if error.code != 503 or clock() + pause > until:
+                raise
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, AGAIN_SECONDS_MAX)

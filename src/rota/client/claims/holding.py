@@ -1,0 +1,191 @@
+"""A claim, from before it is asked for until it is given back.
+
+Its name is made here, before anything is sent. So whatever becomes of the request, it can be given back by its name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from collections.abc import Coroutine
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from rota.client.claims.box import Box
+from rota.client.claims.gateway import AGAIN_SECONDS_FIRST, AGAIN_SECONDS_MAX, Answer, Gateway, Wanted, patiently
+from rota.client.claims.lease import Lease
+from rota.client.failures import ConnectionCut, ConnectionFailed, NotConnected
+from rota.registry import ApiError
+
+RELEASE_SECONDS_MAX = 10.0
+"""A claim that cannot be given back within this time is left to its lease."""
+LEFT_ALONE = frozenset((401, 403, 404, 409))
+"""What a server says of a claim that is not there to be given back, or not by us."""
+
+log = logging.getLogger(__name__)
+
+
+class Holding:
+    """What `Client.claim` returns: an instance in an `async with`, once."""
+
+    def __init__(self, gateway: Gateway, pool: str, wanted: Wanted) -> None:
+        """A claim without a name is given one. The gateway's connection is closed at the end."""
+        self._gateway = gateway
+        self._pool = pool
+        self._is_ours = not wanted.name
+        self._wanted = wanted if wanted.name else msgspec.structs.replace(wanted, name=new_name())
+        self._lease: Lease | None = None
+        self._box: Box | None = None
+        self._entered = False
+        self._leaving = False
+        self._unanswered = False
+        """A request was sent, and what became of it was not told."""
+
+    @property
+    def name(self) -> str:
+        """The claim's name; known before it is asked for."""
+        return self._wanted.name
+
+    @property
+    def is_held(self) -> bool:
+        """It was got, and not given back."""
+        return self._box is not None
+
+    async def __aenter__(self) -> Box:
+        if self._entered:
+            raise RuntimeError("a claim is entered once: ask for another one")
+        self._entered = True
+        opening = asyncio.ensure_future(self._open())
+        try:
+            answer = await asyncio.shield(opening)
+        except BaseException:
+            await _to_its_end(self._undo(opening))
+            raise
+        self._lease = Lease(self._gateway, answer.claim, is_new=answer.is_new)
+        self._box = Box(self._gateway, answer, self._lease)
+        return self._box
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await _to_its_end(self._leave())
+
+    # Asking.
+
+    async def _open(self) -> Answer:
+        while True:
+            try:
+                return await self._gone_on_asking()
+            except ApiError as error:
+                # A server that goes down takes back what was asked for on connections that it cut.
+                if error.reason != "ClaimOver" or not (self._unanswered and self._is_ours) or self._leaving:
+                    raise
+                self._unanswered = False
+                self._wanted = msgspec.structs.replace(self._wanted, name=new_name())
+
+    async def _gone_on_asking(self) -> Answer:
+        try:
+            return await self._ask()
+        except ConnectionCut:
+            pass
+        except ApiError as error:
+            if error.code != 503:
+                raise
+        # Somebody was there.
+        return await patiently(self._ask)
+
+    async def _ask(self) -> Answer:
+        try:
+            return await self._gateway.open(self._pool, self._wanted)
+        except NotConnected:
+            raise
+        except ConnectionFailed:
+            self._unanswered = True
+            raise
+
+    async def _undo(self, opening: asyncio.Future[Answer]) -> None:
+        """Give back what may have been got, or may yet be."""
+        self._leaving = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(RELEASE_SECONDS_MAX):
+                pause = AGAIN_SECONDS_FIRST
+                while not opening.done():
+                    # The request stays under way: only its answer tells that nothing comes of it any more.
+                    await self._try_release()
+                    await asyncio.wait((opening,), timeout=pause)
+                    pause = min(2 * pause, AGAIN_SECONDS_MAX)
+        opening.cancel()
+        (outcome,) = await asyncio.gather(opening, return_exceptions=True)
+        if self._may_be_held(outcome):
+            await self._release()
+        await self._gateway.backend.close()
+
+    def _may_be_held(self, outcome: object) -> bool:
+        if isinstance(outcome, ApiError):
+            # A server that has decided has none of ours. Under the name there may be somebody else's.
+            return self._unanswered and outcome.code >= 500
+        return self._unanswered or not isinstance(outcome, NotConnected)
+
+    # Giving back.
+
+    async def _leave(self) -> None:
+        box, lease = self._box, self._lease
+        assert box is not None and lease is not None
+        self._box = None
+        await lease.end()
+        try:
+            if not (box.is_kept or lease.is_lost):
+                await self._release()
+            elif lease.is_lost:
+                # The server may not know it yet, or be gone for good.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(RELEASE_SECONDS_MAX):
+                        await self._try_release()
+        finally:
+            await box.close()
+            await self._gateway.backend.close()
+
+    async def _release(self) -> None:
+        pause = AGAIN_SECONDS_FIRST
+        try:
+            async with asyncio.timeout(RELEASE_SECONDS_MAX):
+                while not await self._try_release():
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, AGAIN_SECONDS_MAX)
+        except TimeoutError:
+            log.warning("the claim %s could not be given back: it ends with its lease", self.name)
+
+    async def _try_release(self) -> bool:
+        """Returns whether there is nothing left to do."""
+        try:
+            await self._gateway.release(self.name)
+        except ApiError as error:
+            return error.code in LEFT_ALONE
+        except ConnectionFailed:
+            return False
+        return True
+
+
+def new_name() -> str:
+    return f"claim-{secrets.token_hex(8)}"
+
+
+async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Wait for something that takes a bounded time, also when whoever waits is cancelled: they are told after it."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            if task.cancelled():
+                raise
+            cancelled = error
+    if cancelled is not None:
+        task.exception()
+        raise cancelled
+    task.result()

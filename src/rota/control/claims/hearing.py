@@ -1,0 +1,81 @@
+"""Those who wait to hear of a claim: each is told once, or goes before that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import NamedTuple
+
+from rota.api import Claim
+from rota.client import Key
+
+
+class Listener(NamedTuple):
+    """One who waits."""
+
+    uid: str
+    """Of the claim that it has asked for; empty: whichever has the name."""
+    future: asyncio.Future[Claim | None]
+
+
+class Hearing:
+    """By the name of a claim, who waits to hear of it. Nothing is kept of who was told, or has gone."""
+
+    def __init__(self) -> None:
+        self._of: dict[Key, list[Listener]] = {}
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._of
+
+    def __len__(self) -> int:
+        return sum(map(len, self._of.values()))
+
+    def join(self, key: Key, uid: str = "") -> Listener:
+        listener = Listener(uid, asyncio.get_running_loop().create_future())
+        self._of.setdefault(key, []).append(listener)
+        return listener
+
+    def leave(self, key: Key, listener: Listener) -> None:
+        self._keep(key, [one for one in self._of.get(key, ()) if one is not listener])
+
+    def is_heard(self, key: Key, uid: str) -> bool:
+        """Whether somebody waits to hear of a claim."""
+        return any(one.uid in ("", uid) and not one.future.done() for one in self._of.get(key, ()))
+
+    def tell(self, key: Key, uid: str, claim: Claim | None) -> None:
+        """Tell those who have asked for this one, or for whichever has the name."""
+        for future in self._take(key, ("", uid)):
+            future.set_result(claim)
+
+    def gone(self, key: Key, but: str = "") -> None:
+        """There is none of this name any more, which is no news to who has just asked for another one."""
+        asked = {one.uid for one in self._of.get(key, ())} - {but} if but else None
+        for future in self._take(key, asked):
+            future.set_result(None)
+
+    def fail(self, key: Key, uid: str, error: Exception) -> None:
+        for future in self._take(key, (uid,)):
+            future.set_exception(error)
+
+    def close(self, error: Exception) -> None:
+        """Nobody is told anything any more."""
+        for key in tuple(self._of):
+            for future in self._take(key, None):
+                future.set_exception(error)
+
+    def _take(self, key: Key, uids: Collection[str] | None) -> list[asyncio.Future[Claim | None]]:
+        """Those who asked for one of these, all if it is None; they wait no longer."""
+        listeners = self._of.get(key, ())
+        if uids is None:
+            taken, left = [*listeners], []
+        else:
+            taken = [one for one in listeners if one.uid in uids]
+            left = [one for one in listeners if one.uid not in uids]
+        self._keep(key, left)
+        return [one.future for one in taken if not one.future.done()]
+
+    def _keep(self, key: Key, left: list[Listener]) -> None:
+        if left:
+            self._of[key] = left
+        else:
+            self._of.pop(key, None)

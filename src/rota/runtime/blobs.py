@@ -1,0 +1,173 @@
+"""Blobs: bytes that are kept by their digest, in a home. Code of functions is kept so.
+
+Promises: what is here under a digest has that digest; a blob is here whole or not at all, whatever is killed when; the
+same bytes are kept once; one and all of them have a bound.
+
+Never: decides who may read or write, or what refers to a blob: whoever collects says what is in use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import re
+import tempfile
+import time
+from collections.abc import AsyncIterator, Collection
+from pathlib import Path
+from typing import IO
+
+BLOB_BYTES_MAX = 64 * 1024 * 1024
+BLOBS_BYTES_MAX = 8 * 1024 * 1024 * 1024
+"""All blobs of a home together."""
+UNUSED_SECONDS_MIN = 3600.0
+"""A blob that nothing refers to is kept for so long after it was last put or asked for: what will may be on its way."""
+ABANDONED_SECONDS = 3600.0
+"""What was begun longer ago than this is not being written any more."""
+CHUNK_BYTES = 256 * 1024
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+INCOMING = "incoming-"
+
+
+class BlobRefused(ValueError):  # noqa: N818 - says what became of it
+    """What cannot be kept, and why: `WrongDigest`, `TooLarge` or `NoSpace`."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def digest_of(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def is_digest(text: str) -> bool:
+    return DIGEST.fullmatch(text) is not None
+
+
+class Blobs:
+    """The blobs of a home."""
+
+    def __init__(
+        self, home: Path, *, blob_bytes_max: int = BLOB_BYTES_MAX, blobs_bytes_max: int = BLOBS_BYTES_MAX
+    ) -> None:
+        self._folder = home / "blobs"
+        self.blob_bytes_max = blob_bytes_max
+        self._blobs_bytes_max = blobs_bytes_max
+
+    def path(self, digest: str) -> Path:
+        """Where a blob is, if it is here. Only what is a digest has a place."""
+        if not is_digest(digest):
+            raise ValueError(f"{digest!r} is no digest: it is sha256: and 64 hexadecimal digits")
+        return self._folder / digest.removeprefix("sha256:")
+
+    def size(self, digest: str) -> int | None:
+        """How many bytes a blob has; None: it is not here."""
+        try:
+            return self.path(digest).stat().st_size
+        except FileNotFoundError:
+            return None
+
+    def keep(self, digest: str) -> bool:
+        """Whether a blob is here; if so, it stays for a while, though nothing may refer to it yet."""
+        try:
+            os.utime(self.path(digest))
+        except FileNotFoundError:
+            return False
+        return True
+
+    async def put(self, digest: str, pieces: AsyncIterator[bytes]) -> bool:
+        """Keep what comes. Returns False when it was here already; then nothing is taken. Raises `BlobRefused`."""
+        path = self.path(digest)
+        if self.keep(digest):
+            return False
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        left = self._blobs_bytes_max - await asyncio.to_thread(self._used)
+        descriptor, name = tempfile.mkstemp(prefix=INCOMING, dir=self._folder)
+        incoming = Path(name)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                found = await self._written(file, pieces, left)
+                if found != digest:
+                    raise BlobRefused("WrongDigest", f"what came is {found}, not {digest}: it was changed on its way")
+                await asyncio.to_thread(_flush, file)
+            incoming.replace(path)
+            _sync_folder(self._folder)
+        except OSError as error:
+            raise BlobRefused("NoSpace", f"it cannot be kept: {(error.strerror or str(error)).lower()}") from error
+        finally:
+            incoming.unlink(missing_ok=True)
+        return True
+
+    async def _written(self, file: IO[bytes], pieces: AsyncIterator[bytes], left: int) -> str:
+        hashed, total = hashlib.sha256(), 0
+        async for piece in pieces:
+            total += len(piece)
+            if total > self.blob_bytes_max:
+                raise BlobRefused("TooLarge", f"a blob has at most {self.blob_bytes_max} bytes")
+            if total > left:
+                why = (
+                    f"all blobs together have at most {self._blobs_bytes_max} bytes; delete functions that are not used"
+                )
+                raise BlobRefused("NoSpace", why)
+            await asyncio.to_thread(_write, file, hashed, piece)
+        return f"sha256:{hashed.hexdigest()}"
+
+    async def read(self, digest: str) -> AsyncIterator[bytes]:
+        """A blob's bytes. Raises FileNotFoundError."""
+        with self.path(digest).open("rb") as file:
+            while piece := await asyncio.to_thread(file.read, CHUNK_BYTES):
+                yield piece
+
+    def collect(self, used: Collection[str]) -> list[str]:
+        """Remove what is not used and not new, and what was never finished. Returns the digests that are gone."""
+        gone: list[str] = []
+        now = time.time()
+        for path in self._files():
+            age = self._age(path, now)
+            digest = f"sha256:{path.name}"
+            if path.name.startswith(INCOMING):
+                if age > ABANDONED_SECONDS:
+                    path.unlink(missing_ok=True)
+            elif is_digest(digest) and digest not in used and age > UNUSED_SECONDS_MIN:
+                path.unlink(missing_ok=True)
+                gone.append(digest)
+        return gone
+
+    def _files(self) -> list[Path]:
+        return sorted(self._folder.iterdir()) if self._folder.is_dir() else []
+
+    def _used(self) -> int:
+        sizes = 0
+        for path in self._files():
+            with contextlib.suppress(FileNotFoundError):
+                sizes += path.stat().st_size
+        return sizes
+
+    @staticmethod
+    def _age(path: Path, now: float) -> float:
+        try:
+            return now - path.stat().st_mtime
+        except FileNotFoundError:
+            return 0.0
+
+
+def _write(file: IO[bytes], hashed: hashlib._Hash, piece: bytes) -> None:
+    hashed.update(piece)
+    file.write(piece)
+
+
+def _flush(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    """Without this the name of a file may be lost with the power, though its content is not."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

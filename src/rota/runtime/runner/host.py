@@ -1,0 +1,397 @@
+"""Answers the calls of one function, in a box: loads its module once, and calls its handler. Standard library only.
+
+Its standard input is a socket: a message is a length in four bytes and JSON. The first says what to load; then come
+calls. What is called is in the same process as this, and so nothing here is trusted any further than that.
+
+- A handler that is a coroutine function runs on one loop, all others in threads: so many calls at once as it was told.
+- What a call writes, by print or a logger, is told as that call's own; what nobody is known for is the process's.
+- What it returns has to be JSON; what is not is an error that says so.
+- Its memory is looked at after each call: when it has grown too much, that is told, and another process takes over.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import contextvars
+import importlib
+import io
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from _queue import SimpleQueue
+
+# Every start would be longer by `typing`, which nothing needs.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import logging
+    from asyncio import AbstractEventLoop, Task
+    from collections.abc import Callable
+    from typing import Any
+
+LENGTH_BYTES = 4
+READ_BYTES = 65536
+RESULT_BYTES_MAX = 4 * 1024 * 1024
+ERROR_CHARACTERS_MAX = 2000
+LINE_CHARACTERS_MAX = 8192
+"""Of a line that has no end yet, before it is told anyway."""
+GROWTH_BYTES_MAX = 256 * 1024 * 1024
+"""How much memory calls may leave behind, all together."""
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+NO_RUNNER = 70
+RESPONSE_BODY = "body"
+
+_pid = os.getpid()
+_exit = os._exit
+_current: contextvars.ContextVar[Call] = contextvars.ContextVar("call")
+
+
+class Context:
+    """What a handler is told of its call, beside the event."""
+
+    def __init__(self, call_id: str, function: str, seconds: float) -> None:
+        self.call_id = call_id
+        self.function = function
+        self.deadline = time.time() + seconds
+        """When the call is ended, in seconds since 1970."""
+        self._ends = time.monotonic() + seconds
+
+    def remaining_seconds(self) -> float:
+        """How long the call may still take."""
+        return max(0.0, self._ends - time.monotonic())
+
+    @property
+    def logger(self) -> logging.Logger:
+        """What it is told goes to the log of the call."""
+        import logging
+
+        _log_to_stderr(logging)
+        return logging.getLogger(self.function)
+
+
+class Call:
+    """One call, until it is answered."""
+
+    def __init__(self, id_: str, event: object, context: Context) -> None:
+        self.id = id_
+        self.event = event
+        self.context = context
+        self.is_over = False
+        self.line: list[str] = []
+        self.line_characters = 0
+
+
+class Output(io.TextIOBase):
+    """A standard stream: what is written goes to the call that writes it, else to where it went before."""
+
+    encoding = "utf-8"  # type: ignore[assignment]
+    errors = "backslashreplace"  # type: ignore[assignment]
+
+    def __init__(self, host: Host, descriptor: int) -> None:
+        self._host = host
+        self._own = io.TextIOWrapper(
+            io.BufferedWriter(io.FileIO(descriptor, "wb", closefd=False)),
+            "utf-8",
+            "backslashreplace",
+            line_buffering=True,
+        )
+        self.buffer = self._own.buffer
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._own.fileno()
+
+    def isatty(self) -> bool:
+        return False
+
+    def write(self, text: str) -> int:
+        call = _current.get(None)
+        if call is None or call.is_over:
+            return self._own.write(text)
+        call.line.append(text)
+        call.line_characters += len(text)
+        if "\n" in text or call.line_characters > LINE_CHARACTERS_MAX:
+            self._host.tell_log(call)
+        return len(text)
+
+    def flush(self) -> None:
+        call = _current.get(None)
+        if call is None or call.is_over:
+            self._own.flush()
+        else:
+            self._host.tell_log(call)
+
+
+class Host:
+    """Calls a handler for as long as its runner is there."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._sending = _thread.allocate_lock()
+        self._arrived = bytearray()
+        self._handler: Callable[..., Any] = print
+        self._function = ""
+        self._queue: SimpleQueue[Call] = SimpleQueue()
+        self._loop: AbstractEventLoop | None = None
+        self._tasks: dict[str, Task[None]] = {}
+        self._memory = 0
+
+    def serve(self) -> None:
+        told = self._receive()
+        if told is None:
+            return
+        sys.stdout, sys.stderr = Output(self, 1), Output(self, 2)
+        try:
+            self._handler = self._loaded(told)
+        except BaseException as error:
+            _show(error)
+            sys.stderr.flush()
+            self._tell({"failed": last_line(error)})
+            return
+        self._memory = _memory()
+        self._tell({"loaded": True, "cancels": self._loop is not None})
+        _thread.start_new_thread(self._read, ())
+        if self._loop is not None:
+            self._loop.run_forever()
+            return
+        for _ in range(told["concurrency"] - 1):
+            _thread.start_new_thread(self._work, ())
+        self._work()
+
+    def _loaded(self, told: dict[str, Any]) -> Callable[..., Any]:
+        self._function = told["function"]
+        packages = [told["packages"]] if told["packages"] else []
+        sys.path[:] = [told["code"], *packages, *sys.path]
+        module, _, names = told["entrypoint"].partition(":")
+        found: Any = importlib.import_module(module)
+        for name in names.split("."):
+            found = getattr(found, name)
+        if not callable(found):
+            raise TypeError(f"{told['entrypoint']} is {type(found).__name__}, which cannot be called")
+        if "logging" in sys.modules:
+            _log_to_stderr(sys.modules["logging"])
+        if _is_async(found):
+            import asyncio
+
+            self._loop = asyncio.new_event_loop()
+        return found  # type: ignore[no-any-return]
+
+    # What comes.
+
+    def _read(self) -> None:
+        """In a thread of its own: it has to be seen at once that the runner is gone."""
+        while (message := self._receive()) is not None:
+            if "cancel" in message:
+                if self._loop is not None:
+                    self._loop.call_soon_threadsafe(self._cancel, message["cancel"])
+                continue
+            id_ = message["call"]
+            call = Call(id_, message["event"], Context(id_, self._function, message["seconds"]))
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._begin, call)
+            else:
+                self._queue.put(call)
+        _exit(NO_RUNNER)
+
+    def _receive(self) -> dict[str, Any] | None:
+        arrived = self._arrived
+        while len(arrived) < LENGTH_BYTES or len(arrived) < LENGTH_BYTES + _length(arrived):
+            try:
+                data = self._control.recv(READ_BYTES)
+            except OSError:
+                return None
+            if not data:
+                return None
+            arrived += data
+        end = LENGTH_BYTES + _length(arrived)
+        message: dict[str, Any] = json.loads(arrived[LENGTH_BYTES:end])
+        del arrived[:end]
+        return message
+
+    # Calls in threads.
+
+    def _work(self) -> None:
+        while True:
+            call = self._queue.get()
+            contextvars.Context().run(self._one, call)
+
+    def _one(self, call: Call) -> None:
+        _current.set(call)
+        try:
+            value = self._handler(call.event, call.context)
+            if hasattr(value, "__await__"):
+                value = _awaited(value)
+        except BaseException as error:
+            self._failed(call, error)
+        else:
+            self._returned(call, value)
+
+    # Calls on the loop.
+
+    def _begin(self, call: Call) -> None:
+        assert self._loop is not None
+        context = contextvars.Context()
+        context.run(_current.set, call)
+        self._tasks[call.id] = self._loop.create_task(self._one_of_many(call), context=context)
+
+    async def _one_of_many(self, call: Call) -> None:
+        try:
+            value = await self._handler(call.event, call.context)
+        except BaseException as error:
+            self._failed(call, error)
+        else:
+            self._returned(call, value)
+        finally:
+            self._tasks.pop(call.id, None)
+
+    def _cancel(self, id_: str) -> None:
+        task = self._tasks.get(id_)
+        if task is not None:
+            task.cancel()
+
+    # What comes of them.
+
+    def _returned(self, call: Call, value: Any) -> None:
+        try:
+            text = _json(value)
+        except Exception as error:
+            refused = f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS_MAX]
+            sys.stderr.write(f"{refused}\n")
+            self._answer(call, {"error": refused})
+            return
+        self._answer(call, {}, text)
+
+    def _failed(self, call: Call, error: BaseException) -> None:
+        _show(error)
+        self._answer(call, {"error": last_line(error)})
+
+    def _answer(self, call: Call, answer: dict[str, Any], result: bytes = b"") -> None:
+        if os.getpid() != _pid:
+            _exit(1)  # A fork of the call that came back from it, too.
+        self.tell_log(call)
+        call.is_over = True
+        answer["call"] = call.id
+        if _memory() - self._memory > GROWTH_BYTES_MAX:
+            answer["worn"] = True
+        if result:
+            # It is JSON already.
+            self._send(b'%b, "result": %b}' % (json.dumps(answer).encode()[:-1], result))
+        else:
+            self._tell(answer)
+
+    def tell_log(self, call: Call) -> None:
+        line, call.line, call.line_characters = call.line, [], 0
+        if line:
+            # What is no text would not be understood.
+            text = "".join(line).encode(errors="backslashreplace").decode()
+            self._tell({"call": call.id, "log": text})
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        self._send(json.dumps(message).encode())
+
+    def _send(self, content: bytes) -> None:
+        try:
+            with self._sending:
+                self._control.sendall(len(content).to_bytes(LENGTH_BYTES, "big") + content)
+        except OSError:
+            _exit(NO_RUNNER)
+
+
+def _json(value: Any) -> bytes:
+    """A result as JSON. Raises what says why it is none."""
+    if isinstance(value, dict) and isinstance(value.get(RESPONSE_BODY), bytes | bytearray | memoryview):
+        import base64
+
+        body = base64.b64encode(value[RESPONSE_BODY]).decode()
+        value = {**value, RESPONSE_BODY: body, "isBase64Encoded": True}
+    if isinstance(value, bytes | bytearray | memoryview):
+        raise TypeError("the handler returned bytes; return text, or a response whose body is bytes")
+    if hasattr(value, "__next__") or hasattr(value, "__anext__"):
+        raise TypeError(f"the handler returned a {type(value).__name__}; return its values, as a list")
+    try:
+        text = json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+    except RecursionError:
+        raise ValueError("what the handler returned is nested too deeply") from None
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"what the handler returned is not JSON: {error}") from None
+    if len(text) > RESULT_BYTES_MAX:
+        raise ValueError(f"what the handler returned has {len(text)} bytes; at most {RESULT_BYTES_MAX}")
+    return text
+
+
+def _is_async(handler: Any) -> bool:
+    import inspect
+
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))
+
+
+def _awaited(value: Any) -> Any:
+    import asyncio
+
+    async def wait() -> Any:
+        return await value
+
+    return asyncio.run(wait())
+
+
+def _log_to_stderr(logging: Any) -> None:
+    """Loggers that nobody has told where to write."""
+    if not logging.root.handlers:
+        logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+
+
+def _show(error: BaseException) -> None:
+    """Without the frames that are not the caller's business."""
+    import traceback
+
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    with contextlib.suppress(Exception):
+        traceback.print_exception(type(error), error, trace)
+
+
+def last_line(error: BaseException) -> str:
+    """What an error says of itself, in one line."""
+    import traceback
+
+    name = type(error).__name__
+    try:
+        lines = traceback.format_exception_only(error)
+    except Exception:
+        return name
+    # After it may be notes, before it the place of a wrong syntax.
+    found = next((line for line in lines if line.partition(":")[0].strip().rpartition(".")[2] == name), name)
+    return found.strip().encode(errors="replace").decode()[:ERROR_CHARACTERS_MAX]
+
+
+def _length(arrived: bytearray) -> int:
+    return int.from_bytes(arrived[:LENGTH_BYTES], "big")
+
+
+def _memory() -> int:
+    try:
+        descriptor = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    try:
+        return int(os.read(descriptor, READ_BYTES).split()[1]) * PAGE_BYTES
+    finally:
+        os.close(descriptor)
+
+
+def main() -> None:
+    sys.dont_write_bytecode = True
+    sys.argv = ["function"]
+    control = socket.socket(fileno=os.dup(0))
+    control.set_inheritable(False)
+    nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    os.dup2(nothing, 0)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    Host(control).serve()
+    _exit(0)

@@ -1,0 +1,148 @@
+"""`/v1/blobs/DIGEST`: the code of functions, by its digest.
+
+    PUT   blobs/DIGEST             keep the body, which must have this digest; 201, or 200 when it is here already
+    HEAD  blobs/DIGEST             whether it is here; if so it stays for a while
+    GET   blobs/DIGEST?stat=true   the same, with its size as JSON
+    GET   blobs/DIGEST             the bytes
+
+Deployers put, ask and get. A worker gets what a Function of its own namespace refers to. What no Function refers to is
+removed some time after it was last put or asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable
+from typing import cast
+
+import msgspec
+
+from rota.api import Function, Instance
+from rota.engine.objects import Objects, get
+from rota.registry import ApiError
+from rota.registry.errors import bad_request, too_busy
+from rota.runtime.blobs import BlobRefused, Blobs, is_digest
+from rota.server.audit import Audit, Line
+from rota.server.audit import now as audit_now
+from rota.server.auth import User
+from rota.server.http import Answer, Request, Response, Stream
+
+PUTS_AT_ONCE_MAX = 16
+PUT_SECONDS_MAX = 600.0
+COLLECT_SECONDS = 300.0
+"""At most so often it is looked what nothing refers to."""
+BYTES = "application/octet-stream"
+WRITERS = ("admin", "deployer")
+CODES = {
+    "WrongDigest": (400, "BadRequest"),
+    "TooLarge": (413, "RequestEntityTooLarge"),
+    "NoSpace": (507, "NoSpace"),
+}
+_TARGET = re.compile(rb"/v1/blobs/[^/?]+(\?|$)")
+_encode = msgspec.json.Encoder().encode
+
+
+def streams_body(target: bytes) -> bool:
+    """Whether what is put there is taken as it comes."""
+    return target.startswith(b"/v1/blobs/") and _TARGET.match(target) is not None
+
+
+class BlobRequests:
+    """Answers requests for blobs, and sees to it that what nothing refers to goes."""
+
+    def __init__(self, blobs: Blobs, audit: Audit, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.blobs = blobs
+        self._audit = audit
+        self._clock = clock
+        self._puts = 0
+        self._collected = -COLLECT_SECONDS
+
+    async def __call__(self, objects: Objects, request: Request, user: User, digest: str) -> Answer:
+        if not is_digest(digest):
+            raise bad_request(f"{digest!r} is no digest: write sha256: and 64 hexadecimal digits")
+        await self._collect_in_time(objects)
+        if request.method == "PUT":
+            return await self._put(request, user, digest)
+        if user.scope not in WRITERS and not _may_get(objects, user, digest):
+            raise ApiError(403, "Forbidden", f'User "{user.name}" may not read {digest}')
+        known = user.scope in WRITERS and self.blobs.keep(digest)
+        size = self.blobs.size(digest) if known or user.scope not in WRITERS else None
+        if size is None:
+            raise ApiError(404, "NotFound", f"the blob {digest} is not here", details={"kind": "blobs", "name": digest})
+        if request.method == "HEAD":
+            return Response(200, b"", BYTES, (("Rota-Length", str(size)),))
+        if request.query.get("stat") in ("true", "1"):
+            return Response(200, _encode({"digest": digest, "bytes": size}))
+        return Stream(self.blobs.read(digest), BYTES, headers=(("Rota-Length", str(size)),))
+
+    async def _put(self, request: Request, user: User, digest: str) -> Response:
+        code = 500
+        try:
+            response = await self._kept(request, user, digest)
+            code = response.status
+            return response
+        except ApiError as error:
+            code = error.code
+            raise
+        except asyncio.CancelledError:
+            code = 499  # The client is gone, as web servers write it down.
+            raise
+        finally:
+            self._audit.write(Line(audit_now(), user.name, user.scope, "update", "blobs", "", digest, "", code))
+
+    async def _kept(self, request: Request, user: User, digest: str) -> Response:
+        if user.scope not in WRITERS:
+            raise ApiError(
+                403, "Forbidden", f'User "{user.name}" may not put blobs: it takes a token of scope deployer'
+            )
+        length = request.headers.get("content-length", "")
+        if length.isdigit() and int(length) > self.blobs.blob_bytes_max:
+            raise ApiError(413, "RequestEntityTooLarge", f"a blob has at most {self.blobs.blob_bytes_max} bytes")
+        if self._puts >= PUTS_AT_ONCE_MAX:
+            raise too_busy(f"{PUTS_AT_ONCE_MAX} blobs are on their way already")
+        assert request.pieces is not None
+        self._puts += 1
+        try:
+            async with asyncio.timeout(min(PUT_SECONDS_MAX, user.seconds_left or PUT_SECONDS_MAX)):
+                new = await self.blobs.put(digest, request.pieces)
+        except BlobRefused as refused:
+            raise ApiError(*CODES[refused.reason], str(refused)) from None
+        except ConnectionResetError:
+            raise ApiError(400, "BadRequest", "the body ended too early") from None
+        except TimeoutError:
+            raise ApiError(408, "Timeout", f"a blob must have come within {PUT_SECONDS_MAX:.0f} seconds") from None
+        finally:
+            self._puts -= 1
+        return Response(201 if new else 200, _encode({"digest": digest, "bytes": self.blobs.size(digest)}))
+
+    # What nothing refers to.
+
+    async def _collect_in_time(self, objects: Objects) -> None:
+        # To put a blob is what makes another one superfluous, so that is when it is looked.
+        if self._clock() - self._collected >= COLLECT_SECONDS:
+            self._collected = self._clock()
+            await self.collect(objects)
+
+    async def collect(self, objects: Objects) -> list[str]:
+        """Remove what no Function refers to and is not new."""
+        return await asyncio.to_thread(self.blobs.collect, frozenset(_referred_to(objects)))
+
+
+def _referred_to(objects: Objects, namespace: str = "") -> set[str]:
+    """What Functions have, and what is still served of what they had."""
+    functions = cast("list[Function]", objects.list(Function.api, namespace))
+    wanted = {one.spec.source.digest for one in functions}
+    served = {one.status.digest for one in functions if one.status is not None}
+    return {digest for digest in wanted | served if digest}
+
+
+def _may_get(objects: Objects, user: User, digest: str) -> bool:
+    """A worker, for as long as its instance is there, gets the code of its own namespace."""
+    if user.scope != "worker":
+        return False
+    instance = get(objects, Instance, user.name, user.namespace)
+    if instance is None or instance.metadata.uid != user.token_id:
+        return False
+    return digest in _referred_to(objects, user.namespace)

@@ -1,0 +1,295 @@
+"""Claims without `async`: the same names, for programs that wait.
+
+    with rota.sync.Client().claim("boxes") as box:
+        print(box.exec("pytest -q").check().stdout)
+
+What they do runs on one event loop, in a thread that is there while a claim is held and ends with the last of them. An
+interrupt ends what is waited for, and the claim is given back before it is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import threading
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future, wait
+from types import TracebackType
+from typing import Any, TypeVar
+
+from rota.api.instance import Address
+from rota.client import Client as AsyncClient
+from rota.client.claims import Box as AsyncBox
+from rota.client.claims import ClaimLost, CommandFailed, Entry, ExecFailed, NoneFree, Result
+from rota.client.claims import Files as AsyncFiles
+from rota.client.claims import Holding as AsyncHolding
+from rota.client.claims.result import OUTPUT_BYTES_MAX
+from rota.client.target import PathLike
+
+__all__ = [
+    "Box",
+    "ClaimLost",
+    "Client",
+    "CommandFailed",
+    "Entry",
+    "ExecFailed",
+    "Files",
+    "Holding",
+    "NoneFree",
+    "Result",
+]
+
+R = TypeVar("R")
+
+
+class _Loop:
+    """An event loop in a thread, for as long as somebody uses it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def enter(self) -> None:
+        with self._lock:
+            self._users += 1
+            if self._users > 1:
+                return
+            started = threading.Event()
+            self._thread = threading.Thread(target=self._run, args=(started,), name="rota-claims", daemon=True)
+            self._thread.start()
+            started.wait()
+
+    def leave(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users:
+                return
+            assert self._loop is not None and self._thread is not None
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop = self._thread = None
+
+    def _run(self, started: threading.Event) -> None:
+        with asyncio.Runner() as runner:
+            self._loop = runner.get_loop()
+            self._loop.call_soon(started.set)
+            self._loop.run_forever()
+
+    def do(self, work: Coroutine[Any, Any, R]) -> R:
+        """What it comes to. Whoever is interrupted while they wait is told when it has ended."""
+        loop = self._loop
+        if loop is None:
+            work.close()
+            raise RuntimeError("the block is over, and its instance given back")
+        outcome: Future[R] = Future()
+        tasks: list[asyncio.Task[R]] = []
+
+        def start() -> None:
+            if not outcome.done():
+                tasks.append(loop.create_task(work))
+                tasks[0].add_done_callback(lambda task: _settle(task, outcome))
+
+        def end() -> None:
+            if tasks:
+                tasks[0].cancel()
+            elif not outcome.done():
+                # The interrupt came before it was begun.
+                work.close()
+                outcome.set_exception(asyncio.CancelledError())
+
+        interrupted: KeyboardInterrupt | None = None
+        begin = start
+        while not outcome.done():
+            try:
+                loop.call_soon_threadsafe(begin)
+                wait((outcome,))
+            except KeyboardInterrupt as error:
+                # What it has begun it also ends, which takes a bounded time.
+                interrupted, begin = interrupted or error, end
+        if interrupted is not None:
+            raise interrupted
+        return outcome.result()
+
+
+def _settle(task: asyncio.Task[R], outcome: Future[R]) -> None:
+    if task.cancelled():
+        outcome.set_exception(asyncio.CancelledError())
+    elif (error := task.exception()) is not None:
+        outcome.set_exception(error)
+    else:
+        outcome.set_result(task.result())
+
+
+class Client:
+    """Claims of the server that an async `Client` is of; without one, of the local server."""
+
+    def __init__(self, client: AsyncClient | None = None) -> None:
+        self._client = client or AsyncClient()
+        self._loop = _Loop()
+
+    @classmethod
+    def connect(
+        cls,
+        *,
+        home: PathLike | None = None,
+        kubeconfig: PathLike | None = None,
+        context: str | None = None,
+        namespace: str | None = None,
+    ) -> Client:
+        """A client of the server in a home, or of a context of a kubeconfig; by default of the local server."""
+        return cls(AsyncClient.connect(home=home, kubeconfig=kubeconfig, context=context, namespace=namespace))
+
+    def claim(
+        self,
+        pool: str,
+        *,
+        namespace: str | None = None,
+        name: str = "",
+        lease_seconds: float | None = None,
+        wait_seconds: float | None = None,
+        env: Mapping[str, str] | None = None,
+        images: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+        priority: int = 0,
+    ) -> Holding:
+        """An idle instance of a pool, alone, in a `with`. See the async `Client.claim`."""
+        holding = self._client.claim(
+            pool,
+            namespace=namespace,
+            name=name,
+            lease_seconds=lease_seconds,
+            wait_seconds=wait_seconds,
+            env=env,
+            images=images,
+            labels=labels,
+            annotations=annotations,
+            priority=priority,
+        )
+        return Holding(self._loop, holding)
+
+
+class Holding:
+    """What `Client.claim` returns: an instance in a `with`, once."""
+
+    def __init__(self, loop: _Loop, holding: AsyncHolding) -> None:
+        self._loop = loop
+        self._holding = holding
+
+    @property
+    def name(self) -> str:
+        """The claim's name; known before it is asked for."""
+        return self._holding.name
+
+    def __enter__(self) -> Box:
+        self._loop.enter()
+        try:
+            return Box(self._loop, self._loop.do(self._holding.__aenter__()))
+        except BaseException:
+            self._leave()
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        try:
+            if self._holding.is_held:
+                self._loop.do(self._holding.__aexit__(None, None, None))
+        finally:
+            self._loop.leave()
+
+
+class Box:
+    """One instance, for as long as its claim lasts."""
+
+    def __init__(self, loop: _Loop, box: AsyncBox) -> None:
+        self._loop = loop
+        self._box = box
+        self.files = Files(loop, box.files)
+        self.name = box.name
+        self.namespace = box.namespace
+        self.instance = box.instance
+        self.addresses: list[Address] = box.addresses
+
+    @property
+    def expires_at(self) -> datetime.datetime | None:
+        """When the hold ends unless it is renewed, which it is by itself."""
+        return self._box.expires_at
+
+    def keep(self) -> None:
+        """Leave it held at the end of the block. Whoever knows its name can renew and release it."""
+        self._box.keep()
+
+    def check(self) -> None:
+        """Ask the server whether it is still held. Raises ClaimLost."""
+        self._loop.do(self._box.check())
+
+    def exec(
+        self,
+        command: str | Sequence[str],
+        *,
+        stdin: bytes | str | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str = "",
+        timeout: float | None = None,
+        output_bytes_max: int = OUTPUT_BYTES_MAX,
+        on_stdout: Callable[[bytes], None] | None = None,
+        on_stderr: Callable[[bytes], None] | None = None,
+        container: str = "",
+    ) -> Result:
+        """Run a command, as the async `Box.exec` does. Who is told of its output is called in another thread."""
+        return self._loop.do(
+            self._box.exec(
+                command,
+                stdin=stdin,
+                env=env,
+                cwd=cwd,
+                timeout=timeout,
+                output_bytes_max=output_bytes_max,
+                on_stdout=on_stdout,
+                on_stderr=on_stderr,
+                container=container,
+            )
+        )
+
+
+class Files:
+    """The files of an instance, as the async `Files` has them."""
+
+    def __init__(self, loop: _Loop, files: AsyncFiles) -> None:
+        self._loop = loop
+        self._files = files
+
+    def of(self, container: str) -> Files:
+        """The files of another container than the first."""
+        return Files(self._loop, self._files.of(container))
+
+    def read(self, path: str, *, offset: int = 0, limit: int | None = None) -> bytes:
+        return self._loop.do(self._files.read(path, offset=offset, limit=limit))
+
+    def read_text(self, path: str, *, encoding: str = "utf-8") -> str:
+        return self._loop.do(self._files.read_text(path, encoding=encoding))
+
+    def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
+        self._loop.do(self._files.write(path, data, mode=mode))
+
+    def write_text(self, path: str, text: str, *, encoding: str = "utf-8", mode: int = 0o644) -> None:
+        self._loop.do(self._files.write_text(path, text, encoding=encoding, mode=mode))
+
+    def list(self, path: str = ".") -> list[Entry]:
+        return self._loop.do(self._files.list(path))
+
+    def stat(self, path: str) -> Entry:
+        return self._loop.do(self._files.stat(path))
+
+    def remove(self, path: str, *, recursive: bool = False) -> None:
+        self._loop.do(self._files.remove(path, recursive=recursive))
+
+    def upload(self, source: PathLike, path: str) -> None:
+        self._loop.do(self._files.upload(source, path))
+
+    def download(self, path: str, target: PathLike) -> None:
+        self._loop.do(self._files.download(path, target))

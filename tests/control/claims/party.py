@@ -1,0 +1,228 @@
+"""Claims and tasks on instances in memory, on virtual time: runners that hold and reset, and instances without one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from rota.api import Claim, Instance, Kind, ObjectMeta
+from rota.api.model import Ref
+from rota.api.pool import ClaimSpec
+from rota.client import Client, LocalBackend, Operation
+from rota.control.claim import Claims
+from rota.control.claims.claiming import Claiming
+from rota.control.claims.counting import Counting
+from rota.control.holds.desk import Desk
+from rota.control.instance import Instances
+from rota.control.pool import Pools
+from rota.control.task import Tasks
+from rota.control.tasks.assigner import Assigner
+from rota.control.tasks.jobs import job
+from rota.engine.metrics import Metrics
+from rota.registry import Answer, ApiError, Registry
+from rota.registry.metadata import new_uid
+from rota.runtime.interface import Subject
+from rota.runtime.runner.jobs import Job
+from rota.runtime.runner.messages import Configure, Hold, Release, ToRunner
+from tests.control.running.fake import FakeRuntime
+from tests.control.tasks.crew import Crew
+from tests.engine_loop.loops import World
+
+PLAIN: dict[str, Any] = {"template": {"containers": [{"name": "main", "command": ["sleep"]}]}}
+"""Instances that nothing can make as new."""
+WORKERS: dict[str, Any] = {"worker": {"type": "shell"}}
+"""Instances with a runner, which can."""
+LINGER_TURNS = 10
+WAIT_SECONDS = 5.0
+"""Of real time, for what is looked at again a moment after a race was lost."""
+
+
+class Racing(LocalBackend):
+    """A server on which the writes of controllers to instances can be made to fail."""
+
+    def __init__(self, registry: Registry) -> None:
+        super().__init__(registry)
+        self.failures: list[ApiError] = []
+        """What comes of the next writes that give an instance to somebody."""
+        self.is_slow = False
+        """Whether what is written is told a while later."""
+
+    async def batch(self, operations: Sequence[Operation]) -> Sequence[Answer]:
+        self._fail([one for one in operations if one.kind is Instance.api and one.verb != "update"])
+        answers = await super().batch(operations)
+        await self._linger()
+        return answers
+
+    async def patch(self, kind: Kind, *args: Any, **more: Any) -> Answer:
+        self._fail([kind] if kind is Instance.api else [])
+        answer = await super().patch(kind, *args, **more)
+        await self._linger()
+        return answer
+
+    def _fail(self, of_instances: Sequence[object]) -> None:
+        if of_instances and self.failures:
+            raise self.failures.pop(0)
+
+    async def _linger(self) -> None:
+        for _ in range(LINGER_TURNS if self.is_slow else 0):
+            await asyncio.sleep(0)
+
+
+class Party(Crew):
+    """Runners that are held, and made as new when they are not any more."""
+
+    def __init__(self, world: World, runtime: FakeRuntime) -> None:
+        super().__init__(world, runtime)
+        self.resets: list[str] = []
+        """Instances that were made as new by their runner, in order."""
+        self.is_slow = False
+        """Whether what is being reset stays so."""
+        self.is_deaf = False
+        """Whether it takes time until it is heard that somebody has an instance."""
+        self.unheard: list[tuple[Subject, Hold]] = []
+        self.ended: list[str] = []
+        """Claims that have lost their instance, as whoever serves them is told."""
+        self.desk = Desk()
+        self.claiming: Claiming
+        self.racing: Racing
+
+    def controllers(self) -> tuple[Any, ...]:
+        def make(objects: Any, task: Any, instance: Any, id_: str) -> Job:
+            return job(objects, task, instance, id_, "")
+
+        self.desk = Desk()
+        assigner = Assigner(self.desk, self, make)
+        self.claiming = Claiming(self.desk, Counting(Metrics()), clock=self.world.clock.time)
+        self.claiming.on_ended = self.ended.append
+        return (
+            Pools(self.runtime, self.desk),
+            Instances(self.runtime, self, self.desk),
+            Tasks(assigner, self.runtime),
+            Claims(self.claiming),
+        )
+
+    def send(self, subject: Subject, message: ToRunner) -> bool:
+        report = self._reports.get(subject)
+        match message:
+            case Hold() if self.is_deaf and not self.is_away:
+                self.unheard.append((subject, message))
+            case Hold() if report is not None and not self.is_away and report.phase == "Idle":
+                self._say(subject, msgspec.structs.replace(report, phase="Held", holder=message.id))
+            case Release() if report is not None and not self.is_away and report.holder:
+                self._reset(subject)
+            case Configure() if report is not None and report.phase == "Resetting":
+                self._say(subject, msgspec.structs.replace(report, configured=message.digest))
+            case _:
+                return super().send(subject, message)
+        return True
+
+    def lose_box(self, name: str) -> None:
+        """What ran in an instance has ended, and its runner lives."""
+        self._reset(self.subject(name))
+
+    def _reset(self, subject: Subject) -> None:
+        self._say(subject, msgspec.structs.replace(self._reports[subject], phase="Resetting"))
+        if not self.is_slow:
+            asyncio.get_running_loop().call_soon(self.reset_done, subject.name)
+
+    def reset_done(self, name: str) -> None:
+        subject = self.subject(name)
+        self.resets.append(name)
+        self._say(subject, msgspec.structs.replace(self._reports[subject], phase="Idle", holder=""))
+
+    def hear(self) -> None:
+        """Runners hear again."""
+        self.is_deaf = False
+        for subject, message in self.unheard:
+            self.send(subject, message)
+
+    def subject(self, name: str) -> Subject:
+        return next(one for one in self._reports if one.name == name)
+
+    async def serve(self) -> None:
+        self.racing = Racing(self.world.registry)
+        client = Client(self.racing, manager="controllers", namespace="default")
+        await self.world.serve(*self.controllers(), client=client)
+
+    async def restart(self) -> None:
+        """The server is a new one, in the same world."""
+        await self.world.stop()
+        await self.serve()
+        self.reconnect()
+        await self.world.rest()
+
+
+def a_claim(name: str, pool: str = "p", **spec: Any) -> Claim:
+    """As the gateway makes one."""
+    metadata = ObjectMeta(name=name, namespace="default", uid=new_uid())
+    return Claim(metadata=metadata, spec=ClaimSpec(pool_ref=Ref(name=pool), **spec))
+
+
+async def up(world: World, party: Party, replicas: int = 1, **spec: Any) -> None:
+    kind = {} if "worker" in spec or "template" in spec else PLAIN
+    await world.create("WorkerPool", "p", {**kind, "replicas": replicas, **spec})
+    await party.serve()
+    await world.pass_time(30, step=5)
+
+
+async def claim(world: World, name: str, **spec: Any) -> None:
+    await world.create("Claim", name, {"poolRef": {"name": "p"}, **spec})
+    await world.rest()
+
+
+async def release(world: World, name: str) -> None:
+    await world.patch("Claim", name, {"spec": {"release": True}})
+    await world.rest()
+
+
+async def status(world: World, name: str) -> Any:
+    return (await world.get("Claim", name)).status
+
+
+async def is_bound(world: World, name: str) -> bool:
+    found = await status(world, name)
+    return found is not None and found.phase == "Bound"
+
+
+async def is_over(world: World, name: str) -> bool:
+    return bool((await world.get("Claim", name)).over())
+
+
+async def phases(world: World) -> dict[str, str]:
+    found = (await world.client.list(Claim)).items
+    return {one.metadata.name: (one.status.phase if one.status else None) or "" for one in found}
+
+
+async def held(world: World) -> dict[str, str]:
+    """Who has which instance, as objects say."""
+    found = (await world.client.list(Instance)).items
+    return {one.metadata.name: one.spec.assignment.name for one in found if one.spec.assignment is not None}
+
+
+async def settles(world: World, what: Any) -> None:
+    """Go on when something is so; what lost a race is tried again a moment later, by a real clock."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not await what():
+            await asyncio.sleep(0.005)
+            await world.rest()
+
+
+def is_clean(party: Party) -> bool:
+    """Whether nothing is kept of claims that are over."""
+    claiming: Any = party.claiming
+    kept = (
+        claiming._wanted,
+        claiming._at,
+        claiming._by,
+        claiming._unborn,
+        claiming._births,
+        claiming._unwanted,
+        claiming._orphans,
+        claiming._arrivals,
+        claiming._taken_on,
+    )
+    queues = party.desk.queues.values()
+    return not any(kept) and not len(claiming._heard) and not any(q.view.depth + q.view.in_flight for q in queues)

@@ -1,0 +1,298 @@
+"""Asking for a claim and waiting for the answer: whoever goes before it comes leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from rota.api import Claim
+from rota.client import Key
+from rota.registry import ApiError
+from tests.control.claims.party import (
+    WORKERS,
+    Party,
+    a_claim,
+    claim,
+    held,
+    is_bound,
+    is_clean,
+    phases,
+    release,
+    settles,
+    status,
+    up,
+)
+from tests.engine_loop.loops import World
+
+TURNS_MAX = 60
+"""After so many turns of the event loop a claim is settled in any case."""
+CONFLICT = ApiError(409, "Conflict", "somebody was faster")
+
+
+def phase(found: Claim | None) -> str | None:
+    return found.status.phase if found is not None and found.status is not None else None
+
+
+def opening(party: Party, name: str, **spec: object) -> asyncio.Task[Claim | None]:
+    return asyncio.create_task(party.claiming.open(a_claim(name, **spec), may_wait=True))
+
+
+async def over(world: World) -> bool:
+    return all(one in ("Released", "Failed", "Expired") for one in (await phases(world)).values())
+
+
+async def nothing_left(world: World, party: Party) -> bool:
+    return await held(world) == {} and await over(world) and is_clean(party)
+
+
+async def test_one_that_is_free_is_had_at_once(world: World, party: Party) -> None:
+    await up(world, party)
+    found = await asyncio.wait_for(party.claiming.open(a_claim("a"), may_wait=True), 1)
+    assert phase(found) == "Bound" and await held(world) == {"p-0": "a"}
+    await world.rest()
+    await release(world, "a")
+    await world.pass_time(30, step=5)
+    assert is_clean(party)
+
+
+async def test_one_that_may_not_wait_is_told_so_and_nothing_is_made(world: World, party: Party) -> None:
+    await up(world, party)
+    await claim(world, "a")
+    before = world.registry.store.revision
+    assert await party.claiming.open(a_claim("b"), may_wait=False) is None
+    assert world.registry.store.revision == before and await phases(world) == {"a": "Bound"}
+    await release(world, "a")
+    await world.pass_time(30, step=5)
+    assert is_clean(party)
+
+
+async def test_one_that_has_to_wait_is_told_when_it_has_one(world: World, party: Party) -> None:
+    await up(world, party, reset="Keep")
+    await claim(world, "a")
+    asking = opening(party, "b")
+    await world.rest()
+    assert not asking.done() and (await phases(world))["b"] == "Waiting"
+    await release(world, "a")
+    assert phase(await asyncio.wait_for(asking, 1)) == "Bound"
+
+
+async def test_one_that_is_not_served_in_time_is_told_when_its_time_is_over(world: World, party: Party) -> None:
+    await up(world, party)
+    await claim(world, "a")
+    asking = opening(party, "b", wait_seconds=10)
+    await world.rest()
+    await world.pass_time(9.9)
+    assert not asking.done()
+    await world.pass_time(0.2)
+    found = await asyncio.wait_for(asking, 1)
+    assert found is not None and found.status is not None and found.status.reason == "WaitTimeout"
+
+
+async def test_those_who_ask_together_are_served_in_the_order_in_which_they_asked(world: World, party: Party) -> None:
+    await up(world, party, reset="Keep")
+    names = [f"c{i}" for i in range(8)]
+    asking = {name: opening(party, name, holder="x") for name in names}
+    order = []
+    for _ in names:
+        await world.rest()
+        [done] = [name for name, task in asking.items() if task.done() and name not in order]
+        order.append(done)
+        await release(world, done)
+    assert order == names and all(phase(task.result()) == "Bound" for task in asking.values())
+
+
+async def test_a_name_that_is_taken_is_told_to_who_asked_and_to_nobody_else(world: World, party: Party) -> None:
+    await up(world, party, 2)
+    await claim(world, "busy")
+    await claim(world, "busy2")
+    first = opening(party, "a")
+    await world.rest()
+    second = opening(party, "a")
+    await world.rest()
+    with pytest.raises(ApiError, match="already exists"):
+        await asyncio.wait_for(second, 1)
+    assert not first.done()
+    await release(world, "busy")
+    await world.pass_time(30, step=5)
+    assert phase(await asyncio.wait_for(first, 1)) == "Bound"
+    assert len([one for one in (await held(world)).values() if one == "a"]) == 1
+
+
+async def test_a_name_that_is_taken_costs_nobody_an_instance(world: World, party: Party) -> None:
+    await up(world, party, 2)
+    await claim(world, "a")
+    with pytest.raises(ApiError, match="already exists"):
+        await asyncio.wait_for(party.claiming.open(a_claim("a"), may_wait=True), 1)
+    await world.rest()
+    assert await held(world) == {"p-0": "a"}
+    await claim(world, "b")
+    assert (await status(world, "b")).phase == "Bound", "nothing is benched by it"
+
+
+async def test_what_is_no_claim_is_told_to_who_asked_and_costs_nobody_an_instance(world: World, party: Party) -> None:
+    await up(world, party)
+    for wrong in (a_claim("No Name"), a_claim("a", lease_seconds=0), a_claim("a", priority=10**12)):
+        with pytest.raises(ApiError) as told:
+            await asyncio.wait_for(party.claiming.open(wrong, may_wait=True), 1)
+        assert told.value.code == 422
+    assert await phases(world) == {} and is_clean(party)
+    assert phase(await asyncio.wait_for(party.claiming.open(a_claim("b"), may_wait=True), 1)) == "Bound"
+
+
+async def test_a_race_that_is_lost_costs_no_place_and_no_answer(world: World, party: Party) -> None:
+    await up(world, party, reset="Keep")
+    party.racing.failures = [CONFLICT] * 3
+    first = opening(party, "a", holder="x")
+    second = opening(party, "b", holder="x")
+    found = await asyncio.wait_for(first, 1)
+    await world.rest()
+    assert phase(found) == "Bound" and not second.done()
+    await release(world, "a")
+    assert phase(await asyncio.wait_for(second, 1)) == "Bound"
+
+
+async def test_the_server_being_out_of_order_for_a_moment_is_no_answer(world: World, party: Party) -> None:
+    await up(world, party)
+    party.racing.failures = [ApiError(500, "InternalError", "the disk is full")]
+    asking = opening(party, "a")
+    assert phase(await asyncio.wait_for(asking, 5)) == "Bound" and await held(world) == {"p-0": "a"}
+
+
+# Who goes before the answer comes.
+
+
+Ways = Callable[[World, Party], Awaitable[None]]
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+@pytest.mark.parametrize("kind", [{}, WORKERS])
+async def test_whoever_goes_at_any_instant_leaves_nothing_behind(
+    world: World, party: Party, is_slow: bool, kind: dict[str, object]
+) -> None:
+    await up(world, party, reset="Keep", **kind)
+    for turns in range(TURNS_MAX):
+        party.racing.is_slow = is_slow
+        asking = opening(party, f"c{turns}")
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if asking.done():
+            break
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        await world.rest()
+        await settles(world, lambda: nothing_left(world, party))
+    assert turns < TURNS_MAX - 1, "in the end somebody was answered"
+    await claim(world, "next")
+    await release(world, f"c{turns}")
+    assert await is_bound(world, "next")
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+async def test_whoever_goes_while_the_instance_comes_leaves_it_to_the_next(
+    world: World, party: Party, is_slow: bool
+) -> None:
+    await up(world, party, reset="Keep")
+    for turns in range(TURNS_MAX):
+        await claim(world, f"before{turns}")
+        asking = opening(party, f"c{turns}")
+        after = opening(party, f"after{turns}")
+        await world.rest()
+        party.racing.is_slow = is_slow
+        await world.patch("Claim", f"before{turns}", {"spec": {"release": True}})
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        asking.cancel()
+        found = (await asyncio.gather(asking, return_exceptions=True))[0]
+        if not isinstance(found, BaseException):
+            await release(world, f"c{turns}")
+        assert phase(await asyncio.wait_for(after, 2)) == "Bound"
+        await world.rest()
+        party.racing.is_slow = False
+        await release(world, f"after{turns}")
+        await settles(world, lambda: nothing_left(world, party))
+
+
+async def test_whoever_goes_while_a_race_is_lost_leaves_nothing_behind(world: World, party: Party) -> None:
+    await up(world, party, reset="Keep")
+    for turns in range(TURNS_MAX):
+        party.racing.failures = [CONFLICT]
+        asking = opening(party, "same")
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        party.racing.failures = []
+        await settles(world, lambda: nothing_left(world, party))
+        assert not party.claiming.is_opening(Key("default", "same"))
+        if "same" in await phases(world):
+            await world.delete("Claim", "same")
+            await world.rest()
+    assert phase(await asyncio.wait_for(opening(party, "same"), 1)) == "Bound"
+
+
+async def test_one_that_somebody_else_waits_for_as_well_stays(world: World, party: Party) -> None:
+    await up(world, party, reset="Keep")
+    await claim(world, "before")
+    first = opening(party, "a")
+    await world.rest()
+    second = asyncio.create_task(party.claiming.awaited(Key("default", "a")))
+    await asyncio.sleep(0)
+    first.cancel()
+    await world.rest()
+    assert (await phases(world))["a"] == "Waiting"
+    await release(world, "before")
+    assert phase(await asyncio.wait_for(second, 1)) == "Bound"
+
+
+async def test_when_the_last_one_who_waits_for_it_goes_it_goes(world: World, party: Party) -> None:
+    await up(world, party, reset="Keep")
+    await claim(world, "before")
+    first = opening(party, "a")
+    await world.rest()
+    others = [asyncio.create_task(party.claiming.awaited(Key("default", "a"))) for _ in range(2)]
+    await asyncio.sleep(0)
+    for task in (others[0], first, others[1]):
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await world.rest()
+    assert "a" not in await phases(world)
+    await release(world, "before")
+    await settles(world, lambda: nothing_left(world, party))
+
+
+async def test_one_that_was_not_made_by_who_asks_is_not_taken_away_by_it(world: World, party: Party) -> None:
+    await up(world, party)
+    await claim(world, "before")
+    await claim(world, "a")
+    asking = asyncio.create_task(party.claiming.awaited(Key("default", "a")))
+    await asyncio.sleep(0)
+    asking.cancel()
+    await world.rest()
+    assert (await phases(world))["a"] == "Waiting"
+
+
+async def test_a_server_that_stops_fails_nobody_who_waits(world: World, party: Party) -> None:
+    await up(world, party, reset="Keep")
+    await claim(world, "before")
+    asking = [opening(party, name, holder="x", wait_seconds=1000) for name in "abc"]
+    await world.rest()
+    await world.stop()
+    for task in asking:
+        with pytest.raises(ApiError) as told:
+            await asyncio.wait_for(task, 1)
+        assert told.value.code == 503
+    await party.restart()
+    assert {(await phases(world))[name] for name in "abc"} == {"Waiting"}
+    again = asyncio.create_task(party.claiming.awaited(Key("default", "a")))
+    await release(world, "before")
+    assert phase(await asyncio.wait_for(again, 1)) == "Bound", "it has its place, and its name"
+
+
+async def test_before_anything_is_known_nobody_is_served_and_told_so(world: World, party: Party) -> None:
+    party.controllers()
+    with pytest.raises(ApiError) as told:
+        await party.claiming.open(a_claim("a"), may_wait=True)
+    assert told.value.code == 503

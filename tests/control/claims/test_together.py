@@ -1,0 +1,90 @@
+"""Claims and tasks in one queue."""
+
+from __future__ import annotations
+
+from tests.control.claims.party import WORKERS, Party, claim, held, is_clean, phases, release, status, up
+from tests.engine_loop.loops import World
+
+
+async def a_task(world: World, name: str, **spec: object) -> None:
+    await world.create("Task", name, {"command": ["run", name], "workerPoolRef": {"name": "p"}, **spec})
+    await world.rest()
+
+
+async def test_a_claim_is_next_when_a_task_ends_and_a_task_when_a_claim_does(world: World, party: Party) -> None:
+    await up(world, party, **WORKERS)
+    for name in ("t1", "c1", "t2", "c2"):
+        await (a_task(world, name) if name[0] == "t" else claim(world, name))
+        await world.pass_time(1, step=0.25)
+    assert await held(world) == {"p-0": "t1"} and party.running() == {"p-0": "run t1"}
+    party.finish("p-0")
+    await world.rest()
+    assert await held(world) == {"p-0": "c1"} and party.running() == {}
+    await release(world, "c1")
+    assert await held(world) == {"p-0": "t2"} and party.running() == {"p-0": "run t2"} and party.resets == ["p-0"]
+    party.finish("p-0")
+    await world.rest()
+    assert await held(world) == {"p-0": "c2"}
+    await release(world, "c2")
+    await world.pass_time(5, step=1)
+    assert await held(world) == {} and is_clean(party)
+    assert set((await phases(world)).values()) == {"Released"}
+    assert {(await world.get("Task", name)).status.phase for name in ("t1", "t2")} == {"Succeeded"}
+
+
+async def test_a_task_that_is_more_urgent_goes_before_a_claim_and_the_other_way_round(
+    world: World, party: Party
+) -> None:
+    await up(world, party, **WORKERS)
+    await a_task(world, "t0")
+    await claim(world, "c1")
+    await a_task(world, "t1", priority=5)
+    await claim(world, "c2", priority=9)
+    party.finish("p-0")
+    await world.rest()
+    assert await held(world) == {"p-0": "c2"}
+    await release(world, "c2")
+    assert await held(world) == {"p-0": "t1"}
+    party.finish("p-0")
+    await world.rest()
+    assert await held(world) == {"p-0": "c1"}
+
+
+async def test_a_claim_that_is_cancelled_while_a_task_ends_leaves_the_worker_to_the_next(
+    world: World, party: Party
+) -> None:
+    await up(world, party, **WORKERS)
+    await a_task(world, "t0")
+    await claim(world, "c1")
+    await a_task(world, "t1")
+    party.finish("p-0")
+    await world.delete("Claim", "c1")
+    await world.rest()
+    assert await held(world) == {"p-0": "t1"} and party.running() == {"p-0": "run t1"}
+
+
+async def test_both_have_their_places_again_after_a_restart(world: World, party: Party) -> None:
+    await up(world, party, **WORKERS)
+    await a_task(world, "t0")
+    for name in ("c1", "t1", "c2", "t2"):
+        await (a_task(world, name) if name[0] == "t" else claim(world, name, waitSeconds=1000))
+        await world.pass_time(1, step=0.25)
+    order = []
+    for _ in range(4):
+        await party.restart()
+        [who] = (await held(world)).values()
+        if who.startswith("t"):
+            party.finish("p-0")
+        else:
+            await release(world, who)
+        await world.rest()
+        order += (await held(world)).values()
+    assert order == ["c1", "t1", "c2", "t2"]
+
+
+async def test_a_claim_of_a_worker_that_a_task_has_alone_is_not_served_from_it(world: World, party: Party) -> None:
+    await up(world, party, 0)
+    await world.create("Task", "p", {"command": ["run", "p"], "worker": {"type": "shell"}})
+    await claim(world, "a", waitSeconds=10)
+    await world.pass_time(11, step=1)
+    assert (await status(world, "a")).reason == "WaitTimeout" and "run p" in party.running().values()
