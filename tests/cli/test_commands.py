@@ -65,7 +65,6 @@ def test_without_a_command_the_help_is_shown() -> None:
         ("get", "wp"),
         ("describe", "wp"),
         ("delete", "wp", "--all"),
-        ("wait", "wp/a", "--for=delete"),
         ("events",),
         ("edit", "wp/a"),
         ("token", "list"),

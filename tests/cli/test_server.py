@@ -81,17 +81,19 @@ def test_ctrl_c_stops_it_quietly(server: Server) -> None:
     assert server.stop(signal.SIGINT) == (0, "")
 
 
-def test_one_that_is_told_to_end_while_it_comes_up_leaves_nothing_running(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    coming = subprocess.Popen([COMMAND, "up", "--port", "0", "--home", str(home)], stdout=subprocess.DEVNULL)
-    lock = home / "keeper" / "lock"
+def test_one_that_is_told_to_end_while_it_comes_up_ends_what_it_finds_running(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "pool.yaml").write_text(POOL)
+    assert server.rota("apply", "-f", str(tmp_path / "pool.yaml")).returncode == 0
+    assert server.rota("wait", "wp/agents", "--for=condition=Ready").returncode == 0
+    keeper = int((server.home / "keeper" / "lock").read_text())
+    server.stop(signal.SIGKILL)
+    again = subprocess.Popen([COMMAND, "up", "--port", "0", "--home", str(server.home)], stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + STOP_SECONDS_MAX
-    while not (lock.exists() and lock.read_text().strip()):
-        assert time.monotonic() < deadline and coming.poll() is None
+    while (server.home / "rota.db.lock").read_text().strip() != str(again.pid):
+        assert time.monotonic() < deadline and again.poll() is None
         time.sleep(0.001)
-    keeper = int(lock.read_text())
-    coming.send_signal(signal.SIGTERM)
-    assert coming.wait(STOP_SECONDS_MAX) == 0
+    again.send_signal(signal.SIGTERM)
+    assert again.wait(STOP_SECONDS_MAX) == 0
     with pytest.raises(ProcessLookupError):
         os.kill(keeper, 0)
 

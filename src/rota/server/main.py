@@ -76,6 +76,9 @@ async def run(
 ) -> None:
     """Serve until SIGTERM, SIGINT or `stop`. Port 0 takes a free one, and then so does the edge unless it is said."""
     stop = stop or asyncio.Event()
+    for signal_ in (signal.SIGTERM, signal.SIGINT):
+        # Before anything is begun: told to end while it comes up, it still ends what it started, or found running.
+        asyncio.get_running_loop().add_signal_handler(signal_, stop.set)
     home = Home(home_path)
     home.prepare()
     tokens = Tokens(home.tokens)
@@ -103,10 +106,6 @@ async def run(
     runtime: LocalRuntime | None = None
     running = AsyncExitStack()
     asked_to_end = False
-    loop = asyncio.get_running_loop()
-    for signal_ in (signal.SIGTERM, signal.SIGINT):
-        # Before anything is started: whoever is told to end while it comes up ends what it has started, too.
-        loop.add_signal_handler(signal_, stop.set)
     try:
         await registry.start()
         if with_controllers:
