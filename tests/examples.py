@@ -180,6 +180,7 @@ _ALL: list[Object] = [
             "addresses": [ADDRESS],
             "boundTime": TIME,
             "expiresAt": TIME,
+            "endTime": TIME,
             "reason": "Bound",
             "message": "It got one.",
         },

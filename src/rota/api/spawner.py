@@ -70,7 +70,7 @@ class TaskSpawnerStatus(ObjectStatus):
     last_poll_time: Annotated[Time | None, doc("When it was last polled.")] = None
     last_error: Annotated[Text | None, doc("Why the last poll, or the last delivery, came to nothing.")] = None
     items: Annotated[
-        list[Annotated[str, doc("", max_length=64)]],
+        list[Annotated[str, doc("One of them.", max_length=64)]],
         doc(
             "Items that had a task: how its name ends. The newest last; past the bound the oldest go.",
             max_length=ITEMS_MAX,

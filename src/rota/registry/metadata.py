@@ -77,8 +77,9 @@ def tidy(meta: dict[str, Any], unknown: list[str]) -> None:
             meta[name] = {key: zero() if inner is None else inner for key, inner in value.items()}
         elif isinstance(value, list) and None in value:
             meta[name] = [zero() if inner is None else inner for inner in value]
-    owners = meta.get("ownerReferences") or ()
-    if None in meta.values() or not KNOWN.issuperset(meta) or not all(map(_is_plain_owner, owners)):
+    owners = meta.get("ownerReferences", [])
+    is_plain = isinstance(owners, list) and all(map(_is_plain_owner, owners))
+    if None in meta.values() or not KNOWN.issuperset(meta) or not is_plain:
         prune(schema_of(ObjectMeta), meta, "metadata", unknown)
 
 
