@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from rota import Client
+from rota.api import Schedule
 from tests.conformance.expecting import causes, refused
 from tests.conformance.objects import CONFIG_MAPS, POOLS, WORKLOADS, config_map, placement, pool, version_of, workload
 
@@ -244,3 +245,13 @@ async def test_custom_kinds_take_no_strategic_merge_patch(client: Client) -> Non
     await client.create(pool("a"))
     with refused(415, "UnsupportedMediaType"):
         await client.patch(POOLS, "a", {"spec": {"replicas": 1}}, type="strategic")
+
+
+async def test_one_is_not_true(client: Client) -> None:
+    payload = {"a": 1, "b": [0, {"c": 2}]}
+    spec = {"cron": "@daily", "target": {"functionRef": {"name": "f"}}, "payload": payload}
+    obj: dict[str, Any] = {"apiVersion": "rota.dev/v1alpha1", "kind": "Schedule", "metadata": {"name": "s"}}
+    made = await client.create({**obj, "spec": spec})
+    changed = await client.patch(Schedule.api, "s", {"spec": {"payload": {"a": True, "b": [False, {"c": 2}]}}})
+    assert changed["spec"]["payload"]["a"] is True and changed["spec"]["payload"]["b"][0] is False
+    assert changed["metadata"]["generation"] == made["metadata"]["generation"] + 1

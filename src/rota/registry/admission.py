@@ -14,6 +14,7 @@ from rota.api import Kind, ObjectMeta
 from rota.api.form import Form, form
 from rota.api.problems import Problem
 from rota.registry import core_kinds, errors, metadata
+from rota.registry.comparison import same
 from rota.registry.managed import after_update, requested
 from rota.registry.options import WriteOptions
 
@@ -240,7 +241,7 @@ def _keep_status(old: Object, new: Object) -> None:
 def _desired_changed(old: Object, new: Object) -> bool:
     """Whether anything but metadata and status differs."""
     names = (old.keys() | new.keys()) - {"metadata", "status"}
-    return any(old.get(name) != new.get(name) for name in names)
+    return any(old.get(name) != new.get(name) or not same(old.get(name), new.get(name)) for name in names)
 
 
 def _check_identity(kind: Kind, meta: Object, old_meta: Object) -> None:

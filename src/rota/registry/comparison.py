@@ -14,6 +14,15 @@ from rota.registry.presence import LEAF, SELF, Fields, added
 _ABSENT: Any = object()
 
 
+def same(a: Any, b: Any) -> bool:
+    """Whether two values that are equal to Python are so as JSON: 1 is not true there."""
+    if a.__class__ is dict:
+        return all(same(value, b[name]) for name, value in a.items())
+    if a.__class__ is list:
+        return all(map(same, a, b))
+    return (a.__class__ is bool) is (b.__class__ is bool)
+
+
 def compare(old: Any, new: Any, node: Node) -> tuple[Fields, Fields]:
     """What differs between two objects: the paths added or modified in `new`, and the paths of `old` no longer there.
 

@@ -15,6 +15,7 @@ from rota.api.form import form
 from rota.registry import admission, apply, core_kinds, deletion, errors, patches, privileges, scaling, strategic
 from rota.registry.admission import Moment, Object
 from rota.registry.amending import Amendment, amended
+from rota.registry.comparison import same
 from rota.registry.metadata import new_uid
 from rota.registry.options import DeleteOptions, WriteOptions
 from rota.store import Store, Write
@@ -291,7 +292,7 @@ class Decider:
             privileges.check(kind, admitted, old)
         if deletion.released(kind, admitted):
             return Change(kind, key, revision, old, admitted, gone=True, warnings=tuple(warnings))
-        if admitted == old:
+        if admitted == old and same(admitted, old):
             return Unchanged(value, revision, tuple(warnings))
         return Change(kind, key, revision, old, admitted, warnings=tuple(warnings))
 
