@@ -45,6 +45,7 @@ chaos: setup
 	ROTA_HAND_OVERS=50 $(BIN)/python -m pytest tests/operators/test_hand_over.py
 	ROTA_POOL_KILLS=200 $(BIN)/python -m pytest -rP tests/control/running/test_chaos.py
 	ROTA_TASK_KILLS=200 $(BIN)/python -m pytest -rP tests/tasks/test_chaos.py
+	ROTA_CLAIM_KILLS=100 ROTA_CLAIM_CLIENTS=64 $(BIN)/python -m pytest -rP tests/claims/test_chaos.py
 
 crash: setup
 	$(BIN)/python -m bench.crash --kills 2000

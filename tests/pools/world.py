@@ -41,10 +41,13 @@ class World:
     # What the caller does.
 
     def take(self, bindings: Iterable[Binding | None]) -> None:
-        for binding in bindings:
-            if binding is not None:
-                self.check_turn(binding.request)
-                self.decided.append(binding)
+        decided = [binding for binding in bindings if binding is not None]
+        for binding in decided:
+            self.check_turn(binding.request)
+        if len(decided) == 1:
+            # Of several, what their holders had when each was decided is not known any more.
+            self.check_share(decided[0].request)
+        self.decided += decided
 
     def check_turn(self, request: Request) -> None:
         """First come, first served: none of the same holder with the same needs came before and still waits."""
@@ -52,6 +55,15 @@ class World:
             other = self.requests[id_]
             if (other.holder, other.needs) == (request.holder, request.needs):
                 assert (-other.priority, other.arrival) >= (-request.priority, request.arrival)
+
+    def check_share(self, request: Request) -> None:
+        """None of another holder with the same needs waits that is no less urgent, and has less than this one had."""
+        view = self.queue.view
+        had = view.bound_of(request.holder) - 1
+        for id_ in view.waiting():
+            other = self.requests[id_]
+            if other.needs == request.needs and other.holder != request.holder:
+                assert (-other.priority, view.bound_of(other.holder)) >= (-request.priority, had), "one is starved"
 
     def carry_out(self, binding: Binding) -> None:
         self.decided.remove(binding)

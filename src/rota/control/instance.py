@@ -377,7 +377,7 @@ class Instances(Gate[Instance]):
         self._forget(subject)
         for container in obj.spec.containers:
             self._past.pop(f"{id_of(obj)}/{container.name}", None)
-        if obj.spec.storage is not None and not _has_heir(context, obj):
+        if obj.spec.storage is not None and (_is_soiled(context, obj) or not _has_heir(context, obj)):
             await self._runtime.drop_storage(obj.metadata.namespace, owner_of(obj), storage_name(obj))
         left = [one for one in obj.metadata.finalizers if one != RUNTIME_FINALIZER]
         metadata = msgspec.structs.replace(obj.metadata, finalizers=left)
@@ -412,6 +412,15 @@ def _has_heir(context: Context, obj: Instance) -> bool:
     owner = owner_of(obj)
     pool = get(context.objects, WorkerPool, owner.name, obj.metadata.namespace)
     return pool is not None and pool.metadata.uid == owner.uid and pool.metadata.deletion_timestamp is None
+
+
+def _is_soiled(context: Context, obj: Instance) -> bool:
+    """Whether what a holder left is in the storage of an instance, and nobody makes that as new."""
+    if has_runner(obj):
+        return False  # The next runner does.
+    held = obj.spec.assignment
+    is_held = held is not None and held.kind == "Claim" and workers.reset_policy(context.objects, obj) != "Keep"
+    return is_held or is_used(obj)
 
 
 def _is_pooled(obj: Instance) -> bool:

@@ -128,10 +128,13 @@ class ClaimRequests:
     ) -> Claim | None:
         """The claim that was asked for earlier, by the same caller and under the same name."""
         key = Key(namespace, asked.name)
-        claim = get(objects, Claim, asked.name, namespace)
-        if claim is None and not claiming.is_opening(key):
+        claim = get(objects, Claim, asked.name, namespace) or claiming.opening(key)
+        if claim is None:
             return None
-        if claim is None or (not claim.over() and not claiming.is_usable(claim)):
+        # Before anything is waited for: whoever asks under somebody else's name learns no more than that.
+        if (claim.spec.pool_ref.name, claim.spec.holder) != (pool, _holder(asked, user)):
+            raise ApiError(409, "AlreadyExists", f'claims "{asked.name}" is somebody else\'s, or of another pool')
+        if not claim.over() and not claiming.is_usable(claim):
             claim = await claiming.awaited(key)
         if claim is None:
             return None

@@ -142,7 +142,8 @@ class Party(Crew):
     def subject(self, name: str) -> Subject:
         return next(one for one in self._reports if one.name == name)
 
-    async def serve(self) -> None:
+    async def up(self) -> None:
+        """The server is there."""
         self.racing = Racing(self.world.registry)
         client = Client(self.racing, manager="controllers", namespace="default")
         await self.world.serve(*self.controllers(), client=client)
@@ -150,7 +151,7 @@ class Party(Crew):
     async def restart(self) -> None:
         """The server is a new one, in the same world."""
         await self.world.stop()
-        await self.serve()
+        await self.up()
         self.reconnect()
         await self.world.rest()
 
@@ -164,7 +165,7 @@ def a_claim(name: str, pool: str = "p", **spec: Any) -> Claim:
 async def up(world: World, party: Party, replicas: int = 1, **spec: Any) -> None:
     kind = {} if "worker" in spec or "template" in spec else PLAIN
     await world.create("WorkerPool", "p", {**kind, "replicas": replicas, **spec})
-    await party.serve()
+    await party.up()
     await world.pass_time(30, step=5)
 
 

@@ -15,9 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from rota.api import Claim, Instance, Task
 from rota.client import LocalBackend
 from rota.control.claims import claiming as claiming_module
+from rota.control.claims.lifecycle import time_of
 from rota.control.holds import desk as desk_module
 from rota.registry import ApiError
-from tests.control.claims.party import WORKERS, Party, a_claim, is_clean
+from tests.control.claims.party import PLAIN, WORKERS, Party, a_claim, is_clean
 from tests.control.running.fake import FakeRuntime
 from tests.engine_loop.loops import World, world_in
 
@@ -64,7 +65,7 @@ class Interleavings(RuleBasedStateMachine):
             self.world: World = await self.stack.enter_async_context(world_in(way))
             self.party = Party(self.world, FakeRuntime(self.world.clock))
             await self.world.create("WorkerPool", "p", {**self.pool, "replicas": replicas, "reset": reset})
-            await self.party.serve()
+            await self.party.up()
             await self.world.pass_time(30, step=5)
 
         self.replicas = replicas
@@ -120,7 +121,7 @@ class Interleavings(RuleBasedStateMachine):
             if how == "delete":
                 await self.world.delete("Claim", name)
             else:
-                now = claiming_module.lifecycle.time_of(self.world.clock.time()).isoformat()
+                now = time_of(self.world.clock.time()).isoformat()
                 change = {"release": True} if how == "release" else {"renewTime": now}
                 await self.world.patch("Claim", name, {"spec": change})
 
@@ -271,7 +272,7 @@ class Interleavings(RuleBasedStateMachine):
 
 
 class WithoutRunners(Interleavings):
-    pool = {"template": {"containers": [{"name": "main", "command": ["sleep"]}]}}
+    pool = PLAIN
 
 
 class OneByOne(Interleavings):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -35,7 +35,7 @@ def phase(found: Claim | None) -> str | None:
     return found.status.phase if found is not None and found.status is not None else None
 
 
-def opening(party: Party, name: str, **spec: object) -> asyncio.Task[Claim | None]:
+def opening(party: Party, name: str, **spec: Any) -> asyncio.Task[Claim | None]:
     return asyncio.create_task(party.claiming.open(a_claim(name, **spec), may_wait=True))
 
 
@@ -163,13 +163,10 @@ async def test_the_server_being_out_of_order_for_a_moment_is_no_answer(world: Wo
 # Who goes before the answer comes.
 
 
-Ways = Callable[[World, Party], Awaitable[None]]
-
-
 @pytest.mark.parametrize("is_slow", [False, True])
 @pytest.mark.parametrize("kind", [{}, WORKERS])
 async def test_whoever_goes_at_any_instant_leaves_nothing_behind(
-    world: World, party: Party, is_slow: bool, kind: dict[str, object]
+    world: World, party: Party, is_slow: bool, kind: dict[str, Any]
 ) -> None:
     await up(world, party, reset="Keep", **kind)
     for turns in range(TURNS_MAX):

@@ -26,7 +26,7 @@ from tests.control.claims.party import (
 )
 from tests.engine_loop.loops import World
 
-CONTAINERS = {"template": {"runtime": "container", "containers": [{"name": "main", "image": "one"}]}}
+CONTAINERS: dict[str, Any] = {"template": {"runtime": "container", "containers": [{"name": "main", "image": "one"}]}}
 
 
 async def test_variables_are_those_of_the_hold_and_what_runs_is_started_anew(world: World, party: Party) -> None:

@@ -50,7 +50,7 @@ async def test_one_without_a_runner_is_replaced_with_its_storage(world: World, p
     await claim(world, "b")
     await release(world, "a")
     await world.pass_time(30, step=5)
-    assert await uid(world) != before and party.runtime.dropped == ["p-0"]
+    assert await uid(world) != before and set(party.runtime.dropped) == {"p-0"}
     assert await held(world) == {"p-0": "b"} and (await status(world, "b")).phase == "Bound"
 
 
@@ -200,6 +200,18 @@ async def test_an_instance_that_is_deleted_ends_the_claim(world: World, party: P
     assert (await status(world, "a")).reason == "InstanceLost"
     await world.pass_time(60, step=5)
     assert await held(world) == {} and await idle(world) and is_clean(party)
+
+
+@pytest.mark.parametrize("reset", ["Clean", "Keep"])
+async def test_one_that_is_deleted_while_somebody_has_it_leaves_nothing_to_the_next(
+    world: World, party: Party, reset: str
+) -> None:
+    await up(world, party, reset=reset, storage={"size": "1Gi"})
+    await claim(world, "a")
+    await world.delete("Instance", "p-0")
+    await world.rest()
+    await world.pass_time(60, step=5)
+    assert await idle(world) and set(party.runtime.dropped) == ({"p-0"} if reset == "Clean" else set())
 
 
 async def test_whoever_serves_a_claim_is_told_when_its_instance_is_gone(world: World, party: Party) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.control.claims.party import WORKERS, Party, claim, held, is_clean, phases, release, status, up
+from rota.registry import ApiError
+from tests.control.claims.party import WORKERS, Party, claim, held, is_clean, phases, release, settles, status, up
 from tests.engine_loop.loops import World
 
 
@@ -69,7 +70,7 @@ async def test_both_have_their_places_again_after_a_restart(world: World, party:
     for name in ("c1", "t1", "c2", "t2"):
         await (a_task(world, name) if name[0] == "t" else claim(world, name, waitSeconds=1000))
         await world.pass_time(1, step=0.25)
-    order = []
+    order: list[str] = []
     for _ in range(4):
         await party.restart()
         [who] = (await held(world)).values()
@@ -80,6 +81,21 @@ async def test_both_have_their_places_again_after_a_restart(world: World, party:
         await world.rest()
         order += (await held(world)).values()
     assert order == ["c1", "t1", "c2", "t2"]
+
+
+async def test_a_worker_that_cannot_be_given_back_at_once_is_given_back_in_the_end(world: World, party: Party) -> None:
+    await up(world, party, reset="Keep", **WORKERS)
+    for name in ("t1", "t2"):
+        await a_task(world, name)
+        party.racing.failures = [ApiError(409, "Conflict", "somebody was faster") for _ in range(2)]
+        party.finish("p-0")
+        await settles(world, lambda: is_free(world))
+    await claim(world, "c")
+    assert (await status(world, "c")).phase == "Bound"
+
+
+async def is_free(world: World) -> bool:
+    return await held(world) == {}
 
 
 async def test_a_claim_of_a_worker_that_a_task_has_alone_is_not_served_from_it(world: World, party: Party) -> None:

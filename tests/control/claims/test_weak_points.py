@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from typing import Any
 
 import msgspec
 import pytest
@@ -85,7 +86,7 @@ async def test_one_whose_time_is_over_while_a_race_is_lost_is_answered_once(worl
 
 
 async def _is_settled(world: World, name: str) -> bool:
-    return (await status(world, name)).phase != "Waiting"
+    return bool((await status(world, name)).phase != "Waiting")
 
 
 async def test_the_status_of_an_instance_being_written_makes_nobody_lose_it(
@@ -281,7 +282,7 @@ async def test_how_long_it_may_take_is_said_by_how_often_one_was_had_lately(worl
 @pytest.mark.parametrize("reset", ["Clean", "Recreate"])
 @pytest.mark.parametrize("kind", [{}, WORKERS])
 async def test_nothing_of_the_last_holder_is_there_for_the_next(
-    world: World, party: Party, kind: dict[str, object], reset: str
+    world: World, party: Party, kind: dict[str, Any], reset: str
 ) -> None:
     await up(world, party, reset=reset, **kind)
     options = {} if kind else {"env": [{"name": "SECRET", "value": "a's"}]}

@@ -78,8 +78,8 @@ class Claiming:
         self._unwanted: set[str] = set()
         self._orphans: dict[Key, str] = {}
         """Those whose caller has gone while somebody else waits for the same."""
-        self._taken_on: set[str] = set()
-        """Those whose instance has a runner that has said that it is theirs."""
+        self._taken_on: dict[str, str] = {}
+        """By the uid of an instance, the claim that its runner has said to have it."""
         self._arrivals: dict[str, float] = {}
         self._last_arrival = 0
         self._heard = Hearing()
@@ -135,9 +135,9 @@ class Claiming:
 
     def lost(self, instance: str) -> None:
         uid = self._by.pop(instance, None)
+        self._taken_on.pop(instance, None)
         if uid is not None:
             self._at.pop(uid, None)
-            self._taken_on.discard(uid)
             self.on_ended(uid)
             known = self._wanted.get(uid)
             if known is not None:
@@ -148,7 +148,7 @@ class Claiming:
         if assigned.uid in self._unborn:
             return  # It is just being written down.
         if member.report is not None and member.report.holder == assigned.id:
-            self._taken_on.add(assigned.uid)
+            self._taken_on[member.subject.uid] = assigned.id
         claim = self._claim(key, assigned.uid)
         if claim is None:
             self._give_back(member, assigned)
@@ -185,7 +185,7 @@ class Claiming:
             return True
         if is_restarted_for(instance):
             return False  # It is what it is started anew for that was claimed.
-        if member.has_runner and report is not None and assigned.uid in self._taken_on:
+        if member.has_runner and report is not None and self._taken_on.get(member.subject.uid) == assigned.id:
             # What was in it is gone, even if the runner is the same.
             return report.holder != assigned.id or options_of(instance).run != run_of(instance)
         return options_of(instance).run != run_of(instance)
@@ -279,20 +279,30 @@ class Claiming:
         member = self.member_of(claim)
         ended = msgspec.structs.replace(claim, status=status)
         assert self._desk.client is not None
-        if member is None or not self._can_give_back(member, claim.metadata.uid):
+        written = None
+        if member is not None and self._can_give_back(member, claim.metadata.uid):
+            written = await self._ended_with(member, ended)
+        if written is None:
             written = await self._desk.client.update_status(ended)
             self.forget(written)
-        else:
-            turned = await self._turned(member, claim.metadata.uid, ended)
-            written = cast(Claim, turned.ended or ended)
-            self._leave(claim.metadata.uid)
-            self._desk.queue(member.pool).released(member.subject.uid)
-            self._desk.settle(member)
         self.counting.ended(written, self._clock())
         self.told(_key(claim), written)
         # That this was written is no news to who sees to claims: what is over is kept, and not for ever.
         self.wake(_key(claim))
         return written
+
+    async def _ended_with(self, member: Member, ended: Claim) -> Claim | None:
+        """A claim that is over, with what it had given back; None: there is no such instance any more."""
+        try:
+            turned = await self._turned(member, ended.metadata.uid, ended)
+        except ApiError as error:
+            if error.code != NOT_FOUND:
+                raise
+            return None
+        self._leave(ended.metadata.uid)
+        self._desk.queue(member.pool).released(member.subject.uid)
+        self._desk.settle(member)
+        return cast(Claim, turned.ended or ended)
 
     def _give_back(self, member: Member, assigned: Assignment) -> None:
         """An assignment that nobody has any more."""
@@ -313,7 +323,8 @@ class Claiming:
     def _is_lost(self, member: Member, id_: str) -> bool:
         """Whether a runner that had it for somebody has it for nobody now, and has not been told so."""
         report = member.report
-        return id_ in self._taken_on and report is not None and report.phase == "Idle" and not report.holder
+        is_taken_on = self._taken_on.get(member.subject.uid) == id_
+        return is_taken_on and report is not None and report.phase == "Idle" and not report.holder
 
     async def _release(self, member: Member, id_: str) -> None:
         if member.is_turning:
@@ -333,7 +344,7 @@ class Claiming:
             turned = await self._desk.written(Turn(member.subject, id_, None, ends, marks=marks))
         finally:
             member.is_turning = False
-        self._taken_on.discard(id_)
+        self._taken_on.pop(member.subject.uid, None)
         member.instance = turned.instance
         return turned
 
@@ -441,7 +452,11 @@ class Claiming:
 
     def is_opening(self, key: Key) -> bool:
         """Whether a claim of this name is just being made."""
-        return any(_key(claim) == key for claim in self._unborn.values()) if self._unborn else False
+        return self.opening(key) is not None
+
+    def opening(self, key: Key) -> Claim | None:
+        """The claim of this name that is just being made, as it was asked for."""
+        return next((claim for claim in self._unborn.values() if _key(claim) == key), None)
 
     def is_usable(self, claim: Claim) -> bool:
         """Whether its holder can go to work."""

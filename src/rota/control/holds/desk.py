@@ -298,6 +298,8 @@ class Desk:
 
     async def release(self, member: Member, id_: str) -> None:
         """An assignment is over, and that is all that is written down."""
+        if member.told == id_:
+            member.told = ""  # What its runner was told of it is done with, even if this has to be tried again.
         try:
             member.instance = (await self.written(Turn(member.subject, id_, None))).instance
         except ApiError as error:
