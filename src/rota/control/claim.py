@@ -57,7 +57,7 @@ class Claims(Gate[Claim]):
         status, is_new = status_of(obj), self.claiming.is_just_bound(obj)
         if status.phase != "Bound" or obj.spec.release or status.conditions or not (is_new or self._is_well(obj)):
             return None
-        expires = lifecycle.expiry(obj)
+        expires = lifecycle.expiry(obj, now)
         if expires is None or expires != status.expires_at or expires.timestamp() <= now:
             return None
         if not is_new:
@@ -156,7 +156,8 @@ class Claims(Gate[Claim]):
             return await self._end(context, obj, "Failed", "InstanceLost", f"its instance {name} was deleted")
         if member is not None and self.claiming.is_another_run(member):
             return await self._end(context, obj, "Failed", "InstanceCrashed", _crash(instance))
-        now, expires = context.clock.time(), lifecycle.expiry(obj)
+        now = context.clock.time()
+        expires = lifecycle.expiry(obj, now)
         assert expires is not None
         if expires.timestamp() <= now:
             message = f"it was not renewed within {obj.spec.lease_seconds} s"

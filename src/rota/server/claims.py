@@ -112,7 +112,7 @@ class ClaimRequests:
             claim = _made(asked, user, namespace, name)
             may_wait = lifecycle.wait_seconds(claim, pool) > 0 and not claiming.is_full(pool)
             try:
-                found = await claiming.open(claim, may_wait=may_wait)
+                found = await claiming.opening.open(claim, may_wait=may_wait)
             except ApiError as error:
                 if error.reason != "AlreadyExists":
                     raise
@@ -128,14 +128,14 @@ class ClaimRequests:
     ) -> Claim | None:
         """The claim that was asked for earlier, by the same caller and under the same name."""
         key = Key(namespace, asked.name)
-        claim = get(objects, Claim, asked.name, namespace) or claiming.opening(key)
+        claim = get(objects, Claim, asked.name, namespace) or claiming.being_made(key)
         if claim is None:
             return None
         # Before anything is waited for: whoever asks under somebody else's name learns no more than that.
         if (claim.spec.pool_ref.name, claim.spec.holder) != (pool, _holder(asked, user)):
             raise ApiError(409, "AlreadyExists", f'claims "{asked.name}" is somebody else\'s, or of another pool')
         if not claim.over() and not claiming.is_usable(claim):
-            claim = await claiming.awaited(key)
+            claim = await claiming.opening.awaited(key)
         if claim is None:
             return None
         if (claim.spec.pool_ref.name, claim.spec.holder) != (pool, _holder(asked, user)):
@@ -170,7 +170,7 @@ class ClaimRequests:
             answer = await self._registry.patch(Claim.api, namespace, name, patch, WriteOptions(MANAGER))
             written = Claim.decode(answer.value)
             # Whoever looks after leases writes it down in a moment.
-            expires = lifecycle.expiry(written)
+            expires = lifecycle.expiry(written, now.timestamp())
             if written.status is not None and expires is not None:
                 status = msgspec.structs.replace(written.status, expires_at=expires)
                 written = msgspec.structs.replace(written, status=status)

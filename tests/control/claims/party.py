@@ -215,15 +215,15 @@ def is_clean(party: Party) -> bool:
     """Whether nothing is kept of claims that are over."""
     claiming: Any = party.claiming
     kept = (
-        claiming._wanted,
+        claiming.wanted,
         claiming._at,
         claiming._by,
-        claiming._unborn,
-        claiming._births,
-        claiming._unwanted,
-        claiming._orphans,
-        claiming._arrivals,
+        claiming.unborn,
+        claiming.births,
+        claiming.opening._unwanted,
+        claiming.opening.orphans,
+        claiming.arrivals,
         claiming._taken_on,
     )
     queues = party.desk.queues.values()
-    return not any(kept) and not len(claiming._heard) and not any(q.view.depth + q.view.in_flight for q in queues)
+    return not any(kept) and not len(claiming.heard) and not any(q.view.depth + q.view.in_flight for q in queues)

@@ -169,6 +169,15 @@ async def test_a_lease_that_is_renewed_begins_anew(world: World, party: Party) -
     assert (await status(world, "a")).phase == "Expired"
 
 
+async def test_a_renewal_that_is_yet_to_come_renews_nothing(world: World, party: Party) -> None:
+    await up(world, party)
+    await claim(world, "a", leaseSeconds=10)
+    await world.patch("Claim", "a", {"spec": {"renewTime": _time(world.clock.time() + 1_000_000)}})
+    await world.rest()
+    await world.pass_time(10.1)
+    assert (await status(world, "a")).phase == "Expired"
+
+
 async def test_a_lease_that_is_made_shorter_or_longer_ends_then(world: World, party: Party) -> None:
     await up(world, party, 2)
     await claim(world, "a", leaseSeconds=100)

@@ -36,7 +36,7 @@ def phase(found: Claim | None) -> str | None:
 
 
 def opening(party: Party, name: str, **spec: Any) -> asyncio.Task[Claim | None]:
-    return asyncio.create_task(party.claiming.open(a_claim(name, **spec), may_wait=True))
+    return asyncio.create_task(party.claiming.opening.open(a_claim(name, **spec), may_wait=True))
 
 
 async def over(world: World) -> bool:
@@ -49,7 +49,7 @@ async def nothing_left(world: World, party: Party) -> bool:
 
 async def test_one_that_is_free_is_had_at_once(world: World, party: Party) -> None:
     await up(world, party)
-    found = await asyncio.wait_for(party.claiming.open(a_claim("a"), may_wait=True), 1)
+    found = await asyncio.wait_for(party.claiming.opening.open(a_claim("a"), may_wait=True), 1)
     assert phase(found) == "Bound" and await held(world) == {"p-0": "a"}
     await world.rest()
     await release(world, "a")
@@ -61,7 +61,7 @@ async def test_one_that_may_not_wait_is_told_so_and_nothing_is_made(world: World
     await up(world, party)
     await claim(world, "a")
     before = world.registry.store.revision
-    assert await party.claiming.open(a_claim("b"), may_wait=False) is None
+    assert await party.claiming.opening.open(a_claim("b"), may_wait=False) is None
     assert world.registry.store.revision == before and await phases(world) == {"a": "Bound"}
     await release(world, "a")
     await world.pass_time(30, step=5)
@@ -124,7 +124,7 @@ async def test_a_name_that_is_taken_costs_nobody_an_instance(world: World, party
     await up(world, party, 2)
     await claim(world, "a")
     with pytest.raises(ApiError, match="already exists"):
-        await asyncio.wait_for(party.claiming.open(a_claim("a"), may_wait=True), 1)
+        await asyncio.wait_for(party.claiming.opening.open(a_claim("a"), may_wait=True), 1)
     await world.rest()
     assert await held(world) == {"p-0": "a"}
     await claim(world, "b")
@@ -135,10 +135,10 @@ async def test_what_is_no_claim_is_told_to_who_asked_and_costs_nobody_an_instanc
     await up(world, party)
     for wrong in (a_claim("No Name"), a_claim("a", lease_seconds=0), a_claim("a", priority=10**12)):
         with pytest.raises(ApiError) as told:
-            await asyncio.wait_for(party.claiming.open(wrong, may_wait=True), 1)
+            await asyncio.wait_for(party.claiming.opening.open(wrong, may_wait=True), 1)
         assert told.value.code == 422
     assert await phases(world) == {} and is_clean(party)
-    assert phase(await asyncio.wait_for(party.claiming.open(a_claim("b"), may_wait=True), 1)) == "Bound"
+    assert phase(await asyncio.wait_for(party.claiming.opening.open(a_claim("b"), may_wait=True), 1)) == "Bound"
 
 
 async def test_a_race_that_is_lost_costs_no_place_and_no_answer(world: World, party: Party) -> None:
@@ -223,7 +223,7 @@ async def test_whoever_goes_while_a_race_is_lost_leaves_nothing_behind(world: Wo
         await asyncio.gather(asking, return_exceptions=True)
         party.racing.failures = []
         await settles(world, lambda: nothing_left(world, party))
-        assert not party.claiming.is_opening(Key("default", "same"))
+        assert party.claiming.being_made(Key("default", "same")) is None
         if "same" in await phases(world):
             await world.delete("Claim", "same")
             await world.rest()
@@ -235,7 +235,7 @@ async def test_one_that_somebody_else_waits_for_as_well_stays(world: World, part
     await claim(world, "before")
     first = opening(party, "a")
     await world.rest()
-    second = asyncio.create_task(party.claiming.awaited(Key("default", "a")))
+    second = asyncio.create_task(party.claiming.opening.awaited(Key("default", "a")))
     await asyncio.sleep(0)
     first.cancel()
     await world.rest()
@@ -249,7 +249,7 @@ async def test_when_the_last_one_who_waits_for_it_goes_it_goes(world: World, par
     await claim(world, "before")
     first = opening(party, "a")
     await world.rest()
-    others = [asyncio.create_task(party.claiming.awaited(Key("default", "a"))) for _ in range(2)]
+    others = [asyncio.create_task(party.claiming.opening.awaited(Key("default", "a"))) for _ in range(2)]
     await asyncio.sleep(0)
     for task in (others[0], first, others[1]):
         task.cancel()
@@ -264,7 +264,7 @@ async def test_one_that_was_not_made_by_who_asks_is_not_taken_away_by_it(world: 
     await up(world, party)
     await claim(world, "before")
     await claim(world, "a")
-    asking = asyncio.create_task(party.claiming.awaited(Key("default", "a")))
+    asking = asyncio.create_task(party.claiming.opening.awaited(Key("default", "a")))
     await asyncio.sleep(0)
     asking.cancel()
     await world.rest()
@@ -283,7 +283,7 @@ async def test_a_server_that_stops_fails_nobody_who_waits(world: World, party: P
         assert told.value.code == 503
     await party.restart()
     assert {(await phases(world))[name] for name in "abc"} == {"Waiting"}
-    again = asyncio.create_task(party.claiming.awaited(Key("default", "a")))
+    again = asyncio.create_task(party.claiming.opening.awaited(Key("default", "a")))
     await release(world, "before")
     assert phase(await asyncio.wait_for(again, 1)) == "Bound", "it has its place, and its name"
 
@@ -291,5 +291,5 @@ async def test_a_server_that_stops_fails_nobody_who_waits(world: World, party: P
 async def test_before_anything_is_known_nobody_is_served_and_told_so(world: World, party: Party) -> None:
     party.controllers()
     with pytest.raises(ApiError) as told:
-        await party.claiming.open(a_claim("a"), may_wait=True)
+        await party.claiming.opening.open(a_claim("a"), may_wait=True)
     assert told.value.code == 503

@@ -66,7 +66,7 @@ async def test_what_was_started_for_a_hold_and_ends_ends_the_claim(world: World,
 async def test_who_waits_for_a_claim_is_told_when_it_can_be_used(world: World, party: Party) -> None:
     await up(world, party, reset="Keep")
     opening = asyncio.create_task(
-        party.claiming.open(a_claim("a", env=[EnvVar(name="WHO", value="me")]), may_wait=True)
+        party.claiming.opening.open(a_claim("a", env=[EnvVar(name="WHO", value="me")]), may_wait=True)
     )
     await world.rest()
     found = await asyncio.wait_for(opening, 1)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable
+from typing import cast
 
 import msgspec
 
@@ -20,11 +20,13 @@ from rota.api.pool import ClaimStatus
 from rota.client import Key
 from rota.control.claims import lifecycle
 from rota.control.claims.counting import Counting
-from rota.control.claims.hearing import Hearing, Listener
-from rota.control.holds.desk import LOOK_AGAIN_SECONDS, LOST_RACE, RETRY_SECONDS, Desk
+from rota.control.claims.hearing import Hearing
+from rota.control.claims.named import ByName, Wanted, key_of, pool_of
+from rota.control.claims.opening import NOT_FOUND, Opening, not_here
+from rota.control.holds.desk import Desk
 from rota.control.holds.members import Member, PoolKey
 from rota.control.holds.options import is_restarted_for, options_of, run_of
-from rota.control.holds.turns import Turn, Turned, creation
+from rota.control.holds.turns import Turn, Turned
 from rota.control.instances.names import controller_of
 from rota.control.instances.reasons import is_ready
 from rota.engine import Context
@@ -36,17 +38,8 @@ log = logging.getLogger(__name__)
 
 ARRIVALS_PER_SECOND = 1_000_000
 """Arrivals are told apart by what is written down of them, which is microseconds."""
-ABANDON_TRIES_MAX = 10
-NOT_FOUND = 404
 UNPROCESSABLE = 422
 REFUSED = (400, 403, 413)
-
-
-class Wanted(NamedTuple):
-    """A claim that wants an instance, or has one."""
-
-    pool: PoolKey
-    key: Key
 
 
 class Claiming:
@@ -60,30 +53,28 @@ class Claiming:
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`log_sizes` says how far the log of each container is."""
-        self._desk = desk
-        self._clock = clock
+        self.desk = desk
+        self.clock = clock
         self._log_sizes = log_sizes
         desk.parties["Claim"] = self
         self.counting = counting
         self.counting.watch(lambda: {(pool.namespace, pool.name): queue for pool, queue in desk.queues.items()})
-        self._wanted: dict[str, Wanted] = {}
+        self.wanted: ByName[Wanted] = ByName()
         """By the uid of a claim."""
         self._at: dict[str, str] = {}
         """By the uid of a claim, that of the instance that it has; and the other way round."""
         self._by: dict[str, str] = {}
-        self._unborn: dict[str, Claim] = {}
+        self.unborn: ByName[Claim] = ByName()
         """Claims that are made when they get an instance at once, and that nobody has heard of before."""
-        self._births: dict[str, asyncio.Future[None]] = {}
+        self.births: dict[str, asyncio.Future[None]] = {}
         """Those of them that have to wait, and are just being written down."""
-        self._unwanted: set[str] = set()
-        self._orphans: dict[Key, str] = {}
-        """Those whose caller has gone while somebody else waits for the same."""
         self._taken_on: dict[str, str] = {}
         """By the uid of an instance, the claim that its runner has said to have it."""
-        self._arrivals: dict[str, float] = {}
+        self.arrivals: dict[str, float] = {}
         self._last_arrival = 0
-        self._heard = Hearing()
-        self._has_ended = False
+        self.heard = Hearing()
+        self.opening = Opening(self)
+        self.has_ended = False
         self.wake: Callable[[Key], None] = lambda key: None
         self.on_ended: Callable[[str], None] = lambda uid: None
         """Told of a claim that has no instance any more, by its uid."""
@@ -94,31 +85,31 @@ class Claiming:
 
     def _end(self) -> None:
         # What waits goes on waiting: who asks again under its name finds it at its place.
-        self._has_ended = True
-        self._heard.close(not_here())
+        self.has_ended = True
+        self.heard.close(not_here())
 
     def prepare(self, context: Context) -> None:
-        self._desk.prepare(context.client, context.objects, context.memory)
+        self.desk.prepare(context.client, context.objects, context.memory)
 
     @property
-    def _objects(self) -> Objects:
-        assert self._desk.objects is not None
-        return self._desk.objects
+    def objects(self) -> Objects:
+        assert self.desk.objects is not None
+        return self.desk.objects
 
     # What the desk asks.
 
     def knows(self, request: str) -> bool:
-        return request in self._wanted
+        return request in self.wanted
 
     def restore(self) -> None:
-        for instance in cast("list[Instance]", self._objects.list(Instance.api)):
+        for instance in cast("list[Instance]", self.objects.list(Instance.api)):
             assigned, owner = instance.spec.assignment, controller_of(instance)
             if assigned is None or assigned.kind != "Claim" or owner is None:
                 continue
             claim = self._claim(Key(instance.metadata.namespace, assigned.name), assigned.uid)
             if claim is not None:
                 self._take(PoolKey(instance.metadata.namespace, owner.name, owner.kind), claim, instance.metadata.uid)
-        for claim in cast("list[Claim]", self._objects.list(Claim.api)):
+        for claim in cast("list[Claim]", self.objects.list(Claim.api)):
             status = claim.status
             if status is not None and status.arrival is not None:
                 # Whoever comes now comes later, whatever clock it was that those were told by.
@@ -126,9 +117,9 @@ class Claiming:
             if status is None or status.phase != "Waiting" or status.arrival is None or claim.metadata.uid in self._at:
                 continue
             if not claim.spec.release and claim.metadata.deletion_timestamp is None:
-                wanted = self._wanted[claim.metadata.uid] = Wanted(_pool(claim), _key(claim))
+                wanted = self._wants(claim, pool_of(claim))
                 arrived = lifecycle.request(claim, status.arrival.timestamp())
-                self._desk.queue(wanted.pool).restore(waiting=[arrived])
+                self.desk.queue(wanted.pool).restore(waiting=[arrived])
 
     def met(self, member: Member) -> None:
         """Nothing is known of it that is not in the instance."""
@@ -139,13 +130,13 @@ class Claiming:
         if uid is not None:
             self._at.pop(uid, None)
             self.on_ended(uid)
-            known = self._wanted.get(uid)
+            known = self.wanted.get(uid)
             if known is not None:
                 self.wake(known.key)
 
     def settle(self, member: Member, assigned: Assignment) -> None:
         key = Key(member.subject.namespace, assigned.name)
-        if assigned.uid in self._unborn:
+        if assigned.uid in self.unborn:
             return  # It is just being written down.
         if member.report is not None and member.report.holder == assigned.id:
             self._taken_on[member.subject.uid] = assigned.id
@@ -164,12 +155,17 @@ class Claiming:
         uid = claim.metadata.uid
         if self._at.get(uid) != instance:
             self._at[uid], self._by[instance] = instance, uid
-            self._wanted[uid] = Wanted(pool, _key(claim))
-            self._desk.queue(pool).restore(bound=[(lifecycle.request(claim, 0.0), instance)])
+            self._wants(claim, pool)
+            self.desk.queue(pool).restore(bound=[(lifecycle.request(claim, 0.0), instance)])
+
+    def _wants(self, claim: Claim, pool: PoolKey) -> Wanted:
+        wanted = Wanted(pool, key_of(claim))
+        self.wanted.put(claim.metadata.uid, wanted.key, wanted)
+        return wanted
 
     def _claim(self, key: Key, uid: str) -> Claim | None:
         """The claim that has, or waits for, an instance: it is there, and not over."""
-        claim = get(self._objects, Claim, key.name, key.namespace)
+        claim = get(self.objects, Claim, key.name, key.namespace)
         if claim is None or claim.metadata.uid != uid or claim.over() or claim.metadata.deletion_timestamp is not None:
             return None
         return claim
@@ -194,7 +190,7 @@ class Claiming:
 
     def arrival(self) -> float:
         """When a claim comes to the queue. No two come at once: written down, this is their order."""
-        self._last_arrival = max(_ticks(self._clock()), self._last_arrival + 1)
+        self._last_arrival = max(_ticks(self.clock()), self._last_arrival + 1)
         return self._last_arrival / ARRIVALS_PER_SECOND
 
     def arrival_of(self, claim: Claim) -> float:
@@ -202,14 +198,14 @@ class Claiming:
         status = claim.status
         if status is not None and status.arrival is not None:
             return status.arrival.timestamp()
-        known = self._arrivals.get(claim.metadata.uid)
+        known = self.arrivals.get(claim.metadata.uid)
         if known is None:
-            known = self._arrivals[claim.metadata.uid] = self.arrival()
+            known = self.arrivals[claim.metadata.uid] = self.arrival()
         return known
 
     def is_full(self, pool: WorkerPool) -> bool:
         """Whether as many wait as may."""
-        queue = self._desk.queues.get(PoolKey(pool.metadata.namespace, pool.metadata.name))
+        queue = self.desk.queues.get(PoolKey(pool.metadata.namespace, pool.metadata.name))
         depth = queue.view.depth if queue is not None else 0
         # Who would get one at once does not wait.
         return depth >= pool.spec.queue.limit and (queue is None or not queue.view.free)
@@ -219,76 +215,76 @@ class Claiming:
         uid = claim.metadata.uid
         if uid in self._at:
             return
-        wanted = self._wanted[uid] = Wanted(_pool(claim), _key(claim))
-        queue = self._desk.queue(wanted.pool)
-        self._desk.carry_out(wanted.pool, [queue.add(lifecycle.request(claim, arrival))])
+        wanted = self._wants(claim, pool_of(claim))
+        queue = self.desk.queue(wanted.pool)
+        self.desk.carry_out(wanted.pool, [queue.add(lifecycle.request(claim, arrival))])
 
     def member_of(self, claim: Claim) -> Member | None:
         """The instance that a claim has, as the instance says."""
-        member = self._desk.members.get(self._at.get(claim.metadata.uid, ""))
+        member = self.desk.members.get(self._at.get(claim.metadata.uid, ""))
         assigned = member.instance.spec.assignment if member is not None else None
         return member if assigned is not None and assigned.uid == claim.metadata.uid else None
 
     def is_just_bound(self, claim: Claim) -> bool:
         """Whether it was made with what it wants, and who asked for it is about to hear so."""
-        return claim.metadata.uid in self._unborn
+        return claim.metadata.uid in self.unborn
 
     @property
     def is_prepared(self) -> bool:
-        return self._desk.objects is not None
+        return self.desk.objects is not None
 
     def is_bound_soon(self, claim: Claim) -> bool:
         """Whether it is just being given an instance: it does not wait any more, and has none yet."""
         uid = claim.metadata.uid
-        known = self._wanted.get(uid)
+        known = self.wanted.get(uid)
         return known is not None and uid not in self._at and not self._is_in_line(known.pool, uid)
 
     def forget(self, claim: Claim) -> None:
         """A claim is over, or gone: it wants nothing any more, and gives back what it has."""
         uid = claim.metadata.uid
         member = self.member_of(claim)
-        self._leave(uid)
+        self.leave(uid)
         if member is not None:
-            self._desk.settle(member)
+            self.desk.settle(member)
 
     def gone(self, key: Key) -> None:
         """There is no claim of this name any more."""
-        unborn = next((uid for uid, claim in self._unborn.items() if _key(claim) == key), "")
-        for uid in [uid for uid, wanted in self._wanted.items() if wanted.key == key and uid != unborn]:
-            member = self._desk.members.get(self._at.get(uid, ""))
-            self._leave(uid)
+        unborn = next(iter(self.unborn.of(key)), "")
+        for uid in [uid for uid in self.wanted.of(key) if uid != unborn]:
+            member = self.desk.members.get(self._at.get(uid, ""))
+            self.leave(uid)
             if member is not None:
-                self._desk.settle(member)
-        self._heard.gone(key, but=unborn)
+                self.desk.settle(member)
+        self.heard.gone(key, but=unborn)
 
-    def _leave(self, uid: str) -> None:
-        wanted = self._wanted.pop(uid, None)
+    def leave(self, uid: str) -> None:
+        wanted = self.wanted.pop(uid)
         instance = self._at.pop(uid, None)
-        self._arrivals.pop(uid, None)
-        if wanted is not None and self._orphans.get(wanted.key) == uid:
-            del self._orphans[wanted.key]
+        self.arrivals.pop(uid, None)
+        if wanted is not None and self.opening.orphans.get(wanted.key) == uid:
+            del self.opening.orphans[wanted.key]
         if instance is not None:
             self._by.pop(instance, None)
             self.on_ended(uid)
-        if wanted is not None and wanted.pool in self._desk.queues:
-            self._desk.queues[wanted.pool].cancel(uid)
-            self._desk.told(wanted.pool)
+        if wanted is not None and wanted.pool in self.desk.queues:
+            self.desk.queues[wanted.pool].cancel(uid)
+            self.desk.told(wanted.pool)
 
     async def end(self, claim: Claim, status: ClaimStatus) -> Claim:
         """A claim is over. With that it gives back what it has, in the same commit where that can be."""
         member = self.member_of(claim)
         ended = msgspec.structs.replace(claim, status=status)
-        assert self._desk.client is not None
+        assert self.desk.client is not None
         written = None
         if member is not None and self._can_give_back(member, claim.metadata.uid):
             written = await self._ended_with(member, ended)
         if written is None:
-            written = await self._desk.client.update_status(ended)
+            written = await self.desk.client.update_status(ended)
             self.forget(written)
-        self.counting.ended(written, self._clock())
-        self.told(_key(claim), written)
+        self.counting.ended(written, self.clock())
+        self.told(key_of(claim), written)
         # That this was written is no news to who sees to claims: what is over is kept, and not for ever.
-        self.wake(_key(claim))
+        self.wake(key_of(claim))
         return written
 
     async def _ended_with(self, member: Member, ended: Claim) -> Claim | None:
@@ -299,18 +295,18 @@ class Claiming:
             if error.code != NOT_FOUND:
                 raise
             return None
-        self._leave(ended.metadata.uid)
-        self._desk.queue(member.pool).released(member.subject.uid)
-        self._desk.settle(member)
+        self.leave(ended.metadata.uid)
+        self.desk.queue(member.pool).released(member.subject.uid)
+        self.desk.settle(member)
         return cast(Claim, turned.ended or ended)
 
     def _give_back(self, member: Member, assigned: Assignment) -> None:
         """An assignment that nobody has any more."""
-        queue = self._desk.queue(member.pool)
+        queue = self.desk.queue(member.pool)
         queue.released(member.subject.uid)
         queue.withdraw(member.subject.uid)
         if self._can_give_back(member, assigned.id):
-            self._desk.start(self._release(member, assigned.id))
+            self.desk.start(self._release(member, assigned.id))
 
     def _can_give_back(self, member: Member, id_: str) -> bool:
         """Whether an instance can be taken from its holder: what has to make it as new knows that it was held."""
@@ -332,16 +328,16 @@ class Claiming:
         try:
             await self._turned(member, id_, None)
         except ApiError as error:
-            await self._desk.not_given_back(member, error)
+            await self.desk.not_given_back(member, error)
         else:
-            self._desk.settle(member)
+            self.desk.settle(member)
 
     async def _turned(self, member: Member, id_: str, ends: Claim | None) -> Turned:
         """An instance is nobody's any more."""
         member.is_turning = True
         try:
             marks = lifecycle.marks_at_end(member.instance, member.reset, is_lost=self._is_lost(member, id_))
-            turned = await self._desk.written(Turn(member.subject, id_, None, ends, marks=marks))
+            turned = await self.desk.written(Turn(member.subject, id_, None, ends, marks=marks))
         finally:
             member.is_turning = False
         self._taken_on.pop(member.subject.uid, None)
@@ -352,21 +348,21 @@ class Claiming:
 
     async def bind(self, pool: PoolKey, binding: Binding) -> None:
         uid = binding.request.id
-        if uid in self._births:
-            await asyncio.shield(self._births[uid])
-        member = self._desk.members.get(binding.instance)
-        claim = (self._unborn.get(uid) or self._stored(uid)) if uid in self._wanted else None
+        if uid in self.births:
+            await asyncio.shield(self.births[uid])
+        member = self.desk.members.get(binding.instance)
+        claim = (self.unborn.get(uid) or self._stored(uid)) if uid in self.wanted else None
         if claim is None or member is None:
-            self._unborn.pop(uid, None)
-            self._desk.give_up(pool, binding, is_wanted=claim is not None)
+            self.unborn.pop(uid)
+            self.desk.give_up(pool, binding, is_wanted=claim is not None)
             return
         if not member.can_be_had or member.instance.spec.assignment is not None:
             # It has changed since that was decided.
-            self._not_bound(pool, uid, self._desk.queue(pool).lost(binding))
+            self._not_bound(pool, uid, self.desk.queue(pool).lost(binding))
             return
         arrival = binding.request.arrival
         came = arrival if isinstance(arrival, float) else 0.0
-        now = lifecycle.time_of(self._clock())
+        now = lifecycle.time_of(self.clock())
         status = lifecycle.bound(claim, member.instance, lifecycle.time_of(came), now)
         begins = msgspec.structs.replace(claim, status=status)
         turn = Turn(
@@ -374,72 +370,72 @@ class Claiming:
             None,
             lifecycle.assignment(claim, member.instance, now, self._log_sizes(member.instance)),
             begins=begins,
-            is_new=uid in self._unborn,
+            is_new=uid in self.unborn,
             marks=lifecycle.marks_at_begin(claim, member.instance),
         )
         try:
-            turned = await self._desk.written(turn)
+            turned = await self.desk.written(turn)
         except ApiError as error:
             self.counting.not_bound(claim, error.code)
             if is_about_claim(error, is_new=turn.is_new):
                 self._refuse(pool, binding, claim, error)
                 return
-            await self._desk.not_written(pool, binding, member, error)
+            await self.desk.not_written(pool, binding, member, error)
             self._not_bound(pool, uid, [])
             return
         member.instance = turned.instance
-        self._unborn.pop(uid, None)
-        self._arrivals.pop(uid, None)
+        self.unborn.pop(uid)
+        self.arrivals.pop(uid, None)
         self._at[uid], self._by[member.subject.uid] = member.subject.uid, uid
         begun: Claim = turned.begun or begins
-        if not self._desk.queue(pool).confirmed(binding):
+        if not self.desk.queue(pool).confirmed(binding):
             # It was given up meanwhile.
             self.counting.not_bound(claim, 499)
-            self._desk.start(self._abandoned(begun))
+            self.desk.start(self.opening.abandoned(begun))
             return
-        self.counting.bound(begun, now.timestamp() - came, self._clock() - now.timestamp())
+        self.counting.bound(begun, now.timestamp() - came, self.clock() - now.timestamp())
         if turned.begun is not None and not is_restarted_for(turned.instance):
-            self.told(_key(claim), begun)
+            self.told(key_of(claim), begun)
         # Until now it was to be looked at when its time to wait is over.
-        self.wake(_key(claim))
+        self.wake(key_of(claim))
 
     def _not_bound(self, pool: PoolKey, uid: str, bindings: list[Binding]) -> None:
         """A race was lost: the claim waits again, and if it was not written down so far, it is."""
-        self._desk.carry_out(pool, bindings)
-        known = self._wanted.get(uid)
+        self.desk.carry_out(pool, bindings)
+        known = self.wanted.get(uid)
         if known is None:
-            self._unborn.pop(uid, None)
-        elif uid not in self._unborn:
+            self.unborn.pop(uid)
+        elif uid not in self.unborn:
             self.wake(known.key)
-        elif uid not in self._births and self._is_in_line(pool, uid):
-            self._desk.start(self._write_down(uid))
+        elif uid not in self.births and self._is_in_line(pool, uid):
+            self.desk.start(self.opening.write_down(uid))
 
     def _refuse(self, pool: PoolKey, binding: Binding, claim: Claim, error: ApiError) -> None:
         """It is the claim that cannot be: whoever asked for it is told so, and the instance is as free as before.
 
         There is another one of this name, say, or no instance can have what it asks for.
         """
-        is_new = self._unborn.pop(claim.metadata.uid, None) is not None
-        self._leave(claim.metadata.uid)
-        self._desk.carry_out(pool, self._desk.queue(pool).lost(binding, instance_taken=False))
+        is_new = self.unborn.pop(claim.metadata.uid) is not None
+        self.leave(claim.metadata.uid)
+        self.desk.carry_out(pool, self.desk.queue(pool).lost(binding, instance_taken=False))
         if is_new:
-            self._heard.fail(_key(claim), claim.metadata.uid, error)
+            self.heard.fail(key_of(claim), claim.metadata.uid, error)
         else:
-            self._desk.start(self._failed(claim, error))
+            self.desk.start(self._failed(claim, error))
 
     async def _failed(self, claim: Claim, error: ApiError) -> None:
-        over = lifecycle.over(claim.status or ClaimStatus(), "Failed", self._clock(), "Invalid", error.message)
+        over = lifecycle.over(claim.status or ClaimStatus(), "Failed", self.clock(), "Invalid", error.message)
         try:
             await self.end(claim, over)
         except ApiError:
-            self.wake(_key(claim))  # It has changed: perhaps it can be had now.
+            self.wake(key_of(claim))  # It has changed: perhaps it can be had now.
 
     def _is_in_line(self, pool: PoolKey, uid: str) -> bool:
-        queue = self._desk.queues.get(pool)
+        queue = self.desk.queues.get(pool)
         return queue is not None and queue.view.waits(uid)
 
     def _stored(self, uid: str) -> Claim | None:
-        known = self._wanted.get(uid)
+        known = self.wanted.get(uid)
         claim = self._claim(known.key, uid) if known is not None else None
         return None if claim is None or claim.spec.release else claim
 
@@ -447,16 +443,12 @@ class Claiming:
 
     def told(self, key: Key, claim: Claim) -> None:
         """How a claim stands, for those who wait for it: it has an instance, or it is over."""
-        if key in self._heard and (claim.over() or (claim.status is not None and claim.status.phase == "Bound")):
-            self._heard.tell(key, claim.metadata.uid, claim)
+        if key in self.heard and (claim.over() or (claim.status is not None and claim.status.phase == "Bound")):
+            self.heard.tell(key, claim.metadata.uid, claim)
 
-    def is_opening(self, key: Key) -> bool:
-        """Whether a claim of this name is just being made."""
-        return self.opening(key) is not None
-
-    def opening(self, key: Key) -> Claim | None:
+    def being_made(self, key: Key) -> Claim | None:
         """The claim of this name that is just being made, as it was asked for."""
-        return next((claim for claim in self._unborn.values() if _key(claim) == key), None)
+        return next((self.unborn.get(uid) for uid in self.unborn.of(key)), None)
 
     def is_usable(self, claim: Claim) -> bool:
         """Whether its holder can go to work."""
@@ -469,193 +461,9 @@ class Claiming:
         known = status.assignment if status is not None else None
         return known is not None and known.id == claim.metadata.uid and is_ready(member.instance)
 
-    async def awaited(self, key: Key) -> Claim | None:
-        """A claim of which somebody has heard before, as it is once it is settled; None: it is gone."""
-        listener = self._heard.join(key)
-        try:
-            found = await listener.future
-        except asyncio.CancelledError:
-            self._heard.leave(key, listener)
-            if key in self._orphans and not self._heard.is_heard(key, self._orphans[key]):
-                self._let_go(self._orphans.pop(key), key)
-            raise
-        self._orphans.pop(key, None)
-        return found
-
     def wait_estimate(self, pool: WorkerPool) -> float:
         """In how many seconds one that comes now may have an instance, by how often one was had lately."""
-        return self._desk.wait_estimate(PoolKey(pool.metadata.namespace, pool.metadata.name), time.monotonic())
-
-    async def open(self, claim: Claim, *, may_wait: bool) -> Claim | None:
-        """A claim that nobody has heard of, with a uid that its caller made up: as it is once it is settled.
-
-        It is made together with its hold if an instance is free, else as one that waits; then this returns when it has
-        one, or is over. None: there is none, and it may not wait. Whoever is cancelled here leaves nothing behind.
-        """
-        client = self._desk.client
-        if client is None or self._has_ended:
-            raise not_here()
-        if not client.atomic:
-            return await self._open_in_steps(claim, may_wait=may_wait)
-        uid, key, pool = claim.metadata.uid, _key(claim), _pool(claim)
-        arrival = self.arrival()
-        binding = self._desk.queue(pool).add(lifecycle.request(claim, arrival))
-        if binding is None and not may_wait:
-            self._desk.queue(pool).cancel(uid)
-            self._desk.told(pool)
-            return None
-        self._wanted[uid], self._unborn[uid], self._arrivals[uid] = Wanted(pool, key), claim, arrival
-        listener = self._heard.join(key, uid)
-        try:
-            if binding is not None:
-                self._desk.carry_out(pool, [binding])
-            else:
-                self._desk.told(pool)
-                self._desk.start(self._write_down(uid))
-            return await listener.future
-        except asyncio.CancelledError:
-            self._cancelled(uid, key, listener)
-            raise
-
-    async def _open_in_steps(self, claim: Claim, *, may_wait: bool) -> Claim | None:
-        """Where a claim and its hold cannot be made together, it is made first, and gets its uid there."""
-        key, queue, client = _key(claim), self._desk.queue(_pool(claim)), self._desk.client
-        assert client is not None
-        if not may_wait and not queue.view.free:
-            self._desk.told(_pool(claim))
-            return None
-        listener = self._heard.join(key)
-        metadata = msgspec.structs.replace(claim.metadata, uid="")
-        making = asyncio.ensure_future(client.create(msgspec.structs.replace(claim, metadata=metadata)))
-        try:
-            made = await asyncio.shield(making)
-        except asyncio.CancelledError:
-            self._heard.leave(key, listener)
-            self._desk.start(self._unmade(making))
-            raise
-        except ApiError:
-            self._heard.leave(key, listener)
-            raise
-        try:
-            return await listener.future
-        except asyncio.CancelledError:
-            self._cancelled(made.metadata.uid, key, listener, made)
-            raise
-
-    async def _unmade(self, making: asyncio.Future[Claim]) -> None:
-        """Who asked for a claim is gone before it was there."""
-        try:
-            made = await making
-        except ApiError:
-            return
-        await self._remove(made)
-
-    async def _write_down(self, uid: str) -> None:
-        """A claim has to wait: it has its place from now on, whatever happens."""
-        claim, client = self._unborn.get(uid), self._desk.client
-        assert client is not None
-        if claim is None or uid not in self._wanted:
-            self._unborn.pop(uid, None)
-            return
-        born = self._births[uid] = asyncio.get_running_loop().create_future()
-        status = lifecycle.waiting(claim.status or ClaimStatus(), lifecycle.time_of(self._arrivals[uid]))
-        try:
-            (written,) = await client.batch([creation(msgspec.structs.replace(claim, status=status))], typed=True)
-        except ApiError as error:
-            self._unwanted.discard(uid)
-            self._leave(uid)
-            self._heard.fail(_key(claim), uid, error)
-            return
-        finally:
-            self._unborn.pop(uid, None)
-            del self._births[uid]
-            born.set_result(None)
-        if uid in self._unwanted:
-            self._unwanted.discard(uid)
-            await self._remove(written)
-
-    def _cancelled(self, uid: str, key: Key, listener: Listener, made: Claim | None = None) -> None:
-        """Who asked for a claim is gone before it was answered."""
-        heard = listener.future
-        if heard.done() and not heard.cancelled() and heard.exception() is None:
-            made = heard.result() or made
-        self._heard.leave(key, listener)
-        if self._has_ended:
-            return
-        if self._heard.is_heard(key, uid):
-            self._orphans[key] = uid  # Somebody else has asked for the same, and waits for it.
-        else:
-            self._let_go(uid, key, made)
-
-    def _let_go(self, uid: str, key: Key, made: Claim | None = None) -> None:
-        """Nobody wants a claim that was asked for."""
-        claim = get(self._objects, Claim, key.name, key.namespace)
-        if claim is None or claim.metadata.uid != uid:
-            claim = made
-        if uid in self._births:
-            self._unwanted.add(uid)
-            self._leave(uid)
-        elif uid in self._unborn:
-            # If it is being given an instance, that is given back when it is known.
-            self._leave(uid)
-        elif claim is not None and claim.metadata.uid == uid and not claim.over():
-            self._desk.start(self._remove(claim))
-
-    async def _remove(self, claim: Claim) -> None:
-        """A claim that nobody waits for any more: as if it had never been, unless it has got an instance."""
-        if self.member_of(claim) is not None:
-            await self._abandoned(claim)
-            return
-        kind: Any = Claim
-        meta = claim.metadata
-        client = self._desk.client
-        assert client is not None
-        await self._until_done(lambda: client.delete(kind, meta.name, namespace=meta.namespace, uid=meta.uid))
-
-    async def _abandoned(self, claim: Claim) -> None:
-        """Nobody knows of a hold, or wants it."""
-        client, meta = self._desk.client, claim.metadata
-        assert client is not None
-        kind: Any = Claim
-        known = claim
-
-        async def end() -> None:
-            nonlocal known
-            status = known.status or ClaimStatus()
-            over = lifecycle.over(status, "Released", self._clock(), "Cancelled", "who asked for it is gone")
-            try:
-                await self.end(known, over)
-            except ApiError:
-                found: Claim = await client.get(kind, meta.name, namespace=meta.namespace)
-                if found.metadata.uid == meta.uid and not found.over():
-                    known = found
-                    raise
-
-        await self._until_done(end)
-        # If it was gone already, its instance says so still.
-        self.forget(claim)
-
-    @staticmethod
-    async def _until_done(act: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Whatever comes between. What is gone is done."""
-        for _ in range(ABANDON_TRIES_MAX):
-            try:
-                await act()
-                return
-            except ApiError as error:
-                if error.code == NOT_FOUND:
-                    return
-                log.info("a claim that nobody wants is let go of once more: %s", error)
-                await asyncio.sleep(LOOK_AGAIN_SECONDS if error.code in LOST_RACE else RETRY_SECONDS)
-
-
-def not_here() -> ApiError:
-    return ApiError(
-        503,
-        "ServiceUnavailable",
-        "nobody hands out instances here now: ask again under the same name",
-        details={"retryAfterSeconds": 1},
-    )
+        return self.desk.wait_estimate(PoolKey(pool.metadata.namespace, pool.metadata.name), time.monotonic())
 
 
 def is_about_claim(error: ApiError, *, is_new: bool) -> bool:
@@ -670,11 +478,3 @@ def is_about_claim(error: ApiError, *, is_new: bool) -> bool:
 
 def _ticks(seconds: float) -> int:
     return round(seconds * ARRIVALS_PER_SECOND)
-
-
-def _pool(claim: Claim) -> PoolKey:
-    return PoolKey(claim.metadata.namespace, claim.spec.pool_ref.name)
-
-
-def _key(claim: Claim) -> Key:
-    return Key(claim.metadata.namespace, claim.metadata.name)

@@ -12,7 +12,7 @@ from rota.api import Claim, Instance, WorkerPool
 from rota.api.instance import Address, Assignment, InstanceTemplate
 from rota.api.pool import ClaimStatus
 from rota.control.holds.options import Options, has_runner, options_of, run_of
-from rota.control.instances.states import USED
+from rota.control.instances.states import AHEAD_SECONDS_MAX, USED
 from rota.pools import Request
 from rota.runtime.runner.messages import ResetPolicy
 
@@ -43,12 +43,16 @@ def deadline(claim: Claim, pool: WorkerPool | None) -> float:
     return (began.timestamp() if began is not None else 0.0) + wait_seconds(claim, pool)
 
 
-def expiry(claim: Claim) -> datetime | None:
-    """When the hold ends, unless it is renewed."""
-    bound = claim.status.bound_time if claim.status is not None else None
-    if bound is None:
+def expiry(claim: Claim, now: float) -> datetime | None:
+    """When the hold ends, unless it is renewed. A renewal that is yet to come says nothing: it would have no end."""
+    status, renewed = claim.status, claim.spec.renew_time
+    if status is None or status.bound_time is None:
         return None
-    since = max(bound, claim.spec.renew_time) if claim.spec.renew_time is not None else bound
+    since = status.bound_time
+    if renewed is not None:
+        if renewed.timestamp() > now + AHEAD_SECONDS_MAX:
+            return status.expires_at or since + timedelta(seconds=claim.spec.lease_seconds)
+        since = max(since, renewed)
     return since + timedelta(seconds=claim.spec.lease_seconds)
 
 
@@ -100,7 +104,7 @@ def bound(claim: Claim, instance: Instance, arrival: datetime, now: datetime) ->
         message=None,
         observed_generation=claim.metadata.generation or 1,
     )
-    return msgspec.structs.replace(begun, expires_at=expiry(msgspec.structs.replace(claim, status=begun)))
+    return msgspec.structs.replace(begun, expires_at=expiry(msgspec.structs.replace(claim, status=begun), now.timestamp()))
 
 
 def renewed(claim: Claim, expires: datetime, addresses: list[Address]) -> ClaimStatus:

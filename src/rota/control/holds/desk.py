@@ -221,11 +221,11 @@ class Desk:
             else:
                 queue.withdraw(member.subject.uid)
             return
-        party = self.parties.get(assigned.kind)
-        if party is None:
+        theirs = self.parties.get(assigned.kind)
+        if theirs is None:
             queue.withdraw(member.subject.uid)
         else:
-            party.settle(member, assigned)
+            theirs.settle(member, assigned)
 
     def look_again(self, member: Member) -> None:
         """It was the holder that had changed, or the instance: if it is still free, nobody else says so."""
