@@ -12,8 +12,8 @@ import typer
 from rota.cli import terminal
 from rota.cli.command import command
 from rota.cli.durations import seconds
-from rota.cli.exec import SIGNALLED, check_terminal, run_in
-from rota.cli.gateway import NOT_ROTA, backend_of
+from rota.cli.exec import check_terminal, run_in
+from rota.cli.gateway import NOT_ROTA, SIGNALLED, backend_of
 from rota.cli.output import line, note
 from rota.cli.session import CommandError, Session, bad_usage
 from rota.client.claims import Box, ClaimLost, Holding, NoneFree

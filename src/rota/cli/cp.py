@@ -15,9 +15,8 @@ from urllib.parse import quote, urlencode
 import msgspec
 import typer
 
-from rota.cli import terminal
 from rota.cli.command import command
-from rota.cli.gateway import NOT_ROTA, backend_of
+from rota.cli.gateway import backend_of, in_good_order
 from rota.cli.output import Part
 from rota.cli.session import CommandError, Session, bad_usage
 from rota.cli.status_line import StatusLine
@@ -34,7 +33,6 @@ from rota.runtime.files.replacing import Replacing
 from rota.runtime.files.unpacking import Unpacking
 from rota.runtime.files.walking import Spot
 
-SIGNALLED = 128
 UNIT = 1024 * 1024
 REMOTE = re.compile(r"(?:([a-z0-9][-a-z0-9]{0,62})/)?([a-z0-9][-a-z0-9.]{0,252}):(.*)", re.DOTALL)
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -80,26 +78,19 @@ async def cp(
     async with session.client() as client:
         place = _Place(client, there, container)
         progress = Progress(posixpath.basename(source.rstrip("/")) or source)
-        with terminal.ends_in_good_order() as came:
+
+        async def copy() -> int:
             try:
                 async with StatusLine(progress):
-                    if source == here:
-                        await _up(place, here, progress)
-                    else:
-                        await _down(place, here, progress)
+                    await (_up if source == here else _down)(place, here, progress)
             except FileFailed as error:
                 raise CommandError(error.message) from None
-            except ApiError as error:
-                if error.code == 404 and not (error.details or {}).get("name"):
-                    raise CommandError(NOT_ROTA) from None
-                raise
-            except asyncio.CancelledError:
-                if came:
-                    return SIGNALLED + came[0]
-                raise
+            return 0
+
+        code = await in_good_order(copy)
     for name in progress.skipped:
         print(f"left out, for it leads out of the folder: {name}", file=sys.stderr)
-    return 0
+    return code
 
 
 def _sides(source: str, target: str) -> tuple[str, Remote]:

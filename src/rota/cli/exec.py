@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import re
@@ -16,14 +15,12 @@ from rota.api import Instance, WorkerPool
 from rota.cli import terminal
 from rota.cli.command import command
 from rota.cli.following import everything
-from rota.cli.gateway import NOT_ROTA, backend_of
+from rota.cli.gateway import backend_of, in_good_order
 from rota.cli.naming import Target, reference, targets
 from rota.cli.session import CommandError, Session, bad_usage
 from rota.client import Client, HttpBackend, channels
 from rota.client.websocket import WebSocket
-from rota.registry import ApiError
 
-SIGNALLED = 128
 TERM = re.compile(r"[-+.\w]{1,63}", re.ASCII)
 
 
@@ -55,18 +52,10 @@ async def exec_(
     check_terminal(stdin=stdin, tty=tty)
     async with session.client() as client:
         name = target.name if target.kind is Instance.api else await _first_ready(client, target.name)
-        with terminal.ends_in_good_order() as came:
-            try:
-                backend = backend_of(client)
-                return await run_in(backend, client.namespace, name, words, stdin=stdin, tty=tty, container=container)
-            except ApiError as error:
-                if error.code == 404 and not (error.details or {}).get("name"):
-                    raise CommandError(NOT_ROTA) from None
-                raise
-            except asyncio.CancelledError:
-                if came:
-                    return SIGNALLED + came[0]
-                raise
+        backend = backend_of(client)
+        return await in_good_order(
+            lambda: run_in(backend, client.namespace, name, words, stdin=stdin, tty=tty, container=container)
+        )
 
 
 def check_terminal(*, stdin: bool, tty: bool) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
+from rota.cli import terminal
 from rota.cli.session import CommandError
 from rota.client import Client
 from rota.client.http import HttpBackend
 from rota.registry import ApiError
 
+SIGNALLED = 128
 NOT_ROTA = "the server there is not Rota's: this works on a server that `rota up` started"
 
 
@@ -42,3 +45,18 @@ async def call(client: Client, method: str, path: str, body: Any = None) -> Any:
     with of_rota_only() if path.count("/") == 2 else nullcontext():
         answer = await backend_of(client).raw(method, path, encoded, headers)
     return msgspec.json.decode(answer.body) if answer.body else None
+
+
+async def in_good_order(act: Callable[[], Awaitable[int]]) -> int:
+    """Do something with the gateway; an exit code. A signal that ends it is part of that, as shells have it."""
+    with terminal.ends_in_good_order() as came:
+        try:
+            return await act()
+        except ApiError as error:
+            if error.code == 404 and not (error.details or {}).get("name"):
+                raise CommandError(NOT_ROTA) from None
+            raise
+        except asyncio.CancelledError:
+            if came:
+                return SIGNALLED + came[0]
+            raise

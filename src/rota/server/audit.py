@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+
+from rota.registry import ApiError
+from rota.server.auth import User
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
 """A full file is put aside once, so the trail has at most two of them."""
@@ -52,6 +57,28 @@ class Audit:
 
     def close(self) -> None:
         self._file.close()
+
+
+class Note(msgspec.Struct):
+    """What is not known of a line before it is over."""
+
+    name: str
+    code: int = 500
+
+
+@contextlib.contextmanager
+def noting(
+    audit: Audit, user: User, verb: str, resource: str, namespace: str, name: str = "", what: str = ""
+) -> Iterator[Note]:
+    """Write down that something was asked for, however it ends."""
+    note = Note(name)
+    try:
+        yield note
+    except ApiError as error:
+        note.code = error.code
+        raise
+    finally:
+        audit.write(Line(now(), user.name, user.scope, verb, resource, namespace, note.name, what, note.code))
 
 
 def now() -> str:

@@ -34,8 +34,7 @@ from rota.registry.errors import bad_request, forbidden, not_found
 from rota.registry.metadata import new_uid
 from rota.runtime.interface import Runtime, Subject
 from rota.server import media
-from rota.server.audit import Audit, Line
-from rota.server.audit import now as audit_now
+from rota.server.audit import Audit, noting
 from rota.server.auth import User, allows
 from rota.server.controllers import Controllers
 from rota.server.entering import claim_of
@@ -81,19 +80,13 @@ class ClaimRequests:
         self, running: Controllers | None, request: Request, user: User, namespace: str, pool: str
     ) -> Response:
         """Claim an instance."""
-        code, name = 500, ""
-        try:
+        with noting(self._audit, user, "create", Claim.api.bucket, namespace) as note:
             asked = _decoded(request)
-            name = asked.name = asked.name or f"claim-{secrets.token_hex(8)}"
+            name = note.name = asked.name = asked.name or f"claim-{secrets.token_hex(8)}"
             if not allows(user, "create", Claim.api, namespace):
                 raise forbidden(Claim.api, name, f'User "{user.name}" cannot create claims in "{namespace}"')
-            claim, code = await self._claimed(running, asked, user, namespace, pool)
-            return Response(code, self._answer(claim))
-        except ApiError as error:
-            code = error.code
-            raise
-        finally:
-            self._write_down(user, "create", namespace, name, "", code)
+            claim, note.code = await self._claimed(running, asked, user, namespace, pool)
+            return Response(note.code, self._answer(claim))
 
     async def _claimed(
         self, running: Controllers | None, asked: Asked, user: User, namespace: str, name: str
@@ -160,8 +153,7 @@ class ClaimRequests:
         return Response(200, b'{"claims":[%b],"remaining":%d}' % (b",".join(shown), max(0, len(found) - LISTED_MAX)))
 
     async def renew(self, objects: Objects, user: User, namespace: str, name: str) -> Response:
-        code = 500
-        try:
+        with noting(self._audit, user, "update", Claim.api.bucket, namespace, name, "renew") as note:
             claim = self._found(objects, user, "update", namespace, name)
             if claim.over():
                 raise _over(claim)
@@ -174,31 +166,20 @@ class ClaimRequests:
             if written.status is not None and expires is not None:
                 status = msgspec.structs.replace(written.status, expires_at=expires)
                 written = msgspec.structs.replace(written, status=status)
-            code = 200
+            note.code = 200
             return Response(200, self._answer(written, with_token=False))
-        except ApiError as error:
-            code = error.code
-            raise
-        finally:
-            self._write_down(user, "update", namespace, name, "renew", code)
 
     async def release(
         self, running: Controllers | None, objects: Objects, user: User, namespace: str, name: str
     ) -> Response:
         """Give an instance back. Said again, it is as it was."""
-        code = 500
-        try:
+        with noting(self._audit, user, "delete", Claim.api.bucket, namespace, name) as note:
             claim = self._found(objects, user, "delete", namespace, name)
             claiming = running.claiming if running is not None else None
             if not claim.over():
                 claim = await self._released(claiming, claim)
-            code = 200
+            note.code = 200
             return Response(200, self._answer(claim, with_token=False))
-        except ApiError as error:
-            code = error.code
-            raise
-        finally:
-            self._write_down(user, "delete", namespace, name, "", code)
 
     async def _released(self, claiming: Claiming | None, claim: Claim) -> Claim:
         meta = claim.metadata
@@ -238,9 +219,6 @@ class ClaimRequests:
         if with_token:
             body["token"] = self._tokens.of(Subject(meta.namespace, meta.name, meta.uid))
         return _encode(body)
-
-    def _write_down(self, user: User, verb: str, namespace: str, name: str, what: str, code: int) -> None:
-        self._audit.write(Line(audit_now(), user.name, user.scope, verb, Claim.api.bucket, namespace, name, what, code))
 
 
 def _shown(claim: Claim) -> dict[str, Any]:

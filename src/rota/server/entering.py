@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from rota.api import Claim, Instance
 from rota.engine.objects import Objects, get
 from rota.registry import ApiError
-from rota.registry.errors import forbidden
+from rota.registry.errors import bad_request, forbidden, not_found
+from rota.runtime.interface import Runtime, Subject
 from rota.server.auth import User, allows
 
 
@@ -17,6 +20,31 @@ def authorise(user: User, objects: Objects, namespace: str, name: str) -> None:
             raise forbidden(Instance.api, name, f'the claim "{user.name}" has another instance')
     elif not allows(user, "create", Instance.api, namespace, name, "exec"):
         raise forbidden(Instance.api, name, f'User "{user.name}" cannot create resource "instances/exec" of it')
+
+
+class Place(NamedTuple):
+    """One container of an Instance."""
+
+    instance: Instance
+    subject: Subject
+    container: str
+
+
+def place(objects: Objects, namespace: str, name: str, container: str) -> Place:
+    """The container that is asked for, by default the first."""
+    instance = get(objects, Instance, name, namespace)
+    if instance is None:
+        raise not_found(Instance.api, name)
+    names = [one.name for one in instance.spec.containers]
+    if container and container not in names:
+        raise bad_request(f'no container "{container}" in {name}; there are {", ".join(names)}')
+    return Place(instance, Subject(namespace, name, instance.metadata.uid), container or names[0])
+
+
+def running(runtime: Runtime | None) -> Runtime:
+    if runtime is None:
+        raise ApiError(503, "ServiceUnavailable", "nothing runs in this server: it was started with --no-controllers")
+    return runtime
 
 
 def claim_of(user: User, objects: Objects) -> Claim:

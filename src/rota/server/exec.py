@@ -14,14 +14,12 @@ from rota.api import Instance
 from rota.client.websocket import handshake
 from rota.control.holds.options import options_of
 from rota.control.orders import value
-from rota.engine.objects import Objects, get
-from rota.registry import ApiError
-from rota.registry.errors import bad_request, conflict, not_found
-from rota.runtime.interface import Refused, Runtime, Subject
-from rota.server.audit import Audit, Line
-from rota.server.audit import now as audit_now
+from rota.engine.objects import Objects
+from rota.registry.errors import bad_request, conflict
+from rota.runtime.interface import Refused, Runtime
+from rota.server.audit import Audit, noting
 from rota.server.auth import User
-from rota.server.entering import authorise
+from rota.server.entering import authorise, place, running
 from rota.server.execution import MESSAGE_BYTES_MAX, Session, Wanted
 from rota.server.http import Request
 from rota.server.streams import Size
@@ -45,34 +43,21 @@ def exec_(
     runtime: Runtime | None, objects: Objects, audit: Audit, request: Request, user: User, namespace: str, name: str
 ) -> Upgrade:
     """Answer with a command's streams. What the command is, is written down nowhere: it may hold secrets."""
-    code = 101
-    try:
-        return _session(runtime, objects, request, user, namespace, name)
-    except ApiError as error:
-        code = error.code
-        raise
-    finally:
-        bucket = Instance.api.bucket
-        audit.write(Line(audit_now(), user.name, user.scope, "create", bucket, namespace, name, "exec", code))
+    with noting(audit, user, "create", Instance.api.bucket, namespace, name, "exec") as note:
+        session = _session(runtime, objects, request, user, namespace, name)
+        note.code = 101
+        return session
 
 
 def _session(
     runtime: Runtime | None, objects: Objects, request: Request, user: User, namespace: str, name: str
 ) -> Upgrade:
     authorise(user, objects, namespace, name)
-    if runtime is None:
-        raise ApiError(503, "ServiceUnavailable", "nothing runs in this server: it was started with --no-controllers")
+    runtime = running(runtime)
     if PROTOCOL not in handshake.offered(request.headers):
         raise bad_request(f"this is a WebSocket that speaks {PROTOCOL}")
-    instance = get(objects, Instance, name, namespace)
-    if instance is None:
-        raise not_found(Instance.api, name)
     asked = _asked(request.query_text)
-    names = [container.name for container in instance.spec.containers]
-    container = asked.container or names[0]
-    if container not in names:
-        raise bad_request(f'no container "{container}" in {name}; there are {", ".join(names)}')
-    subject = Subject(namespace, name, instance.metadata.uid)
+    instance, subject, container = place(objects, namespace, name, asked.container)
     run = runtime.runs(subject).get(container)
     if run is None or run.exit is not None:
         raise conflict(Instance.api, name, f"it is not running{_why(instance)}")

@@ -24,19 +24,18 @@ from urllib.parse import parse_qsl, quote
 import msgspec
 
 from rota.api import Instance
-from rota.engine.objects import Objects, get
+from rota.engine.objects import Objects
 from rota.registry import ApiError
-from rota.registry.errors import bad_request, conflict, not_found, too_busy
+from rota.registry.errors import bad_request, conflict, too_busy
 from rota.runtime.files.access import files_of
 from rota.runtime.files.bounds import ARCHIVE_STREAM_BYTES_MAX, FILE_BYTES_MAX, PATH_BYTES_MAX
 from rota.runtime.files.failing import FileFailed
 from rota.runtime.files.model import Entry, Files, Listing
 from rota.runtime.interface import HasFiles, NotRunning, Refused, Runtime, Subject
 from rota.runtime.keeper.client import KeeperError
-from rota.server.audit import Audit, Line
-from rota.server.audit import now as audit_now
+from rota.server.audit import Audit, noting
 from rota.server.auth import User
-from rota.server.entering import authorise
+from rota.server.entering import authorise, place, running
 from rota.server.http import QUERY_PARAMETERS_MAX, Answer, Request, Response, Stream
 
 AT_ONCE_MAX = 64
@@ -102,25 +101,16 @@ class FileRequests:
         what: str,
     ) -> Answer:
         """One request, from beginning to end; of a stream, to its beginning."""
-        code = 500
-        try:
-            async with asyncio.timeout(user.seconds_left or None):
-                answer = await self._answer(runtime, objects, request, user, namespace, name, what)
-            code = answer.status
+        verb = {"GET": "get", "PUT": "update", "DELETE": "delete"}[request.method]
+        with noting(self._audit, user, verb, Instance.api.bucket, namespace, name, what) as note:
+            note.code = 499  # Should the client be gone before the end, as web servers write it down.
+            try:
+                async with asyncio.timeout(user.seconds_left or None):
+                    answer = await self._answer(runtime, objects, request, user, namespace, name, what)
+            except TimeoutError:
+                raise ApiError(401, "Unauthorized", "the credential is no longer good") from None
+            note.code = answer.status
             return answer
-        except ApiError as error:
-            code = error.code
-            raise
-        except TimeoutError:
-            code = 401
-            raise ApiError(401, "Unauthorized", "the credential is no longer good") from None
-        except asyncio.CancelledError:
-            code = 499  # The client is gone, as web servers write it down.
-            raise
-        finally:
-            verb = {"GET": "get", "PUT": "update", "DELETE": "delete"}[request.method]
-            bucket = Instance.api.bucket
-            self._audit.write(Line(audit_now(), user.name, user.scope, verb, bucket, namespace, name, what, code))
 
     async def _answer(
         self,
@@ -133,20 +123,11 @@ class FileRequests:
         what: str,
     ) -> Response | Stream:
         authorise(user, objects, namespace, name)
-        if runtime is None:
-            why = "nothing runs in this server: it was started with --no-controllers"
-            raise ApiError(503, "ServiceUnavailable", why)
+        runtime = running(runtime)
         if not isinstance(runtime, HasFiles):
             raise ApiError(501, "NotImplemented", f"the runtime {runtime.name} has no way to the files of an instance")
-        instance = get(objects, Instance, name, namespace)
-        if instance is None:
-            raise not_found(Instance.api, name)
         asked = _asked(request.query_text)
-        names = [container.name for container in instance.spec.containers]
-        container = asked.container or names[0]
-        if container not in names:
-            raise bad_request(f'no container "{container}" in {name}; there are {", ".join(names)}')
-        subject = Subject(namespace, name, instance.metadata.uid)
+        _, subject, container = place(objects, namespace, name, asked.container)
         leave = self._enter(subject)
         try:
             files = files_of(runtime, subject, container)

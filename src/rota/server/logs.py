@@ -14,12 +14,11 @@ import msgspec
 from rota.api import Instance, Kind, Task
 from rota.control.holds.options import options_of
 from rota.engine.objects import Objects, get
-from rota.registry import ApiError
 from rota.registry.errors import bad_request, forbidden, not_found
-from rota.runtime.interface import Runtime, Subject
+from rota.runtime.interface import Runtime
 from rota.runtime.runner.tasklog import LOG_BYTES_MAX, LogReader
 from rota.server.auth import User, allows
-from rota.server.entering import authorise
+from rota.server.entering import authorise, place, running
 from rota.server.http import Response, Stream
 
 READ_BYTES = 64 * 1024
@@ -52,16 +51,10 @@ def logs(
         authorise(user, objects, namespace, name)
     else:
         _check_access(user, Instance.api, namespace, name)
-    runtime = _running(runtime)
-    instance = get(objects, Instance, name, namespace)
-    if instance is None:
-        raise not_found(Instance.api, name)
-    names = [container.name for container in instance.spec.containers]
-    container = query.get("container") or names[0]
-    if container not in names:
-        raise bad_request(f'no container "{container}" in {name}; there are {", ".join(names)}')
-    uid = instance.metadata.uid
-    path = runtime.log_file(Subject(namespace, name, uid), container)
+    runtime = running(runtime)
+    instance, subject, container = place(objects, namespace, name, query.get("container", ""))
+    uid = subject.uid
+    path = runtime.log_file(subject, container)
     tail = _number(query, "tail")
 
     def goes_on() -> bool:
@@ -79,7 +72,7 @@ def task_logs(
 ) -> Stream:
     """Answer with the log of a Task, of all its attempts: its last lines, or all of it from a byte on."""
     _check_access(user, Task.api, namespace, name)
-    runtime = _running(runtime)
+    runtime = running(runtime)
     task = get(objects, Task, name, namespace)
     if task is None:
         raise not_found(Task.api, name)
@@ -101,7 +94,7 @@ def task_result(
 ) -> Response:
     """Answer with the result of a Task, also with one that is too large for its status."""
     _check_access(user, Task.api, namespace, name)
-    runtime = _running(runtime)
+    runtime = running(runtime)
     task = get(objects, Task, name, namespace)
     if task is None:
         raise not_found(Task.api, name)
@@ -115,12 +108,6 @@ def task_result(
 def _check_access(user: User, kind: Kind, namespace: str, name: str) -> None:
     if not allows(user, "get", kind, namespace, name, ""):
         raise forbidden(kind, name, f'User "{user.name}" cannot get it')
-
-
-def _running(runtime: Runtime | None) -> Runtime:
-    if runtime is None:
-        raise ApiError(503, "ServiceUnavailable", "nothing runs in this server: it was started with --no-controllers")
-    return runtime
 
 
 def _follows(query: Mapping[str, str]) -> bool:
