@@ -24,6 +24,10 @@ from rota.api.task import TaskTemplate
 
 CITIES_MAX = 64
 INLINE_LENGTH_MAX = 262_144
+CRON_LENGTH_MAX = 256
+ZONE_LENGTH_MAX = 64
+ACTIVE_MAX = 1_000
+"""Runs of one schedule under way at once."""
 
 Regions = Annotated[
     list[CityCode], doc("Cities that serve it. Omitted: the server's choice.", max_length=CITIES_MAX, unique=True)
@@ -148,17 +152,23 @@ class ScheduleSpec(Model):
         doc(
             "Five cron fields, or @hourly, @daily, @weekly, @monthly, @yearly.",
             min_length=1,
-            max_length=256,
+            max_length=CRON_LENGTH_MAX,
             pattern="^(@(hourly|daily|midnight|weekly|monthly|yearly|annually)"
             "|[ \t]*[!-?A-~]+([ \t]+[!-~]+){4}[ \t]*)$",
         ),
     ]
     time_zone: Annotated[
-        str, doc("The time zone that cron speaks in.", min_length=1, max_length=64, pattern=r"^[A-Za-z][-+/\w]*$")
+        str,
+        doc(
+            "The time zone that cron speaks in.",
+            min_length=1,
+            max_length=ZONE_LENGTH_MAX,
+            pattern=r"^[A-Za-z][-+/\w]*$",
+        ),
     ] = "UTC"
     enabled: Annotated[bool, doc("Whether it ticks.")] = True
     target: Annotated[Target, doc("What it starts.")]
-    payload: Annotated[JSONObject | None, doc("What the function is given.", atomic=True)] = None
+    payload: Annotated[JSONObject | None, doc("What the function is given, with `schedule` added.", atomic=True)] = None
     regions: Regions = []
     overlap: Annotated[Literal["Allow", "Skip", "Replace"], doc("What to do when the last run still runs.")] = "Skip"
     catch_up: Annotated[Literal["None", "Last", "All"], doc("Which missed ticks to make up for.")] = "Last"
@@ -174,11 +184,16 @@ class ScheduleStatus(ObjectStatus):
     last_scheduled_time: Annotated[Time | None, doc("The newest tick that was fired.")] = None
     last_started_time: Annotated[Time | None, doc("When a run last started.")] = None
     last_completed_time: Annotated[Time | None, doc("When a run last ended.")] = None
-    last_error: Annotated[Text | None, doc("Why the last failed run failed.")] = None
+    last_error: Annotated[Text | None, doc("Why the last run failed, if it did.")] = None
     run_count: Annotated[int, doc("Ticks fired.", ge=0)] = 0
-    skipped_count: Annotated[int, doc("Ticks skipped.", ge=0)] = 0
+    skipped_count: Annotated[
+        int, doc("Ticks that became no task: overlapping, or missed and not made up for.", ge=0)
+    ] = 0
     region: Annotated[Text | None, doc("The city it runs in.")] = None
-    active: Annotated[list[Name], doc("Tasks under way.", max_length=1000, unique=True)] = []
+    active: Annotated[list[Name], doc("Tasks under way.", max_length=ACTIVE_MAX, unique=True)] = []
+    observed_cron: Annotated[
+        str | None, doc("The zone and cron that the next tick is of.", max_length=CRON_LENGTH_MAX + ZONE_LENGTH_MAX + 1)
+    ] = None
 
 
 @kind(

@@ -101,6 +101,24 @@ class Storage(Model):
     path: Annotated[str, doc("Where the instance sees it.", min_length=2, max_length=1024, pattern="^/")] = "/workspace"
 
 
+class Handler(Model):
+    """What answers calls in an instance of a function, of one version of its code."""
+
+    function: Annotated[Name, doc("The function.")]
+    runtime: Annotated[Literal["python", "command"], doc("What runs it.")]
+    entrypoint: Annotated[str | None, doc("The handler, as module:callable.", max_length=253)] = None
+    command: Annotated[Argv, doc("The command that answers a call.", max_length=LIST_ITEMS_MAX)] = []
+    code: Annotated[
+        str | None,
+        doc("The digest of the code. Omitted: it is in the workspace.", max_length=71, pattern="^sha256:[0-9a-f]{64}$"),
+    ] = None
+    packages: Annotated[
+        str | None,
+        doc("The packages that it requires, by the hash of their list.", max_length=64, pattern="^[0-9a-f]{64}$"),
+    ] = None
+    concurrency: Annotated[int, doc("Calls that it takes at once.", ge=1, le=100)] = 1
+
+
 class InstanceTemplate(Model):
     """What an instance runs: the part of its spec that people write."""
 
@@ -114,6 +132,7 @@ class InstanceTemplate(Model):
         None
     )
     workspace_ref: Annotated[Ref | None, doc("The workspace it is prepared with.", refers="Workspace")] = None
+    handler: Annotated[Handler | None, doc("What answers calls in it. Made by Rota, for functions.")] = None
     restart_policy: Annotated[Literal["Always", "OnFailure", "Never"], doc("When to start it again.")] = "Always"
     termination_grace_period_seconds: Annotated[
         int, doc("Seconds between the request to stop and the kill.", ge=0, le=86400)

@@ -13,11 +13,19 @@ from rota.cli.session import Connect, Session, Settings, connect_to_server
 
 COMMANDS: dict[str, str] = {
     "up": "up:up",
+    "start": "start:start",
     "stop": "stop:stop",
+    "restart": "restart:restart",
+    "status": "status:status",
+    "dev": "dev:dev",
     "operator": "operator:operator",
     "get": "get:get",
     "describe": "describe:describe",
     "why": "why:why",
+    "init": "init:init",
+    "deploy": "deploy:deploy",
+    "compile": "compile:compile_",
+    "schema": "schema:schema",
     "apply": "apply:apply",
     "diff": "diff:diff",
     "plan": "plan:plan",
@@ -26,6 +34,7 @@ COMMANDS: dict[str, str] = {
     "wait": "wait:wait",
     "events": "events:events",
     "run": "run:run",
+    "call": "call:call",
     "cancel": "cancel:cancel",
     "retry": "retry:retry",
     "logs": "logs:logs",
@@ -33,6 +42,8 @@ COMMANDS: dict[str, str] = {
     "cp": "cp:cp",
     "claim": "claim:claim",
     "release": "release:release",
+    "schedule": "schedule:app",
+    "cron": "cron:cron",
     "scale": "scale:scale",
     "rollout": "rollout:app",
     "token": "token:app",
@@ -47,7 +58,8 @@ COMMANDS: dict[str, str] = {
 HELP = """\
 Rota: a local-first scheduling control plane.
 
-`rota up` starts a server. Everything else talks to it, or with --context to a cluster that has Rota's kinds.
+`rota start` starts a server, and `rota up` one in the foreground. Everything else talks to it, or with --context to a
+cluster that has Rota's kinds.
 Kinds may be given as kind, plural or short name: WorkerPool, workerpools, wp.
 """
 

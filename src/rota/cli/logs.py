@@ -10,13 +10,14 @@ from urllib.parse import quote, urlencode
 
 import typer
 
-from rota.api import Instance, Task, WorkerPool
+from rota.api import Function, Instance, Task, WorkerPool
 from rota.cli.command import command
 from rota.cli.following import everything
 from rota.cli.gateway import backend_of
 from rota.cli.naming import Target, targets
 from rota.cli.options import Targets
 from rota.cli.output import Part, line, note
+from rota.cli.server_log import show_server_log
 from rota.cli.session import CommandError, Session, bad_usage
 from rota.cli.task_output import Lines, explained, output_of
 from rota.client import Client
@@ -26,6 +27,8 @@ COLOURS = ("cyan", "magenta", "blue", "green", "yellow")
 LOGS_MAX = 100
 """Logs that are read at once."""
 TAIL_LINES = 100
+OWNERS = (WorkerPool.api, Function.api)
+"""Kinds whose instances are meant."""
 
 
 @command
@@ -51,18 +54,27 @@ async def logs(
             "--container", "-c", metavar="NAME", help="Which container of an instance; without it, the first."
         ),
     ] = "",
+    server: Annotated[
+        bool, typer.Option("--server", help="Show the log of the home's own server, whether it runs or not.")
+    ] = False,
 ) -> None:
-    """Show what tasks and instances have written: of some, or of all instances of a pool.
+    """Show what tasks and instances have written: of some, or of all instances of a pool or of a function.
 
-    What a task has written is kept as long as the task, whatever becomes of its worker.
+    What a task has written is kept as long as the task, whatever becomes of its worker. So it is with a call of a
+    function, which is a task; the log of a worker has what was written while the code was loaded.
     """
+    if server:
+        if which or container:
+            raise bad_usage("--server is the log of the server alone: leave the names out")
+        await show_server_log(session, TAIL_LINES if tail is None else tail, follow=follow)
+        return
     wanted = targets(which or [])
-    if any(not one.name or one.kind not in (Task.api, Instance.api, WorkerPool.api) for one in wanted):
-        raise bad_usage("name a task, an instance or a pool, such as task/build, inst/boxes-0 or wp/boxes")
+    if any(not one.name or one.kind not in (Task.api, Instance.api, *OWNERS) for one in wanted):
+        raise bad_usage("name a task, an instance, a pool or a function, such as task/build, wp/boxes or fn/hello")
     async with session.client() as client:
         sources: dict[Target, None] = {}
         for target in wanted:
-            found = [target] if target.kind is not WorkerPool.api else await _of_pool(client, target.name)
+            found = await _of_owner(client, target) if target.kind in OWNERS else [target]
             sources.update(dict.fromkeys(found))
         if not sources:
             note("there are no instances yet")
@@ -81,9 +93,10 @@ async def logs(
             raise several.exceptions[0] from None
 
 
-async def _of_pool(client: Client, name: str) -> list[Target]:
-    pool: dict[str, Any] = await client.get(WorkerPool.api, name)
-    uid = pool["metadata"]["uid"]
+async def _of_owner(client: Client, target: Target) -> list[Target]:
+    """The instances of a pool, or the workers of a function."""
+    owner: dict[str, Any] = await client.get(target.kind, target.name)
+    uid = owner["metadata"]["uid"]
     found, _ = await everything(client, Instance.api, namespace=None)
     own = [one["metadata"] for one in found]
     names = [meta["name"] for meta in own if any(owner["uid"] == uid for owner in meta.get("ownerReferences", []))]

@@ -44,6 +44,7 @@ UNSAID_SECONDS = 1.0
 """For how long it need not be said who has an instance, or that it is being reset."""
 IMAGE_RETRY_SECONDS = 30.0
 """How often an image that cannot be had is asked for again."""
+CODE_RETRY_SECONDS = 1.0
 POOLED = ("WorkerPool", "Task")
 KILL = 9
 
@@ -193,6 +194,9 @@ class Instances(Gate[Instance]):
         if refused.reason == "ImageUnavailable":
             # Nobody tells when one is there.
             return RequeueAfter(IMAGE_RETRY_SECONDS, refused.reason, str(refused))
+        if is_coming and obj.spec.handler is not None:
+            # The code of a function, which is being put there.
+            return RequeueAfter(CODE_RETRY_SECONDS, refused.reason, str(refused))
         return DONE
 
     # Running.

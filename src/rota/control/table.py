@@ -19,12 +19,16 @@ from rota.api import (
 from rota.control.claim import Claims
 from rota.control.claims.claiming import Claiming
 from rota.control.claims.counting import Counting as ClaimCounting
+from rota.control.function import Functions, Serving
+from rota.control.functions.counting import Counting as FunctionCounting
+from rota.control.functions.tasks import CalledTasks
 from rota.control.gate import Gate, Settling
 from rota.control.holds.desk import Desk
 from rota.control.instance import Instances
 from rota.control.orders import subject_of
 from rota.control.pool import Pools
 from rota.control.retention import EventRetention
+from rota.control.schedule import Schedules
 from rota.control.shipped import Shipped
 from rota.control.spawner import Spawners, Spawning
 from rota.control.task import Tasks
@@ -43,8 +47,12 @@ def controllers(
     runners: Runners | None = None,
     spawning: Spawning | None = None,
     metrics: Metrics | None = None,
+    serving: Serving | None = None,
 ) -> list[Reconciler]:
-    """New controllers, one a lane. Without a runtime, none that would make or run instances; nor tasks from items."""
+    """New controllers, one a lane. Without a runtime, none that would make or run instances.
+
+    Without spawning, none that makes tasks, by the clock or of items.
+    """
     return [
         Shipped(),
         EventRetention(),
@@ -53,16 +61,16 @@ def controllers(
         *(
             (Gate(WorkerPool), Gate(Task), Gate(Claim))
             if runtime is None
-            else _running(runtime, runners or Runners(), metrics or Metrics())
+            else _running(runtime, runners or Runners(), metrics or Metrics(), serving)
         ),
-        Gate(Function),
-        Gate(Schedule),
+        Gate(Function) if serving is None else Functions(serving),
+        Gate(Schedule) if spawning is None else Schedules(),
         Gate(TaskSpawner) if spawning is None else Spawners(spawning),
         Gate(Workload),
     ]
 
 
-def _running(runtime: Runtime, runners: Runners, metrics: Metrics) -> list[Reconciler]:
+def _running(runtime: Runtime, runners: Runners, metrics: Metrics, serving: Serving | None) -> list[Reconciler]:
     """Those that have something run."""
 
     def make_job(objects: Objects, task: Task, instance: Instance, id_: str) -> Job:
@@ -72,7 +80,11 @@ def _running(runtime: Runtime, runners: Runners, metrics: Metrics) -> list[Recon
     desk = Desk()
     assigner = Assigner(desk, runners, make_job, Counting(metrics), runtime.keep_result)
     claiming = Claiming(desk, ClaimCounting(metrics), lambda instance: _log_sizes(runtime, instance))
-    return [Pools(runtime, desk), Instances(runtime, runners, desk), Tasks(assigner, runtime), Claims(claiming)]
+    if serving is not None:
+        serving.calls.count(FunctionCounting(metrics))
+    called = CalledTasks(serving.calls, runtime.task_log, runtime.keep_result) if serving is not None else None
+    tasks = Tasks(assigner, runtime, called)
+    return [Pools(runtime, desk), Instances(runtime, runners, desk), tasks, Claims(claiming)]
 
 
 def _log_sizes(runtime: Runtime, instance: Instance) -> dict[str, tuple[int, int]]:

@@ -8,12 +8,13 @@ from typing import Any, cast
 
 import msgspec
 
-from rota.api import Condition, Instance, OwnerReference, Task, WorkerPool
+from rota.api import Condition, Function, Instance, OwnerReference, Task, WorkerPool
 from rota.api.parts import EnvVar
 from rota.api.task import TaskStatus
 from rota.api.worker import WorkerRole
 from rota.client import Key
 from rota.control.carrying import RUNTIME_FINALIZER, carry_out
+from rota.control.functions.tasks import CalledTasks
 from rota.control.gate import RESOLVED, Gate, status_of
 from rota.control.holds.members import PoolKey
 from rota.control.instances import Desired, plan, template_hash
@@ -42,6 +43,8 @@ HELD_FINALIZER = "rota.dev/dependents"
 AWAITED_SECONDS = 1.0
 """Until it is looked again whether a task whose time is up may go."""
 CONCURRENCY = 64
+CONFLICTS_MAX = 5
+"""How often it is tried to write down that a call begins."""
 
 
 class Tasks(Gate[Task]):
@@ -50,9 +53,11 @@ class Tasks(Gate[Task]):
     concurrency = CONCURRENCY
     owns = (Instance,)
 
-    def __init__(self, assigner: Assigner, runtime: Runtime) -> None:
+    def __init__(self, assigner: Assigner, runtime: Runtime, called: CalledTasks | None = None) -> None:
+        """`called`: who calls functions for tasks; None: nobody does here."""
         super().__init__(Task)
         self._assigner = assigner
+        self._called = called
         self._runtime = runtime
         self._locks = Locks()
         self._since: dict[str, float] = {}
@@ -64,7 +69,14 @@ class Tasks(Gate[Task]):
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
         self._locks.wake = self._wake = wake
         self._assigner.left = self._left
-        return self._assigner.begin(wake)
+        end, end_calls = self._assigner.begin(wake), self._called.begin(wake) if self._called is not None else None
+
+        def ended() -> None:
+            end()
+            if end_calls is not None:
+                end_calls()
+
+        return ended
 
     def at_once(self, context: Context, key: Key) -> Outcome | None:
         """Most tasks that are looked at when they are over have nothing more to come."""
@@ -76,6 +88,8 @@ class Tasks(Gate[Task]):
 
     async def gone(self, key: Key) -> None:
         self._assigner.gone(key)
+        if self._called is not None:
+            self._called.gone(key)
         self._locks.gone(key)
         await self._runtime.drop_task_logs(*key)
 
@@ -94,11 +108,15 @@ class Tasks(Gate[Task]):
             self._newcomers.add(obj.metadata.uid)
             self._assigner.counting.created(obj)
         ended = self._assigner.outcome_of(obj)
+        if ended is None and self._called is not None and obj.spec.function is not None:
+            ended = self._called.outcome_of(obj)
         if ended is not None:
             return await self._end(context, obj, status, ended)
         if status.phase == "Running":
             return await self._run(context, obj, status)
         if obj.spec.cancel:
+            if self._called is not None and self._called.cancel(obj):
+                return DONE
             self._assigner.cancel(obj)
             return await self._finish(context, obj, status, "Cancelled", "Cancelled", "")
         return await self._admit(context, obj, status)
@@ -133,12 +151,12 @@ class Tasks(Gate[Task]):
         self._tell_ring(context, obj, None)
         if status.condition(RESOLVED) is not None:
             status = context.condition(obj, status, Condition(type=RESOLVED, status="True", reason="Resolved"))
-        if obj.spec.function is not None:
-            return await self._wait(context, obj, status, "NotServed", "functions are not run here yet")
         now = context.clock.time()
         due = lifecycle.retried_at(obj)
         if due > now:
             return RequeueAfter(due - now, "Retrying", status.message or "")
+        if obj.spec.function is not None:
+            return await self._call(context, obj, status, now)
         if self._assigner.worker_of(obj) is not None:
             self._locks.take(context.objects, obj)
             return await self._start(context, obj, status)
@@ -168,6 +186,41 @@ class Tasks(Gate[Task]):
             obj = await context.write_status(obj, lifecycle.queued(status, lifecycle.time_of(since)))
         self._assigner.want(obj, self._pool(obj), arrival)
         return DONE
+
+    async def _call(self, context: Context, obj: Task, status: TaskStatus, now: float) -> Outcome:
+        """It calls a function, on a worker of the function's own."""
+        assert obj.spec.function is not None
+        function = get(context.objects, Function, obj.spec.function.name, obj.metadata.namespace)
+        if self._called is None or function is None:
+            return await self._wait(context, obj, status, "NotServed", "functions are not run in this server")
+
+        async def begun(task: Task, instance: str) -> None:
+            await self._begun(context, task, instance)
+
+        since = self._arrival(obj, now)
+        self._called.want(obj, function, begun)
+        if status != status_of(obj):
+            obj = await context.write_status(obj, status)
+        if status.phase != "Queued" and now - since < QUEUED_NOTICE_SECONDS:
+            return Done(again_after=QUEUED_NOTICE_SECONDS)
+        if status.phase != "Queued" and not self._called.is_begun(obj):
+            await context.write_status(obj, lifecycle.queued(status, lifecycle.time_of(since)))
+        return DONE
+
+    async def _begun(self, context: Context, obj: Task, instance: str) -> None:
+        """A call has a worker. Only when that is written down may it begin. Raises `ApiError`."""
+        for left in reversed(range(CONFLICTS_MAX)):
+            now = get(context.objects, Task, obj.metadata.name, obj.metadata.namespace)
+            if now is None or now.metadata.uid != obj.metadata.uid or now.over():
+                raise LookupError(f"{obj.metadata.name} is gone")
+            since = self._since.get(obj.metadata.uid)
+            status = lifecycle.running(status_of(now), instance, datetime.now(UTC), since)
+            try:
+                await context.write_status(now, status)
+                return
+            except ApiError as error:
+                if error.code != 409 or not left:
+                    raise
 
     def _arrival(self, obj: Task, now: float) -> float:
         """When a task came to the queue. No two came at once: written down, this is their order."""
@@ -282,6 +335,10 @@ class Tasks(Gate[Task]):
 
     async def _run(self, context: Context, obj: Task, status: TaskStatus) -> Outcome:
         name = status.instance_name or ""
+        if obj.spec.function is not None and self._called is not None and self._called.is_under_way(obj):
+            if obj.spec.cancel:
+                self._called.cancel(obj)
+            return DONE
         instance = get(context.objects, Instance, name, obj.metadata.namespace)
         assigned = instance.spec.assignment if instance is not None else None
         if assigned is None or assigned.id != lifecycle.assignment_id(obj):
@@ -302,6 +359,8 @@ class Tasks(Gate[Task]):
         instance = worker.subject.name if worker is not None else status.instance_name or ""
         written = await context.write_status(obj, lifecycle.after(obj, status, instance, ended))
         self._assigner.recorded(obj, ended.id, is_over=written.over())
+        if self._called is not None:
+            self._called.recorded(ended.id)
         self._assigner.counting.ran(obj, ended.ended - ended.started)
         if written.over():
             self._assigner.counting.completed(written)
@@ -330,6 +389,8 @@ class Tasks(Gate[Task]):
             obj = await self._without_finalizer(context, obj)
         if obj.metadata.deletion_timestamp is not None:
             self._assigner.cancel(obj)
+            if self._called is not None and obj.spec.function is not None:
+                self._called.cancel(obj)
             return DONE
         if obj.spec.worker is not None:
             await self._own_worker(context, obj, replicas=0)

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from rota.api import AgentConfig, Condition, Instance, WorkerPool, Workspace
-from rota.api.instance import AssignmentStatus, Container, InstanceTemplate, Storage
+from rota.api.instance import AssignmentStatus, Container, Handler, InstanceTemplate, Storage
 from rota.api.pool import PoolStorage
 from rota.api.worker import WorkerConfig, WorkerRole
 from rota.control.agents import agent_files
@@ -17,8 +17,9 @@ from rota.control.instances.names import controller_of
 from rota.control.orders import secret
 from rota.control.seen import AVAILABLE, unavailable
 from rota.engine.objects import Objects, get
-from rota.runtime.interface import Order, Runtime
+from rota.runtime.interface import Box, Order, Runtime
 from rota.runtime.runner.messages import Configure, Hold, Place, Release, Report, ResetPolicy, Source
+from rota.runtime.runner.messages import Handler as Hosted
 
 CONTAINER = "worker"
 """The one container of a worker."""
@@ -57,6 +58,8 @@ def worker_template(config: WorkerConfig) -> InstanceTemplate:
 
 def reset_policy(objects: Objects, obj: Instance) -> ResetPolicy:
     """What happens between two holders of an instance: what its pool says now."""
+    if obj.spec.handler is not None:
+        return "Keep"  # It has one for all its life.
     owner = controller_of(obj)
     pool = get(objects, WorkerPool, owner.name, obj.metadata.namespace) if owner is not None else None
     return pool.spec.reset if pool is not None and owner is not None and pool.metadata.uid == owner.uid else "Clean"
@@ -69,6 +72,7 @@ class Preparation(msgspec.Struct, frozen=True):
     reset: ResetPolicy
     workspace: Source | None
     home_files: dict[str, str]
+    handler: Handler | None = None
 
     def digest(self) -> str:
         return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()
@@ -81,6 +85,7 @@ def preparation(objects: Objects, obj: Instance, order: Order) -> Preparation:
         reset=reset_policy(objects, obj),
         workspace=_source(objects, obj),
         home_files=_home_files(objects, obj),
+        handler=obj.spec.handler,
     )
 
 
@@ -96,6 +101,19 @@ async def configuration(runtime: Runtime, prepared: Preparation, digest: str) ->
         prepared.home_files,
         main=order.argv,
         cwd=order.working_dir,
+        handler=_hosted(prepared.handler, box) if prepared.handler is not None else None,
+    )
+
+
+def _hosted(handler: Handler, box: Box) -> Hosted:
+    return Hosted(
+        handler.function,
+        handler.runtime,
+        handler.concurrency,
+        handler.entrypoint or "",
+        tuple(handler.command),
+        box.code,
+        box.packages,
     )
 
 

@@ -75,7 +75,8 @@ def changes(kind: Kind, declared: Object, live: Object) -> list[Change]:
     schema = _schema(kind)
     before = {name: live[name] for name in PARTS if name in live}
     said = {name: declared[name] for name in PARTS if name in declared}
-    said["metadata"] = {name: said.get("metadata", {}).get(name, {}) for name in METADATA["properties"]}
+    meta = declared.get("metadata", {})
+    said["metadata"] = {name: meta[name] for name in METADATA["properties"] if meta.get(name)}
     wanted = _overlaid(schema, before, said)
     _take_out_contradictions(kind, wanted, said)
     return list(_differences(schema, before, wanted, ()))
@@ -134,9 +135,7 @@ def _differences(schema: Schema, before: Any, after: Any, path: Path) -> Iterato
             inner = _below(schema, name)
             yield from _differences(inner, before.get(name, ABSENT), after.get(name, ABSENT), (*path, name))
     elif before is ABSENT or after is ABSENT or not _is_same(schema, before, after):
-        # An empty map of labels says nothing.
-        if not (before is ABSENT and after == {} and path[0] == "metadata"):
-            yield Change(path, before, after)
+        yield Change(path, before, after)
 
 
 # What contradicts a declaration.

@@ -93,12 +93,14 @@ class Blobs:
                 if found != digest:
                     raise BlobRefused("WrongDigest", f"what came is {found}, not {digest}: it was changed on its way")
                 await asyncio.to_thread(_flush, file)
-            incoming.replace(path)
-            _sync_folder(self._folder)
+            await asyncio.to_thread(self._name, incoming, path)
+        except ConnectionError:
+            raise
         except OSError as error:
             raise BlobRefused("NoSpace", f"it cannot be kept: {(error.strerror or str(error)).lower()}") from error
         finally:
-            incoming.unlink(missing_ok=True)
+            # At once, also where the request is cancelled.
+            incoming.unlink(missing_ok=True)  # noqa: ASYNC240
         return True
 
     async def _written(self, file: IO[bytes], pieces: AsyncIterator[bytes], left: int) -> str:
@@ -114,6 +116,10 @@ class Blobs:
                 raise BlobRefused("NoSpace", why)
             await asyncio.to_thread(_write, file, hashed, piece)
         return f"sha256:{hashed.hexdigest()}"
+
+    def _name(self, incoming: Path, path: Path) -> None:
+        incoming.replace(path)
+        _sync_folder(self._folder)
 
     async def read(self, digest: str) -> AsyncIterator[bytes]:
         """A blob's bytes. Raises FileNotFoundError."""

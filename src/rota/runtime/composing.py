@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rota.runtime import sandbox, volumes
+from rota.runtime.code.places import CODE, PACKAGES, cached
+from rota.runtime.code.places import INSIDE as INSIDE_OF
 from rota.runtime.interface import Box, Order, Refused
 from rota.runtime.places import INSIDE, PRIVATE, Entry, Launch, Places
 
@@ -65,14 +67,44 @@ def box(places: Places, order: Order, digest: str) -> Box:
         home, tree = str(folder / HOME), str(folder / TREE)
         env = {"PATH": PATH, **order.env, "HOME": home}
         places.write_entry(order.subject, order.container, Entry("plain", tree, home))
-        return Box(agent, env, str(folder), str(folder), str(places.record(order)))
+        return Box(
+            agent,
+            env,
+            str(folder),
+            str(folder),
+            str(places.record(order)),
+            code=str(cached(places.home, CODE, order.code)) if order.code else "",
+            packages=str(cached(places.home, PACKAGES, order.packages)) if order.packages else "",
+        )
     home, tree = f"{inside}/{HOME}", f"{inside}/{TREE}"
     uid = places.uid(order)
     # It starts where it can whatever becomes of the tree, which is made anew between two holders.
     scratch = places.box_scratch(order.subject, digest)
     made = _in_sandbox(places, order, agent, folder, {"HOME": home, **order.env}, inside, scratch=scratch)
     places.write_entry(order.subject, order.container, Entry("sandbox", tree, home, uid))
-    return Box(tuple(made.argv), made.env, str(folder), inside, str(places.record(order)), uid)
+    return Box(
+        tuple(made.argv),
+        made.env,
+        str(folder),
+        inside,
+        str(places.record(order)),
+        uid,
+        code=INSIDE_OF[CODE] if order.code else "",
+        packages=INSIDE_OF[PACKAGES] if order.packages else "",
+    )
+
+
+def _code(places: Places, order: Order) -> list[sandbox.Bind]:
+    """The code of a function and what it requires, as folders of the host that it is shown."""
+    named = [(kind, name) for kind, name in ((CODE, order.code), (PACKAGES, order.packages)) if name]
+    try:
+        found = [sandbox.Bind(cached(places.home, kind, name), INSIDE_OF[kind]) for kind, name in named]
+    except ValueError as error:
+        raise Refused("ConfigurationError", str(error)) from None
+    for bind in found:
+        if not bind.source.is_dir():
+            raise Refused("Provisioning", f"{bind.source.name} is not there yet")
+    return found
 
 
 def write_volumes(places: Places, order: Order, *, for_all: bool = False) -> list[sandbox.Bind]:
@@ -104,7 +136,7 @@ def _in_sandbox(
             argv,
             scratch=scratch,
             storage=sandbox.Bind(folder, order.storage_path or INSIDE),
-            read_only=write_volumes(places, order),
+            read_only=[*write_volumes(places, order), *_code(places, order)],
             env=dict(env),
             cwd=cwd,
             network=order.network,

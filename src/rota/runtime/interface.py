@@ -84,6 +84,10 @@ class Order(Struct, frozen=True):
     network: Literal["none", "host"] = "host"
     memory_bytes: int | None = None
     cpus: float | None = None
+    code: str = ""
+    """The code of a function, by the name that it has in the cache of the home; empty: none."""
+    packages: str = ""
+    """The packages that it requires, likewise."""
 
 
 class Box(Struct, frozen=True):
@@ -99,6 +103,10 @@ class Box(Struct, frozen=True):
     """A file of the host for what was prepared in the storage; it goes with the storage."""
     uid: int | None = None
     """Whose the storage is; None: Rota's own."""
+    code: str = ""
+    """Where the code of a function is in the box; empty: there is none."""
+    packages: str = ""
+    """Where the packages are that it requires, likewise."""
 
 
 class Refused(Exception):  # noqa: N818

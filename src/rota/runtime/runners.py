@@ -10,7 +10,17 @@ import msgspec
 from rota.client.websocket import Closed, WebSocket
 from rota.runtime.interface import Subject
 from rota.runtime.runner.jobs import Outcome
-from rota.runtime.runner.messages import Acknowledge, Assign, Ended, Report, ToRunner, encode, from_runner, held
+from rota.runtime.runner.messages import (
+    Acknowledge,
+    Assign,
+    Called,
+    Ended,
+    Report,
+    ToRunner,
+    encode,
+    from_runner,
+    held,
+)
 
 BAD_MESSAGE = 1008
 REPLACED = 4001
@@ -31,6 +41,7 @@ class Runners:
         """What was told on the stream of each, and nobody has acknowledged."""
         self._listeners: list[Callable[[Subject], None]] = []
         self._outcome_listeners: list[Callable[[Subject, Outcome], None]] = []
+        self._call_listeners: list[Callable[[Subject, Called], None]] = []
 
     def report(self, subject: Subject) -> Report | None:
         """What a runner that is connected said last; None: it is not connected."""
@@ -74,6 +85,11 @@ class Runners:
         self._outcome_listeners.append(heard)
         return lambda: self._outcome_listeners.remove(heard)
 
+    def hear_calls(self, heard: Callable[[Subject, Called], None]) -> Callable[[], None]:
+        """Be told how calls ended. Returns how to end that."""
+        self._call_listeners.append(heard)
+        return lambda: self._call_listeners.remove(heard)
+
     async def serve(self, subject: Subject, stream: WebSocket) -> None:
         """The life of one stream."""
         before = self._streams.get(subject)
@@ -95,6 +111,9 @@ class Runners:
                     self._ends.setdefault(subject, {})[said.outcome.id] = said.outcome
                     for heard in tuple(self._outcome_listeners):
                         heard(subject, said.outcome)
+                elif isinstance(said, Called):
+                    for told in tuple(self._call_listeners):
+                        told(subject, said)
                 else:
                     self._reports[subject] = said
                     self._tell(subject)

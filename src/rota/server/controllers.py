@@ -13,6 +13,7 @@ from rota.client import Client
 from rota.control import controllers
 from rota.control.claim import Claims
 from rota.control.claims.claiming import Claiming
+from rota.control.function import Serving
 from rota.control.spawner import Spawning
 from rota.control.spawners.apis import Apis
 from rota.engine import ControlLoop, Objects
@@ -41,6 +42,7 @@ class Controllers:
         identity: str,
         runtime: Runtime | None = None,
         apis: Apis | None = None,
+        home: Path | None = None,
     ) -> None:
         self.objects = objects
         self.runtime = runtime
@@ -64,6 +66,12 @@ class Controllers:
         )
         self.spawning = Spawning(self._client, self.objects, apis)
         """What becomes of webhooks and of polls."""
+        self.edge = ""
+        """Where functions are called, once that is known."""
+        self.serving: Serving | None = None
+        """What answers calls of functions here, if anything does."""
+        if runtime is not None and home is not None:
+            self.serving = Serving(self._client, objects, self.runners, runtime, home, lambda: self.edge)
         self._identity = identity
 
     @property
@@ -85,7 +93,7 @@ class Controllers:
         self.metrics = Metrics()
         recorder = Recorder(self._client, instance=self._identity)
         recording = asyncio.create_task(recorder.run(), name="events")
-        reconcilers = controllers(self.runtime, self.runners, self.spawning, self.metrics)
+        reconcilers = controllers(self.runtime, self.runners, self.spawning, self.metrics, self.serving)
         self.claiming = next((one.claiming for one in reconcilers if isinstance(one, Claims)), None)
         if self.claiming is not None:
             self.claiming.on_ended = self.on_claim_ended

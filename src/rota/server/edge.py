@@ -1,7 +1,7 @@
-"""The edge: its own port, and so its own origin, for everything whose content others control. Webhooks, for now.
+"""The edge: its own port, and so its own origin, for everything whose content others control: functions and webhooks.
 
 Nothing of the object API or the gateway is here, and no credential of theirs is good here. A webhook is let in by its
-signature; who has none is told nothing. Below `/NAMESPACE/` there is room for what is to come.
+signature, a call of a function by a key of its namespace, unless the function is public; who has none is told nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from rota.control.spawners.hooks import Known, Made
 from rota.control.spawners.webhook import Ignored
 from rota.server.audit import Audit, Line
 from rota.server.audit import now as audit_now
+from rota.server.calls import Calling
 from rota.server.http import Answer, Request, Response
 
 DEFAULT_EDGE_PORT = 7480
@@ -29,6 +30,9 @@ EDGE_BODY_BYTES_MAX = 1024 * 1024
 HOOK_REQUESTS_PER_SECOND = 50.0
 HOOK_REQUESTS_BURST = 200.0
 """Requests to one webhook at once, signed or not. Then there are so many a second."""
+PUBLIC_REQUESTS_PER_SECOND = 2_000.0
+PUBLIC_REQUESTS_BURST = 4_000.0
+"""Likewise, requests to one function by whoever has no key."""
 ROUTE_BUCKETS = 1024
 """Routes are counted in so many buckets, whether they exist or not; two may share one."""
 NOT_SERVED_SECONDS = 1
@@ -51,9 +55,16 @@ _encode = msgspec.json.Encoder().encode
 class Edge:
     """What the edge answers."""
 
-    def __init__(self, spawning: Callable[[], Spawning | None], audit: Audit) -> None:
+    def __init__(
+        self,
+        spawning: Callable[[], Spawning | None],
+        audit: Audit,
+        calling: Callable[[], Calling | None] = lambda: None,
+    ) -> None:
         self._spawning = spawning
         self._audit = audit
+        self._calling = calling
+        self._public_rates = Rates(PUBLIC_REQUESTS_PER_SECOND, PUBLIC_REQUESTS_BURST)
         self._rates = Rates(HOOK_REQUESTS_PER_SECOND, HOOK_REQUESTS_BURST)
 
     def __call__(self, request: Request) -> Answer | Awaitable[Answer]:
@@ -64,7 +75,22 @@ class Edge:
                 if request.method != "POST":
                     return refusal(405, "a webhook is a POST", ("Allow", "POST"))
                 return self._hook(request, namespace, name)
+            case ["", namespace, name, *below] if namespace and name and namespace != "-":
+                return self._call(request, namespace, name, "/" + "/".join(below))
         return refusal(404, "there is nothing here")
+
+    def _call(self, request: Request, namespace: str, name: str, path: str) -> Answer | Awaitable[Answer]:
+        calling = self._calling()
+        if calling is None:
+            return refusal(503, "no controllers run in this server", _retry(NOT_SERVED_SECONDS))
+        function = calling.find(request, namespace, name)
+        if isinstance(function, Response):
+            return function
+        if function.spec.public:
+            pause = self._public_rates.pause(f"{namespace}/{name}", asyncio.get_running_loop().time())
+            if pause:
+                return refusal(429, "this function is called too often", _retry(pause))
+        return calling.call(function, request, path)
 
     def _hook(self, request: Request, namespace: str, name: str) -> Answer | Awaitable[Answer]:
         pause = self._rates.pause(f"hooks/{namespace}/{name}", asyncio.get_running_loop().time())

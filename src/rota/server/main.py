@@ -25,6 +25,7 @@ from rota.server import tls
 from rota.server.app import App, refusal
 from rota.server.audit import Audit
 from rota.server.auth import Tokens
+from rota.server.calls import Calling
 from rota.server.controllers import (
     MANAGER,
     UP_LEASE_SECONDS,
@@ -45,6 +46,8 @@ DEFAULT_PORT = 7443
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 TLS_HANDSHAKE_SECONDS = 10.0
 SWITCH_SECONDS = 0.0005
+HAND_OVER = signal.SIGUSR1
+"""Ends a server, and leaves what it runs to the next one."""
 COLLECT_OBJECTS = 50_000
 """So many more are made than freed before rings among them are looked for: a request makes and frees thousands."""
 
@@ -74,8 +77,19 @@ async def run(
     on_ready: Callable[[Ready], None] = lambda ready: None,
     stop: asyncio.Event | None = None,
 ) -> None:
-    """Serve until SIGTERM, SIGINT or `stop`. Port 0 takes a free one, and then so does the edge unless it is said."""
+    """Serve until SIGTERM, SIGINT or `stop`. Port 0 takes a free one, and then so does the edge unless it is said.
+
+    Then what runs here is ended. After `HAND_OVER` it goes on, and the next server in this home takes it up.
+    """
     stop = stop or asyncio.Event()
+    handing_over = False
+
+    def hand_over() -> None:
+        nonlocal handing_over
+        handing_over = True
+        stop.set()
+
+    asyncio.get_running_loop().add_signal_handler(HAND_OVER, hand_over)
     for signal_ in (signal.SIGTERM, signal.SIGINT):
         # Before anything is begun: told to end while it comes up, it still ends what it started, or found running.
         asyncio.get_running_loop().add_signal_handler(signal_, stop.set)
@@ -98,7 +112,11 @@ async def run(
     workers = SignedTokens(home.worker_key, "worker")
     signed = (workers, claims)
     app = App(registry, tokens, audit, gateway, hosts=hosts, server_uid=os.getuid(), signed=signed)
-    edge = Edge(lambda: gateway.controllers.spawning if gateway.controllers else None, audit)
+    edge = Edge(
+        lambda: gateway.controllers.spawning if gateway.controllers else None,
+        audit,
+        _calling(gateway, tokens),
+    )
     edge_http = HttpServer(edge, edge_refusal, connections_max=EDGE_CONNECTIONS_MAX, body_bytes_max=EDGE_BODY_BYTES_MAX)
     gateway.http = http
     gateway.on_revoked = app.end_watches
@@ -117,6 +135,8 @@ async def run(
         context = tls.ensure(home.path, sorted(hosts))
         url = f"https://{_authority(host, listening)}"
         gateway.edge = f"http://{_authority(host, edge_listening)}"
+        if gateway.controllers is not None:
+            gateway.controllers.edge = gateway.edge
         home.write_kubeconfig(tokens, url)
         home.remove_stale_socket()
         await http.listen(sock=listening, ssl=context, ssl_handshake_timeout=TLS_HANDSHAKE_SECONDS)
@@ -131,7 +151,7 @@ async def run(
         await stop.wait()
         if controlling is not None and controlling.done():
             controlling.result()
-        asked_to_end = True
+        asked_to_end = not handing_over
     finally:
         app.ready = False
         if controlling is not None:
@@ -162,7 +182,22 @@ def _controllers(registry: Registry, home: Path, runtime: LocalRuntime, apis: Ap
     identity = identity_of_home(home)
     client = Client.local(registry, manager=MANAGER)
     leadership = Leadership(client, identity, lease_seconds=UP_LEASE_SECONDS, renew_seconds=UP_RENEW_SECONDS)
-    return Controllers(client, StoreObjects(registry), leadership, identity, runtime, apis)
+    return Controllers(client, StoreObjects(registry), leadership, identity, runtime, apis, home)
+
+
+def _calling(gateway: Gateway, tokens: Tokens) -> Callable[[], Calling | None]:
+    """Who answers calls of functions, while this process leads."""
+    made: list[Calling] = []
+
+    def calling() -> Calling | None:
+        serving = gateway.controllers.serving if gateway.controllers is not None else None
+        if serving is None or not serving.calls.serves:
+            return None
+        if not made:
+            made.append(Calling(serving, tokens))
+        return made[0]
+
+    return calling
 
 
 def _authority(host: str, listening: socket.socket) -> str:

@@ -21,6 +21,8 @@ from rota.runtime.containers import Containers
 from rota.runtime.keeper import protocol
 from rota.runtime.keeper.client import Exited, Keeper, KeeperError, Snapshot, dial
 from rota.runtime.places import Places
+from rota.server import background_image
+from rota.server.background_state import withdraw
 from rota.server.home import Home
 
 GRACE_SECONDS = protocol.STOP_GRACE_SECONDS
@@ -96,13 +98,18 @@ async def stop(home: Home, grace_seconds: float = GRACE_SECONDS) -> Ended:
         ended.left = True
         async with Keeper.connect(home.path) as keeper:
             await keeper.shutdown(grace_seconds=0)
+    # It has ended, or hangs: then it is killed.
+    await background_image.remove(home.path)
+    if home.server_pid() is None:
+        # Else somebody has started one meanwhile, and it is that one's word.
+        withdraw(home)
     # A container outlives a client that was killed.
     await Containers(Places(home.path)).sweep()
     return ended
 
 
 async def _end_server(home: Home, deadline: float, ended: Ended) -> None:
-    server = _held(home.server_pid)
+    server = held(home.server_pid)
     if server is None:
         return
     with contextlib.closing(server):
@@ -110,8 +117,7 @@ async def _end_server(home: Home, deadline: float, ended: Ended) -> None:
         server.send(signal.SIGTERM)
         if not await server.ends_within(deadline - time.monotonic()):
             ended.server_killed = True
-            server.send(signal.SIGKILL)
-            await server.ends_within(KILL_SECONDS)
+            await kill(server)
 
 
 async def _end_keeper(home: Path, grace_seconds: float, deadline: float, ended: Ended) -> None:
@@ -120,7 +126,7 @@ async def _end_keeper(home: Path, grace_seconds: float, deadline: float, ended: 
     if stream is None:
         return
     with contextlib.closing(stream):
-        process = _held(lambda: _peer(stream))
+        process = held(lambda: _peer(stream))
         if process is None:
             return
         with contextlib.closing(process):
@@ -130,11 +136,15 @@ async def _end_keeper(home: Path, grace_seconds: float, deadline: float, ended: 
                 async with asyncio.timeout(grace_seconds + KILL_SECONDS), Keeper.existing(home) as keeper:
                     await keeper.shutdown(grace_seconds)
             if not await process.ends_within(KILL_SECONDS):
-                process.send(signal.SIGKILL)
-                await process.ends_within(KILL_SECONDS)
+                await kill(process)
 
 
-def _held(who: Callable[[], int | None]) -> Process | None:
+async def kill(process: Process) -> None:
+    process.send(signal.SIGKILL)
+    await process.ends_within(KILL_SECONDS)
+
+
+def held(who: Callable[[], int | None]) -> Process | None:
     """Whoever it is: asked again once it is held, for the number could have become another's in between."""
     for _ in range(_ATTEMPTS_MAX):
         pid = who()

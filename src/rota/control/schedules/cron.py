@@ -11,15 +11,18 @@ midnight, where stepping through hours goes astray.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
-from datetime import UTC, datetime
+from calendar import monthrange
+from collections.abc import Iterable, Iterator
+from datetime import UTC, date, datetime
 from functools import lru_cache
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
-from rota.control.schedules.zones import DAY_SECONDS, NoSuchZone, Stretch, date_of, day_of, stretches, zone
+from rota.control.schedules.zones import DAY_SECONDS, DAYS_MAX, date_of, day_of, stretches, zone
 
 NICKNAMES = {
     "@hourly": "0 * * * *",
@@ -31,78 +34,190 @@ NICKNAMES = {
     "@annually": "0 0 1 1 *",
 }
 FIELDS = 5
-PARSED_MAX = 8_192
+PARSED_MAX = 4_096
 DAYS_AHEAD_MAX = 50 * 366
 """Days within which a cron ticks, if it ever does: the rarest that are of use are weekdays on a 29th of February."""
+DAYS_OF_EACH_MONTH = 28
 EXAMPLE = '"*/5 * * * *" or "0 2 * * MON-FRI"'
 ANYWHEN = datetime(2000, 1, 1, tzinfo=UTC)
-_WHOLE_DAY = (0, DAY_SECONDS)
 
 
 class BadCron(ValueError):  # noqa: N818
     """Something that is no cron, or that never ticks."""
 
 
+class _Days:
+    """The days on which a cron ticks: small, for there may be many."""
+
+    __slots__ = ("_both", "_days", "_months", "_weekdays", "rule")
+
+    def __init__(self, rule: CronSim) -> None:
+        plain = [one for one in rule.weekdays if isinstance(one, int)]
+        self._months = _bits(rule.months)
+        self._days = _bits(one for one in rule.days if one > 0)
+        self._weekdays = _bits(one % 7 for one in plain)
+        self._both = rule.day_and
+        is_plain = len(plain) == len(rule.weekdays) and 1 <= min(rule.days) <= DAYS_OF_EACH_MONTH
+        self.rule = None if is_plain else rule
+        """For what is counted from the end of the month, or not in each month."""
+
+    def match(self, date: date) -> bool:
+        if not self._months >> date.month & 1:
+            return False
+        if self.rule is not None:
+            return bool(self.rule.match_day(date))
+        day, weekday = self._days >> date.day & 1, self._weekdays >> date.isoweekday() % 7 & 1
+        return bool(day and weekday if self._both else day or weekday)
+
+    def upwards(self, first: int, beyond: int) -> Iterator[int]:
+        """Days of its months, from one on until before another."""
+        day = first
+        while day < beyond:
+            date = date_of(day)
+            if self._months >> date.month & 1:
+                yield day
+                day += 1
+            else:
+                day += monthrange(date.year, date.month)[1] - date.day + 1
+
+    def downwards(self, first: int, beyond: int) -> Iterator[int]:
+        day = first
+        while day > beyond:
+            date = date_of(day)
+            if self._months >> date.month & 1:
+                yield day
+                day -= 1
+            else:
+                day -= date.day
+
+
+def _bits(numbers: Iterable[int]) -> int:
+    found = 0
+    for number in numbers:
+        found |= 1 << number
+    return found
+
+
+class Span(NamedTuple):
+    """Times of a day, in seconds on the wall clock, and the moments at which they are."""
+
+    low: int
+    high: int
+    shift: int
+    """What to add to a time to have its moment."""
+    moment: int | None = None
+    """Where the clocks leave these times out: the moment at which all of them are."""
+
+
 class Cron:
     """When something ticks. Moments are whole seconds since 1970."""
 
-    __slots__ = ("_fixed", "_hours", "_rule", "_seconds", "_zone", "text")
+    __slots__ = ("_days", "_fixed", "_times", "_zone", "text")
 
-    def __init__(self, text: str, zone_name: str = "UTC") -> None:
-        """Raises BadCron or NoSuchZone."""
+    def __init__(self, text: str, zone_name: str) -> None:
         plain = NICKNAMES.get(text.strip(), text)
         fields = plain.split()
         if len(fields) != FIELDS:
-            raise BadCron(f'cron "{text}" has {len(fields)} fields and not {FIELDS}; write {EXAMPLE}')
+            raise BadCron(f'cron "{text}" has {len(fields)} fields, not {FIELDS}; write {EXAMPLE}')
         try:
-            self._rule = CronSim(plain, ANYWHEN)
-        except CronSimError as error:
-            raise BadCron(f'cron "{text}" is not understood: {str(error).lower()}; write {EXAMPLE}') from None
-        self.text = f"{zone_name} {' '.join(fields)}"
-        """The same for what ticks at the same moments, as far as that can be seen from how it is written."""
+            rule = CronSim(plain, ANYWHEN)
+        except (CronSimError, ValueError, AssertionError) as error:
+            why = f": {str(error).lower()}" if isinstance(error, CronSimError) else ""
+            raise BadCron(f'cron "{text}" is not understood{why}; write {EXAMPLE}') from None
         self._zone: ZoneInfo = zone(zone_name)
         self._fixed = not fields[0].startswith("*") and not fields[1].startswith("*")
-        rule = self._rule
-        self._seconds = sorted(60 * minute + 3600 * hour for hour in rule.hours for minute in rule.minutes)
+        self._times = array("i", sorted(3600 * hour + 60 * minute for hour in rule.hours for minute in rule.minutes))
+        self._days = _Days(rule)
+        self.text = f"{zone_name} {' '.join(fields)}"
+        """The same for what ticks at the same moments, as far as that can be told from how it is written."""
+
+    @property
+    def is_rare(self) -> bool:
+        """Whether there may be no day at all on which it ticks."""
+        return self._days.rule is not None
 
     def after(self, time: int) -> int | None:
         """The first tick after a moment; None if there is none for a lifetime."""
         day = day_of(self._zone, time)
-        for at in self._days(day - 1, day + DAYS_AHEAD_MAX, 1):
-            ticks = [tick for near in (at, at + 1) for tick in self._first(near, time)]
+        # Where the clocks are put back over midnight, a day comes twice.
+        margin = 1 if len(stretches(self._zone, day)) > 1 else 0
+        for at in self._days.upwards(day - margin, day + DAYS_AHEAD_MAX):
+            ticks = [*self._first(at, time)]
             if ticks:
-                return min(ticks)
+                return min([*ticks, *self._first(at + 1, time)]) if len(stretches(self._zone, at)) > 1 else ticks[0]
         return None
 
     def until(self, time: int, since: int) -> int | None:
-        """The last tick up to a moment, that moment included, and after another."""
-        day, first = day_of(self._zone, time), day_of(self._zone, since)
-        for at in self._days(day + 1, first - 2, -1):
-            ticks = [tick for near in (at, at - 1) for tick in self._last(near, time)]
+        """The last tick up to a moment, that included, that comes after another moment."""
+        day, beyond = day_of(self._zone, time), day_of(self._zone, since) - 2
+        margin = 1 if len(stretches(self._zone, day)) > 1 else 0
+        for at in self._days.downwards(day + margin, beyond):
+            ticks = [*self._last(at, time)]
             if ticks:
-                tick = max(ticks)
+                tick = max([*ticks, *self._last(at - 1, time)]) if len(stretches(self._zone, at)) > 1 else ticks[-1]
                 return tick if tick > since else None
         return None
-
-    def _days(self, first: int, beyond: int, step: int) -> Iterator[int]:
-        """Days on which something may tick, in order."""
-        for day in range(first, beyond, step):
-            if self._is_on(day):
-                yield day
-
-    def _is_on(self, day: int) -> bool:
-        date = date_of(day)
-        return date.month in self._rule.months and self._rule.match_day(date)
 
     # One day.
 
     def _first(self, day: int, time: int) -> Iterator[int]:
-        """Of the ticks of a day that come after a moment, the first of each stretch."""
-        if self._is_on(day):
-            for low, high, shift in self._runs(day):
-                at = bisect_left(self._seconds, max(low, time + 1 - shift)) if shift is not None else 0
-                raise NotImplementedError(at, high)
-        return iter(())
+        """Of the ticks on a day that come after a moment, the first of each span."""
+        times = self._times
+        for low, high, shift, moment in self._spans(day):
+            at = bisect_left(times, low if moment is not None else max(low, time + 1 - shift))
+            if at < len(times) and times[at] < high:
+                tick = times[at] + shift if moment is None else moment
+                if tick > time:
+                    yield tick
 
     def _last(self, day: int, time: int) -> Iterator[int]:
-        raise NotImplementedError
+        """Of the ticks on a day up to a moment, the last of each span."""
+        times = self._times
+        for low, high, shift, moment in self._spans(day):
+            at = bisect_right(times, high - 1 if moment is not None else min(high - 1, time - shift)) - 1
+            if at >= 0 and times[at] >= low:
+                tick = times[at] + shift if moment is None else moment
+                if tick <= time:
+                    yield tick
+
+    def _spans(self, day: int) -> tuple[Span, ...]:
+        if not self._days.match(date_of(day)):
+            return ()
+        return (_fixed_spans if self._fixed else _wall_spans)(self._zone, day)
+
+
+@lru_cache(maxsize=PARSED_MAX)
+def cron(text: str, zone_name: str = "UTC") -> Cron:
+    """What is written, understood. Raises BadCron or NoSuchZone."""
+    found = Cron(text, zone_name)
+    if found.is_rare and found.after(int(ANYWHEN.timestamp())) is None:
+        raise BadCron(f'cron "{text}" never ticks: there is no such day')
+    return found
+
+
+@lru_cache(maxsize=DAYS_MAX)
+def _wall_spans(zone: ZoneInfo, day: int) -> tuple[Span, ...]:
+    """A day as the wall clock shows it, with what it leaves out and what it repeats."""
+    begin = day * DAY_SECONDS
+    found = []
+    for one in stretches(zone, day):
+        low, high = max(0, one.begin + one.offset - begin), min(DAY_SECONDS, one.end + one.offset - begin)
+        if low < high:
+            found.append(Span(low, high, begin - one.offset))
+    return tuple(found)
+
+
+@lru_cache(maxsize=DAYS_MAX)
+def _fixed_spans(zone: ZoneInfo, day: int) -> tuple[Span, ...]:
+    """A day on which each time is once: what is left out is right after that, what is repeated is the first time."""
+    begin = day * DAY_SECONDS
+    found, reached = [], 0
+    for one in stretches(zone, day):
+        low, high = one.begin + one.offset - begin, min(DAY_SECONDS, one.end + one.offset - begin)
+        if reached < low and reached < DAY_SECONDS:
+            found.append(Span(reached, min(low, DAY_SECONDS), 0, one.begin))
+        low = max(low, reached)
+        if low < high:
+            found.append(Span(low, high, begin - one.offset))
+        reached = max(reached, high)
+    return tuple(found)

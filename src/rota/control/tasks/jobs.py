@@ -9,6 +9,7 @@ from rota.api.parts import EnvVar
 from rota.api.worker import WorkerRole
 from rota.control.agents import AGENTS
 from rota.control.orders import secret
+from rota.control.schedules.making import environment as told_by_schedule
 from rota.control.tasks.templating import environment, given, given_environment
 from rota.engine.objects import Objects
 from rota.runtime.composing import TREE
@@ -54,6 +55,7 @@ def job(objects: Objects, task: Task, instance: Instance, id_: str, log: str) ->
             **given_environment(env, dependencies),
             **environment(dependencies),
             **_credentials(objects, task.metadata.namespace, role),
+            **told_by_schedule(task.metadata.name, task.metadata.annotations),
             "ROTA_TASK": task.metadata.name,
             "ROTA_ATTEMPT": id_,
             "ROTA_NAMESPACE": task.metadata.namespace,

@@ -87,8 +87,8 @@ class Call:
 class Output(io.TextIOBase):
     """A standard stream: what is written goes to the call that writes it, else to where it went before."""
 
-    encoding = "utf-8"  # type: ignore[assignment]
-    errors = "backslashreplace"  # type: ignore[assignment]
+    encoding = "utf-8"
+    errors = "backslashreplace"
 
     def __init__(self, host: Host, descriptor: int) -> None:
         self._host = host
@@ -111,7 +111,8 @@ class Output(io.TextIOBase):
 
     def write(self, text: str) -> int:
         call = _current.get(None)
-        if call is None or call.is_over:
+        # A fork of this process must not speak for it.
+        if call is None or call.is_over or os.getpid() != _pid:
             return self._own.write(text)
         call.line.append(text)
         call.line_characters += len(text)
@@ -121,7 +122,7 @@ class Output(io.TextIOBase):
 
     def flush(self) -> None:
         call = _current.get(None)
-        if call is None or call.is_over:
+        if call is None or call.is_over or os.getpid() != _pid:
             self._own.flush()
         else:
             self._host.tell_log(call)
@@ -286,9 +287,9 @@ class Host:
 
     def tell_log(self, call: Call) -> None:
         line, call.line, call.line_characters = call.line, [], 0
-        if line:
-            # What is no text would not be understood.
-            text = "".join(line).encode(errors="backslashreplace").decode()
+        # What is no text would not be understood.
+        text = "".join(line).encode(errors="backslashreplace").decode()
+        if text:
             self._tell({"call": call.id, "log": text})
 
     def _tell(self, message: dict[str, Any]) -> None:
@@ -327,7 +328,8 @@ def _json(value: Any) -> bytes:
 def _is_async(handler: Any) -> bool:
     import inspect
 
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))
+    own = getattr(type(handler), "__call__", None)  # noqa: B004 - what it is, and not whether it is there
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(own)
 
 
 def _awaited(value: Any) -> Any:

@@ -20,7 +20,7 @@ from rota.runtime.runner.box import Box
 from rota.runtime.runner.hosting_command import CommandHost
 from rota.runtime.runner.hosting_log import CallLog
 from rota.runtime.runner.hosting_process import PythonHost
-from rota.runtime.runner.messages import Call, Called, CallReason, Handler
+from rota.runtime.runner.messages import NO_RESULT, Call, Called, CallReason, Handler
 from rota.runtime.workspace import WorkspaceError
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ EARLY_DEATH_SECONDS = 1.0
 """A process that dies so soon after it was loaded is followed by the next one no sooner."""
 
 
-class NotHosted(WorkspaceError):
+class NotHosted(WorkspaceError):  # noqa: N818 - named for what is so
     """A function's code cannot be loaded."""
 
     def __init__(self, reason: Literal["ImportFailed", "TimedOut"], message: str) -> None:
@@ -47,6 +47,8 @@ class Host(Protocol):
 
     cancels: bool
     """Whether a single call can be ended."""
+    lingering: set[str]
+    """Calls whose end is told, but which it may still be at."""
 
     async def load(self) -> str:
         """Returns when it can be called: empty, or why it cannot be."""
@@ -84,16 +86,18 @@ class Hosting:
         self._host: Host | None = None
         """What new calls go to."""
         self._calls: dict[str, Running] = {}
-        self._retired: dict[Host, set[str]] = {}
-        """Those that get no more calls, and whose calls they still are at."""
+        self._retired: set[Host] = set()
+        """Those that get no more calls, and end with the last that they have."""
         self._loaded_at = 0.0
         self._replacing: asyncio.Task[None] | None = None
-        self._is_draining = False
+        self._is_draining = self._is_ending = False
         self._empty = asyncio.Event()
 
     async def start(self, box: Box, handler: Handler, tree: str) -> None:
         """Have the code loaded, unless it is. Raises NotHosted and BoxLost."""
         self._is_draining = False
+        if self._replacing is not None:
+            await asyncio.wait((self._replacing,))
         if self._host is not None and self._box is box and self._handler == handler:
             return
         await self.drain()
@@ -130,7 +134,9 @@ class Hosting:
     # Calls.
 
     def call(self, call: Call) -> None:
-        if self._handler is None or self._is_draining or len(self._calls) >= CALLS_MAX or call.id in self._calls:
+        is_hosted = self._host is not None or (self._replacing is not None and not self._replacing.done())
+        is_open = is_hosted and not (self._is_draining or self._is_ending)
+        if not is_open or len(self._calls) >= CALLS_MAX or call.id in self._calls:
             self._say(Called(call.id, "Refused"))
             return
         running = self._calls[call.id] = Running(call)
@@ -162,41 +168,34 @@ class Hosting:
             self._tell(id_, why, message=message)
             return
         if host.cancels:
+            host.lingering.add(id_)
             host.cancel(id_)
-            # The end is known; until its process has let go of it, that process is watched.
             asyncio.get_running_loop().call_later(CANCEL_SECONDS_MAX, self._check, host, id_)
-            self._retired.setdefault(host, set()) if host is not self._host else None
-            self._lingering(host).add(id_)
             self._tell(id_, why, message=message)
         else:
             self._tell(id_, why, message=message)
             self._retire(host)
 
-    def _lingering(self, host: Host) -> set[str]:
-        found: set[str] = getattr(host, "lingering", set())
-        host.lingering = found  # type: ignore[attr-defined]
-        return found
-
     def _check(self, host: Host, id_: str) -> None:
-        if id_ in self._lingering(host):
+        if id_ in host.lingering:
             self._retire(host)
 
     def _ended(
         self, host: Host, id_: str, reason: CallReason, result: Raw, message: str, exit_code: int | None
     ) -> None:
         """A host has answered."""
-        self._lingering(host).discard(id_)
+        host.lingering.discard(id_)
         if id_ in self._calls and self._calls[id_].host is host:
             self._tell(id_, reason, result, message, exit_code)
 
     def _tell(
-        self, id_: str, reason: CallReason, result: Raw = Raw(), message: str = "", exit_code: int | None = None
+        self, id_: str, reason: CallReason, result: Raw = NO_RESULT, message: str = "", exit_code: int | None = None
     ) -> None:
         running = self._calls.pop(id_)
         if running.timer is not None:
             running.timer.cancel()
         running.log.close()
-        self._say(Called(id_, reason, result, message, exit_code))
+        self._say(Called(id_, reason, result if bytes(result) else NO_RESULT, message, exit_code))
         if running.host is not None:
             self._part(running.host)
         if not self._calls:
@@ -206,7 +205,7 @@ class Hosting:
 
     def _retire(self, host: Host) -> None:
         """It gets no more calls, and ends when it has none."""
-        self._retired.setdefault(host, set())
+        self._retired.add(host)
         if host is self._host:
             self._host = None
             self._replace()
@@ -214,7 +213,7 @@ class Hosting:
 
     def _part(self, host: Host) -> None:
         if host in self._retired and not any(one.host is host for one in self._calls.values()):
-            del self._retired[host]
+            self._retired.discard(host)
             host.close()
 
     def _worn(self, host: Host) -> None:
@@ -223,24 +222,24 @@ class Hosting:
 
     def _died(self, host: Host, how: str) -> None:
         """With all that it was at."""
-        self._retired.pop(host, None)
+        self._retired.discard(host)
         for id_ in [id_ for id_, one in self._calls.items() if one.host is host]:
             self._tell(id_, "WorkerLost", message=how)
         host.close()
         if host is self._host:
             self._host = None
-            self._replace()
+            age = asyncio.get_running_loop().time() - self._loaded_at
+            self._replace(max(0.0, EARLY_DEATH_SECONDS - age))
 
-    def _replace(self) -> None:
+    def _replace(self, pause_seconds: float = 0.0) -> None:
         if self._box is None or self._box.lost.is_set() or self._is_draining:
             self._changed()
             return
         if self._replacing is None or self._replacing.done():
-            self._replacing = asyncio.create_task(self._take_over(), name="host")
+            self._replacing = asyncio.create_task(self._take_over(pause_seconds), name="host")
 
-    async def _take_over(self) -> None:
-        loop = asyncio.get_running_loop()
-        await asyncio.sleep(max(0.0, self._loaded_at + EARLY_DEATH_SECONDS - loop.time()) if self._loaded_at else 0.0)
+    async def _take_over(self, pause_seconds: float) -> None:
+        await asyncio.sleep(pause_seconds)
         try:
             self._host = await self._loaded()
         except Exception as error:
@@ -259,6 +258,11 @@ class Hosting:
         while self._calls:
             self._empty.clear()
             await self._empty.wait()
+
+    async def finish(self) -> None:
+        """As `drain`, for good."""
+        self._is_ending = True
+        await self.drain()
 
     def abandon(self) -> None:
         """Nobody waits for what is going on: it ends."""

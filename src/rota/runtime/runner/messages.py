@@ -47,6 +47,8 @@ class Ended(Message, tag="ended", frozen=True):
     outcome: Outcome
 
 
+NO_RESULT = Raw()
+"""Left out of a message: no other empty one is."""
 CallReason = Literal["Succeeded", "Failed", "Timeout", "Cancelled", "WorkerLost", "Refused"]
 
 
@@ -56,7 +58,7 @@ class Called(Message, tag="called", frozen=True):
     id: str
     reason: CallReason
     """Refused: it was never begun, and can be made elsewhere."""
-    result: Raw = Raw()
+    result: Raw = NO_RESULT
     """What it returned, as JSON; empty: nothing."""
     message: str = ""
     """Why it did not succeed, in one line. The rest is in its log."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
@@ -12,11 +14,15 @@ import msgspec
 
 from rota.client.websocket import Closed, WebSocket, connect_unix
 from rota.runtime.runner.desk import Desk
+from rota.runtime.runner.hosting import Hosting
 from rota.runtime.runner.messages import (
     PROTOCOL,
     Acknowledge,
     Assign,
+    Call,
+    Called,
     Cancel,
+    CancelCall,
     Configure,
     Ended,
     Hold,
@@ -37,6 +43,8 @@ class Works(Protocol):
 
     report: Report
     desk: Desk
+    hosting: Hosting
+    say: Callable[[Called], None]
 
     def configure(self, configuration: Configure) -> None: ...
 
@@ -87,6 +95,7 @@ class Stream:
 
     async def _serve(self, socket: WebSocket, worker: Works) -> None:
         self._assigned = ""
+        worker.say = lambda called: _told(socket, called)
         telling = asyncio.create_task(self._tell(socket, worker))
         try:
             async for text in socket:
@@ -110,7 +119,13 @@ class Stream:
                         worker.desk.cancel(message.id)
                     case Acknowledge():
                         worker.acknowledge(message.id)
+                    case Call():
+                        worker.hosting.call(message)
+                    case CancelCall():
+                        worker.hosting.cancel(message.id)
         finally:
+            worker.say = lambda called: None
+            worker.hosting.abandon()
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
 
@@ -131,3 +146,9 @@ class Stream:
             told = set(pending)
             await socket.drain()
             await self._news.wait()
+
+
+def _told(socket: WebSocket, called: Called) -> None:
+    # Who is not there any more has given up all calls.
+    with contextlib.suppress(Closed):
+        socket.send(encode(called).decode())

@@ -18,7 +18,8 @@ from rota.runtime import workspace
 from rota.runtime.runner.box import Box, BoxLost, Command
 from rota.runtime.runner.capture import Capture
 from rota.runtime.runner.desk import Desk
-from rota.runtime.runner.messages import Configure, Place, Report
+from rota.runtime.runner.hosting import Hosting
+from rota.runtime.runner.messages import Called, Configure, Place, Report
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +55,9 @@ class Worker:
         self._is_released = self._is_setting_up = self._is_resting = False
         self._main: Command | None = None
         self._main_id = ""
+        self.say: Callable[[Called], None] = lambda called: None
+        """Tells how a call ended, if somebody is there to hear it."""
+        self.hosting = Hosting(lambda called: self.say(called), self._changed.set)
         self.exit_code: int | None = None
         """How what runs all the time ended, if it has."""
 
@@ -189,10 +193,12 @@ class Worker:
             _forget(configuration)
         is_prepared = workspace.prepared(record, spec, files) is not None
         if is_prepared and not is_lost and self._may_stay(configuration):
+            await self._host(configuration)
             self._free(configuration)
             return
         # Said before anything is done: from here on nobody is given it.
         self._say(phase="Resetting" if self.report.holder else "Preparing")
+        await self.hosting.drain()
         # Nothing may run in a tree that is taken away, nor anything of one holder beside the next.
         await self._stop_box()
         if not is_prepared:
@@ -211,7 +217,14 @@ class Worker:
             finally:
                 await mirror.close()
         await self._start_box(configuration)
+        await self._host(configuration)
         self._free(configuration)
+
+    async def _host(self, configuration: Configure) -> None:
+        """Have what answers calls loaded, in the worker of a function."""
+        if configuration.handler is not None and self._box is not None:
+            tree = f"{configuration.place.inside}/{workspace.TREE}"
+            await self.hosting.start(self._box, configuration.handler, tree)
 
     def _may_stay(self, configuration: Configure) -> bool:
         """Whether the box is as it was told, and nothing of a holder can be in it."""
@@ -227,7 +240,8 @@ class Worker:
         self._say(phase="Idle", holder="", has_task=False, configured=configuration.digest)
 
     async def finish(self) -> None:
-        """Ask what runs all the time to end, and return when it has; a task is given up."""
+        """Ask what runs all the time to end, and return when it has; calls come to their end, a task is given up."""
+        await self.hosting.finish()
         await self.desk.finish()
         main = self._main
         if main is not None and self._box is not None:
@@ -269,6 +283,7 @@ class Worker:
                 os.close(nothing)
 
     async def _stop_box(self) -> None:
+        self.hosting.close()
         box, self._box, self._main = self._box, None, None
         if box is not None:
             try:

@@ -1,0 +1,132 @@
+"""`rota call`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import parse_qsl, quote
+
+import msgspec
+import typer
+
+from rota.api import Function, Task
+from rota.cli.command import command
+from rota.cli.gateway import backend_of
+from rota.cli.naming import reference
+from rota.cli.output import line, printable
+from rota.cli.run import stem
+from rota.cli.session import Session, bad_usage
+from rota.cli.task_following import Follower
+
+Object = dict[str, Any]
+
+DATA_BYTES_MAX = 1024 * 1024
+KEPT_SECONDS = 3600
+FILE = "@"
+STANDARD_INPUT = "-"
+
+
+@command
+async def call(
+    session: Session,
+    function: Annotated[str, typer.Argument(metavar="FUNCTION", help="The function.", show_default=False)],
+    data: Annotated[
+        str,
+        typer.Option(
+            "--data",
+            "-d",
+            metavar="DATA",
+            help="The event, as JSON: an object, here, in a file (@FILE), or piped in (-).",
+        ),
+    ] = "",
+    path: Annotated[
+        str | None,
+        typer.Option(
+            "--path", metavar="PATH", help="Make it the event of an HTTP request of this path; the data is its body."
+        ),
+    ] = None,
+    method: Annotated[
+        str, typer.Option("--method", "-X", metavar="METHOD", help="Of an HTTP request; without it, POST with data.")
+    ] = "",
+    follow: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Wait for what it returns, or only print the task's name.")
+    ] = True,
+) -> int:
+    """Call a function, and print what it returns.
+
+    What it writes meanwhile goes to standard error. The call is a task: whoever may make tasks may call, also where the
+    edge cannot be reached.
+    """
+    name = function.removeprefix("fn/").removeprefix(reference(Function.api, ""))
+    given = _read(data)
+    if path is None and method:
+        raise bad_usage("--method goes with --path: without a path the event is the data itself")
+    payload = _event(given) if path is None else _request(path, method, given)
+    spec: Object = {"function": {"name": name, "payload": payload}, "ttlSecondsAfterFinished": KEPT_SECONDS}
+    meta = {"generateName": f"{stem(name)}-"}
+    async with session.client() as client:
+        backend = backend_of(client) if follow else None
+        await client.get(Function.api, name)
+        body: Object = {"apiVersion": Task.api.api_version, "kind": Task.api.name, "metadata": meta, "spec": spec}
+        task = await client.create(body)
+        task_name = task["metadata"]["name"]
+        if backend is None:
+            line(reference(Task.api, task_name))
+            return 0
+        code = await _Follower(client, task).run()
+        if code == 0:
+            where = f"{quote(client.namespace, safe='')}/{quote(task_name, safe='')}"
+            answer = await backend.raw("GET", f"/v1/tasks/{where}/result")
+            line(printable(answer.body.decode(errors="replace"), keep="\n\t"))
+        return code
+
+
+class _Follower(Follower):
+    """What the call writes is not what it returns."""
+
+    def _write(self, lines: list[str]) -> None:
+        if lines:
+            with self._line.aside():
+                sys.stderr.write("".join(f"{one}\n" for one in lines))
+                sys.stderr.flush()
+
+
+def _read(data: str) -> str:
+    try:
+        if data == STANDARD_INPUT:
+            content = sys.stdin.buffer.read(DATA_BYTES_MAX + 1)
+        elif data.startswith(FILE):
+            content = Path(data[1:]).read_bytes()
+        else:
+            content = data.encode()
+        if len(content) > DATA_BYTES_MAX:
+            raise bad_usage(f"--data: at most {DATA_BYTES_MAX} bytes")
+        return content.decode()
+    except OSError as error:
+        raise bad_usage(f"--data: {data[1:]}: {(error.strerror or str(error)).lower()}") from None
+    except UnicodeError:
+        raise bad_usage("--data: it is not text (UTF-8)") from None
+
+
+def _event(data: str) -> Object:
+    try:
+        event = msgspec.json.decode(data) if data.strip() else {}
+    except msgspec.DecodeError as error:
+        raise bad_usage(f"--data: it is not JSON: {error}; with --path it may be anything") from None
+    if not isinstance(event, dict):
+        raise bad_usage('--data: the event must be a JSON object, such as {"name": "world"}')
+    return event
+
+
+def _request(path: str, method: str, data: str) -> Object:
+    """The same that the edge makes of a request."""
+    where, _, query = path.partition("?")
+    return {
+        "method": (method or ("POST" if data else "GET")).upper(),
+        "path": f"/{where.lstrip('/')}",
+        "query": dict(parse_qsl(query, keep_blank_values=True)),
+        "headers": {},
+        "body": data,
+        "isBase64Encoded": False,
+    }

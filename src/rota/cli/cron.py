@@ -1,0 +1,73 @@
+"""`rota cron`."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rota.cli.command import command
+from rota.cli.output import line
+from rota.cli.session import Session, bad_usage
+
+if TYPE_CHECKING:
+    from rota.control.schedules.cron import Cron
+
+COUNT_MAX = 1_000
+SHOWN = 5
+
+
+@command
+def cron(
+    session: Session,
+    text: Annotated[str, typer.Argument(metavar="CRON", help='Five fields in quotes, such as "*/5 * * * *".')],
+    zone: Annotated[
+        str, typer.Option("--tz", metavar="ZONE", help="The time zone that it speaks in: Europe/Berlin.")
+    ] = "UTC",
+    count: Annotated[
+        int, typer.Option("--count", "-c", metavar="NUMBER", min=1, max=COUNT_MAX, help="How many runs to show.")
+    ] = SHOWN,
+) -> None:
+    """Show when a cron would run next, without a server."""
+    for tick in upcoming(understood(text, zone), time.time(), count):
+        line(*parts(tick, zone))
+
+
+def understood(text: str, zone: str) -> Cron:
+    """What a cron means. What is wrong with it is told."""
+    from rota.control.schedules.cron import BadCron, cron
+    from rota.control.schedules.zones import NoSuchZone
+
+    try:
+        return cron(text, zone)
+    except (BadCron, NoSuchZone) as error:
+        raise bad_usage(str(error)) from None
+
+
+def upcoming(ticking: Cron, now: float, count: int) -> list[int]:
+    """The next ticks."""
+    found: list[int] = []
+    at: int | None = int(now)
+    while at is not None and len(found) < count:
+        at = ticking.after(at)
+        if at is not None:
+            found.append(at)
+    return found
+
+
+def parts(tick: int, zone_name: str) -> tuple[str, str]:
+    """A moment as it is there, and how far away it is."""
+    from rota.api.table import duration
+
+    away = tick - time.time()
+    return shown(tick, zone_name), f"   in {duration(away)}" if away > 0 else ""
+
+
+def shown(tick: int, zone_name: str) -> str:
+    """A moment on the wall clock of a zone, with what that is ahead of UTC."""
+    from datetime import datetime
+
+    from rota.control.schedules.zones import zone
+
+    return f"{datetime.fromtimestamp(tick, zone(zone_name)):%a %Y-%m-%d %H:%M:%S %z}"

@@ -1,0 +1,82 @@
+"""`rota deploy`."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rota.cli.command import command, is_terminal
+from rota.cli.project_file import ProjectFile
+from rota.cli.session import CommandError, Session, bad_usage
+
+if TYPE_CHECKING:
+    from rota.manifest.deploying import Deployment
+    from rota.manifest.project import Project
+
+
+@command
+async def deploy(
+    session: Session,
+    filename: ProjectFile = "rota.yaml",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change, and change nothing.")] = False,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Delete what is labelled as this project's and no longer in its file.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")] = False,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Take over objects that another project has deployed.")
+    ] = False,
+) -> None:
+    """Make a server have what a project file declares. What the file leaves out stays as it is there."""
+    from rota.manifest.project import load_project
+
+    if yes and not prune:
+        raise bad_usage("--yes goes with --prune")
+    project = load_project(filename, os.environ)
+    await _deploy(session, project, dry_run=dry_run, prune=prune, yes=yes, take_over=take_over)
+
+
+async def _deploy(
+    session: Session, project: Project, *, dry_run: bool, prune: bool, yes: bool, take_over: bool
+) -> None:
+    from rota.cli.deployed import Deployed
+    from rota.manifest.deploying import Deployer, DeployRefused
+    from rota.manifest.deploying_blobs import blobs_of
+    from rota.manifest.deploying_reading import ListNotWhole
+
+    async with session.client() as client:
+        deployer = Deployer(client, await blobs_of(client.backend))
+        try:
+            foreseen = await deployer.foresee(project, prune=prune, take_over=take_over)
+        except (DeployRefused, ListNotWhole) as refused:
+            raise CommandError(f"{refused}\nnothing was changed") from None
+        told = Deployed(foreseen, client.namespace, dry_run=dry_run)
+        told.write_code()
+        if dry_run:
+            foreseen.tell(told.write)
+        else:
+            _confirm(foreseen, client.namespace, yes=yes)
+            try:
+                await deployer.carry_out(foreseen, told.write)
+            except DeployRefused as refused:
+                raise CommandError(f"{refused}\nit was changed meanwhile; deploy again") from None
+        told.write_summary()
+
+
+def _confirm(deployment: Deployment, namespace: str, *, yes: bool) -> None:
+    """Ask before anything is deleted; where nobody can answer it takes --yes."""
+    if not deployment.doomed or yes:
+        return
+    from rota.cli.output import note
+    from rota.manifest.deploying import named
+
+    names = [named(one, namespace) for one in deployment.doomed]
+    note("no longer in the file, to be deleted:")
+    for name in names:
+        note(f"  {name}")
+    if not is_terminal():
+        raise CommandError("--prune would delete these; say --yes to delete them\nnothing was changed")
+    if not typer.confirm(f"Delete {'it' if len(names) == 1 else f'these {len(names)}'}?", err=True):
+        raise CommandError("nothing was changed")

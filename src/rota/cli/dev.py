@@ -1,0 +1,146 @@
+"""`rota dev`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rota.cli.command import command, complain, explained
+from rota.cli.output import line, note
+from rota.cli.project_file import ProjectFile
+from rota.cli.serving_options import EdgePort, Image, Port, container_of, failure, options_from, tell_where
+from rota.cli.session import CommandError, Session
+
+if TYPE_CHECKING:
+    from rota.cli.dev_logs import Tail
+    from rota.cli.dev_watching import Folder
+    from rota.client import Client
+    from rota.manifest.project import Project
+    from rota.server.home import Home
+
+AGAIN_SECONDS = 2.0
+"""When the server is away, a deploy is tried again after this; a save does not wait for it."""
+
+
+@command
+async def dev(
+    session: Session,
+    filename: ProjectFile = "rota.yaml",
+    port: Port = None,
+    edge_port: EdgePort = None,
+    image: Image = None,
+) -> None:
+    """Deploy a project, and again whenever one of its files is saved, and show what it writes meanwhile.
+
+    A local server is started in the background if none runs; ports and image are for that one. Ctrl-C ends this, and
+    leaves the server and all that it runs.
+    """
+    from rota.cli.dev_logs import Tail
+    from rota.cli.dev_watching import Folder
+    from rota.manifest.project_form import FILE_NAME
+
+    given = await asyncio.to_thread(Path(filename).resolve)
+    file = given / FILE_NAME if await asyncio.to_thread(given.is_dir) else given
+    home = await _have_server(session, port, edge_port, image)
+    async with session.client() as client:
+        tail = Tail(client)
+        folder = Folder(file, leaving_out=session.settings.home_path)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(tail.run())
+                group.create_task(_deploy_on_save(client, str(file), folder, tail))
+        except BaseExceptionGroup as several:
+            # One is told; that of a reader who left is not to be told at all.
+            raise several.exceptions[0] from None
+        finally:
+            _tell_goes_on(home)
+
+
+async def _have_server(session: Session, port: int | None, edge_port: int | None, image: str | None) -> Home | None:
+    """The home whose server is meant, which is started if it does not run; None: another server is meant."""
+    settings = session.settings
+    if settings.context or settings.kubeconfig or os.environ.get("ROTA_CONTEXT") or sys.platform != "linux":
+        return None
+    from rota.server.background import NotReady, start
+    from rota.server.background_state import find
+    from rota.server.home import Home
+
+    home = Home(settings.home_path)
+    if find(home).condition == "running":
+        return home
+    container = await container_of(session, image)
+    try:
+        started = await start(home, options_from(None, None, port, edge_port, None), container)
+    except NotReady as error:
+        raise failure(error, home.path) from None
+    if started.is_new:
+        note("no server ran here; one was started in the background")
+        tell_where(started, home.path)
+    return home
+
+
+def _tell_goes_on(home: Home | None) -> None:
+    from rota.server.background_state import find
+
+    if home is not None and find(home).condition == "running":
+        with contextlib.suppress(BrokenPipeError):
+            note("the server goes on; `rota stop` ends it")
+
+
+async def _deploy_on_save(client: Client, file: str, folder: Folder, tail: Tail) -> None:
+    away = ""
+    while True:
+        # Seen before it is read: what is saved meanwhile is deployed next.
+        await folder.look()
+        away = await _deploy(client, file, tail, away)
+        if not away:
+            note(f"watching {folder.top}")
+        if await folder.saved(AGAIN_SECONDS if away else None):
+            away = ""
+            line((f"{datetime.now():%H:%M:%S} saved, deploying", "dim"))
+
+
+async def _deploy(client: Client, file: str, tail: Tail, known: str) -> str:
+    """Deploy once; what is wrong is told, unless it is known, and lived through. Returns why the server is away."""
+    from rota.client import ConnectionFailed
+
+    try:
+        await _deployed(client, await asyncio.to_thread(_loaded, file), tail)
+    except Exception as error:
+        _, message = explained(error)
+        if message != known:
+            complain(message)
+        return message if isinstance(error, ConnectionFailed) else ""
+    return ""
+
+
+def _loaded(file: str) -> Project:
+    from rota.manifest.project import load_project
+
+    return load_project(file, os.environ)
+
+
+async def _deployed(client: Client, project: Project, tail: Tail) -> None:
+    from rota.cli.deployed import Deployed
+    from rota.manifest.deploying import Deployer, DeployRefused
+    from rota.manifest.deploying_blobs import blobs_of
+    from rota.manifest.deploying_reading import ListNotWhole
+
+    deployer = Deployer(client, await blobs_of(client.backend))
+    try:
+        foreseen = await deployer.foresee(project)
+    except (DeployRefused, ListNotWhole) as refused:
+        raise CommandError(f"{refused}\nnothing was changed") from None
+    tail.of(project)
+    told = Deployed(foreseen, client.namespace, dry_run=False)
+    told.write_code()
+    try:
+        await deployer.carry_out(foreseen, told.write)
+    except DeployRefused as refused:
+        raise CommandError(f"{refused}\nit was changed meanwhile; save again") from None
+    told.write_summary()

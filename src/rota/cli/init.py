@@ -1,0 +1,63 @@
+"""`rota init`."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rota.cli.command import command
+from rota.cli.output import line, note
+from rota.cli.session import CommandError, Session
+
+TEMPLATES = "templates"
+WITH_FUNCTION = False
+"""Whether a starter project has a function beside its pool and its schedule: once functions are served."""
+NAME_LENGTH_MAX = 63
+
+
+@command
+def init(
+    _: Session,
+    folder: Annotated[str, typer.Argument(metavar="[FOLDER]", help="Where; it is made if it is not there.")] = ".",
+) -> None:
+    """Write a small project that runs, with comments to go on from. Files that are there are never replaced."""
+    top = Path(folder)
+    wanted = contents(project_name(top))
+    there = [name for name in wanted if (top / name).exists()]
+    if there:
+        raise CommandError(f"{top / there[0]} is there already; nothing was written")
+    for name, text in wanted.items():
+        path = top / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        line(f"wrote {path}")
+    where = "" if folder == "." else f" -f {folder}"
+    note(f"next: `rota up` in one terminal, then `rota deploy{where}` in another")
+
+
+def project_name(folder: Path) -> str:
+    """A name for the project, from that of its folder."""
+    plain = re.sub("[^a-z0-9]+", "-", folder.resolve().name.lower())
+    return plain[:NAME_LENGTH_MAX].strip("-") or "project"
+
+
+def contents(name: str, *, with_function: bool | None = None) -> dict[str, str]:
+    """The files of a starter project, by their path."""
+    from rota.manifest.project_schema import project_schema
+
+    both = WITH_FUNCTION if with_function is None else with_function
+    text = _template("rota.yaml").replace("NAME", name)
+    out = {"rota.yaml": text + _template("functions.yaml") if both else text}
+    if both:
+        out["hello/main.py"] = _template("hello.py.txt")
+    out["rota.schema.json"] = json.dumps(project_schema(), indent=2, ensure_ascii=False) + "\n"
+    return out
+
+
+def _template(name: str) -> str:
+    return files("rota.cli").joinpath(TEMPLATES, name).read_text(encoding="utf-8")

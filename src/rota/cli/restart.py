@@ -1,0 +1,67 @@
+"""`rota restart`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rota.cli.command import command
+from rota.cli.output import line
+from rota.cli.serving_options import (
+    AllowApi,
+    EdgePort,
+    Host,
+    Image,
+    Port,
+    check_local,
+    container_of,
+    failure,
+    options_from,
+    tell_where,
+    way_of,
+)
+from rota.cli.session import Session
+
+if TYPE_CHECKING:
+    from rota.server.background import Restarted
+
+
+@command
+async def restart(
+    session: Session,
+    host: Host = None,
+    port: Port = None,
+    edge_port: EdgePort = None,
+    allow_api: AllowApi = None,
+    image: Image = None,
+) -> None:
+    """Put a new server in the place of the one that runs, with the same options unless others are given.
+
+    What it runs goes on meanwhile, and the new server takes it up. Into a container, out of one, or from one to
+    another nothing can be taken along: what runs is ended in good order, and begun anew by the new server.
+    """
+    check_local(session)
+    options_from(None, host, port, edge_port, allow_api)
+    container = await container_of(session, image)
+    from rota.server.background import NotReady
+    from rota.server.background import restart as restart_server
+    from rota.server.home import Home
+
+    home = session.settings.home_path
+    try:
+        done = await restart_server(
+            Home(home), lambda before: options_from(before, host, port, edge_port, allow_api), container
+        )
+    except NotReady as error:
+        raise failure(error, home) from None
+    _tell_before(done)
+    tell_where(done.started, home)
+
+
+def _tell_before(done: Restarted) -> None:
+    before = done.before
+    if before is None:
+        line("there was no server to replace")
+    elif before.image != done.started.state.image:
+        line(f"the server before ran {way_of(before)}")
+    if done.killed:
+        line("the server before did not end by itself and was killed")

@@ -1,0 +1,109 @@
+"""The options of a server in the background, for every command that may start one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rota.cli.output import line, printable
+from rota.cli.session import CommandError, Session, bad_usage
+
+if TYPE_CHECKING:
+    from rota.server.background import NotReady, Started
+    from rota.server.background_image import Container
+    from rota.server.background_state import Options, State
+
+Port = Annotated[
+    int | None, typer.Option("--port", metavar="PORT", min=0, max=65535, help="The port; 0 takes a free one.")
+]
+EdgePort = Annotated[
+    int | None,
+    typer.Option(
+        "--edge-port",
+        metavar="PORT",
+        min=0,
+        max=65535,
+        help="The port for functions and webhooks; 0 takes a free one.",
+    ),
+]
+Host = Annotated[str | None, typer.Option("--host", metavar="ADDRESS", help="Where to listen.")]
+AllowApi = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-api",
+        metavar="URL",
+        help="An API that TaskSpawners may poll beside https://api.github.com. May be given several times.",
+    ),
+]
+Image = Annotated[
+    str | None,
+    typer.Option(
+        "--image",
+        metavar="REFERENCE",
+        help="Run it from this container image, which must be on this host and is never pulled. Without it "
+        "$ROTA_IMAGE, or ROTA_IMAGE in .env.local; else, or when it is empty, natively.",
+    ),
+]
+
+
+def check_local(session: Session) -> None:
+    """These commands are about the server of a home on this machine."""
+    if session.settings.context or session.settings.kubeconfig:
+        raise bad_usage("the server of a home is meant: --context and --kubeconfig mean another one")
+    if sys.platform != "linux":
+        raise CommandError("this works on Linux; here, `rota up` starts a server in the foreground")
+
+
+async def container_of(session: Session, image: str | None) -> Container | None:
+    """What the server is to run in, checked; None: natively."""
+    from rota.server.background_image import checked, chosen
+
+    return await checked(chosen(image, os.environ, Path.cwd()), session.settings.home_path)
+
+
+def options_from(
+    before: Options | None, host: str | None, port: int | None, edge_port: int | None, allow_api: list[str] | None
+) -> Options:
+    """What is said, else what it was, else what `rota up` takes."""
+    from rota.control.spawners.apis import api_of
+    from rota.server.background_state import Options
+    from rota.server.main import DEFAULT_HOST, DEFAULT_PORT
+
+    for url in allow_api or ():
+        try:
+            api_of(url)
+        except ValueError as error:
+            raise bad_usage(f"--allow-api: {error}") from None
+    was = before or Options(DEFAULT_HOST, DEFAULT_PORT, None)
+    return Options(
+        was.host if host is None else host,
+        was.port if port is None else port,
+        was.edge_port if edge_port is None else edge_port,
+        was.allow_api if allow_api is None else tuple(allow_api),
+        was.controllers,
+    )
+
+
+def way_of(state: State) -> str:
+    return f"from the image {state.image}" if state.image else "natively"
+
+
+def tell_where(started: Started, home: Path) -> None:
+    state = started.state
+    if started.ended is not None and (count := len(started.ended.instances)):
+        line(f"{count} instance{'s' if count != 1 else ''} could not be taken along: ended, to be begun anew")
+    line("Rota is ready at ", (state.url, "bold"), f"; functions and webhooks at {state.edge}")
+    line(f"it runs {way_of(state)} as process {started.pid}; for kubectl: export KUBECONFIG={home / 'kubeconfig'}")
+
+
+def failure(error: NotReady, home: Path) -> CommandError:
+    """A server that did not come up, with the end of its log."""
+    from rota.server.background_log import log_of
+
+    said = [f"  {printable(text.decode(errors='replace'))}" for text in error.end]
+    end = "\n".join([f"the end of {log_of(home)}:", *said]) if said else f"see {log_of(home)}"
+    return CommandError(f"{error}\n{end}")

@@ -1,0 +1,63 @@
+"""`rota start`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rota.cli.command import command
+from rota.cli.output import line, note
+from rota.cli.serving_options import (
+    AllowApi,
+    EdgePort,
+    Host,
+    Image,
+    Port,
+    check_local,
+    container_of,
+    failure,
+    options_from,
+    tell_where,
+    way_of,
+)
+from rota.cli.session import Session
+
+if TYPE_CHECKING:
+    from rota.server.background import Started
+    from rota.server.background_image import Container
+
+
+@command
+async def start(
+    session: Session,
+    host: Host = None,
+    port: Port = None,
+    edge_port: EdgePort = None,
+    allow_api: AllowApi = None,
+    image: Image = None,
+) -> None:
+    """Start a server in the background, one per home. It returns when the server is ready."""
+    check_local(session)
+    options = options_from(None, host, port, edge_port, allow_api)
+    container = await container_of(session, image)
+    from rota.server.background import NotReady
+    from rota.server.background import start as start_server
+    from rota.server.home import Home
+
+    home = session.settings.home_path
+    try:
+        started = await start_server(Home(home), options, container)
+    except NotReady as error:
+        raise failure(error, home) from None
+    if started.is_new:
+        tell_where(started, home)
+    else:
+        _tell_running(started, container)
+
+
+def _tell_running(started: Started, container: Container | None) -> None:
+    state = started.state
+    line(f"it is running already, {way_of(state)}, at ", (state.url, "bold"), f" (process {started.pid})")
+    wanted = container.image if container is not None else ""
+    if wanted != state.image:
+        meant = f"from the image {wanted}" if wanted else "natively"
+        note(f"what was asked for is to run it {meant}: `rota restart` with the same options does that")

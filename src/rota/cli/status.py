@@ -1,0 +1,152 @@
+"""`rota status`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rota.cli.command import command
+from rota.cli.output import line, note, printable, style_of
+from rota.cli.serving_options import check_local, way_of
+from rota.cli.session import Session
+
+if TYPE_CHECKING:
+    from rota.api import Kind
+    from rota.client import Client
+    from rota.server.background_state import Found, State
+
+RUNNING, NOT_RUNNING = 0, 3
+"""Exit codes, as those of systemctl."""
+ANSWER_SECONDS_MAX = 5.0
+COUNTED_MAX = 10_000
+"""So many objects of a kind are looked at, to count them by phase; of more, only the number is told."""
+PAGE_ITEMS = 500
+WIDTH = 12
+
+
+@command
+async def status(session: Session) -> int:
+    """Say whether a server runs in this home, since when, where, and with how much work. Exits with 0 if so, else 3."""
+    check_local(session)
+    from rota.server.background_state import find
+    from rota.server.home import Home
+
+    path = session.settings.home_path
+    found = find(Home(path))
+    if found.condition == "running" and found.state is not None:
+        await _tell_running(path, found, found.state)
+        return RUNNING
+    if found.condition == "starting":
+        _tell("server", ("starting", style_of("Pending")), f", process {found.pid}; it is not ready yet")
+    else:
+        await _tell_stopped(path, found)
+    _tell("home", str(path))
+    return NOT_RUNNING
+
+
+async def _tell_running(path: Path, found: Found, state: State) -> None:
+    from rota.server.background_log import log_of
+
+    began = datetime.fromtimestamp(state.started, UTC)
+    since = f", process {found.pid}" if found.pid else ", where its process cannot be seen from here"
+    _tell(
+        "server",
+        ("running", style_of("Running")),
+        f" for {_age(state.started)}, since {began:%Y-%m-%d %H:%M:%S} UTC{since}",
+    )
+    _tell("version", state.version)
+    _tell("address", f"{state.url}; functions and webhooks at {state.edge}")
+    _tell("home", str(path))
+    _tell("kubeconfig", str(path / "kubeconfig"))
+    _tell("log", str(log_of(path)))
+    _tell("runs", way_of(state))
+    _tell("isolation", _isolation(state))
+    for kind, text in await _work(path):
+        _tell(kind, text)
+
+
+def _isolation(state: State) -> str:
+    if state.image:
+        why_not = state.no_sandbox
+        where = "the container keeps all that runs in it from the host, but not from each other"
+        return f"none within the container: {where} ({why_not})" if why_not else "sandbox, within the container"
+    from rota.runtime import sandbox
+
+    ok, why_not = sandbox.available()
+    return "sandbox" if ok else f"none: {why_not}"
+
+
+async def _work(path: Path) -> list[tuple[str, str]]:
+    from rota.api import Instance, Task
+    from rota.client import Client, ConnectionFailed
+    from rota.registry import ApiError
+
+    client = Client.connect(home=path)
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS_MAX):
+            return [(kind.plural, await _counted(client, kind)) for kind in (Instance.api, Task.api)]
+    except (ConnectionFailed, ApiError, TimeoutError) as error:
+        return [("work", f"not known: the server does not answer ({error or 'in time'})")]
+    finally:
+        await client.close()
+
+
+async def _counted(client: Client, kind: Kind) -> str:
+    from rota.client import ALL_NAMESPACES
+
+    phases: Counter[str] = Counter()
+    continue_ = ""
+    while True:
+        page = await client.list(kind, namespace=ALL_NAMESPACES, limit=PAGE_ITEMS, continue_=continue_)
+        phases.update((one.get("status") or {}).get("phase") or "Pending" for one in page.items)
+        if page.remaining and phases.total() + page.remaining > COUNTED_MAX:
+            return str(phases.total() + page.remaining)
+        continue_ = page.continue_
+        if not continue_:
+            break
+    by_phase = ", ".join(f"{count} {phase}" for phase, count in sorted(phases.items()))
+    return f"{phases.total()} ({by_phase})" if phases else "none"
+
+
+async def _tell_stopped(path: Path, found: Found) -> None:
+    from rota.server.background_log import end_of, log_of
+
+    if found.condition == "stopped" or found.state is None:
+        _tell("server", ("not running", style_of("Failed")), "; `rota start` starts one")
+    else:
+        began = datetime.fromtimestamp(found.state.started, UTC)
+        crashed = "; it was killed, or crashed, and did not end in good order"
+        _tell("server", ("not running", style_of("Failed")), crashed)
+        _tell("last", f"version {found.state.version}, {way_of(found.state)}, since {began:%Y-%m-%d %H:%M:%S} UTC")
+    going_on = await _going_on(path)
+    if going_on:
+        what = f"{going_on} process{'es' if going_on != 1 else ''} of its instances go on"
+        _tell("work", f"{what}; `rota start` takes them up, `rota stop` ends them")
+    if found.condition == "crashed" and (end := end_of(log_of(path))):
+        note(f"the end of {log_of(path)}:")
+        for text in end:
+            note(f"  {printable(text.decode(errors='replace'))}")
+
+
+async def _going_on(path: Path) -> int:
+    from rota.runtime.keeper.client import Keeper, KeeperError
+
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS_MAX), Keeper.existing(path) as keeper:
+            return sum(record.is_running for record in await keeper.list())
+    except (KeeperError, TimeoutError):
+        return 0
+
+
+def _age(since: float) -> str:
+    from rota.api.table import duration
+
+    return duration(max(0.0, time.time() - since))
+
+
+def _tell(what: str, *parts: tuple[str, str] | str) -> None:
+    line((f"{what:<{WIDTH}}", "bold"), *parts)

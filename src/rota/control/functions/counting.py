@@ -1,0 +1,52 @@
+"""Functions in numbers: how many calls, how they ended, how long they waited and took; and who waits now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from rota.client import Key
+from rota.control.functions.routing import Routing
+from rota.engine.metrics import Metrics
+
+
+class Counting:
+    """What is counted of calls, by the namespace and the function."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        where = ("namespace", "function")
+        self._metrics = metrics
+        self._calls = metrics.counter("rota_function_calls_total", "Calls that are over.", (*where, "outcome"))
+        self._waited = metrics.histogram("rota_function_wait_seconds", "From when a call came until it began.", where)
+        self._took = metrics.histogram("rota_function_call_seconds", "How long a call took.", where)
+
+    def watch(self, functions: Callable[[], Mapping[Key, Routing]]) -> None:
+        """Have functions shown as they are when they are asked for."""
+        where = ("namespace", "function")
+        self._metrics.gauge(
+            "rota_function_waiting",
+            "Calls that wait for a worker.",
+            where,
+            read=lambda: {tuple(key): float(one.waiting) for key, one in functions().items()},
+        )
+        self._metrics.gauge(
+            "rota_function_running",
+            "Calls that are under way.",
+            where,
+            read=lambda: {tuple(key): float(one.under_way) for key, one in functions().items()},
+        )
+        self._metrics.gauge(
+            "rota_function_workers",
+            "Workers that can be called.",
+            where,
+            read=lambda: {
+                tuple(key): float(sum(worker.is_open for worker in one.workers)) for key, one in functions().items()
+            },
+        )
+
+    def ended(self, key: Key, outcome: str, waited_seconds: float, took_seconds: float) -> None:
+        self._calls.add((*key, outcome))
+        self._waited.observe(tuple(key), max(0.0, waited_seconds))
+        self._took.observe(tuple(key), max(0.0, took_seconds))
+
+    def not_called(self, key: Key, reason: str) -> None:
+        self._calls.add((*key, reason))

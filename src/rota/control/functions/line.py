@@ -1,0 +1,71 @@
+"""One function as far as its calls go: what is asked for, what comes of it, and what is known of its workers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal, NamedTuple
+
+from msgspec import Raw
+
+from rota.control.functions.routing import Routing, Worker
+from rota.control.functions.scaling import Scale
+
+NOTHING = Raw()
+
+Outcome = Literal["Succeeded", "Failed", "Timeout", "Cancelled", "WorkerLost"]
+
+
+class Ended(NamedTuple):
+    """How a call ended."""
+
+    reason: Outcome
+    started: float
+    ended: float
+    instance: str = ""
+    result: Raw = NOTHING
+    message: str = ""
+    exit_code: int | None = None
+
+
+class NotCalled(Exception):  # noqa: N818 - says what became of it
+    """A call was not begun: `TooMany`, `NoWorker` or `NotLoaded`."""
+
+    def __init__(self, reason: Literal["TooMany", "NoWorker", "NotLoaded"], message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Asked(NamedTuple):
+    """One call, as it is asked for."""
+
+    id: str
+    event: bytes
+    """JSON."""
+    seconds: float
+    log: str = ""
+
+
+class Line:
+    """One function: its workers, who waits for one, and what is counted."""
+
+    def __init__(self, uid: str, waiting_max: int) -> None:
+        self.uid = uid
+        self.routing = Routing(waiting_max)
+        self.scale = Scale()
+        self.concurrency = 1
+        self.most = 1
+        self.have = 0
+        """Workers of the newest version that there are, ready or not."""
+        self.trouble = ""
+        """Why the newest version cannot be loaded, while no other can be called."""
+        self.succeeded = self.failed = 0
+        """Since they were last written down."""
+        self.last_call = 0.0
+        self.is_found = False
+        """Whether the workers that there were before this process have been counted."""
+        self.slots: dict[str, asyncio.Future[Worker]] = {}
+        """Of those that wait."""
+
+    @property
+    def load(self) -> int:
+        return self.routing.under_way + self.routing.waiting

@@ -1,0 +1,118 @@
+"""The instances of a function: objects in, actions out.
+
+A new version gets its own instances beside those that are there, and these go one by one as the new ones can be called.
+So there may be twice as many for a while, and a version that cannot be loaded takes nothing away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from rota.api import Function, Instance, ObjectMeta, OwnerReference
+from rota.api.instance import Container, Handler, InstanceSpec, InstanceTemplate
+from rota.api.worker import WorkerRole
+from rota.control.instances import Create, Delete, template_hash
+from rota.control.instances.names import ORDINAL_LABEL, OWNER_LABEL, TEMPLATE_LABEL, controller_of, stem
+from rota.control.instances.template import restart_stamps
+
+CONTAINER = "worker"
+GRACE_SECONDS = 5
+"""Beyond the time that a call has: a worker that is to go ends its calls first."""
+
+
+class Version(NamedTuple):
+    """What the instances of a function are made from."""
+
+    template: InstanceTemplate
+    hash: str
+
+
+def version_of(function: Function, code: str | None, packages: str) -> Version:
+    """With the digest of the code, if it is not in a workspace, and the name of the packages that it requires."""
+    spec = function.spec
+    handler = Handler(
+        function=function.metadata.name,
+        runtime=spec.runtime,
+        entrypoint=spec.entrypoint,
+        command=spec.command,
+        code=code,
+        packages=packages or None,
+        concurrency=spec.concurrency,
+    )
+    template = InstanceTemplate(
+        containers=[Container(name=CONTAINER, env=spec.env, resources=spec.resources)],
+        worker=WorkerRole(),
+        workspace_ref=spec.source.workspace_ref,
+        handler=handler,
+        isolation=spec.isolation,
+        network=spec.network,
+        termination_grace_period_seconds=spec.timeout_seconds + GRACE_SECONDS,
+    )
+    return Version(template, template_hash(template, annotations=restart_stamps(function.metadata.annotations)))
+
+
+def own(function: Function, instances: Sequence[Instance]) -> list[Instance]:
+    """Of all instances of a namespace, those of a function."""
+    uid = function.metadata.uid
+    return [one for one in instances if (owner := controller_of(one)) is not None and owner.uid == uid]
+
+
+def plan(
+    function: Function,
+    version: Version,
+    instances: Sequence[Instance],
+    wanted: int,
+    *,
+    ready: Collection[str],
+    load: Mapping[str, int],
+    finalizers: Sequence[str] = (),
+) -> list[Create | Delete]:
+    """What to do about the instances of a function. `ready`, and how many calls each has, are by uid."""
+    staying = [one for one in instances if one.metadata.deletion_timestamp is None]
+    current = [one for one in staying if one.spec.template_hash == version.hash]
+    outdated = [one for one in staying if one.spec.template_hash != version.hash]
+    # Those with the fewest calls go first, and of these the newest.
+    in_order = sorted(current, key=lambda one: (_rank(one, ready, load), -one.spec.ordinal))
+    actions: list[Create | Delete] = [
+        Delete(one.metadata.name, one.metadata.uid, "ScaledDown") for one in in_order[: max(0, len(current) - wanted)]
+    ]
+    taken = {one.spec.ordinal for one in instances}
+    free = (ordinal for ordinal in range(len(instances) + wanted) if ordinal not in taken)
+    missing = range(wanted - len(current))
+    actions += [Create(_new(function, version, ordinal, finalizers)) for _, ordinal in zip(missing, free, strict=False)]
+    still_needed = max(0, wanted - sum(one.metadata.uid in ready for one in current))
+    outdated.sort(key=lambda one: (_rank(one, ready, load), -one.spec.ordinal))
+    going = outdated[: max(0, len(outdated) - still_needed)]
+    actions += [Delete(one.metadata.name, one.metadata.uid, "Outdated") for one in going]
+    return actions
+
+
+def _rank(instance: Instance, ready: Collection[str], load: Mapping[str, int]) -> tuple[bool, int]:
+    return instance.metadata.uid in ready, load.get(instance.metadata.uid, 0)
+
+
+def _new(function: Function, version: Version, ordinal: int, finalizers: Sequence[str]) -> Instance:
+    meta = function.metadata
+    beginning = stem(Function.api.name, meta.name)
+    owner = OwnerReference(
+        api_version=Function.api.api_version,
+        kind=Function.api.name,
+        name=meta.name,
+        uid=meta.uid,
+        controller=True,
+        block_owner_deletion=True,
+    )
+    labels = {OWNER_LABEL: beginning, ORDINAL_LABEL: str(ordinal), TEMPLATE_LABEL: version.hash}
+    return Instance(
+        metadata=ObjectMeta(
+            name=f"{beginning}-{ordinal}",
+            namespace=meta.namespace,
+            labels=labels,
+            owner_references=[owner],
+            finalizers=list(finalizers),
+        ),
+        spec=InstanceSpec(**msgspec.structs.asdict(version.template), template_hash=version.hash, ordinal=ordinal),
+    )

@@ -1,0 +1,191 @@
+"""What is kept of calls that somebody waited for: each is a Task, written once, when it is over.
+
+Of each function the last ones are kept, and these for a while. What comes of a call does not depend on whether it could
+be written down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+import msgspec
+from msgspec import Raw
+
+from rota.api import Function, ObjectMeta, OwnerReference, Task
+from rota.api.task import Attempt, FunctionCall, TaskSpec, TaskStatus
+from rota.client import Client, Key, Operation
+from rota.control.functions.line import Ended
+from rota.control.holds.turns import creation
+from rota.control.instances.names import derived
+from rota.control.tasks.lifecycle import is_large, result_of, time_of
+from rota.engine.fence import Deposed
+from rota.engine.objects import Objects
+from rota.registry import ApiError, DeleteOptions
+
+log = logging.getLogger(__name__)
+
+FUNCTION_LABEL = "rota.dev/function"
+CALL_LABEL = "rota.dev/call"
+WAITED_FOR = "waited-for"
+"""The value that the label of a call has that somebody waited for."""
+KEPT_MAX = 1000
+"""Calls of one function that are kept."""
+KEPT_SECONDS = 3600.0
+DELETED_AT_ONCE = 100
+SWEEP_SECONDS = 60.0
+NAME_LENGTH_MAX = 40
+RESULT_BYTES_MAX = 64 * 1024
+"""Of a result that is kept. Who waited for a larger one has it, and here is its digest."""
+MESSAGE_CHARACTERS_MAX = 2000
+
+
+class Identity(NamedTuple):
+    """Of a call, before it is written down."""
+
+    name: str
+    uid: str
+
+
+def new_identity(function: str) -> Identity:
+    return Identity(f"{function[:NAME_LENGTH_MAX].rstrip('-.')}-{os.urandom(5).hex()}", str(uuid.uuid4()))
+
+
+def labels_of(function: str, call: str) -> dict[str, str]:
+    return {FUNCTION_LABEL: derived(function), CALL_LABEL: call}
+
+
+def owned_by(function: Function) -> list[OwnerReference]:
+    """Calls go with their function."""
+    meta = function.metadata
+    return [OwnerReference(api_version=function.api.api_version, kind=function.api.name, name=meta.name, uid=meta.uid)]
+
+
+class Recorder:
+    """Writes calls down, and takes the oldest away."""
+
+    def __init__(self, client: Client, objects: Objects, keep_result: Callable[[str, str, str, str], None]) -> None:
+        self._client = client
+        self._objects = objects
+        self._keep_result = keep_result
+        self._kept: dict[Key, deque[tuple[float, str]]] = {}
+        self._deleting: set[asyncio.Task[None]] = set()
+
+    def begin(self) -> Callable[[], None]:
+        self._kept.clear()
+        found = []
+        for task in cast("list[Task]", self._objects.list(Task.api, "")):
+            call, status = task.spec.function, task.status
+            if call is not None and task.metadata.labels.get(CALL_LABEL) == WAITED_FOR and status is not None:
+                ended = status.completion_time.timestamp() if status.completion_time is not None else 0.0
+                found.append((ended, task.metadata.name, Key(task.metadata.namespace, call.name)))
+        for ended, name, key in sorted(found):
+            self._kept.setdefault(key, deque()).append((ended, name))
+        sweeping = asyncio.create_task(self._sweep(), name="kept calls")
+
+        def end() -> None:
+            sweeping.cancel()
+            for task in self._deleting:
+                task.cancel()
+
+        return end
+
+    async def record(self, function: Function, identity: Identity, about: Mapping[str, Any], ended: Ended) -> None:
+        """Returns when it is written down."""
+        meta = function.metadata
+        result = bytes(ended.result).decode() if bytes(ended.result) else ""
+        if is_large(result) and len(result) <= RESULT_BYTES_MAX:
+            await asyncio.to_thread(self._keep_result, identity.name, identity.uid, meta.namespace, result)
+        task = Task(
+            metadata=ObjectMeta(
+                name=identity.name,
+                namespace=meta.namespace,
+                uid=identity.uid,
+                labels=labels_of(meta.name, WAITED_FOR),
+                owner_references=owned_by(function),
+            ),
+            spec=TaskSpec(function=FunctionCall(name=meta.name, payload=dict(about))),
+            status=_status(ended, result),
+        )
+        try:
+            await self._client.batch([creation(task)], typed=True)
+        except (ApiError, Deposed, RecursionError) as error:
+            log.warning("a call of %s/%s is not written down: %s", meta.namespace, meta.name, error)
+            return
+        self._keep(Key(meta.namespace, meta.name), ended.ended, identity.name)
+
+    def _keep(self, key: Key, ended: float, name: str) -> None:
+        kept = self._kept.setdefault(key, deque())
+        kept.append((ended, name))
+        if len(kept) >= KEPT_MAX + DELETED_AT_ONCE:
+            self._delete(key.namespace, [kept.popleft()[1] for _ in range(DELETED_AT_ONCE)])
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            self.expire(time.time())
+
+    def expire(self, now: float) -> None:
+        """Take away what has been kept long enough."""
+        for key, kept in list(self._kept.items()):
+            old = []
+            while kept and kept[0][0] < now - KEPT_SECONDS:
+                old.append(kept.popleft()[1])
+            if not kept:
+                del self._kept[key]
+            for at in range(0, len(old), DELETED_AT_ONCE):
+                self._delete(key.namespace, old[at : at + DELETED_AT_ONCE])
+
+    def _delete(self, namespace: str, names: Sequence[str]) -> None:
+        task = asyncio.create_task(self._deleted(namespace, names), name="old calls")
+        self._deleting.add(task)
+        task.add_done_callback(self._deleting.discard)
+
+    async def _deleted(self, namespace: str, names: Sequence[str]) -> None:
+        operations = [Operation("delete", Task.api, namespace, name, delete=DeleteOptions()) for name in names]
+        try:
+            await self._client.batch(operations)
+        except Deposed:
+            return  # Whoever leads now finds them.
+        except ApiError:
+            # One of them may be gone already: then each by itself.
+            for name in names:
+                await self._delete_one(namespace, name)
+
+    async def _delete_one(self, namespace: str, name: str) -> None:
+        kind: Any = Task
+        try:
+            await self._client.delete(kind, name, namespace=namespace)
+        except (ApiError, Deposed) as error:
+            if not isinstance(error, ApiError) or error.code != 404:
+                log.warning("the call %s/%s is not taken away: %s", namespace, name, error)
+
+
+def _status(ended: Ended, result: str) -> TaskStatus:
+    began, over = time_of(ended.started), time_of(ended.ended)
+    is_good = ended.reason == "Succeeded"
+    attempt = Attempt(instance=ended.instance, start=began, end=over, exit_code=ended.exit_code, reason=ended.reason)
+    return TaskStatus(
+        phase="Succeeded" if is_good else "Failed",
+        reason=None if is_good else ended.reason,
+        message=ended.message[:MESSAGE_CHARACTERS_MAX] or None,
+        instance_name=ended.instance or None,
+        attempts=[attempt],
+        tries=1,
+        losses=int(ended.reason == "WorkerLost"),
+        start_time=began,
+        completion_time=over,
+        exit_code=ended.exit_code,
+        result=result_of(result),
+    )
+
+
+def decoded(result: Raw) -> Any:
+    """What a call returned. None, when it returned nothing."""
+    return msgspec.json.decode(result) if bytes(result) else None

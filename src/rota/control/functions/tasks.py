@@ -1,0 +1,135 @@
+"""Tasks that call a function: each attempt waits for a worker of the function, is made, and its end is told."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+
+from rota.api import Function, Task
+from rota.client import Key
+from rota.control.functions.calls import Calls
+from rota.control.functions.line import Asked, NotCalled
+from rota.control.tasks.lifecycle import assignment_id, is_large
+from rota.runtime.runner.jobs import Outcome
+
+log = logging.getLogger(__name__)
+
+AGAIN_SECONDS = 1.0
+"""After an error of the server that is nobody's fault."""
+
+_encode = msgspec.json.Encoder().encode
+Begun = Callable[[Task, str], Awaitable[None]]
+
+
+class CalledTasks:
+    """The attempts that are under way. `wake` is called for a task whose attempt has ended."""
+
+    def __init__(
+        self,
+        calls: Calls,
+        task_log: Callable[[str, str, str], Path],
+        keep_result: Callable[[str, str, str, str], None],
+    ) -> None:
+        self._calls = calls
+        self._task_log = task_log
+        self._keep_result = keep_result
+        self._attempts: dict[str, asyncio.Task[None]] = {}
+        """By the uid of the task."""
+        self._keys: dict[str, Key] = {}
+        self._begun: set[str] = set()
+        self._outcomes: dict[str, Outcome] = {}
+        """By the id of the attempt, until they are recorded."""
+        self.wake: Callable[[Key], None] = lambda key: None
+
+    def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
+        self.wake = wake
+
+        def end() -> None:
+            for attempt in self._attempts.values():
+                attempt.cancel()
+
+        return end
+
+    def outcome_of(self, task: Task) -> Outcome | None:
+        return self._outcomes.get(assignment_id(task))
+
+    def recorded(self, id_: str) -> None:
+        self._outcomes.pop(id_, None)
+
+    def is_under_way(self, task: Task) -> bool:
+        """Whether an attempt waits for a worker, or has one, in this process."""
+        return task.metadata.uid in self._attempts
+
+    def is_begun(self, task: Task) -> bool:
+        return task.metadata.uid in self._begun
+
+    def want(self, task: Task, function: Function, begun: Begun) -> None:
+        """A task could run now. Said again, nothing happens. `begun` is told the worker before it begins."""
+        uid = task.metadata.uid
+        if uid in self._attempts or assignment_id(task) in self._outcomes:
+            return
+        attempt = self._attempts[uid] = asyncio.create_task(self._made(task, function, begun), name=f"call {uid}")
+        self._keys[uid] = Key(task.metadata.namespace, task.metadata.name)
+        attempt.add_done_callback(lambda _: self._ended(uid))
+
+    def _ended(self, uid: str) -> None:
+        del self._attempts[uid], self._keys[uid]
+
+    def cancel(self, task: Task) -> bool:
+        """It is not to run, or no longer. Whether it was begun: then it says how it ended."""
+        uid = task.metadata.uid
+        if uid in self._begun:
+            self._calls.cancel(assignment_id(task))
+            return True
+        self.forget(uid)
+        return False
+
+    def forget(self, uid: str) -> None:
+        """It is not wanted any more."""
+        attempt = self._attempts.get(uid)
+        if attempt is not None:
+            attempt.cancel()
+
+    def gone(self, key: Key) -> None:
+        """There is no task of this name any more."""
+        for uid in [uid for uid, whose in self._keys.items() if whose == key]:
+            self.forget(uid)
+
+    async def _made(self, task: Task, function: Function, begun: Begun) -> None:
+        meta, call = task.metadata, task.spec.function
+        assert call is not None
+        id_ = assignment_id(task)
+        limits = (function.spec.timeout_seconds, task.spec.timeout_seconds or function.spec.timeout_seconds)
+        log_path = str(self._task_log(meta.namespace, meta.name, meta.uid))
+        asked = Asked(id_, _encode(call.payload or {}), float(min(limits)), log_path)
+
+        async def beginning(instance: str) -> None:
+            self._begun.add(meta.uid)
+            await begun(task, instance)
+
+        now = time.time()
+        try:
+            ended = await self._calls.call(function, asked, is_patient=True, beginning=beginning)
+            result = bytes(ended.result).decode()
+            if is_large(result):
+                await asyncio.to_thread(self._keep_result, meta.name, meta.uid, meta.namespace, result)
+            outcome = Outcome(
+                id_, ended.reason, ended.started, ended.ended, ended.exit_code, ended.message, result=result
+            )
+        except NotCalled as error:
+            if error.reason != "NotLoaded":
+                return  # The function is gone: the task waits for its successor.
+            outcome = Outcome(id_, "Failed", now, time.time(), message=f"the function cannot be loaded: {error}")
+        except Exception:
+            log.exception("task %s/%s could not be begun", meta.namespace, meta.name)
+            asyncio.get_running_loop().call_later(AGAIN_SECONDS, self.wake, Key(meta.namespace, meta.name))
+            return
+        finally:
+            self._begun.discard(meta.uid)
+        self._outcomes[id_] = outcome
+        self.wake(Key(meta.namespace, meta.name))

@@ -1,0 +1,274 @@
+"""Schedule: every tick of its cron becomes one Task, exactly one, whatever dies, is repeated or is set meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
+
+from rota.api import Cell, Condition, Object, Schedule, Task
+from rota.api.function import ScheduleStatus
+from rota.client import Key
+from rota.control.gate import Settling, status_of, with_conditions
+from rota.control.schedules.cron import BadCron, Cron, cron
+from rota.control.schedules.firing import Firing, Shot
+from rota.control.schedules.planner import Plan, plan
+from rota.control.schedules.regions import region_of, served
+from rota.control.schedules.runs import Run, Runs, told, too_many
+from rota.control.schedules.statuses import (
+    Problem,
+    clock_behind,
+    pause_before,
+    planned,
+    problem_said,
+    said,
+)
+from rota.control.schedules.ticker import LOOK_SECONDS, Ticker
+from rota.control.schedules.zones import NoSuchZone
+from rota.engine import DONE, Context, Done, Outcome, Watch
+from rota.engine.objects import get
+from rota.registry import ApiError
+
+log = logging.getLogger(__name__)
+
+BATCH_SCHEDULES_MAX = 50
+"""Schedules that fire in one commit."""
+RETRY_SECONDS = 1.0
+"""After which a schedule that could not be fired is tried again."""
+CONCURRENCY = 64
+SPIN_RUNS_MAX = 5_000
+"""News of each Task is news of its schedule, and many may be under way."""
+INVALID_SCHEDULE = "InvalidSchedule"
+PRUNED_AT_ONCE_MAX = 100
+"""Tasks of one schedule that are deleted in one look."""
+
+
+class Standing(NamedTuple):
+    """What is to be said of a schedule, and when it is due."""
+
+    status: ScheduleStatus
+    problem: Problem | None
+    due: float | None
+    prunable: list[Run]
+
+
+class Schedules(Settling[Schedule]):
+    """Says how schedules are, and fires those that are due, all of them by one timer."""
+
+    owns = (Task,)
+    concurrency = CONCURRENCY
+    spin_runs_max = SPIN_RUNS_MAX
+
+    def __init__(self, look_seconds: float = LOOK_SECONDS) -> None:
+        super().__init__(Schedule)
+        self.watches = (Watch(Cell, self._regional),)
+        self._look_seconds = look_seconds
+        self._runs = Runs()
+        self._regions: set[Key] = set()
+        """The schedules that name cities."""
+        self._written: dict[str, float] = {}
+        """When the status of a schedule was written, as long as what came of its last run is not."""
+        self._wake: Callable[[Key], None] = lambda key: None
+        self._context: Context | None = None
+        self._ticker: Ticker | None = None
+        self._firing: asyncio.Task[None] | None = None
+
+    def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
+        self._wake = wake
+        return self._end
+
+    def _end(self) -> None:
+        if self._ticker is not None:
+            self._ticker.stop()
+        if self._firing is not None:
+            self._firing.cancel()
+        self._context = self._ticker = self._firing = None
+        self._runs.clear()
+        self._written.clear()
+
+    def _prepare(self, context: Context) -> Ticker:
+        self._context = context
+        if self._ticker is None:
+            self._ticker = Ticker(context.clock, self._fire_soon, self._look_at_all, self._look_seconds)
+        return self._ticker
+
+    def overhear(self, old: Object | None, new: Object | None) -> bool:
+        return not self._runs.hear(cast("Task | None", old), cast("Task | None", new))
+
+    def _regional(self, cell: Cell) -> tuple[Key, ...]:
+        return tuple(self._regions)
+
+    async def gone(self, key: Key) -> None:
+        self._regions.discard(key)
+        self._written.pop(_id(key), None)
+        if self._ticker is not None:
+            self._ticker.set(_id(key), None)
+
+    # Looking at one.
+
+    def at_once(self, context: Context, key: Key) -> Outcome | None:
+        """Most schedules that are looked at are as they should be, and wait for their time."""
+        ticker = self._prepare(context)
+        obj = get(context.objects, Schedule, key.name, key.namespace)
+        if obj is None or obj.metadata.deletion_timestamp is not None or context.held_up(obj) is not None:
+            ticker.set(_id(key), None)
+            return None
+        standing = self._standing(context, obj, status_of(obj))
+        if standing.status != status_of(obj) or standing.problem is not None or standing.prunable:
+            return None
+        self._written.pop(_id(key), None)
+        ticker.set(_id(key), standing.due)
+        return DONE
+
+    async def look(self, context: Context, obj: Schedule) -> Outcome:
+        self._prepare(context).set(_id_of(obj), None)
+        return await super().look(context, obj)
+
+    async def go_on(self, context: Context, obj: Schedule, opened: list[Condition]) -> Outcome:
+        id_, now = _id_of(obj), context.clock.now()
+        standing = self._standing(context, obj, with_conditions(context, obj, opened))
+        # It does not wait for what is written: that may be refused, and looked at again.
+        self._prepare(context).set(id_, standing.due)
+        pause = 0.0
+        if standing.status != status_of(obj):
+            ago = now - self._written[id_] if id_ in self._written else float("inf")
+            pause = pause_before(obj.status, standing.status, ago)
+            if not pause:
+                await context.write_status(obj, standing.status)
+        if not pause:
+            self._written.pop(id_, None)
+        if standing.problem is not None:
+            context.tell_once(obj, standing.problem.reason, standing.problem.message)
+        await self._prune(context, obj, standing.prunable)
+        return Done(again_after=pause) if pause else DONE
+
+    def _standing(self, context: Context, obj: Schedule, status: ScheduleStatus) -> Standing:
+        """How a schedule stands whose references are all there. What is new goes into the status."""
+        now, runs = context.clock.time(), self._runs.of(obj.metadata.uid)
+        region, ticking = self._region(context, obj), _cron_of(obj)
+        problem = next((one for one in (ticking, region) if isinstance(one, Problem)), None)
+        due: float | None = None
+        if isinstance(ticking, Problem):
+            status = planned(status, Plan(), f"{obj.spec.time_zone} {' '.join(obj.spec.cron.split())}")
+        elif problem is None:
+            found = plan(obj, ticking, runs, now)
+            due = now if found.is_due else found.wake
+            if not found.is_due:
+                status = planned(status, found, ticking.text)
+            problem = clock_behind(obj, now) or problem_said(obj)
+        newest = status.last_scheduled_time
+        prunable = too_many(runs, obj.spec.history, None if newest is None else int(newest.timestamp()))
+        city = region if isinstance(region, str) else None
+        return Standing(said(obj, told(status, runs), problem, city, now), problem, due, prunable)
+
+    def _region(self, context: Context, obj: Schedule) -> str | Problem:
+        key = Key(obj.metadata.namespace, obj.metadata.name)
+        if not obj.spec.regions:
+            self._regions.discard(key)
+            return region_of(obj, ())
+        self._regions.add(key)
+        return region_of(obj, served(cast("list[Cell]", context.objects.list(Cell.api))))
+
+    async def _prune(self, context: Context, obj: Schedule, runs: list[Run]) -> None:
+        kind: Any = Task
+        for run in runs[:PRUNED_AT_ONCE_MAX]:
+            try:
+                await context.client.delete(kind, run.name, namespace=obj.metadata.namespace, uid=run.uid)
+            except ApiError as error:
+                if error.code not in (404, 409):
+                    raise
+
+    def _look_at_all(self) -> None:
+        """The clock was set back: some are silent now for a while, and have to say so."""
+        assert self._ticker is not None
+        for id_ in self._ticker.heap:
+            self._wake(_key(id_))
+
+    # Firing those that are due.
+
+    def _fire_soon(self) -> None:
+        if self._firing is None:
+            self._firing = asyncio.get_running_loop().create_task(self._fire(), name="schedules")
+
+    async def _fire(self) -> None:
+        """Fire what is due, in batches, until nothing is."""
+        context, ticker = self._context, self._ticker
+        assert context is not None and ticker is not None
+        firing = Firing(context, self._runs, _firing_cron)
+        try:
+            while ids := ticker.heap.pop_due(context.clock.time(), BATCH_SCHEDULES_MAX):
+                await self._fire_batch(context, ticker, firing, ids)
+        finally:
+            if self._ticker is ticker:
+                self._firing = None
+                ticker.go_on()
+
+    async def _fire_batch(self, context: Context, ticker: Ticker, firing: Firing, ids: list[str]) -> None:
+        shots: dict[str, Shot] = {}
+        for id_ in ids:
+            obj = _find(context, id_)
+            aimed = firing.aim(obj) if obj is not None else None
+            if isinstance(aimed, Shot):
+                shots[id_] = aimed
+            else:
+                ticker.set(id_, aimed)
+        if not shots:
+            return
+        try:
+            together = await firing.together([*shots.values()])
+        except Exception as error:
+            self._again(context, ticker, list(shots), error)
+            return
+        for id_, shot in shots.items():
+            if together:
+                self._fired(context, ticker, id_, shot.plan.wake)
+                continue
+            try:
+                self._fired(context, ticker, id_, await firing.alone(shot.schedule))
+            except Exception as error:
+                self._again(context, ticker, [id_], error)
+
+    def _fired(self, context: Context, ticker: Ticker, id_: str, wake: float | None) -> None:
+        self._written[id_] = context.clock.now()
+        ticker.set(id_, wake)
+
+    def _again(self, context: Context, ticker: Ticker, ids: list[str], error: Exception) -> None:
+        """They could not be fired now. Nothing is lost by that but time."""
+        level = logging.WARNING if isinstance(error, ApiError | OSError) else logging.ERROR
+        log.log(level, "%s: not fired: %s; again in %.1f s", ", ".join(ids), error, RETRY_SECONDS, exc_info=error)
+        for id_ in ids:
+            ticker.set(id_, context.clock.time() + RETRY_SECONDS)
+
+
+def _cron_of(obj: Schedule) -> Cron | Problem:
+    try:
+        return cron(obj.spec.cron, obj.spec.time_zone)
+    except BadCron as error:
+        return Problem(INVALID_SCHEDULE, f"spec.cron: {error}")
+    except NoSuchZone as error:
+        return Problem(INVALID_SCHEDULE, f"spec.timeZone: {error}")
+
+
+def _firing_cron(obj: Schedule) -> Cron | None:
+    """The cron of a schedule that may fire."""
+    found = _cron_of(obj) if obj.metadata.deletion_timestamp is None else None
+    return found if isinstance(found, Cron) else None
+
+
+def _find(context: Context, id_: str) -> Schedule | None:
+    namespace, name = _key(id_)
+    return get(context.objects, Schedule, name, namespace)
+
+
+def _key(id_: str) -> Key:
+    namespace, _, name = id_.partition("/")
+    return Key(namespace, name)
+
+
+def _id(key: Key) -> str:
+    return f"{key.namespace}/{key.name}"
+
+
+def _id_of(obj: Schedule) -> str:
+    return f"{obj.metadata.namespace}/{obj.metadata.name}"

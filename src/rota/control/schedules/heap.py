@@ -1,0 +1,54 @@
+"""When each of many things is due: one heap for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+
+STALE_MAX = 1_000
+"""Entries beside two a thing that are kept after they were overtaken."""
+
+
+class Heap:
+    """Names and when each is due. One that has been set to another time, or taken out, is passed over."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, str]] = []
+        self._due: dict[str, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self._due])
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._due
+
+    def set(self, name: str, due: float) -> None:
+        if self._due.get(name) == due:
+            return
+        self._due[name] = due
+        heappush(self._heap, (due, name))
+        if len(self._heap) > STALE_MAX + 2 * len(self._due):
+            self._heap = [(due, name) for name, due in self._due.items()]
+            heapify(self._heap)
+
+    def discard(self, name: str) -> None:
+        self._due.pop(name, None)
+
+    def next_due(self) -> float | None:
+        """When the first one is due."""
+        heap = self._heap
+        while heap and self._due.get(heap[0][1]) != heap[0][0]:
+            heappop(heap)
+        return heap[0][0] if heap else None
+
+    def pop_due(self, now: float, most: int) -> list[str]:
+        """Those that are due by now, the first ones of them, each no longer in here."""
+        found: list[str] = []
+        while len(found) < most and (due := self.next_due()) is not None and due <= now:
+            name = heappop(self._heap)[1]
+            del self._due[name]
+            found.append(name)
+        return found

@@ -1,0 +1,105 @@
+"""The Task of a tick: its name, which nobody else's has, and what it is told of its schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from rota.api import Schedule, Task
+from rota.control.instances.names import LABEL_LENGTH_MAX, tailed
+
+SCHEDULE_LABEL = "rota.dev/schedule"
+SCHEDULE_NAME = "rota.dev/schedule-name"
+SCHEDULE_UID = "rota.dev/schedule-uid"
+SCHEDULED_TIME = "rota.dev/scheduled-time"
+TRIGGER = "rota.dev/trigger"
+CRON = "cron"
+MANUAL = "manual"
+
+Body = dict[str, Any]
+
+
+def task_name(schedule: Schedule, tick: int) -> str:
+    """The name of a tick's Task: the same whoever makes it, and whenever. It ends in a hash of all that counts."""
+    return tailed(schedule.metadata.name, f"{_utc(tick):%Y%m%d%H%M}", kind=f"{schedule.metadata.uid} {tick}")
+
+
+def manual_name(schedule: Schedule, nonce: str) -> str:
+    """The name of a Task that a person asks for."""
+    return tailed(schedule.metadata.name, "run", kind=f"{schedule.metadata.uid} {nonce}")
+
+
+def label_of(schedule: str) -> str:
+    """The value of the label that selects the Tasks of a schedule."""
+    return schedule if len(schedule) <= LABEL_LENGTH_MAX else tailed(schedule)
+
+
+def task_of(schedule: Schedule, tick: int, name: str, trigger: str = CRON) -> Body:
+    """A Task of a schedule, for a moment."""
+    meta = schedule.metadata
+    owner = {
+        "apiVersion": schedule.api.api_version,
+        "kind": schedule.api.name,
+        "name": meta.name,
+        "uid": meta.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    notes = {
+        SCHEDULE_NAME: meta.name,
+        SCHEDULE_UID: meta.uid,
+        SCHEDULED_TIME: time_text(tick),
+        TRIGGER: trigger,
+    }
+    return {
+        "apiVersion": Task.api.api_version,
+        "kind": Task.api.name,
+        "metadata": {
+            "name": name,
+            "namespace": meta.namespace,
+            "labels": {SCHEDULE_LABEL: label_of(meta.name)},
+            "annotations": notes,
+            "ownerReferences": [owner],
+        },
+        "spec": _spec(schedule, tick, name),
+    }
+
+
+def _spec(schedule: Schedule, tick: int, name: str) -> Body:
+    """What a Task does. A function is told of the schedule in what it is given; a command, in its environment."""
+    target = schedule.spec.target
+    if target.task_template is not None:
+        spec: Body = msgspec.to_builtins(target.task_template)
+    else:
+        assert target.function_ref is not None
+        spec = {"function": {"name": target.function_ref.name}}
+    if "function" in spec:
+        meta = schedule.metadata
+        told = {"name": meta.name, "uid": meta.uid, "runId": name, "scheduledTime": time_text(tick)}
+        own = spec["function"].get("payload") or {}
+        payload = {**(schedule.spec.payload or {}), **own, "schedule": told}
+        spec["function"] = {**spec["function"], "payload": payload}
+    return spec
+
+
+def environment(task: str, annotations: Mapping[str, str]) -> dict[str, str]:
+    """What a command is told of the schedule that its Task is of, if it is of one."""
+    if SCHEDULE_UID not in annotations:
+        return {}
+    return {
+        "ROTA_SCHEDULE_NAME": annotations.get(SCHEDULE_NAME, ""),
+        "ROTA_SCHEDULE_UID": annotations[SCHEDULE_UID],
+        "ROTA_SCHEDULE_RUN_ID": task,
+        "ROTA_SCHEDULE_TIME": annotations.get(SCHEDULED_TIME, ""),
+    }
+
+
+def time_text(moment: int) -> str:
+    return f"{_utc(moment):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _utc(moment: int) -> datetime:
+    return datetime.fromtimestamp(moment, UTC)

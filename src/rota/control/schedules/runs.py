@@ -1,0 +1,151 @@
+"""The runs of schedules: what their Tasks come to, kept as they are told of."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
+
+from rota.api import Schedule, Task
+from rota.api.function import ACTIVE_MAX, History, ScheduleStatus
+from rota.api.model import TEXT_LENGTH_MAX
+from rota.control.schedules.making import MANUAL, SCHEDULED_TIME, TRIGGER
+
+
+class Run(NamedTuple):
+    """One Task of a schedule."""
+
+    name: str
+    uid: str
+    tick: int
+    """The moment that it is for."""
+    manual: bool
+    phase: str
+    """Empty while it is not over."""
+    leaving: bool = False
+    """Whether it is being deleted or cancelled already."""
+    started: datetime | None = None
+    completed: datetime | None = None
+    error: str | None = None
+
+
+def run_of(task: Task) -> Run:
+    """A Task as a run of the schedule that it is of."""
+    meta, status = task.metadata, task.status
+    notes = meta.annotations
+    over = task.over()
+    failed = over and status is not None and status.phase == "Failed"
+    return Run(
+        meta.name,
+        meta.uid,
+        _moment(notes.get(SCHEDULED_TIME, "")),
+        notes.get(TRIGGER) == MANUAL,
+        (status.phase or "") if over and status is not None else "",
+        meta.deletion_timestamp is not None or task.spec.cancel,
+        status.start_time if status is not None else None,
+        status.completion_time if over and status is not None else None,
+        _why(status.reason, status.message) if failed and status is not None else None,
+    )
+
+
+def schedule_of(task: Task | None) -> str:
+    """The uid of the schedule that a Task is of; empty if of none."""
+    if task is not None:
+        for owner in task.metadata.owner_references:
+            if owner.controller and owner.kind == Schedule.api.name:
+                return owner.uid
+    return ""
+
+
+def active(runs: Iterable[Run]) -> list[Run]:
+    """Those that are not over, oldest first."""
+    return sorted((run for run in runs if not run.phase), key=_by_age)
+
+
+def too_many(runs: Collection[Run], history: History, newest: int | None) -> list[Run]:
+    """Those that are over and beyond what is kept, and strictly older than the newest tick that was fired.
+
+    The Task of that one stays: as long as it is there, nobody can make it a second time.
+    """
+    over = sorted((run for run in runs if run.phase and not run.leaving), key=_by_age, reverse=True)
+    good = [run for run in over if run.phase == "Succeeded"]
+    bad = [run for run in over if run.phase != "Succeeded"]
+    beyond = [*good[history.succeeded :], *bad[history.failed :]]
+    return [run for run in beyond if run.manual or newest is None or run.tick < newest]
+
+
+def told(status: ScheduleStatus, runs: Collection[Run]) -> ScheduleStatus:
+    """A status with what came of the runs. What came of those that are gone stays."""
+    started = max((run.started for run in runs if run.started is not None), default=None)
+    ended = max(((run.completed, run.error or "") for run in runs if run.completed is not None), default=None)
+    names = [run.name for run in active(runs)][-ACTIVE_MAX:]
+    fields: dict[str, object] = {}
+    if started is not None and (status.last_started_time is None or started > status.last_started_time):
+        fields["last_started_time"] = started
+    if ended is not None and (status.last_completed_time is None or ended[0] > status.last_completed_time):
+        fields |= {"last_completed_time": ended[0], "last_error": ended[1] or None}
+    if names != status.active:
+        fields["active"] = names
+    return replaced(status, fields)
+
+
+def replaced(status: ScheduleStatus, fields: dict[str, object]) -> ScheduleStatus:
+    """A status with some fields changed; the same one where none is."""
+    changed = {name: value for name, value in fields.items() if getattr(status, name) != value}
+    return msgspec.structs.replace(status, **changed) if changed else status
+
+
+class Runs:
+    """The runs of all schedules, by the schedule's uid."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, dict[str, Run]] = {}
+
+    def of(self, uid: str) -> Collection[Run]:
+        return self._of.get(uid, {}).values()
+
+    def note(self, uid: str, run: Run) -> None:
+        """What was made counts at once, also where the news of it takes a while."""
+        self._of.setdefault(uid, {}).setdefault(run.name, run)
+
+    def hear(self, old: Task | None, new: Task | None) -> bool:
+        """News of a Task. Whether it matters to the schedule that it is of."""
+        uid = schedule_of(new or old)
+        if not uid:
+            return False
+        runs = self._of.setdefault(uid, {})
+        if new is None:
+            assert old is not None
+            gone = runs.pop(old.metadata.name, None)
+            if not runs:
+                del self._of[uid]
+            return gone is not None and not gone.phase
+        run = run_of(new)
+        before = runs.get(run.name)
+        runs[run.name] = run
+        if before is None:
+            # One that a person has made is not known yet; one of a tick is written down with the tick.
+            return run.manual or bool(run.phase)
+        return (before.phase, before.started) != (run.phase, run.started)
+
+    def clear(self) -> None:
+        self._of.clear()
+
+
+def _by_age(run: Run) -> tuple[int, str]:
+    return run.tick, run.name
+
+
+def _moment(text: str) -> int:
+    try:
+        return int(datetime.fromisoformat(text).timestamp())
+    except ValueError:
+        return 0
+
+
+def _why(reason: str | None, message: str | None) -> str:
+    first = (message or "").strip().partition("\n")[0]
+    text = ": ".join(part for part in (reason or "Failed", first) if part)
+    return text if len(text) <= TEXT_LENGTH_MAX else f"{text[: TEXT_LENGTH_MAX - 1]}…"

@@ -1,0 +1,75 @@
+"""The one timer of all schedules. It goes by the wall clock, and notices within a second when that is set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rota.control.schedules.heap import Heap
+from rota.engine.clock import Clock, Timer
+
+LOOK_SECONDS = 1.0
+"""How long a step of the wall clock, or a suspended machine that goes on, may go unnoticed."""
+STEP_BACK_SECONDS = 30.0
+"""A clock that is set back by less is not worth a word: what is due is due a little later."""
+
+
+class Ticker:
+    """Calls `due` whenever something in the heap is due; what is due then is to be taken out of the heap.
+
+    Calls `set_back` when the wall clock was set back.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        due: Callable[[], None],
+        set_back: Callable[[], None],
+        look_seconds: float = LOOK_SECONDS,
+    ) -> None:
+        self.heap = Heap()
+        self._clock = clock
+        self._due = due
+        self._set_back = set_back
+        self._ahead = clock.time() - clock.now()
+        self._look_seconds = look_seconds
+        self._timer: Timer | None = None
+        self._at = 0.0
+
+    def set(self, name: str, due: float | None) -> None:
+        """Something is due then, or never."""
+        if due is None:
+            self.heap.discard(name)
+        else:
+            self.heap.set(name, due)
+            self._wait(due)
+
+    def go_on(self) -> None:
+        """Wait for what is due next."""
+        first = self.heap.next_due()
+        if first is not None:
+            self._wait(first)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _wait(self, due: float) -> None:
+        left = due - self._clock.time()
+        if left <= 0:
+            self._due()
+            return
+        until = self._clock.now() + min(left, self._look_seconds)
+        if self._timer is None or until < self._at:
+            self.stop()
+            self._at = until
+            self._timer = self._clock.call_at(until, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        ahead = self._clock.time() - self._clock.now()
+        is_set_back = ahead < self._ahead - STEP_BACK_SECONDS
+        self._ahead = ahead
+        self.go_on()
+        if is_set_back:
+            self._set_back()

@@ -1,0 +1,86 @@
+"""Ticks: from which on they count, when each is due, and which of those that were missed are made up for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import NamedTuple
+
+from rota.api import Schedule
+from rota.control.schedules.cron import Cron
+
+ON_TIME_SECONDS = 10.0
+"""A tick that is no later than this was not missed."""
+CATCH_UP_TICKS_MAX = 100
+"""However many were missed, so many are looked at and at most made up for: the newest."""
+FRACTION_BYTES = 8
+
+
+class Due(NamedTuple):
+    """The ticks that are due, oldest first, and the one that comes next."""
+
+    ticks: tuple[int, ...]
+    coming: int | None
+
+
+def since(schedule: Schedule, text: str, now: float) -> int:
+    """Only ticks after this moment count. `text` is what the schedule's cron is known by.
+
+    What a status calls the next run is the first tick that was not dealt with. It says nothing of another cron, nor
+    of a schedule that was paused meanwhile: those count from when that is seen. A new one counts from its creation.
+    """
+    status, created = schedule.status, schedule.metadata.creation_timestamp
+    begin = int(now)
+    if status is None or status.observed_cron is None:
+        begin = int(created.timestamp()) if created is not None else begin
+    elif status.observed_cron == text and status.next_run_time is not None:
+        begin = int(status.next_run_time.timestamp()) - 1
+    last = status.last_scheduled_time if status is not None else None
+    return begin if last is None else max(begin, int(last.timestamp()))
+
+
+def due_at(schedule: Schedule, cron: Cron, tick: int) -> float:
+    """When a tick is due: at its moment, or by its jitter later, but before the next one."""
+    if not schedule.spec.jitter_seconds:
+        return float(tick)
+    following = cron.after(tick)
+    span = schedule.spec.jitter_seconds if following is None else min(schedule.spec.jitter_seconds, following - tick)
+    return tick + fraction(schedule.metadata.uid, tick) * span
+
+
+def fraction(uid: str, tick: int) -> float:
+    """The same for the same tick of the same schedule, evenly spread from 0 to 1."""
+    digest = blake2b(f"{uid} {tick}".encode(), digest_size=FRACTION_BYTES).digest()
+    return int.from_bytes(digest) / float(1 << 8 * FRACTION_BYTES)
+
+
+def due(schedule: Schedule, cron: Cron, begin: int, now: float) -> Due:
+    """What is due of the ticks after a moment."""
+    moment = int(now)
+    newest = cron.until(moment, begin) if begin < moment else None
+    if newest is not None and due_at(schedule, cron, newest) > now:
+        coming: int | None = newest
+        newest = cron.until(newest - 1, begin)
+    else:
+        coming = cron.after(max(moment, begin))
+    found: list[int] = []
+    while newest is not None and len(found) < CATCH_UP_TICKS_MAX:
+        found.append(newest)
+        newest = cron.until(newest - 1, begin)
+    return Due(tuple(reversed(found)), coming)
+
+
+def is_missed(schedule: Schedule, cron: Cron, tick: int, now: float) -> bool:
+    return now - due_at(schedule, cron, tick) > ON_TIME_SECONDS
+
+
+def made_up(schedule: Schedule, cron: Cron, ticks: Sequence[int], now: float) -> tuple[int, ...]:
+    """Of the ticks that are due, those that are to become Tasks as far as their age is concerned."""
+    spec = schedule.spec
+    age_max = max(float(spec.catch_up_within_seconds), ON_TIME_SECONDS)
+    young = tuple(tick for tick in ticks if now - due_at(schedule, cron, tick) <= age_max)
+    if spec.catch_up == "All":
+        return young
+    if spec.catch_up == "Last":
+        return young[-1:]
+    return tuple(tick for tick in young if not is_missed(schedule, cron, tick, now))

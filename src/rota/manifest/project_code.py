@@ -1,0 +1,88 @@
+"""The code of a project's functions: where it is, and the digest of what is packed of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rota.manifest.packing import Packed, Unpackable, pack
+from rota.manifest.parse import Node, Problem
+
+PACKS_BYTES_MAX = 256 * 1024 * 1024
+"""Packed code of all functions of a project together."""
+
+
+class Code:
+    """Packs each path once, however many functions share it."""
+
+    def __init__(self, folder: Path, source: str) -> None:
+        self._folder = folder
+        self._source = source
+        self._digests: dict[Path, str | None] = {}
+        self._bytes = 0
+        self.packs: dict[str, Packed] = {}
+        self.problems: list[Problem] = []
+
+    def resolved(self, node: Node, fields: dict[str, Node], path: str) -> dict[str, Node]:
+        """A function's fields with its runtime and its source. What is missing for that is reported, and made up."""
+        out = {key: inner for key, inner in fields.items() if key != "path"}
+        handler = next((key for key in ("command", "entrypoint") if key in fields), None)
+        if handler is None:
+            self._report(node, f"{path}.entrypoint", "required: the handler as module:callable; or a command")
+            out["entrypoint"] = _scalar(node, "a:b")
+        # Said out loud, so that it changes when the handler does.
+        out.setdefault("runtime", _scalar(node, "command" if handler == "command" else "python"))
+        if "path" in fields and "source" in fields:
+            self._report(node, f"{path}.path", "path and source exclude each other", "path")
+        elif "path" in fields:
+            out["source"] = self._packed(fields["path"], f"{path}.path") or _inline(node)
+        elif "source" not in fields:
+            self._report(node, f"{path}.path", "required: the folder or file with the code; or a source")
+            out["source"] = _inline(node)
+        return out
+
+    @staticmethod
+    def pretended(node: Node) -> dict[str, Node]:
+        """What a function is checked with of which only some fields are declared."""
+        return {"entrypoint": _scalar(node, "a:b"), "source": _inline(node)}
+
+    def _packed(self, node: Node, at: str) -> Node | None:
+        if not isinstance(node.value, str) or not node.value:
+            self._report(node, at, "a path is a text")
+            return None
+        path = self._folder / node.value
+        if path not in self._digests:
+            self._digests[path] = self._pack(path, node, at)
+        digest = self._digests[path]
+        if digest is None:
+            return None
+        place = (node.line, node.column)
+        return Node(*place, None, {"digest": _scalar(node, digest)}, {"digest": place})
+
+    def _pack(self, path: Path, node: Node, at: str) -> str | None:
+        try:
+            packed = pack(path)
+        except Unpackable as why:
+            self._report(node, at, str(why))
+            return None
+        if packed.digest not in self.packs:
+            self._bytes += len(packed.content)
+        if self._bytes > PACKS_BYTES_MAX:
+            self._report(
+                node, at, f"the code of all functions has more than {PACKS_BYTES_MAX} bytes; split the project"
+            )
+            return None
+        self.packs[packed.digest] = packed
+        return packed.digest
+
+    def _report(self, node: Node, path: str, message: str, key: str = "") -> None:
+        line, column = node.keys.get(key, (node.line, node.column))
+        self.problems.append(Problem(self._source, line, column, path, message))
+
+
+def _scalar(at: Node, value: str) -> Node:
+    return Node(at.line, at.column, value)
+
+
+def _inline(at: Node) -> Node:
+    place = (at.line, at.column)
+    return Node(*place, None, {"inline": _scalar(at, "")}, {"inline": place})

@@ -1,0 +1,121 @@
+"""`${NAME}` in a project file: a value of the environment.
+
+Only in values, never in keys; comments are no values. `$$` is `$`; a `$` before anything else is itself. A variable
+that is not set is a problem with its name and place: an empty text where something was meant does harm unseen.
+
+What is put in is never looked at again. A value in quotes stays a text. One without quotes is read as if it had been
+written there, so `replicas: ${REPLICAS}` is a number; where a text is wanted it is a text all the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rota.api.schema import PRESERVE, Schema
+from rota.manifest.load import FILE_BYTES_MAX
+from rota.manifest.parse import Node, Problem, parse, reads_as_text
+
+_USE = re.compile(r"\$(\$|\{([^}]*)\}?)?")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Environment:
+    """Fills in one file's values."""
+
+    def __init__(self, values: Mapping[str, str], source: str, text: str) -> None:
+        self._values = values
+        self._source = source
+        self._lines = text.split("\n")
+        self._texts: dict[Node, str] = {}
+        self._bytes = 0
+        self.problems: list[Problem] = []
+
+    def fill(self, top: Node) -> None:
+        """Put values in, in place. Problems are in `problems`."""
+        seen: set[Node] = set()
+        work: list[tuple[Node, str]] = [(top, "")]
+        while work:
+            node, path = work.pop()
+            # What an alias refers to is one node, however often it is there.
+            if node in seen:
+                continue
+            seen.add(node)
+            work += [(inner, at) for inner, at in _inside(node, path)]
+            if isinstance(node.value, str) and "$" in node.value:
+                self._fill_value(node, path)
+
+    def _fill_value(self, node: Node, path: str) -> None:
+        parts: list[str] = []
+        end = 0
+        for use in _USE.finditer(node.value):
+            parts.append(node.value[end : use.start()])
+            parts.append(self._value(use, node, path))
+            end = use.end()
+        text = "".join([*parts, node.value[end:]])
+        self._bytes += len(text)
+        if self._bytes > FILE_BYTES_MAX:
+            self._report(node, path, f"with the environment's values the file has more than {FILE_BYTES_MAX} bytes")
+            return
+        if self._is_plain(node):
+            self._texts[node] = text
+            node.value = _read(text)
+        else:
+            node.value = text
+
+    def _value(self, use: re.Match[str], node: Node, path: str) -> str:
+        if use[1] is None:
+            return "$"
+        if use[1] == "$":
+            return "$"
+        name = use[2]
+        if not use[0].endswith("}") or not _NAME.fullmatch(name):
+            self._report(node, path, f"{use[0]} names no variable; write ${{NAME}}, or $${{ for the text ${{")
+            return ""
+        if name not in self._values:
+            self._report(node, path, f"the environment variable {name} is not set; set it, or write $${{ for ${{")
+            return ""
+        return self._values[name]
+
+    def _report(self, node: Node, path: str, message: str) -> None:
+        self.problems.append(Problem(self._source, node.line, node.column, path, message))
+
+    def _is_plain(self, node: Node) -> bool:
+        """Whether a value is written without quotes: it begins as itself."""
+        line = self._lines[node.line - 1] if node.line <= len(self._lines) else ""
+        return line[node.column - 1 : node.column] not in ("'", '"', "|", ">", "&", "!")
+
+    # Where a text is wanted.
+
+    def settled(self, node: Node, schema: Schema) -> Node:
+        """A node whose filled-in values are texts wherever the schema wants texts."""
+        text = self._texts.get(node)
+        if text is not None:
+            wants_text = schema.get("type") == "string" and not schema.get("x-kubernetes-int-or-string")
+            return Node(node.line, node.column, text) if wants_text else node
+        if schema.get(PRESERVE):
+            return node
+        if node.fields is not None:
+            known, rest = schema.get("properties", {}), schema.get("additionalProperties", {})
+            fields = {name: self.settled(inner, known.get(name, rest)) for name, inner in node.fields.items()}
+            return Node(node.line, node.column, None, fields, node.keys, None, node.size)
+        if node.items is not None:
+            items = [self.settled(inner, schema.get("items", {})) for inner in node.items]
+            return Node(node.line, node.column, None, None, {}, items, node.size)
+        return node
+
+
+def _read(text: str) -> Any:
+    """A text as YAML reads it without quotes. What YAML would refuse or take for nothing is a text."""
+    if not text or reads_as_text(text):
+        return text
+    documents, problems = parse(text, "")
+    return documents[0].value if documents and not problems and documents[0].value is not None else text
+
+
+def _inside(node: Node, path: str) -> Iterator[tuple[Node, str]]:
+    for name, inner in (node.fields or {}).items():
+        yield inner, f"{path}.{name}" if path else name
+    for i, item in enumerate(node.items or ()):
+        yield item, f"{path}[{i}]"

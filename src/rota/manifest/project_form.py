@@ -1,0 +1,90 @@
+"""What a project file may say: sections of entries, each with the fields of its kind.
+
+An entry is `name:` and the fields of the kind's spec. All that differs from that is here; the rest is the kinds' own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rota.api import AgentConfig, Function, Kind, Schedule, WorkerPool, Workspace
+from rota.api.schema import Schema, object_schema
+
+FILE_NAME = "rota.yaml"
+PROJECT_LABEL = "rota.dev/project"
+ENTRIES_MAX = 10_000
+"""Entries of a section, and schedules of a function."""
+NAME_PATTERN = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+"""Without dots, so that FUNCTION.SCHEDULE is the name of one schedule only."""
+NAME_RULE = "a name has 1 to 63 lower case letters, digits and '-', with a letter or digit at both ends"
+NAME: Schema = {"type": "string", "pattern": NAME_PATTERN, "description": "Its name."}
+PROJECT_NAME: Schema = {**NAME, "description": "The project's name. Everything of it is labelled with it."}
+PATH: Schema = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": 1024,
+    "description": "The folder or file with the code, relative to the project file. It is packed and sent on deploy.",
+}
+CODE = ("runtime", "entrypoint", "command", "path", "source")
+"""Fields that say what a function is. An entry with none of them changes a function that is there already."""
+SCHEDULES, SCHEDULERS = "schedules", "schedulers"
+
+
+@dataclass(frozen=True, eq=False)
+class Section:
+    """A list of entries that become objects of one kind."""
+
+    kind: Kind
+    description: str
+    own: dict[str, Schema] = field(default_factory=dict)
+    """Fields that the kind's spec has not, or not there."""
+    without: tuple[str, ...] = ()
+    """Fields of the spec that follow from where the entry stands."""
+    required: tuple[str, ...] = ()
+
+    @property
+    def spec(self) -> Schema:
+        schema: Schema = object_schema(self.kind)["properties"]["spec"]
+        return schema
+
+    @property
+    def fields(self) -> dict[str, Schema]:
+        """The spec's fields that an entry may have."""
+        return {name: prop for name, prop in self.spec["properties"].items() if name not in self.without}
+
+    @property
+    def properties(self) -> dict[str, Schema]:
+        """All that an entry may have."""
+        return {"name": NAME, **self.own, **self.fields}
+
+
+def _task_template() -> Schema:
+    schema: Schema = object_schema(Schedule.api)["properties"]["spec"]["properties"]["target"]["properties"][
+        "taskTemplate"
+    ]
+    return schema
+
+
+NESTED = Section(Schedule.api, "When the function is called.", without=("target",), required=("cron",))
+"""Schedules of a function."""
+SECTIONS: dict[str, Section] = {
+    "workspaces": Section(Workspace.api, "What workers are prepared with.", required=("repo",)),
+    "agents": Section(AgentConfig.api, "What the agents of workers get."),
+    "pools": Section(WorkerPool.api, "Warm workers."),
+    "functions": Section(Function.api, "Code with a handler, and when it is called.", own={"path": PATH}),
+    SCHEDULES: Section(
+        Schedule.api,
+        "Tasks by the clock. Calls of functions are declared with the function.",
+        own={"taskTemplate": _task_template()},
+        without=("target",),
+        required=("cron", "taskTemplate"),
+    ),
+}
+"""Every section, in the order in which objects are made of them."""
+NESTED_KEYS = (SCHEDULES, SCHEDULERS)
+
+
+def keys_of(name: str) -> list[str]:
+    """The keys that an entry of a section may have."""
+    keys = list(SECTIONS[name].properties)
+    return [*keys, *NESTED_KEYS] if name == "functions" else keys

@@ -1,0 +1,132 @@
+"""The JSON Schema of the project file, for editors: made from the types that the file is checked by.
+
+It says no more than they do, and less where a rule spans several fields: those are told by `rota compile`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rota.api.schema import PRESERVE, Schema
+from rota.manifest.project_form import (
+    ENTRIES_MAX,
+    NESTED,
+    NESTED_KEYS,
+    PROJECT_NAME,
+    SECTIONS,
+    Section,
+)
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+FROM_ENVIRONMENT = "fromEnvironment"
+_KEPT = (
+    "description",
+    "type",
+    "enum",
+    "default",
+    "pattern",
+    "minimum",
+    "maximum",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "maxProperties",
+    "required",
+)
+"""What means the same there as here."""
+
+
+def project_schema() -> dict[str, Any]:
+    """The schema of the whole file."""
+    sections = {name: _list_of(name, section) for name, section in SECTIONS.items()}
+    return {
+        "$schema": DIALECT,
+        "title": "Rota project",
+        "description": "The project file of Rota, rota.yaml: functions, schedules, pools and what belongs to them.",
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["name"],
+        "properties": {"name": _value(PROJECT_NAME), **sections},
+        "$defs": {
+            FROM_ENVIRONMENT: {
+                "type": "string",
+                "pattern": r"\$\{[A-Za-z_][A-Za-z0-9_]*\}",
+                "description": "A value of the environment: ${NAME}.",
+            }
+        },
+    }
+
+
+def _list_of(name: str, section: Section) -> Schema:
+    entry = _entry(section)
+    if name == "functions":
+        nested = {"description": NESTED.description, **_entries(_entry(NESTED))}
+        entry["properties"] |= dict.fromkeys(NESTED_KEYS, nested)
+        entry["not"] = {"required": list(NESTED_KEYS)}
+    return {"description": section.description, **_entries(entry)}
+
+
+def _entries(entry: Schema) -> Schema:
+    # A key with nothing below it is an empty list.
+    return {"type": ["array", "null"], "maxItems": ENTRIES_MAX, "items": entry}
+
+
+def _entry(section: Section) -> Schema:
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["name", *section.required],
+        "properties": {name: _optional(_value(prop), name, section) for name, prop in section.properties.items()},
+    }
+
+
+def _optional(schema: Schema, name: str, section: Section) -> Schema:
+    """A field that is written without a value is as if it were not there."""
+    if name == "name" or name in section.required:
+        return schema
+    return {"anyOf": [schema, {"type": "null"}]} if "anyOf" in schema else _nullable(schema)
+
+
+def _nullable(schema: Schema) -> Schema:
+    return {**schema, "type": [schema["type"], "null"]} if isinstance(schema.get("type"), str) else schema
+
+
+def _value(schema: Schema) -> Schema:
+    """A structural schema as JSON Schema."""
+    out: Schema = {key: schema[key] for key in _KEPT if key in schema}
+    if schema.get("x-kubernetes-int-or-string"):
+        texts: Schema = {key: out.pop(key) for key in ("pattern", "maxLength") if key in out}
+        numbers: Schema = {key: out.pop(key) for key in ("minimum", "maximum") if key in out}
+        choices: list[Schema] = [{"type": "integer", **numbers}, {"type": "string", **texts}, _environment()]
+        return {**out, "anyOf": choices}
+    if schema.get(PRESERVE):
+        return out
+    if "properties" in schema:
+        required = schema.get("required", ())
+        inner = {name: _value(prop) for name, prop in schema["properties"].items()}
+        out["properties"] = {
+            name: prop if name in required or "anyOf" in prop else _nullable(prop) for name, prop in inner.items()
+        }
+        out["additionalProperties"] = False
+    elif "additionalProperties" in schema:
+        out["additionalProperties"] = _value(schema["additionalProperties"])
+    elif "items" in schema:
+        out["items"] = _value(schema["items"])
+        if schema.get("x-kubernetes-list-type") == "set":
+            out["uniqueItems"] = True
+    elif schema.get("type") != "string" or out.keys() & {"enum", "pattern", "minLength", "maxLength"}:
+        return _or_environment(out)
+    return out
+
+
+def _or_environment(schema: Schema) -> Schema:
+    said: Schema = {key: schema.pop(key) for key in ("description", "default") if key in schema}
+    if schema.get("type") == "string":
+        # What is put in may be longer, or shorter, than what is written.
+        schema = {**schema, "not": _environment()}
+    return {**said, "anyOf": [schema, _environment()]}
+
+
+def _environment() -> Schema:
+    return {"$ref": f"#/$defs/{FROM_ENVIRONMENT}"}

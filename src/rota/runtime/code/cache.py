@@ -1,0 +1,106 @@
+"""Code, unpacked once for each digest."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tarfile
+from pathlib import Path
+
+from rota.runtime.blobs import Blobs
+from rota.runtime.code.places import CODE, FOLDER_MODE, cached, coming, is_there
+
+UNPACKED_BYTES_MAX = 512 * 1024 * 1024
+FILES_MAX = 20_000
+COPY_BYTES = 1024 * 1024
+FILE_MODE, PROGRAM_MODE = 0o644, 0o755
+INLINE_COMMAND = "main"
+"""The file that inline code is in, of a function that is a command."""
+
+
+class CodeRefused(Exception):  # noqa: N818 - says what became of it
+    """Code that cannot be had: the reason is one word for a condition."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def inline_file(entrypoint: str) -> str:
+    """Where inline code is: the module that the entrypoint names, else one program."""
+    module = entrypoint.partition(":")[0]
+    return f"{module.replace('.', '/')}.py" if module else INLINE_COMMAND
+
+
+def inline_digest(text: str, entrypoint: str) -> str:
+    """The name of inline code: other text, or another file, is other code."""
+    whole = f"{inline_file(entrypoint)}\0{text}".encode()
+    return f"sha256:{hashlib.sha256(whole).hexdigest()}"
+
+
+class CodeCache:
+    """The code of all functions of a home. Nothing of it is run here."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home.absolute()
+        self._blobs = Blobs(home)
+
+    def has(self, digest: str) -> bool:
+        return is_there(self._folder(digest))
+
+    def put_inline(self, text: str, entrypoint: str) -> str:
+        """Have inline code there; its digest."""
+        digest = inline_digest(text, entrypoint)
+        if not self.has(digest):
+            with coming(self._folder(digest)) as folder:
+                file = folder / inline_file(entrypoint)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(text, encoding="utf-8")
+                file.chmod(FILE_MODE if entrypoint else PROGRAM_MODE)
+                _open_folders(folder)
+        return digest
+
+    def unpack(self, digest: str) -> None:
+        """Have the code of a blob there. Raises `CodeRefused`."""
+        if self.has(digest):
+            return
+        blob = self._blobs.path(digest)
+        try:
+            with blob.open("rb") as file:
+                # Checked where it is used: what lies on a disk for months may change.
+                if f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}" != digest:
+                    raise CodeRefused("CodeDamaged", f"the blob {digest} is damaged; deploy it anew")
+                file.seek(0)
+                with coming(self._folder(digest)) as folder, tarfile.open(fileobj=file, mode="r:*") as tar:
+                    _extract(tar, folder)
+                    _open_folders(folder)
+        except FileNotFoundError:
+            raise CodeRefused("CodeNotFound", f"there is no blob {digest}; deploy the function's code") from None
+        except (tarfile.TarError, EOFError, OSError) as error:
+            raise CodeRefused("CodeDamaged", f"the blob {digest} cannot be unpacked: {error}") from None
+
+    def _folder(self, digest: str) -> Path:
+        return cached(self._home, CODE, digest.removeprefix("sha256:"))
+
+
+def _extract(tar: tarfile.TarFile, folder: Path) -> None:
+    total = 0
+    for files, member in enumerate(tar, 1):
+        total += member.size
+        if files > FILES_MAX or total > UNPACKED_BYTES_MAX:
+            what = f"has more than {FILES_MAX} files, or {UNPACKED_BYTES_MAX} bytes"
+            raise CodeRefused("CodeTooLarge", f"unpacked, it {what}; leave out what is not needed")
+        # Nothing that leads out of the folder, no device, no file of another's.
+        tar.extract(member, folder, filter="data")
+
+
+def _open_folders(top: Path) -> None:
+    """Whoever runs it can read it, whatever this process's umask is."""
+    top.chmod(FOLDER_MODE)
+    for at, folders, files in os.walk(top):
+        for name in folders:
+            Path(at, name).chmod(FOLDER_MODE)
+        for name in files:
+            path = Path(at, name)
+            if not path.is_symlink():
+                path.chmod(PROGRAM_MODE if path.stat().st_mode & 0o100 else FILE_MODE)

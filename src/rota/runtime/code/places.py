@@ -1,0 +1,65 @@
+"""Where folders of code and of packages are: on the host by their name, in a box always in the same place."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import time
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+CODE, PACKAGES = "code", "packages"
+INSIDE = {CODE: "/rota/code", PACKAGES: "/rota/packages"}
+"""Where a box sees them."""
+COMING = ".coming-"
+UNUSED_SECONDS_MIN = 300.0
+"""What nothing uses is kept for so long after it was made or asked for: what will may be on its way."""
+ABANDONED_SECONDS = 3600.0
+"""What was begun longer ago than this is not being filled any more."""
+FOLDER_MODE = 0o755
+NAME = re.compile(r"[0-9a-f]{64}")
+
+
+def cached(home: Path, kind: str, name: str) -> Path:
+    """The folder of this name, if it is there. Only what is a hash is a name."""
+    if not NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of code or packages: it has 64 hexadecimal digits")
+    return home / "functions" / kind / name
+
+
+def is_there(folder: Path) -> bool:
+    """Whether it is there; if so it stays for a while, though nothing may use it yet."""
+    try:
+        os.utime(folder)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def coming(folder: Path) -> Iterator[Path]:
+    """A folder to fill, which has the name when that is done; if another one has it by then, that is as good."""
+    folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    new = folder.with_name(f"{COMING}{folder.name}-{os.urandom(4).hex()}")
+    new.mkdir(mode=FOLDER_MODE)
+    try:
+        yield new
+        with contextlib.suppress(OSError):
+            new.rename(folder)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def collect(home: Path, kind: str, used: Collection[str]) -> list[str]:
+    """Remove what is not used and not new. Returns the names of what is gone."""
+    top = home / "functions" / kind
+    gone = []
+    for folder in sorted(top.iterdir()) if top.is_dir() else ():
+        with contextlib.suppress(FileNotFoundError):
+            kept_seconds = ABANDONED_SECONDS if folder.name.startswith(COMING) else UNUSED_SECONDS_MIN
+            if folder.name not in used and time.time() - folder.stat().st_mtime > kept_seconds:
+                shutil.rmtree(folder, ignore_errors=True)
+                gone.append(folder.name)
+    return gone

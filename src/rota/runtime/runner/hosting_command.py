@@ -1,0 +1,141 @@
+"""Calls of a function that is a command: one process each, the event on its input, its result on its output."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from rota.runtime.runner.box import Box, BoxLost
+from rota.runtime.runner.capture import Capture
+from rota.runtime.runner.host import RESULT_BYTES_MAX
+from rota.runtime.runner.hosting_log import CallLog
+from rota.runtime.runner.messages import Call, CallReason, Handler
+from rota.runtime.runner.python_calls import SIGNALLED, name_of
+
+ENV_CALL, ENV_FUNCTION, ENV_SECONDS = "ROTA_CALL_ID", "ROTA_FUNCTION", "ROTA_TIMEOUT_SECONDS"
+"""What a command is told of its call."""
+
+_encode = msgspec.json.Encoder().encode
+_checked = msgspec.json.Decoder().decode
+
+
+class CommandHost:
+    """Starts a command for each call."""
+
+    cancels = True
+
+    def __init__(
+        self,
+        box: Box,
+        handler: Handler,
+        code: str,
+        ended: Callable[[Any, str, CallReason, Raw, str, int | None], None],
+    ) -> None:
+        self.lingering: set[str] = set()
+        self._box = box
+        self._handler = handler
+        self._code = code
+        self._told_end = ended
+        self._running: dict[str, tuple[asyncio.Task[None], list[str]]] = {}
+
+    async def load(self) -> str:
+        return ""
+
+    def call(self, call: Call, log: CallLog) -> None:
+        command: list[str] = []
+        task = asyncio.create_task(self._run(call, log, command), name=f"call {call.id}")
+        self._running[call.id] = task, command
+
+    def cancel(self, id_: str) -> None:
+        running = self._running.get(id_)
+        if running is not None and running[1]:
+            killing = asyncio.create_task(self._kill(running[1][0]))
+            killing.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    def close(self) -> None:
+        for id_, (task, _) in list(self._running.items()):
+            self.cancel(id_)
+            task.cancel()
+
+    async def _kill(self, command: str) -> None:
+        with contextlib.suppress(BoxLost):
+            await self._box.signal(command, signal.SIGKILL)
+
+    async def _run(self, call: Call, log: CallLog, started: list[str]) -> None:
+        said = bytearray()
+        output = Capture(lambda data: _keep(said, data), self._box.uid)
+        errors = Capture(log.write, self._box.uid)
+        given = os.memfd_create("event", os.MFD_CLOEXEC)
+        try:
+            _write_all(given, bytes(call.event))
+            env = {ENV_CALL: call.id, ENV_FUNCTION: self._handler.function, ENV_SECONDS: f"{call.seconds:g}"}
+            streams = (given, output.writing, errors.writing)
+            id_, command = await self._box.run(self._handler.command, env=env, cwd=self._code, streams=streams)
+            started.append(id_)
+            if call.id in self.lingering:
+                await self._kill(id_)  # Its time was up before it began.
+            output.started()
+            errors.started()
+            code = await command.ended
+            # A few bytes may still be in the pipes.
+            output.drain()
+            errors.drain()
+            if command.error:
+                log.write(f"{command.error}\n".encode())
+            self._tell(call.id, code, command.error, said)
+        except BoxLost as error:
+            self._told_end(self, call.id, "WorkerLost", Raw(), str(error), None)
+        finally:
+            os.close(given)
+            output.close()
+            errors.close()
+            self._running.pop(call.id, None)
+        await self._clear()
+
+    def _tell(self, id_: str, code: int, error: str, said: bytearray) -> None:
+        exit_code = code if code >= 0 else SIGNALLED - code
+        if code != 0:
+            how = f"it ended by {name_of(-code)}" if code < 0 else f"it ended with exit code {code}"
+            self._told_end(self, id_, "Failed", Raw(), error or how, exit_code)
+        elif len(said) > RESULT_BYTES_MAX:
+            why = f"what it wrote to its output has more than {RESULT_BYTES_MAX} bytes"
+            self._told_end(self, id_, "Failed", Raw(), why, exit_code)
+        else:
+            self._told_end(self, id_, "Succeeded", _result(bytes(said)), "", exit_code)
+
+    async def _clear(self) -> None:
+        """What a call left running ends with it, unless it cannot be told from what others run."""
+        with contextlib.suppress(BoxLost):
+            if not self._running and not self._box.is_clear():
+                await self._box.clear()
+
+
+def _keep(said: bytearray, data: bytes) -> None:
+    if len(said) <= RESULT_BYTES_MAX:
+        said += data
+
+
+def _result(said: bytes) -> Raw:
+    """JSON as it is, all else as the text that it is."""
+    text = said.strip()
+    if not text:
+        return Raw()
+    try:
+        _checked(text)
+    except msgspec.MsgspecError:
+        return Raw(_encode(said.decode(errors="replace")))
+    return Raw(text)
+
+
+def _write_all(descriptor: int, content: bytes) -> None:
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+    os.lseek(descriptor, 0, os.SEEK_SET)

@@ -1,0 +1,242 @@
+"""A process in a box that answers calls of a Python function, as its runner has it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from rota.runtime.runner import host
+from rota.runtime.runner.box import Box, BoxLost, Command
+from rota.runtime.runner.host import LENGTH_BYTES, READ_BYTES, RESULT_BYTES_MAX
+from rota.runtime.runner.hosting_log import CallLog
+from rota.runtime.runner.messages import Call, CallReason, Handler
+from rota.runtime.runner.python_calls import name_of
+
+END_SECONDS_MAX = 1.0
+"""Between the end of its connection and that of its process."""
+REPLY_BYTES_MAX = RESULT_BYTES_MAX + 64 * 1024
+# Under a name that nobody imports, and not as the main module, which `multiprocessing` would run again.
+PROGRAM = (
+    "import importlib.util as util; "
+    f"spec = util.spec_from_file_location('rota host', {str(Path(host.__file__).absolute())!r}); "
+    "module = util.module_from_spec(spec); spec.loader.exec_module(module); module.main()"
+)
+# Without the packages of Rota's own Python: a function has those that it requires.
+PYTHON = ("-I", "-S", "-c", PROGRAM)
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Reply(Struct, frozen=True):
+    """What a host says: that it is loaded or not, or something of one call."""
+
+    loaded: bool = False
+    cancels: bool = False
+    failed: str = ""
+    call: str = ""
+    log: str = ""
+    result: Raw = Raw()
+    error: str = ""
+    worn: bool = False
+
+
+class Asked(Struct, frozen=True):
+    """One call, for a host."""
+
+    call: str
+    event: Raw
+    seconds: float
+
+
+_decode = msgspec.json.Decoder(Reply).decode
+Ended = Callable[[Any, str, CallReason, Raw, str, int | None], None]
+
+
+class PythonHost:
+    """One process, and what is told to it."""
+
+    def __init__(
+        self,
+        box: Box,
+        handler: Handler,
+        code: str,
+        ended: Ended,
+        worn: Callable[[Any], None],
+        died: Callable[[Any, str], None],
+    ) -> None:
+        self.cancels = False
+        self.lingering: set[str] = set()
+        self._box = box
+        self._handler = handler
+        self._code = code
+        self._told_end = ended
+        self._told_worn = worn
+        self._told_death = died
+        self._loop = asyncio.get_running_loop()
+        self._control: socket.socket | None = None
+        self._id = ""
+        self._logs: dict[str, CallLog] = {}
+        self._arrived = bytearray()
+        self._unsent = bytearray()
+        self._is_writing = False
+        self._loaded: asyncio.Future[str] = self._loop.create_future()
+
+    async def load(self) -> str:
+        mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        mine.setblocking(False)
+        self._control = mine
+        nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            # What it writes on its own account is in the log of the instance.
+            self._id, command = await self._box.run(
+                [sys.executable, *PYTHON], env={}, cwd=self._code, streams=(its.fileno(), 1, 2)
+            )
+        finally:
+            its.close()
+            os.close(nothing)
+        self._loop.add_reader(mine, self._read)
+        command.ended.add_done_callback(lambda ended: self._over(command, ended))
+        handler = self._handler
+        self._send(
+            {
+                "function": handler.function,
+                "entrypoint": handler.entrypoint,
+                "concurrency": handler.concurrency,
+                "code": self._code,
+                "packages": handler.packages,
+            }
+        )
+        return await asyncio.shield(self._loaded)
+
+    def call(self, call: Call, log: CallLog) -> None:
+        self._logs[call.id] = log
+        self._send(Asked(call.id, call.event, call.seconds))
+
+    def cancel(self, id_: str) -> None:
+        self._send({"cancel": id_})
+
+    def close(self) -> None:
+        control, self._control = self._control, None
+        if control is None:
+            return
+        self._loop.remove_reader(control)
+        self._loop.remove_writer(control)
+        control.close()
+        if not self._loaded.done():
+            self._loaded.cancel()
+        if self._id:
+            # It may not be one that ends by itself when it sees that nobody is there.
+            killing = self._loop.create_task(self._kill(self._id))
+            killing.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    async def _kill(self, id_: str) -> None:
+        await self._box.signal(id_, signal.SIGKILL)
+
+    # To it.
+
+    def _send(self, message: Mapping[str, Any] | Struct) -> None:
+        if self._control is None:
+            return
+        content = _encode(message)
+        self._unsent += len(content).to_bytes(LENGTH_BYTES, "big") + content
+        if not self._is_writing:
+            self._write()
+
+    def _write(self) -> None:
+        if self._control is None:
+            return
+        try:
+            sent = self._control.send(self._unsent)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            return  # Its end is told when its process has ended.
+        del self._unsent[:sent]
+        if bool(self._unsent) != self._is_writing:
+            self._is_writing = bool(self._unsent)
+            if self._is_writing:
+                self._loop.add_writer(self._control, self._write)
+            else:
+                self._loop.remove_writer(self._control)
+
+    # From it.
+
+    def _read(self) -> None:
+        assert self._control is not None
+        try:
+            data = self._control.recv(READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            # How its process ended is told soon, if it did.
+            self._loop.remove_reader(self._control)
+            self._loop.call_later(END_SECONDS_MAX, self._left)
+            return
+        arrived = self._arrived
+        arrived += data
+        while self._control is not None and len(arrived) >= LENGTH_BYTES:
+            length = int.from_bytes(arrived[:LENGTH_BYTES], "big")
+            if length > REPLY_BYTES_MAX:
+                self._fail("what it said is too long")
+                return
+            if len(arrived) < LENGTH_BYTES + length:
+                return
+            content = bytes(arrived[LENGTH_BYTES : LENGTH_BYTES + length])
+            del arrived[: LENGTH_BYTES + length]
+            try:
+                self._take(_decode(content))
+            except msgspec.MsgspecError:
+                # What is called may write there, too.
+                self._fail("what it said is not understood")
+                return
+
+    def _take(self, reply: Reply) -> None:
+        if reply.loaded or reply.failed:
+            self.cancels = reply.cancels
+            if not self._loaded.done():
+                self._loaded.set_result(reply.failed)
+        elif reply.log:
+            if reply.call in self._logs:
+                self._logs[reply.call].write(reply.log.encode())
+        else:
+            self._logs.pop(reply.call, None)
+            reason: CallReason = "Failed" if reply.error else "Succeeded"
+            self._told_end(self, reply.call, reason, reply.result, reply.error, None)
+            if reply.worn:
+                self._told_worn(self)
+
+    def _left(self) -> None:
+        if self._control is not None:
+            self._fail("the process of the function closed its connection")
+
+    def _over(self, command: Command, ended: asyncio.Future[int]) -> None:
+        if self._control is None:
+            return
+        error = ended.exception()
+        if error is not None:
+            self._fail(str(error), error)
+            return
+        code = ended.result()
+        how = f"by {name_of(-code)}" if code < 0 else f"with exit code {code}"
+        self._fail(command.error or f"the process of the function ended {how}")
+
+    def _fail(self, how: str, error: BaseException | None = None) -> None:
+        """It is gone, or as good as that."""
+        if not self._loaded.done():
+            if isinstance(error, BoxLost):
+                self._loaded.set_exception(error)
+            else:
+                self._loaded.set_result(how)
+            return
+        self._told_death(self, how)

@@ -1,0 +1,211 @@
+"""The server of a home in the background: started, and replaced while its work goes on.
+
+Promises: one server per home, however many start it at once; whoever starts one returns when it is ready, or knows why
+it is not, and then nothing of it is left; what a server natively ran goes on while the next one takes its place, also
+when that fails; whether an image can be had is settled by `background_image.checked` before any of this is called.
+
+Never: takes a process by its number alone, ends work that the next server could take up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from rota.server import background_image
+from rota.server.background_image import Container
+from rota.server.background_log import end_of, log_of, opened, size_of
+from rota.server.background_state import Found, Options, State, find
+from rota.server.home import Home
+from rota.server.main import HAND_OVER
+from rota.server.stopping import Ended, held, kill, stop
+
+READY_SECONDS_MAX = 60.0
+"""What a server may take until it is ready: it reads all objects first."""
+LOOK_SECONDS = 0.02
+CONTAINER_LOOK_SECONDS = 0.3
+"""An engine is asked less often: it takes longer to answer."""
+HAND_OVER_SECONDS_MAX = 10.0
+"""Then a server that does not end is killed, which leaves its work alone as well."""
+KILLED_SECONDS_MAX = 5.0
+"""What the system may take to end a process that is killed."""
+START_LOCK = "start.lock"
+PROGRAM = "import sys; from rota.cli import main; sys.exit(main())"
+
+
+class NotReady(Exception):  # noqa: N818 - says what became of it
+    """A server was started and is not ready; nothing of it is left. `end` is the end of what it said."""
+
+    def __init__(self, message: str, end: list[bytes]) -> None:
+        super().__init__(message)
+        self.end = end
+
+
+class Started(NamedTuple):
+    """The server that runs now."""
+
+    pid: int
+    state: State
+    is_new: bool
+    """Whether it was started just now; otherwise it ran already."""
+    ended: Ended | None = None
+    """What was ended before because it could not go on here; None: all of it went on."""
+
+
+class Restarted(NamedTuple):
+    """The new server, and what became of the one before."""
+
+    started: Started
+    before: State | None
+    """None: there was none."""
+    killed: bool
+    """Whether the one before had to be killed."""
+
+
+async def start(home: Home, options: Options, container: Container | None) -> Started:
+    """Have a server. Returns when it is ready; raises `NotReady`, or `CannotRun`."""
+    async with _alone(home):
+        found = await _settled(home)
+        if found.condition == "running":
+            assert found.pid is not None and found.state is not None
+            return Started(found.pid, found.state, is_new=False)
+        # What a native server that crashed has left cannot be reached from a container.
+        ended = await stop(home) if container is not None else None
+        return (await _launch(home, options, container))._replace(ended=ended)
+
+
+async def restart(home: Home, override: Callable[[Options | None], Options], container: Container | None) -> Restarted:
+    """Have a new server instead of the one that runs. `override`: its options, from those of the one before.
+
+    What runs natively goes on when the new one is native as well. What runs in a container ends with it, and what runs
+    natively cannot be reached from one: this is ended in good order, and begun anew by the new server.
+    """
+    async with _alone(home):
+        found = await _settled(home)
+        before = found.state if found.condition == "running" else None
+        options = override(found.state.options if found.state is not None else None)
+        ended, killed = None, False
+        if before is not None and container is None and not before.image:
+            killed = await _hand_over(home)
+        elif container is not None or (before is not None and before.image):
+            ended = await stop(home)
+        started = (await _launch(home, options, container))._replace(ended=ended)
+        return Restarted(started, before, killed)
+
+
+@contextlib.asynccontextmanager
+async def _alone(home: Home) -> AsyncIterator[None]:
+    """Nobody else starts a server here meanwhile."""
+    home.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(home.path / START_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        deadline = time.monotonic() + READY_SECONDS_MAX + HAND_OVER_SECONDS_MAX
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise NotReady("somebody else has been starting a server here for too long", []) from None
+                await asyncio.sleep(LOOK_SECONDS)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+async def _settled(home: Home) -> Found:
+    """How the server is, once it is not starting any more: `rota up` may have begun just now."""
+    deadline = time.monotonic() + READY_SECONDS_MAX
+    while (found := find(home)).condition == "starting":
+        if time.monotonic() > deadline:
+            raise NotReady(f"process {found.pid} holds {home.path}, and is not ready; `rota stop` ends it", [])
+        await asyncio.sleep(LOOK_SECONDS)
+    return found
+
+
+async def _hand_over(home: Home) -> bool:
+    """End the server and nothing else. Returns whether it had to be killed."""
+    server = held(home.server_pid)
+    if server is None:
+        return False
+    with contextlib.closing(server):
+        server.send(HAND_OVER)
+        if await server.ends_within(HAND_OVER_SECONDS_MAX):
+            return False
+        await kill(server)
+        return True
+
+
+async def _launch(home: Home, options: Options, container: Container | None) -> Started:
+    path = home.path.resolve()
+    log = log_of(path)
+    arguments = ["up", f"--home={path}", f"--log-file={log}", *options.arguments()]
+    await background_image.remove(path)
+    with opened(log) as file:
+        since, began = size_of(log), time.time()
+        if container is not None:
+            await background_image.run(path, container, arguments)
+            return await _ready_in_container(home, log, since, began)
+        process = _spawned(path, file, arguments)
+    try:
+        return await _ready(home, process, log, since)
+    except BaseException:
+        # Also when somebody does not want to wait any longer: there is no half of a server.
+        process.kill()
+        process.wait(KILLED_SECONDS_MAX)
+        raise
+
+
+def _spawned(home: Path, log: BinaryIO, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", PROGRAM, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        cwd=home,
+        # Ctrl-C in this terminal is not meant for it.
+        start_new_session=True,
+    )
+
+
+async def _ready(home: Home, process: subprocess.Popen[bytes], log: Path, since: int) -> Started:
+    deadline = time.monotonic() + READY_SECONDS_MAX
+    while time.monotonic() < deadline:
+        found = find(home)
+        if found.condition == "running" and found.pid == process.pid and found.state is not None:
+            return Started(process.pid, found.state, is_new=True)
+        if process.poll() is not None:
+            raise NotReady(
+                f"the server ended with exit code {process.returncode} before it was ready", end_of(log, since=since)
+            )
+        await asyncio.sleep(LOOK_SECONDS)
+    raise NotReady(f"the server was not ready within {READY_SECONDS_MAX:g} s", end_of(log, since=since))
+
+
+async def _ready_in_container(home: Home, log: Path, since: int, began: float) -> Started:
+    deadline = time.monotonic() + READY_SECONDS_MAX
+    look = 0.0
+    try:
+        while time.monotonic() < deadline:
+            found = find(home)
+            state = found.state
+            if found.condition == "running" and found.pid is not None and state is not None and state.started > began:
+                return Started(found.pid, state, is_new=True)
+            if time.monotonic() > look:
+                if not await background_image.is_running(home.path):
+                    words = end_of(log, since=since) or await background_image.words_of(home.path)
+                    raise NotReady("the server's container ended before it was ready", words)
+                look = time.monotonic() + CONTAINER_LOOK_SECONDS
+            await asyncio.sleep(LOOK_SECONDS)
+        raise NotReady(f"the server was not ready within {READY_SECONDS_MAX:g} s", end_of(log, since=since))
+    except BaseException:
+        await background_image.remove(home.path)
+        raise

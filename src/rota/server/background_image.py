@@ -1,0 +1,216 @@
+"""A server from a container image: which image is meant, whether it can be had, and its container.
+
+The container has the host's network, so that what listens on loopback inside listens on the host's loopback, and sees
+of the host's files the home alone, in the same place. The image has to have `rota` on its path, and is never pulled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import os
+import shlex
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from rota.runtime.container import Engine, available
+from rota.runtime.container.client import ask
+from rota.runtime.container.dialect import DIALECTS, base
+from rota.runtime.container.facts import Facts
+from rota.runtime.container.images import LOOK_SECONDS_MAX, check_reference
+from rota.runtime.interface import Refused
+from rota.runtime.keeper.protocol import hash_of
+from rota.server.auth import write_private
+from rota.server.background_state import IMAGE_VARIABLE
+
+VARIABLE = "ROTA_IMAGE"
+PROJECT_ENVIRONMENT = ".env.local"
+ENVIRONMENT_BYTES_MAX = 64 * 1024
+NOTE = "server-container.json"
+"""That there is, or was, a container of this home's server."""
+RUN_SECONDS_MAX = 60.0
+WORDS_LINES = 20
+WORDS_BYTES_MAX = "1m"
+"""What an engine keeps of what is said before the server has its log."""
+LOG_DRIVERS = {"podman": "k8s-file", "docker": "json-file"}
+
+
+class CannotRun(OSError):  # noqa: N818 - says what is wrong
+    """A server cannot be run from an image; the message says why, and what to do."""
+
+
+class Choice(NamedTuple):
+    """An image, and who named it."""
+
+    image: str
+    """Empty: the server runs natively."""
+    source: str
+
+
+class Container(NamedTuple):
+    """What a server is to run in: an engine that works, and an image that is there."""
+
+    facts: Facts
+    image: str
+
+
+class _Note(msgspec.Struct, frozen=True):
+    name: str
+    facts: Facts
+
+
+def chosen(flag: str | None, environment: Mapping[str, str], folder: Path) -> Choice:
+    """The flag, else the environment, else the project's file, else none. An empty flag means none."""
+    if flag is not None:
+        return Choice(flag, "--image")
+    if environment.get(VARIABLE):
+        return Choice(environment[VARIABLE], VARIABLE)
+    file = folder / PROJECT_ENVIRONMENT
+    return Choice(_in_file(file), str(file))
+
+
+def _in_file(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            text = file.read(ENVIRONMENT_BYTES_MAX).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    found = ""
+    for line in text.splitlines():
+        name, is_set, value = line.strip().removeprefix("export ").partition("=")
+        if is_set and name.strip() == VARIABLE:
+            # As a shell reads it: quotes are taken off, and what follows a # is a remark.
+            try:
+                found = next(iter(shlex.split(value, comments=True)), "")
+            except ValueError as error:
+                raise CannotRun(f"{path}: {VARIABLE} cannot be read: {error}") from None
+    return found
+
+
+async def checked(choice: Choice, home: Path) -> Container | None:
+    """What it takes to run a choice; None: natively. Raises `CannotRun` before anything is touched."""
+    if not choice.image:
+        return None
+    asked = f"the image {choice.image} ({choice.source})"
+    try:
+        check_reference(choice.image)
+    except Refused as refused:
+        raise CannotRun(f"{choice.source}: {refused}") from None
+    engine, why_not = await available(home)
+    if engine is None:
+        raise CannotRun(f"no container engine for {asked}: {why_not}\nwithout an image the server runs natively")
+    if not await _is_there(engine.facts, choice.image):
+        raise CannotRun(
+            f"no such image: {asked} is not on this host, and is never pulled for a server\n"
+            f"fetch it with `{engine.name} pull {choice.image}`, or make it with `{engine.name} build`"
+        )
+    container = Container(engine.facts, choice.image)
+    await _check_holds_rota(container)
+    return container
+
+
+async def _check_holds_rota(container: Container) -> None:
+    """An image of something else would only be found out when the server before has gone."""
+    facts, image = container
+    name = f"rota-image-{uuid.uuid4().hex}"
+    options = ["--rm", f"--name={name}", "--network=none", "--pull=never", "--log-driver=none", *facts.run_options]
+    said = await ask(
+        [*base(facts), "run", *options, "--entrypoint=rota", image, "version"], seconds_max=RUN_SECONDS_MAX
+    )
+    if said.code != 0:
+        # It may have got as far as to be known.
+        await Engine(facts).remove(name)
+        raise CannotRun(f"the image {image} does not run `rota`, which has to be on its path: {said.words}")
+
+
+async def _is_there(facts: Facts, image: str) -> bool:
+    dialect = DIALECTS[facts.engine]
+    said = await ask([*base(facts), *dialect.image, image], seconds_max=LOOK_SECONDS_MAX)
+    if said.code == 0:
+        return True
+    if said.code == dialect.image_absent_code and dialect.image_absent_words in said.err.lower():
+        return False
+    raise CannotRun(f"{facts.engine} cannot look for the image {image}: {said.words}")
+
+
+async def run(home: Path, container: Container, arguments: Sequence[str]) -> None:
+    """Start the container of a server in the background. Raises `CannotRun`."""
+    facts, image = container
+    name = name_of(home)
+    await remove(home)
+    write_private(home / NOTE, msgspec.json.encode(_Note(name, facts)))
+    user = [f"--user={os.getuid()}:{os.getgid()}"] if facts.engine == "docker" and not facts.is_rootless else []
+    argv = [
+        *base(facts),
+        "run",
+        "--detach",
+        f"--name={name}",
+        f"--hostname={os.uname().nodename}",
+        "--network=host",
+        "--pull=never",
+        f"--log-driver={LOG_DRIVERS[facts.engine]}",
+        f"--log-opt=max-size={WORDS_BYTES_MAX}",
+        "--security-opt=label=disable",
+        *DIALECTS[facts.engine].run,
+        *facts.run_options,
+        *user,
+        _mounted(home),
+        f"--env={IMAGE_VARIABLE}={image}",
+        "--entrypoint=rota",
+        image,
+        *arguments,
+    ]
+    said = await ask(argv, seconds_max=RUN_SECONDS_MAX)
+    if said.code != 0:
+        await remove(home)
+        raise CannotRun(f"{facts.engine} cannot run the image {image}: {said.words}")
+
+
+def _mounted(home: Path) -> str:
+    # Fields of CSV: a comma in a path would otherwise be the beginning of an option.
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(["type=bind", f"source={home}", f"target={home}"])
+    return f"--mount={line.getvalue()}"
+
+
+async def is_running(home: Path) -> bool:
+    """Whether the container of a home's server runs."""
+    note = _noted(home)
+    if note is None:
+        return False
+    asked = [*base(note.facts), "container", "inspect", "--format={{.State.Running}}", note.name]
+    return (await ask(asked, seconds_max=LOOK_SECONDS_MAX)).out.strip() == "true"
+
+
+async def words_of(home: Path) -> list[bytes]:
+    """The last that its container said, before the server had its log."""
+    note = _noted(home)
+    if note is None:
+        return []
+    said = await ask([*base(note.facts), "logs", f"--tail={WORDS_LINES}", note.name], seconds_max=LOOK_SECONDS_MAX)
+    return f"{said.out}{said.err}".encode().splitlines()[-WORDS_LINES:]
+
+
+async def remove(home: Path) -> None:
+    """End and remove the container of a home's server, if there is one. Nothing of it is left."""
+    note = _noted(home)
+    if note is None:
+        return
+    await Engine(note.facts).remove(note.name)
+    (home / NOTE).unlink(missing_ok=True)
+
+
+def name_of(home: Path) -> str:
+    """What the container of a home's server is called; no other home's is called so."""
+    return f"rota-server-{hash_of(str(home.resolve()))}"
+
+
+def _noted(home: Path) -> _Note | None:
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        return msgspec.json.decode((home / NOTE).read_bytes(), type=_Note)
+    return None

@@ -1,0 +1,161 @@
+"""`rota deploy`: what is said, what is asked, and the exit codes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rota.api import KINDS
+from rota.cli import deploy as deploying
+from tests.cli.conftest import Terminal
+
+PROJECT = """\
+name: shop
+pools:
+  - name: workers
+    replicas: 2
+    worker:
+      env: [{name: TOKEN, value: s3cr3t}]
+schedules:
+  - name: tick
+    cron: "* * * * *"
+    taskTemplate: {command: [date], workerPoolRef: {name: workers}}
+"""
+CREATED = """\
++ WorkerPool/workers created
++ Schedule/tick created
+Schedule: 1 created, 0 updated, 0 unchanged
+WorkerPool: 1 created, 0 updated, 0 unchanged
+"""
+
+
+def deployed(rota: Terminal, text: str = PROJECT, *more: str) -> str:
+    ran = rota("deploy", "-f", rota.write("rota.yaml", text), *more)
+    assert ran.code == 0, ran.err
+    return ran.out
+
+
+def revision(rota: Terminal) -> int:
+    async def read(client: object) -> int:
+        found: int = client.backend._registry.store.revision  # type: ignore[attr-defined]
+        return found
+
+    found: int = rota.act(read)
+    return found
+
+
+def test_what_was_created_updated_and_left_is_counted_for_each_kind(rota: Terminal) -> None:
+    assert deployed(rota) == CREATED
+    text = PROJECT.replace("replicas: 2", "replicas: 3").replace("* * * * *", "@daily")
+    assert deployed(rota, text) == (
+        "~ WorkerPool/workers updated\n"
+        "    spec.replicas  2 → 3\n"
+        "~ Schedule/tick updated\n"
+        '    spec.cron  "* * * * *" → "@daily"\n'
+        "Schedule: 0 created, 1 updated, 0 unchanged\n"
+        "WorkerPool: 0 created, 1 updated, 0 unchanged\n"
+    )
+
+
+def test_a_second_run_says_unchanged_and_the_store_is_as_it_was(rota: Terminal) -> None:
+    deployed(rota)
+    before = revision(rota)
+    assert deployed(rota) == (
+        "Schedule: 0 created, 0 updated, 1 unchanged\nWorkerPool: 0 created, 0 updated, 1 unchanged\n"
+    )
+    assert revision(rota) == before
+
+
+def test_a_dry_run_says_the_same_and_writes_nothing(rota: Terminal) -> None:
+    before = revision(rota)
+    out = deployed(rota, PROJECT, "--dry-run")
+    assert out.replace(" (dry run)", "") == CREATED and out != CREATED
+    assert revision(rota) == before
+
+
+def test_values_of_environment_variables_are_not_shown(rota: Terminal) -> None:
+    deployed(rota)
+    out = deployed(rota, PROJECT.replace("s3cr3t", "other"))
+    assert "spec.worker.env" in out and "***" in out
+    assert "s3cr3t" not in out and "other" not in out
+
+
+def test_problems_are_told_with_their_place_and_nothing_is_changed(rota: Terminal) -> None:
+    ran = rota("deploy", "-f", rota.write("rota.yaml", PROJECT + "colour: red\n"))
+    assert ran.code == 2
+    assert "rota.yaml:11:1: colour: unknown key" in ran.err and "nothing was changed" in ran.err
+
+
+def test_a_refusal_of_the_server_is_told_with_its_place(rota: Terminal) -> None:
+    ran = rota("deploy", "-n", "nowhere", "-f", rota.write("rota.yaml", PROJECT))
+    assert ran.code == 1
+    assert 'rota.yaml:3: namespaces "nowhere" not found' in ran.err and "nothing was changed" in ran.err
+
+
+def test_the_file_is_looked_for_in_the_folder(rota: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    rota.write("rota.yaml", PROJECT)
+    monkeypatch.chdir(tmp_path)
+    assert rota("deploy").out == CREATED
+    assert rota("deploy", "-f", str(tmp_path)).code == 0
+
+
+def test_the_environment_is_that_of_the_command(rota: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = PROJECT.replace("replicas: 2", "replicas: ${MANY}")
+    ran = rota("deploy", "-f", rota.write("rota.yaml", text))
+    assert ran.code == 2 and "rota.yaml:4:15: pools[0].replicas: the environment variable MANY is not set" in ran.err
+    monkeypatch.setenv("MANY", "7")
+    deployed(rota, text)
+    assert rota.stored("WorkerPool", "workers")["spec"]["replicas"] == 7
+
+
+# Pruning.
+
+
+SMALLER = PROJECT.partition("schedules:")[0]
+
+
+def test_pruning_shows_what_goes_and_needs_a_yes_where_nobody_can_answer(rota: Terminal) -> None:
+    deployed(rota)
+    before = revision(rota)
+    ran = rota("deploy", "-f", rota.write("rota.yaml", SMALLER.replace("2", "5")), "--prune")
+    assert ran.code == 1
+    assert "  Schedule/tick" in ran.err and "say --yes to delete them" in ran.err
+    assert revision(rota) == before, "not even the update was made"
+    out = deployed(rota, SMALLER, "--prune", "--yes")
+    assert "- Schedule/tick deleted\n" in out and "Schedule: 0 created, 0 updated, 0 unchanged, 1 deleted\n" in out
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 1)])
+def test_pruning_asks_on_a_terminal(rota: Terminal, monkeypatch: pytest.MonkeyPatch, answer: str, code: int) -> None:
+    deployed(rota)
+    monkeypatch.setattr(deploying, "is_terminal", lambda: True)
+    ran = rota("deploy", "-f", rota.write("rota.yaml", SMALLER), "--prune", stdin=answer)
+    assert ran.code == code
+    assert "Delete it?" in ran.err
+    left = rota.act(lambda client: client.list(KINDS["Schedule"])).items
+    assert len(left) == code
+
+
+def test_a_dry_run_of_pruning_only_shows(rota: Terminal) -> None:
+    deployed(rota)
+    assert "- Schedule/tick deleted (dry run)" in deployed(rota, SMALLER, "--prune", "--dry-run")
+    assert rota.stored("Schedule", "tick")
+
+
+def test_yes_without_prune_is_bad_usage(rota: Terminal) -> None:
+    assert rota("deploy", "--yes").code == 2
+
+
+def test_what_another_project_has_is_taken_over_only_when_it_is_said(rota: Terminal) -> None:
+    deployed(rota)
+    other = PROJECT.replace("shop", "market")
+    ran = rota("deploy", "-f", rota.write("rota.yaml", other))
+    assert ran.code == 1 and "is of the project shop" in ran.err
+    assert "metadata.labels.rota.dev/project" in deployed(rota, other, "--take-over")
+
+
+def test_output_of_values_that_a_terminal_would_obey_is_escaped(rota: Terminal) -> None:
+    deployed(rota)
+    out = deployed(rota, PROJECT.replace("[date]", '["a\\e[2Jb"]'))
+    assert "\x1b" not in out and "\\u001b" in out

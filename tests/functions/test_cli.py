@@ -1,0 +1,83 @@
+"""`rota call`, as people type it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.functions.town import Town
+from tests.server.live import ROTA
+
+CODE = """
+    def handler(event, context):
+        print("to the log")
+        if event.get("fail"):
+            raise ValueError("asked to fail")
+        return event
+"""
+
+
+async def rota(town: Town, *argv: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    whole = [ROTA, *argv, "--home", str(town.home)]
+    return await asyncio.to_thread(
+        subprocess.run, whole, input=stdin, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+async def test_what_it_returns_is_printed_and_what_it_writes_goes_to_standard_error(town: Town) -> None:
+    await town.deploy("echo", CODE, public=False)
+    done = await rota(town, "call", "echo", "-d", '{"name": "world"}')
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"name": "world"} and "to the log" in done.stderr
+
+
+async def test_an_event_can_be_that_of_a_request(town: Town, tmp_path: Path) -> None:
+    await town.deploy("echo", CODE)
+    (tmp_path / "body").write_text("from a file")
+    done = await rota(town, "call", "fn/echo", "--path", "/a?b=1", "-d", f"@{tmp_path}/body")
+    event = json.loads(done.stdout)
+    assert (event["method"], event["path"], event["query"]) == ("POST", "/a", {"b": "1"})
+    assert event["body"] == "from a file"
+
+
+async def test_an_error_is_its_exit_code(town: Town) -> None:
+    await town.deploy("echo", CODE)
+    done = await rota(town, "call", "echo", "-d", "-", stdin='{"fail": true}')
+    assert done.returncode == 1 and "ValueError: asked to fail" in done.stderr and not done.stdout
+
+
+async def test_who_does_not_wait_gets_the_name_of_the_task(town: Town) -> None:
+    await town.deploy("echo", CODE)
+    done = await rota(town, "call", "echo", "--no-wait")
+    assert done.stdout.startswith("task.rota.dev/echo-")
+    task = await town.task(done.stdout.strip().partition("/")[2])
+    assert task.status is not None and task.status.result == {}
+
+
+@pytest.mark.parametrize(
+    ("argv", "why"),
+    [
+        (("-d", "[1]"), "must be a JSON object"),
+        (("-d", "{nonsense"), "is not JSON"),
+        (("-X", "PUT"), "goes with --path"),
+    ],
+)
+async def test_what_cannot_be_meant_is_refused_with_what_to_do(town: Town, argv: tuple[str, ...], why: str) -> None:
+    await town.deploy("echo", CODE)
+    done = await rota(town, "call", "echo", *argv)
+    assert done.returncode != 0 and why in done.stderr
+
+
+async def test_what_was_written_while_the_code_was_loaded_is_in_the_logs_of_the_function(town: Town) -> None:
+    await town.deploy("loud", "print('while it is loaded')\ndef handler(event, context):\n    return 1")
+    assert (await town.call("/default/loud")).status == 200
+    assert (await rota(town, "logs", "fn/loud")).stdout == "while it is loaded\n"
+
+
+async def test_a_function_that_is_not_there_is_said_before_a_task_is_made(town: Town) -> None:
+    done = await rota(town, "call", "nothing")
+    assert done.returncode == 1 and 'functions.rota.dev "nothing" not found' in done.stderr

@@ -1,0 +1,175 @@
+"""Where a call goes, how many workers there are, and which: without anything that runs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rota.api import Function, Instance, ObjectMeta
+from rota.api.function import FunctionSpec, Source
+from rota.control.functions.planning import plan, version_of
+from rota.control.functions.routing import Routing
+from rota.control.functions.scaling import Scale
+from rota.control.instances import Create, Delete
+from rota.runtime.interface import Subject
+
+
+def routing(*workers: tuple[str, str, int]) -> Routing:
+    """Workers by name, version and concurrency, all of them open; the newest version is `new`."""
+    made = Routing(waiting_max=2)
+    made.version = "new"
+    for name, version, concurrency in workers:
+        made.meet(Subject("default", name, name), version, concurrency).is_open = True
+    return made
+
+
+def names(made: Routing, *calls: str) -> list[str | None]:
+    workers = [made.take(call) for call in calls]
+    return [worker.subject.name if worker is not None else None for worker in workers]
+
+
+def test_a_call_goes_to_the_worker_that_has_fewest() -> None:
+    assert names(routing(("a", "new", 2), ("b", "new", 2)), "1", "2", "3", "4", "5") == ["a", "b", "a", "b", None]
+
+
+def test_an_old_version_is_called_only_while_the_new_one_cannot_be() -> None:
+    made = routing(("old", "old", 9), ("fresh", "new", 1))
+    assert names(made, "1", "2") == ["fresh", None]
+    other = routing(("old", "old", 9), ("fresh", "new", 1))
+    worker = other.worker("fresh")
+    assert worker is not None
+    worker.is_open = False
+    assert names(other, "1", "2") == ["old", "old"]
+
+
+def test_those_that_wait_are_served_in_the_order_in_which_they_came() -> None:
+    made = routing(("a", "new", 1))
+    assert names(made, "1", "2", "3") == ["a", None, None]
+    assert made.is_full and made.waiting == 2
+    made.leave("2")
+    worker = made.worker("a")
+    assert worker is not None and made.next() is None
+    worker.calls.clear()
+    assert made.next() == ("3", worker) and made.next() is None and made.waiting == 0
+
+
+def test_a_call_that_was_refused_is_first() -> None:
+    made = routing(("a", "new", 1))
+    names(made, "1", "2")
+    assert made.take("refused", first=True) is None
+    worker = made.worker("a")
+    assert worker is not None
+    worker.calls.clear()
+    assert made.next() == ("refused", worker)
+
+
+def test_a_worker_that_is_gone_names_the_calls_it_had() -> None:
+    made = routing(("a", "new", 2))
+    names(made, "1", "2")
+    assert made.part("a") == {"1", "2"} and not made.is_served
+
+
+def test_workers_are_wanted_at_once_and_given_up_one_by_one() -> None:
+    scale = Scale()
+    assert scale.wanted(5, 2, 0, 10, 60.0, now=0.0).workers == 3
+    assert scale.wanted(1, 2, 0, 10, 60.0, now=10.0) == (3, 50.0)
+    assert scale.wanted(0, 2, 0, 10, 60.0, now=60.0) == (1, 10.0)
+    assert scale.wanted(0, 2, 0, 10, 60.0, now=70.0).workers == 0
+
+
+def test_bounds_hold_whatever_is_asked_for() -> None:
+    scale = Scale()
+    assert scale.wanted(100, 1, 1, 4, 60.0, now=0.0).workers == 4
+    assert scale.wanted(0, 1, 1, 4, 60.0, now=99.0) == (1, None)
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.floats(0, 30)), max_size=30), st.integers(1, 5))
+def test_there_are_never_fewer_than_the_load_needs_nor_more_than_it_lately_did(
+    steps: list[tuple[int, float]], concurrency: int
+) -> None:
+    scale, now, seen = Scale(), 0.0, []
+    for load, passed in steps:
+        now += passed
+        needed = min(8, -(-load // concurrency))
+        seen.append((now, needed))
+        found = scale.wanted(load, concurrency, 0, 8, 60.0, now).workers
+        lately = max(count for when, count in seen if now - when < 60.0)
+        assert needed <= found <= lately
+
+
+# Instances.
+
+
+def function() -> Function:
+    spec = FunctionSpec(entrypoint="app:handler", source=Source(inline=""))
+    return Function(metadata=ObjectMeta(name="f", namespace="default", uid="u"), spec=spec)
+
+
+NEW = version_of(function(), "sha256:new", "")
+OLD = version_of(function(), "sha256:old", "")
+
+
+def existing(*hashes: str, leaving: tuple[int, ...] = ()) -> list[Instance]:
+    """Instances with ordinals from 0 on, of these versions."""
+    found = []
+    for ordinal, hash_ in enumerate(hashes):
+        (create,) = plan(function(), NEW, [], 1, ready=(), load={})
+        assert isinstance(create, Create)
+        spec = msgspec.structs.replace(create.instance.spec, template_hash=hash_, ordinal=ordinal)
+        gone = datetime.now(UTC) if ordinal in leaving else None
+        meta = msgspec.structs.replace(
+            create.instance.metadata, name=f"f-{ordinal}", uid=f"u{ordinal}", deletion_timestamp=gone
+        )
+        found.append(msgspec.structs.replace(create.instance, metadata=meta, spec=spec))
+    return found
+
+
+def told(instances: list[Instance], wanted: int, ready: tuple[str, ...], **load: int) -> tuple[list[int], list[str]]:
+    """The ordinals that are made, and the names that go."""
+    actions = plan(function(), NEW, instances, wanted, ready=ready, load=load)
+    made = [one.instance.spec.ordinal for one in actions if isinstance(one, Create)]
+    return made, [one.name for one in actions if isinstance(one, Delete)]
+
+
+def test_a_new_version_is_made_beside_the_old_one() -> None:
+    assert told(existing(OLD.hash, OLD.hash), 2, ("u0", "u1")) == ([2, 3], [])
+
+
+def test_old_ones_go_as_new_ones_can_be_called() -> None:
+    both = existing(OLD.hash, OLD.hash, NEW.hash, NEW.hash)
+    assert told(both, 2, ("u0", "u1")) == ([], [])
+    assert told(both, 2, ("u0", "u1", "u2"), u0=3) == ([], ["f-1"])
+    assert told(both, 2, ("u0", "u1", "u2", "u3")) == ([], ["f-1", "f-0"])
+
+
+def test_when_nothing_is_needed_everything_goes() -> None:
+    assert told(existing(OLD.hash, NEW.hash), 0, ()) == ([], ["f-1", "f-0"])
+
+
+def test_those_that_are_at_nothing_go_first() -> None:
+    assert told(existing(NEW.hash, NEW.hash), 1, ("u0", "u1"), u1=1) == ([], ["f-0"])
+
+
+def test_an_ordinal_is_taken_until_its_instance_is_gone() -> None:
+    assert told(existing(NEW.hash, leaving=(0,)), 1, ()) == ([1], [])
+
+
+def test_callers_and_tasks_take_turns() -> None:
+    made = routing(("a", "new", 1))
+    made.take("running")
+    for number in range(3):
+        made.take(f"task-{number}", is_task=True)
+    made.take("caller-0")
+    made.take("caller-1")
+    worker = made.worker("a")
+    assert worker is not None and made.is_full
+    served = []
+    for _ in range(5):
+        worker.calls.clear()
+        found = made.next()
+        assert found is not None
+        served.append(found[0])
+    assert served == ["caller-0", "task-0", "caller-1", "task-1", "task-2"]

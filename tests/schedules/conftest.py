@@ -1,0 +1,3 @@
+from tests.schedules.scene import scene
+
+__all__ = ["scene"]
