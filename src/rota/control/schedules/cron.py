@@ -11,15 +11,14 @@ midnight, where stepping through hours goes astray.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
-from rota.control.schedules.zones import DAY_SECONDS, NoSuchZone, Stretch, date_of, day_of, stretches, zone
+from rota.control.schedules.zones import DAY_SECONDS, date_of, day_of, zone
 
 NICKNAMES = {
     "@hourly": "0 * * * *",
