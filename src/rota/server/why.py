@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 from functools import cache
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import msgspec
 
@@ -116,7 +116,7 @@ def _as_it_stands(loop: ControlLoop, objects: Objects, obj: Object | None) -> Ob
     if not isinstance(obj, Task | Claim) or obj.status is None:
         return obj
     seen: Any = loop.controller(obj.api)
-    told = seen.told(objects, obj) if isinstance(seen, Tasks | Claims) else None
+    told: tuple[str, str] | None = seen.told(objects, obj) if hasattr(seen, "told") else None
     if told is None:
         return obj
     reason, message = told
