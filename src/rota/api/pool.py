@@ -175,7 +175,8 @@ class Claim(Object):
 
     def readiness(self) -> Readiness:
         if self.status is None or self.status.phase in (None, "Waiting"):
-            return Readiness("Pending", "Waiting", "it waits for an idle instance")
+            said = self.status.message if self.status is not None else None
+            return Readiness("Pending", "Waiting", said or "it waits for an idle instance")
         reason, message = self.status.reason or self.status.phase or "", self.status.message or ""
         if self.status.phase == "Bound":
             return Readiness("Ready", reason, message)

@@ -128,7 +128,7 @@ def _tell(box: Box) -> None:
     until = f" until {box.expires_at.astimezone():%Y-%m-%d %H:%M:%S}" if box.expires_at is not None else ""
     where = "" if box.namespace == "default" else f" -n {box.namespace}"
     note(f"{box.instance} is held{until}")
-    note(f"use it:      rota exec{where} {box.instance} -- COMMAND")
+    note(f"use it:      rota claim{where} {box.pool} --name {box.name} --keep -- COMMAND")
     note(f"give it back: rota release{where} {box.name}")
 
 
@@ -144,7 +144,8 @@ def _pairs(texts: Sequence[str], option: str) -> dict[str, str]:
 
 def _explain(error: ApiError, pool: str) -> NoReturn:
     if isinstance(error, NoneFree):
-        again = f"come again in {error.retry_after:g}s, or wait for longer with --wait"
+        is_full = " wait for " in error.message
+        again = f"come again in {error.retry_after:g}s" + ("" if is_full else ", or wait for longer with --wait")
         raise CommandError(f"{error.message}\n{again}") from None
     if isinstance(error, ClaimLost):
         raise CommandError(error.message) from None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
+import msgspec
+
 from rota.api import Claim, Condition, Instance, WorkerPool
 from rota.api.pool import ClaimStatus
 from rota.client import Key, Operation
@@ -14,9 +16,10 @@ from rota.control.claims.ended import Ended
 from rota.control.gate import RESOLVED, Gate, status_of
 from rota.control.holds.options import is_restarted_for
 from rota.control.instances.reasons import blocker, is_ready
+from rota.control.tasks.telling import standing_of
 from rota.control.workers import template_of
 from rota.engine import DONE, Blocked, Context, Done, Failed, Outcome, RequeueAfter
-from rota.engine.objects import get
+from rota.engine.objects import Objects, get
 from rota.registry import ApiError, DeleteOptions
 
 CONCURRENCY = 64
@@ -63,6 +66,13 @@ class Claims(Gate[Claim]):
         if not is_new:
             self.claiming.told(key, obj)
         return Done(again_after=expires.timestamp() - now)
+
+    def told(self, objects: Objects, obj: Claim) -> tuple[str, str] | None:
+        """Why a claim that waits does so, as things are now: reason and message. None: its status says all."""
+        pool = get(objects, WorkerPool, obj.spec.pool_ref.name, obj.metadata.namespace)
+        if pool is None or status_of(obj).phase != "Waiting":
+            return None
+        return "Waiting", standing_of(pool, self.claiming.before(obj), objects).message
 
     def _is_well(self, obj: Claim) -> bool:
         """Whether a claim has what it claimed, and that is as it was."""
@@ -128,8 +138,11 @@ class Claims(Gate[Claim]):
             return await self._end(context, obj, "Failed", "WaitTimeout", message)
         reason, message = (held_up.reason, held_up.message) if held_up is not None else ("NotFound", "")
         closed = Condition(type=RESOLVED, status="False", reason=reason, message=message)
-        await context.write_status(obj, context.condition(obj, status_of(obj), closed))
-        return RequeueAfter(left, reason, message)
+        said = msgspec.structs.replace(status_of(obj), phase="Waiting", reason=reason, message=message)
+        await context.write_status(obj, context.condition(obj, said, closed))
+        # It is looked at when what it needs is there, and when its time is up.
+        self.claiming.wake_at(Key(obj.metadata.namespace, obj.metadata.name), left)
+        return held_up if held_up is not None else RequeueAfter(left, reason, message)
 
     async def _bind(self, context: Context, obj: Claim, status: ClaimStatus) -> Outcome:
         """It has an instance, and that is all that is written down so far."""

@@ -190,7 +190,8 @@ class Instances(Gate[Instance]):
         self, context: Context, obj: Instance, status: InstanceStatus, refused: Refused, said: list[Condition]
     ) -> Outcome:
         is_coming = refused.reason == "Provisioning"
-        await self._write(context, obj, status, said, "Pending" if is_coming else "Failed")
+        written = await self._write(context, obj, status, said, "Pending" if is_coming else "Failed")
+        self._show(context, written, is_ready=False)
         if refused.reason == "ImageUnavailable":
             # Nobody tells when one is there.
             return RequeueAfter(IMAGE_RETRY_SECONDS, refused.reason, str(refused))

@@ -110,6 +110,7 @@ class Decider:
             self._check_namespace(kind, namespace, new["metadata"]["name"])
             if options.restricted:
                 privileges.check(kind, new, None)
+                privileges.own(kind, new, None, options.user)
             key = kind.key(namespace, new["metadata"]["name"])
             if self._store.head(key) is None:
                 return Change(kind, key, 0, None, new, warnings=tuple(warnings))
@@ -238,6 +239,9 @@ class Decider:
         if old is None or entry is None:
             admitted, warnings = admission.admit_new(kind, namespace, new, options, Moment(self._now(), new_uid()))
             self._check_namespace(kind, namespace, name)
+            if options.restricted:
+                privileges.check(kind, admitted, None)
+                privileges.own(kind, admitted, None, options.user)
             admitted = admission.framed(kind, admitted, managed)
             return Change(kind, key, 0, None, admitted, warnings=tuple(warnings))
         return self._change(kind, key, entry.rev, entry.value, old, new, options, subresource, managed)
@@ -290,6 +294,7 @@ class Decider:
         )
         if options.restricted:
             privileges.check(kind, admitted, old)
+            privileges.own(kind, admitted, old, options.user)
         if deletion.released(kind, admitted):
             return Change(kind, key, revision, old, admitted, gone=True, warnings=tuple(warnings))
         if admitted == old and same(admitted, old):

@@ -34,6 +34,8 @@ class WriteOptions(msgspec.Struct, frozen=True):
     """Of apply: take fields over from their owners."""
     restricted: bool = False
     """The writer may not ask for what reaches the host."""
+    user: str = ""
+    """Of a restricted writer: who it is."""
     uid: str = ""
     """Of create, in this process: the identity of what is made. Empty: a new one."""
     with_status: bool = False

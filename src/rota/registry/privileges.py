@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from rota.api import Kind
+from rota.api import Claim, Kind
 from rota.registry import errors
 
 FILE_SCHEME = "file://"
+RESTRICTED = "rota.dev/restricted"
+"""Annotation of a claim whose maker is no admin: it gets nothing that is not isolated."""
 
 
 def check(kind: Kind, new: dict[str, Any], old: dict[str, Any] | None) -> None:
@@ -17,6 +19,25 @@ def check(kind: Kind, new: dict[str, Any], old: dict[str, Any] | None) -> None:
         if path not in had:
             message = f"{path}: {why}; this takes a token of scope admin"
             raise errors.forbidden(kind, new["metadata"].get("name", ""), message)
+
+
+def own(kind: Kind, new: dict[str, Any], old: dict[str, Any] | None, user: str) -> None:
+    """A claim is on the account of who asks for it, and it is written down that this was no admin. In place."""
+    if kind is not Claim.api:
+        return
+    if old is not None:
+        if _mark(old) != _mark(new):
+            raise errors.forbidden(kind, new["metadata"]["name"], f"metadata.annotations: {RESTRICTED} is the server's")
+        return
+    if new["spec"].setdefault("holder", user) != user:
+        message = f'spec.holder: it is "{user}", as the token says; leave it out'
+        raise errors.forbidden(kind, new["metadata"].get("name", ""), message)
+    new["metadata"].setdefault("annotations", {})[RESTRICTED] = "true"
+
+
+def _mark(obj: dict[str, Any]) -> str | None:
+    mark: str | None = obj["metadata"].get("annotations", {}).get(RESTRICTED)
+    return mark
 
 
 def asked_for(obj: dict[str, Any]) -> dict[str, str]:

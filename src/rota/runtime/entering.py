@@ -21,6 +21,10 @@ def process_of(id_: str) -> tuple[int, int]:
     return int(pid), int(began)
 
 
+class Starting(NotRunning):
+    """It is about to run."""
+
+
 def main_of(places: Places, subject: Subject, run: Run) -> int:
     """The process that commands join: what was started, or the box that a runner has."""
     try:
@@ -29,7 +33,7 @@ def main_of(places: Places, subject: Subject, run: Run) -> int:
         written = run.id
     pid, began = process_of(written) if written else (0, 0)
     if not is_alive(pid, began):
-        raise NotRunning(f"what {subject.name} runs commands in is just being started")
+        raise Starting(f"what {subject.name} runs commands in is just being started")
     return pid
 
 
@@ -38,7 +42,7 @@ def inside(pid: int, entry: Entry, argv: Sequence[str], env: Mapping[str, str]) 
     if entry.way == "sandbox":
         main = sandbox.main_process(pid)
         if main is None:
-            raise NotRunning("the sandbox is just being started")
+            raise Starting("the sandbox is just being started")
         whole = {**_environment(main), **env}
         made = sandbox.enter(pid, argv, env=whole, cwd=entry.cwd, uid=entry.uid, home=entry.home)
         return Launch(made.argv, made.env)

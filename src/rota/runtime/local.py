@@ -14,7 +14,7 @@ from types import TracebackType
 from rota.runtime import composing, sandbox
 from rota.runtime.container import container_name
 from rota.runtime.containers import WAY, Containers
-from rota.runtime.entering import inside, main_of, own_streams
+from rota.runtime.entering import Starting, inside, main_of, own_streams
 from rota.runtime.interface import Box, Execution, Exit, NotRunning, Order, Owner, Reach, Refused, Run, Subject, Wish
 from rota.runtime.keeper.client import (
     Execution as KeptExecution,
@@ -29,7 +29,7 @@ from rota.runtime.keeper.client import (
     Snapshot,
     Started,
 )
-from rota.runtime.places import Launch, Places
+from rota.runtime.places import Entry, Launch, Places
 
 TAIL_BYTES_MAX = 2_048
 TAIL_LINES_MAX = 10
@@ -39,6 +39,8 @@ CONTAINER_GRACE_SECONDS = 1.5
 """What containers have to end by themselves when everything is to end."""
 SIGNALLED = 128
 """What a shell adds to a signal's number, to tell it from an exit code."""
+ENTER_SECONDS_MAX, ENTER_PAUSE_SECONDS = 5.0, 0.005
+"""How long a command waits for what it is to run in to be there, and how often that is looked at."""
 
 
 class LocalRuntime:
@@ -275,13 +277,26 @@ class LocalRuntime:
         if entry.way == WAY:
             made = await self._containers.inside(entry, argv, env, tty=tty)
         else:
-            main = await asyncio.to_thread(main_of, self._places, subject, run)
-            made = await asyncio.to_thread(inside, main, entry, argv, env)
+            made = await self._inside(subject, run, entry, argv, env)
             own_streams(streams, entry.uid)
         started = await self._keeper.exec(
             _key(subject, container), made.argv, env=made.env, cwd=made.cwd, streams=streams, tty=tty
         )
         return _Execution(started)
+
+    async def _inside(
+        self, subject: Subject, run: Run, entry: Entry, argv: Sequence[str], env: Mapping[str, str]
+    ) -> Launch:
+        """What was started a moment ago can be entered a moment later."""
+        deadline = asyncio.get_running_loop().time() + ENTER_SECONDS_MAX
+        while True:
+            try:
+                main = await asyncio.to_thread(main_of, self._places, subject, run)
+                return await asyncio.to_thread(inside, main, entry, argv, env)
+            except Starting:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise
+            await asyncio.sleep(ENTER_PAUSE_SECONDS)
 
     def reach(self, subject: Subject, container: str) -> Reach:
         run = self.runs(subject).get(container)

@@ -159,6 +159,8 @@ def allows(user: User, verb: str, kind: Kind, namespace: str, name: str = "", su
     if user.scope == "viewer":
         return verb in READ and kind.name != "Secret" and (inside or not kind.namespaced)
     if user.scope == "deployer":
+        if subresource == "status" and verb not in READ:
+            return False  # What is, is for controllers to say.
         if not kind.namespaced:
             return verb in READ or (kind.name == "Namespace" and verb == "create" and not user.namespace)
         return inside and (verb in READ or not kind.made)

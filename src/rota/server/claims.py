@@ -21,16 +21,18 @@ from typing import Any
 import msgspec
 
 from rota.api import Claim, ObjectMeta, WorkerPool
+from rota.api.form import form
 from rota.api.model import Ref
 from rota.api.parts import EnvVar
 from rota.api.pool import ClaimSpec
+from rota.api.problems import Problem
 from rota.client import Key
 from rota.control.claims import lifecycle
 from rota.control.claims.claiming import Claiming
 from rota.control.workers import template_of
 from rota.engine.objects import Objects, get
-from rota.registry import ApiError, Registry, WriteOptions
-from rota.registry.errors import bad_request, forbidden, not_found
+from rota.registry import ApiError, Registry, WriteOptions, metadata
+from rota.registry.errors import bad_request, forbidden, invalid, not_found
 from rota.registry.metadata import new_uid
 from rota.runtime.interface import Runtime, Subject
 from rota.server import media
@@ -103,6 +105,7 @@ class ClaimRequests:
             if known is not None:
                 return known, 200
             claim = _made(asked, user, namespace, name)
+            _check_fields(claim)
             may_wait = lifecycle.wait_seconds(claim, pool) > 0 and not claiming.is_full(pool)
             try:
                 found = await claiming.opening.open(claim, may_wait=may_wait)
@@ -135,6 +138,9 @@ class ClaimRequests:
             raise ApiError(409, "AlreadyExists", f'claims "{asked.name}" is somebody else\'s, or of another pool')
         if claim.over():
             raise _over(claim)
+        if differing := _differing(asked, claim):
+            message = f'claims "{asked.name}" has another {differing}: leave that out, or ask under another name'
+            raise ApiError(409, "AlreadyExists", message)
         return claim
 
     # One of them.
@@ -259,6 +265,30 @@ def _made(asked: Asked, user: User, namespace: str, pool: str) -> Claim:
     if asked.lease_seconds is not None:
         spec = msgspec.structs.replace(spec, lease_seconds=asked.lease_seconds)
     return Claim(metadata=ObjectMeta(name=asked.name, namespace=namespace, uid=new_uid()), spec=spec)
+
+
+def _check_fields(claim: Claim) -> None:
+    """Before anybody waits: what could not be written down."""
+    found: list[Problem] = []
+    marks = {"labels": claim.spec.labels, "annotations": claim.spec.annotations}
+    metadata.check(marks, found)
+    body = {"metadata": {"name": claim.metadata.name}, "spec": msgspec.to_builtins(claim.spec)}
+    _, wrong = form(Claim.api).conform(body)
+    metadata.check_new(Claim.api, body["metadata"], found)
+    if found or wrong:
+        raise invalid(Claim.api, claim.metadata.name, [*found, *wrong])
+
+
+def _differing(asked: Asked, claim: Claim) -> str:
+    """What is asked for now, and was not when the claim was made."""
+    spec = claim.spec
+    if asked.lease_seconds is not None and asked.lease_seconds != spec.lease_seconds:
+        return "leaseSeconds"
+    for field in ("images", "env", "labels", "annotations"):
+        wanted = getattr(asked, field)
+        if wanted and wanted != getattr(spec, field):
+            return field
+    return ""
 
 
 def _check(asked: Asked, pool: WorkerPool, user: User, runtime: Runtime | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rota.api import Claim, Instance
+from rota.control.instances.states import is_isolated
 from rota.engine.objects import Objects, get
 from rota.registry import ApiError
 from rota.registry.errors import bad_request, forbidden, not_found
@@ -13,13 +14,25 @@ from rota.server.auth import User, allows
 
 
 def authorise(user: User, objects: Objects, namespace: str, name: str) -> None:
-    """Those who say what runs there; and who has it, for as long as they do."""
+    """Those who say what runs there; and who has it, for as long as they do.
+
+    Where nothing keeps an instance apart, who goes in is on the host: that is for admins.
+    """
+    instance = get(objects, Instance, name, namespace)
     if user.scope == "claim":
-        claim = claim_of(user, objects)
-        if (claim.metadata.namespace, claim.status and claim.status.instance_name) != (namespace, name):
+        claim_of(user, objects)
+        if instance is None or not _is_held_by(instance, user):
             raise forbidden(Instance.api, name, f'the claim "{user.name}" has another instance')
     elif not allows(user, "create", Instance.api, namespace, name, "exec"):
         raise forbidden(Instance.api, name, f'User "{user.name}" cannot create resource "instances/exec" of it')
+    elif user.scope != "admin" and instance is not None and not is_isolated(instance):
+        raise forbidden(Instance.api, name, "it is not isolated: this takes a token of scope admin")
+
+
+def _is_held_by(instance: Instance, user: User) -> bool:
+    """By what the instance says, which nobody but its pool's leader writes."""
+    held = instance.spec.assignment
+    return held is not None and (held.kind, held.uid) == ("Claim", user.token_id)
 
 
 class Place(NamedTuple):
@@ -50,6 +63,8 @@ def running(runtime: Runtime | None) -> Runtime:
 def claim_of(user: User, objects: Objects) -> Claim:
     """The claim that a token is of, while it has an instance."""
     claim = get(objects, Claim, user.name, user.namespace)
-    if claim is None or claim.metadata.uid != user.token_id or claim.status is None or claim.status.phase != "Bound":
+    status = claim.status if claim is not None else None
+    instance = get(objects, Instance, status.instance_name or "", user.namespace) if status is not None else None
+    if claim is None or claim.metadata.uid != user.token_id or instance is None or not _is_held_by(instance, user):
         raise ApiError(401, "Unauthorized", f'the claim "{user.name}" is over, and its token with it')
     return claim

@@ -274,7 +274,7 @@ class Gateway:
                 403, "Forbidden", f'User "{user.name}" cannot {VERBS[o.verb]} {kind.bucket} in "{o.namespace}"'
             )
         restricted = user.scope != "admin"
-        options = WriteOptions(o.manager, o.dry_run, o.field_validation, o.force, restricted)
+        options = WriteOptions(o.manager, o.dry_run, o.field_validation, o.force, restricted, user.name)
         conditions = o.preconditions
         delete = DeleteOptions(
             o.propagation_policy,

@@ -85,6 +85,7 @@ def of_write(request: Request) -> WriteOptions:
         field_validation=validation,
         force=flag(query, "force"),
         restricted=request.user is not None and request.user.scope != "admin",
+        user=request.user.name if request.user is not None else "",
     )
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 from functools import cache
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import msgspec
 
-from rota.api import KINDS, Event, Kind, Lease, Object, Task
+from rota.api import KINDS, Claim, Event, Kind, Lease, Object, Task
 from rota.control import Gate
 from rota.control.task import Tasks
 from rota.engine import ControlLoop, Objects
@@ -111,11 +111,11 @@ def _loop(running: Controllers | None, elsewhere: str) -> ControlLoop:
 
 
 def _as_it_stands(loop: ControlLoop, objects: Objects, obj: Object | None) -> Object | None:
-    """An object; a task that waits, with what its place in the queue or in a lock is at this moment."""
-    tasks = loop.controller(Task.api)
-    if not isinstance(obj, Task) or not isinstance(tasks, Tasks) or obj.status is None:
+    """An object; a task or a claim that waits, with what its place in the queue or in a lock is at this moment."""
+    if not isinstance(obj, Task | Claim) or obj.status is None:
         return obj
-    told = tasks.told(objects, obj)
+    seen: Any = loop.controller(obj.api)
+    told: tuple[str, str] | None = seen.told(objects, obj) if hasattr(seen, "told") else None
     if told is None:
         return obj
     reason, message = told

@@ -46,6 +46,7 @@ class Box:
         assert status is not None and status.instance_name is not None, "a claim is answered when it is bound"
         self.name = answer.claim.metadata.name
         """The claim's."""
+        self.pool = answer.claim.spec.pool_ref.name
         self.namespace = gateway.namespace
         self.instance = status.instance_name
         self.addresses: list[Address] = list(status.addresses)

@@ -29,10 +29,12 @@ from rota.control.holds.options import is_restarted_for, options_of, run_of
 from rota.control.holds.turns import Turn, Turned
 from rota.control.instances.names import controller_of
 from rota.control.instances.reasons import is_ready
+from rota.control.instances.states import is_isolated
 from rota.engine import Context
 from rota.engine.objects import Objects, get
 from rota.pools import Binding
 from rota.registry import ApiError
+from rota.registry.privileges import RESTRICTED
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +60,7 @@ class Claiming:
         self._log_sizes = log_sizes
         desk.parties["Claim"] = self
         self.counting = counting
+        desk.on_reset = lambda pool, seconds: counting.was_reset(pool.namespace, pool.name, seconds)
         self.counting.watch(lambda: {(pool.namespace, pool.name): queue for pool, queue in desk.queues.items()})
         self.wanted: ByName[Wanted] = ByName()
         """By the uid of a claim."""
@@ -72,6 +75,8 @@ class Claiming:
         """By the uid of an instance, the claim that its runner has said to have it."""
         self.arrivals: dict[str, float] = {}
         self._last_arrival = 0
+        self._timers: dict[Key, asyncio.TimerHandle] = {}
+        """Of claims for a pool that is not there."""
         self.heard = Hearing()
         self.opening = Opening(self)
         self.has_ended = False
@@ -86,6 +91,8 @@ class Claiming:
     def _end(self) -> None:
         # What waits goes on waiting: who asks again under its name finds it at its place.
         self.has_ended = True
+        for timer in self._timers.values():
+            timer.cancel()
         self.heard.close(not_here())
 
     def prepare(self, context: Context) -> None:
@@ -95,6 +102,17 @@ class Claiming:
     def objects(self) -> Objects:
         assert self.desk.objects is not None
         return self.desk.objects
+
+    def wake_at(self, key: Key, seconds: float) -> None:
+        """Have a claim looked at then."""
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+        self._timers[key] = asyncio.get_running_loop().call_later(seconds, self._wake_now, key)
+
+    def _wake_now(self, key: Key) -> None:
+        self._timers.pop(key, None)
+        self.wake(key)
 
     # What the desk asks.
 
@@ -203,6 +221,11 @@ class Claiming:
             known = self.arrivals[claim.metadata.uid] = self.arrival()
         return known
 
+    def before(self, claim: Claim) -> int | None:
+        """How many get an instance before one that waits for it, as things stand. None: it does not wait."""
+        queue = self.desk.queues.get(pool_of(claim))
+        return queue.view.position(claim.metadata.uid) if queue is not None else None
+
     def is_full(self, pool: WorkerPool) -> bool:
         """Whether as many wait as may."""
         queue = self.desk.queues.get(PoolKey(pool.metadata.namespace, pool.metadata.name))
@@ -256,6 +279,9 @@ class Claiming:
             if member is not None:
                 self.desk.settle(member)
         self.heard.gone(key, but=unborn)
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
 
     def leave(self, uid: str) -> None:
         wanted = self.wanted.pop(uid)
@@ -347,6 +373,13 @@ class Claiming:
     # Binding.
 
     async def bind(self, pool: PoolKey, binding: Binding) -> None:
+        try:
+            await self._bind(pool, binding)
+        except Exception as error:
+            log.exception("a claim could not be given an instance")
+            self._refuse(pool, binding, ApiError(500, "InternalError", f"it could not be given an instance: {error}"))
+
+    async def _bind(self, pool: PoolKey, binding: Binding) -> None:
         uid = binding.request.id
         if uid in self.births:
             await asyncio.shield(self.births[uid])
@@ -355,6 +388,10 @@ class Claiming:
         if claim is None or member is None:
             self.unborn.pop(uid)
             self.desk.give_up(pool, binding, is_wanted=claim is not None)
+            return
+        if RESTRICTED in claim.metadata.annotations and not is_isolated(member.instance):
+            message = f"WorkerPool/{pool.name} is not isolated: only an admin can claim of it"
+            self._refuse(pool, binding, ApiError(403, "Forbidden", message))
             return
         if not member.can_be_had or member.instance.spec.assignment is not None:
             # It has changed since that was decided.
@@ -378,7 +415,7 @@ class Claiming:
         except ApiError as error:
             self.counting.not_bound(claim, error.code)
             if is_about_claim(error, is_new=turn.is_new):
-                self._refuse(pool, binding, claim, error)
+                self._refuse(pool, binding, error)
                 return
             await self.desk.not_written(pool, binding, member, error)
             self._not_bound(pool, uid, [])
@@ -410,18 +447,19 @@ class Claiming:
         elif uid not in self.births and self._is_in_line(pool, uid):
             self.desk.start(self.opening.write_down(uid))
 
-    def _refuse(self, pool: PoolKey, binding: Binding, claim: Claim, error: ApiError) -> None:
+    def _refuse(self, pool: PoolKey, binding: Binding, error: ApiError) -> None:
         """It is the claim that cannot be: whoever asked for it is told so, and the instance is as free as before.
 
         There is another one of this name, say, or no instance can have what it asks for.
         """
-        is_new = self.unborn.pop(claim.metadata.uid) is not None
-        self.leave(claim.metadata.uid)
+        uid = binding.request.id
+        stored, unborn = self._stored(uid), self.unborn.pop(uid)
+        self.leave(uid)
         self.desk.carry_out(pool, self.desk.queue(pool).lost(binding, instance_taken=False))
-        if is_new:
-            self.heard.fail(key_of(claim), claim.metadata.uid, error)
-        else:
-            self.desk.start(self._failed(claim, error))
+        if unborn is not None:
+            self.heard.fail(key_of(unborn), uid, error)
+        elif stored is not None:
+            self.desk.start(self._failed(stored, error))
 
     async def _failed(self, claim: Claim, error: ApiError) -> None:
         over = lifecycle.over(claim.status or ClaimStatus(), "Failed", self.clock(), "Invalid", error.message)

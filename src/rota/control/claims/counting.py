@@ -26,6 +26,13 @@ class Counting:
         self._bound = metrics.histogram("rota_claim_bind_seconds", "How long it took to write that down.", where)
         self._held = metrics.histogram("rota_claim_hold_seconds", "How long an instance was held.", where)
 
+        self._reset = metrics.histogram(
+            "rota_pool_reset_seconds", "From when an instance was given back until it could be had again.", where
+        )
+
+    def was_reset(self, namespace: str, pool: str, seconds: float) -> None:
+        self._reset.observe((namespace, pool), seconds)
+
     def watch(self, queues: Callable[[], Mapping[Labels, Queue]]) -> None:
         """Have queues shown as they are when they are asked for."""
         where = ("namespace", "pool")

@@ -104,7 +104,9 @@ def bound(claim: Claim, instance: Instance, arrival: datetime, now: datetime) ->
         message=None,
         observed_generation=claim.metadata.generation or 1,
     )
-    return msgspec.structs.replace(begun, expires_at=expiry(msgspec.structs.replace(claim, status=begun), now.timestamp()))
+    return msgspec.structs.replace(
+        begun, expires_at=expiry(msgspec.structs.replace(claim, status=begun), now.timestamp())
+    )
 
 
 def renewed(claim: Claim, expires: datetime, addresses: list[Address]) -> ClaimStatus:
@@ -115,7 +117,7 @@ def renewed(claim: Claim, expires: datetime, addresses: list[Address]) -> ClaimS
 
 def over(status: ClaimStatus, phase: str, now: float, reason: str | None = None, message: str | None = None) -> Any:
     return msgspec.structs.replace(
-        status, phase=phase, reason=reason, message=message, addresses=[], end_time=time_of(now)
+        status, phase=phase, reason=reason, message=message, addresses=[], expires_at=None, end_time=time_of(now)
     )
 
 

@@ -89,6 +89,8 @@ class Desk:
         """Tasks that have ended, and are not in the pool's status yet."""
         self._paces: dict[PoolKey, deque[float]] = {}
         """When instances of a pool were last given to somebody."""
+        self.on_reset: Callable[[PoolKey, float], None] = lambda pool, seconds: None
+        """Told how long it took until one that was given back could be had again."""
         self.demand_changed: Callable[[PoolKey], None] = lambda pool: None
         """Told when more, or fewer, wait for an instance of a pool."""
 
@@ -216,16 +218,28 @@ class Desk:
                 # Somebody else has taken it away from who had it.
                 for party in self.parties.values():
                     party.lost(member.subject.uid)
+            self._time_reset(member)
             if member.can_be_had:
                 self.carry_out(member.pool, [queue.offer(offer(member))])
             else:
                 queue.withdraw(member.subject.uid)
             return
+        member.held_last = True
         theirs = self.parties.get(assigned.kind)
         if theirs is None:
             queue.withdraw(member.subject.uid)
         else:
             theirs.settle(member, assigned)
+
+    def _time_reset(self, member: Member) -> None:
+        if not member.held_last:
+            return
+        now = time.monotonic()
+        if member.free_since is None:
+            member.free_since = now
+        if member.can_be_had:
+            self.on_reset(member.pool, now - member.free_since)
+            member.held_last, member.free_since = False, None
 
     def look_again(self, member: Member) -> None:
         """It was the holder that had changed, or the instance: if it is still free, nobody else says so."""

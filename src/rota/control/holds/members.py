@@ -35,6 +35,9 @@ class Member(msgspec.Struct):
     told: str = ""
     """The assignment that its runner was told of, on the stream that it has now."""
     affinity: str = ""
+    held_last: bool = False
+    free_since: float | None = None
+    """It was somebody's, and since when it is nobody's: what is between that and the next is what a reset takes."""
     is_turning: bool = False
     """It is just being given from one to another: whoever does that sees to everything else."""
 

@@ -35,6 +35,12 @@ def is_used(instance: Instance) -> bool:
     return USED in instance.metadata.annotations
 
 
+def is_isolated(instance: Instance) -> bool:
+    """Whether it is known to be kept apart from the host."""
+    condition = instance.status.condition("Isolated") if instance.status else None
+    return condition is not None and condition.status == "True"
+
+
 def draining_since(instance: Instance, now: float) -> float | None:
     """Since when it is handed out no more. None if it is not, or if what is written there is no time that has come."""
     written = instance.metadata.annotations.get(DRAINING)
