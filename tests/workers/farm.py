@@ -16,7 +16,7 @@ from tests.server.live import ROTA, Live
 PATIENCE_SECONDS = 30.0
 POLL_SECONDS = 0.05
 API = "rota.dev/v1alpha1"
-HOLD = {"kind": "Claim", "name": "c", "uid": "u", "since": "2026-01-01T00:00:00Z"}
+HOLD = {"kind": "Function", "name": "c", "uid": "u", "since": "2026-01-01T00:00:00Z"}
 
 
 class Farm(Live):

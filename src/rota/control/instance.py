@@ -102,10 +102,12 @@ class Instances(Gate[Instance]):
             return None
         if report is not None and not self._stepped(obj, report, settled.configured, context):
             return None
+        if report is not None and _is_done(report, obj):
+            return None  # Whoever has it has lost what it had: that is said at once.
         self._show(context, obj, is_ready=report is None or report.phase in ("Idle", "Held"))
         uid, now = obj.metadata.uid, context.clock.time()
         is_resetting = report is not None and report.phase == "Resetting"
-        if not is_resetting and status_of(obj).phase == phase_of(obj):
+        if not is_resetting and _says_who(obj, report):
             self._unsaid.pop(uid, None)
             return DONE
         left = self._unsaid.setdefault(uid, now) + UNSAID_SECONDS - now
@@ -426,6 +428,17 @@ def _is_soiled(context: Context, obj: Instance) -> bool:
     held = obj.spec.assignment
     is_held = held is not None and held.kind == "Claim" and workers.reset_policy(context.objects, obj) != "Keep"
     return is_held or is_used(obj)
+
+
+def _says_who(obj: Instance, report: Report | None) -> bool:
+    """Whether it is written down who has it, and how far its runner is with that."""
+    status = status_of(obj)
+    return status.phase == phase_of(obj) and (report is None or workers.assignment(report, obj) == status.assignment)
+
+
+def _is_done(report: Report, obj: Instance) -> bool:
+    now = workers.assignment(report, obj)
+    return now is not None and now.phase == "Done" and now != status_of(obj).assignment
 
 
 def _is_pooled(obj: Instance) -> bool:

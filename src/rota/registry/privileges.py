@@ -8,6 +8,8 @@ from rota.api import Claim, Kind
 from rota.registry import errors
 
 FILE_SCHEME = "file://"
+FREE = frozenset(("payload",))
+"""Fields whose content is somebody else's, and means nothing here."""
 RESTRICTED = "rota.dev/restricted"
 """Annotation of a claim whose maker is no admin: it gets nothing that is not isolated."""
 
@@ -55,7 +57,8 @@ def _walk(value: Any, path: str, found: dict[str, str]) -> None:
             if isinstance(address := value.get(key), str) and address.startswith(FILE_SCHEME):
                 found[f"{path}.{key}"] = "a repository of this host is read with the rights of the server"
         for key, each in value.items():
-            _walk(each, f"{path}.{key}", found)
+            if key not in FREE:
+                _walk(each, f"{path}.{key}", found)
     elif isinstance(value, list):
         for i, each in enumerate(value):
             _walk(each, f"{path}[{i}]", found)

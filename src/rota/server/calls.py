@@ -60,6 +60,8 @@ NOT_ANSWERED = NOT_PASSED_ON | {
     "alt-svc",
     "clear-site-data",
     "service-worker-allowed",
+    # All functions have one origin: a cookie of one would be every other's.
+    "set-cookie",
     "strict-transport-security",
 }
 HEADERS_MAX = 64

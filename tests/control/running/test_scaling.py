@@ -26,6 +26,9 @@ class Waiters:
         self.number = 0
         self.demand_changed: Any = None
 
+    def prepare(self, *_: object) -> None:
+        """It knows all there is to know."""
+
     def come(self, number: int) -> None:
         """So many wait from now on."""
         self.number = number
