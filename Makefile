@@ -39,6 +39,8 @@ bench: setup
 	$(BIN)/python -m bench.queue --quick
 	$(BIN)/python -m bench.instances --quick
 	$(BIN)/python -m bench.tasks --quick
+	$(BIN)/python -m bench.claims --quick
+	$(BIN)/python -m bench.functions --quick
 	$(BIN)/python -m bench.schedules --quick
 
 # Operators, pools and tasks of which everything is killed again and again; .ci/run has a short form of it.
