@@ -142,6 +142,19 @@ async def test_cancel_ends_what_runs_and_what_waits(world: World, crew: Crew) ->
     assert crew.jobs == {} and await held(world) == {} and len(crew.begun) == 1
 
 
+async def test_a_cancel_that_its_runner_was_not_there_to_hear_is_told_when_it_is(world: World, crew: Crew) -> None:
+    await up(world, crew)
+    await a_task(world, "a")
+    crew.is_away = True
+    await world.client.patch(Task, "a", {"spec": {"cancel": True}})
+    await world.rest()
+    assert await phases(world) == {"a": "Running"}
+    crew.is_away = False
+    crew.reconnect()
+    await world.rest()
+    assert await phases(world) == {"a": "Cancelled"} and crew.jobs == {}
+
+
 async def test_a_task_that_is_deleted_gives_its_worker_back(world: World, crew: Crew) -> None:
     await up(world, crew)
     await a_task(world, "a")

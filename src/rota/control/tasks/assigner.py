@@ -129,10 +129,13 @@ class Assigner:
             self._give_back(member, assigned)
             return
         self._restore(member.pool, task, member.subject.uid)
-        if is_running_on(task, member.subject.name):
-            self._tell(member, task, assigned)
-        else:
+        if not is_running_on(task, member.subject.name):
             self.wake(key_of(task))
+            return
+        if task.spec.cancel:
+            # Its runner may not have been there when that was asked for. One that has not begun ends before it does.
+            self._runners.send(member.subject, Cancel(assigned.id))
+        self._tell(member, task, assigned)
 
     def _restore(self, pool: PoolKey, task: Task, instance: str) -> None:
         uid = task.metadata.uid
