@@ -62,6 +62,15 @@ ROLE: Object = {
     "agentConfigRefs": [{"name": "base"}, {"name": "base"}],
 }
 TEMPLATE: Object = {
+    "handler": {
+        "function": "sum",
+        "runtime": "python",
+        "entrypoint": "app:handler",
+        "command": ["./answer"],
+        "code": f"sha256:{'a' * 64}",
+        "packages": "b" * 64,
+        "concurrency": 2,
+    },
     "runtime": "container",
     "containers": [CONTAINER, *SIDE_CONTAINERS],
     "volumes": [
@@ -280,6 +289,7 @@ _ALL: list[Object] = [
             **OBSERVED,
             "nextRunTime": TIME,
             "lastScheduledTime": TIME,
+            "observedCron": "@daily",
             "lastStartedTime": TIME,
             "lastCompletedTime": TIME,
             "lastError": "boom",

@@ -161,7 +161,7 @@ async def test_a_token_that_is_revoked_ends_its_commands(server: Server) -> None
             "replicas": 1,
             "template": {
                 "containers": [{"name": "main", "command": ["sleep", "100300"]}],
-                "isolation": "none",
+                "isolation": "sandbox",
                 "terminationGracePeriodSeconds": 0,
             },
         },

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rota.client import Client
 from rota.control import controllers
+from rota.control.schedule import Schedules
 from rota.engine import CachedObjects, kinds_of
 from rota.engine.leadership import Leadership
 from rota.engine.metrics import CONTENT_TYPE
@@ -32,7 +33,7 @@ async def operate(client: Client, *, lease_namespace: str, gateway: Path | None,
     identity = identity_of_process()
     writing = Client(client.backend, manager=MANAGER, namespace=lease_namespace)
     leadership = Leadership(writing, identity, namespace=lease_namespace)
-    running = Controllers(writing, CachedObjects(client, kinds_of(controllers())), leadership, identity)
+    running = Controllers(writing, CachedObjects(client, kinds_of([*controllers(), Schedules()])), leadership, identity)
     answers = Answers(running)
     http = HttpServer(answers, refusal)
     if gateway is not None:
