@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 import pytest
 
 from rota.client.websocket import Closed, WebSocket, connect_unix
+from rota.client.websocket.opening import Refused
 from tests.server.conftest import POOLS, Reply, Server, served
 
 PATIENCE_SECONDS = 20
@@ -336,3 +337,45 @@ async def test_who_is_no_admin_claims_nothing_that_is_not_isolated_and_for_nobod
     other = await claim(server, "a", token=token, holder="else")
     assert other.status in (400, 403)
     assert (await server.ask("GET", f"{API}/claims")).json["items"] == []
+
+
+async def test_who_is_no_admin_does_not_get_onto_the_host_by_another_way(server: Server) -> None:
+    token = await token_of(server, "alice")
+    with pytest.raises(Refused, match="403"):
+        await command(server, "boxes-0", token, "id")
+    reply = await server.ask("GET", "/v1/instances/default/boxes-0/files?path=x", token=token)
+    assert reply.status == 403 and "not isolated" in reply.json["message"]
+    body = {"apiVersion": "rota.dev/v1alpha1", "kind": "Claim", "metadata": {"name": "a"}}
+    made = await server.ask("POST", f"{API}/claims", {**body, "spec": {"poolRef": {"name": "boxes"}}}, token=token)
+    assert made.status == 201 and made.json["spec"]["holder"] == "alice"
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while await phase(server, "a") != "Failed":
+            await asyncio.sleep(0.01)
+    await until(server, 2)
+    forged = {**body, "spec": {"poolRef": {"name": "boxes"}, "holder": "bob"}}
+    assert (await server.ask("POST", f"{API}/claims", forged, token=token)).status == 403
+
+
+async def test_a_token_is_not_led_elsewhere_by_what_a_claim_says_of_itself(server: Server) -> None:
+    first, second = await claim(server, "a"), await claim(server, "b")
+    there = second.json["claim"]["status"]["instanceName"]
+    status = {"status": {"instanceName": there}}
+    patch = {"Content-Type": "application/merge-patch+json"}
+    where = f"{API}/claims/a/status"
+    alice = await token_of(server, "alice")
+    assert (await server.ask("PATCH", where, status, token=alice, headers=patch)).status == 403
+    assert (await server.ask("PATCH", where, status, headers=patch)).status == 200
+    with pytest.raises(Refused, match=r"401|403"):
+        await command(server, there, first.json["token"], "id")
+
+
+async def test_a_claim_that_could_never_be_is_refused_before_it_waits(server: Server) -> None:
+    wrongs: list[dict[str, Any]] = [{"leaseSeconds": 10**12}, {"waitSeconds": -1}, {"labels": {"x y": "1"}}]
+    for wrong in wrongs:
+        reply = await claim(server, "wrong", **wrong)
+        assert reply.status == 422, reply.body
+    await until(server, 2)
+    assert (await claim(server, "right", leaseSeconds=60)).status == 201
+    assert (await claim(server, "right")).status == 200
+    other = await claim(server, "right", leaseSeconds=61)
+    assert other.status == 409 and "leaseSeconds" in other.json["message"]

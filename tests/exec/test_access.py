@@ -11,6 +11,7 @@ import pytest
 
 from rota.api import Instance, WorkerPool
 from rota.client.websocket import Closed, connect_unix
+from rota.runtime import sandbox
 from rota.server.auth import SCOPES, User, allows
 from rota.server.exec import PARAMETERS_MAX
 from tests.server.conftest import POOLS, Reply, Server
@@ -152,6 +153,7 @@ async def test_each_try_is_in_the_trail_but_never_its_command(server: Server) ->
     assert "hunter2" not in trail and "login" not in trail
 
 
+@pytest.mark.skipif(not sandbox.available().ok, reason=f"no sandbox here: {sandbox.available().why_not}")
 async def test_a_token_that_is_revoked_ends_its_commands(server: Server) -> None:
     pool = {
         "apiVersion": "rota.dev/v1alpha1",
