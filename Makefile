@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup run test lint docs bench chaos crash clean
+.PHONY: setup run test lint docs bench chaos long crash clean
 
 setup: $(VENV)/.installed
 
@@ -49,6 +49,10 @@ chaos: setup
 	ROTA_POOL_KILLS=200 $(BIN)/python -m pytest -rP tests/control/running/test_chaos.py
 	ROTA_TASK_KILLS=200 $(BIN)/python -m pytest -rP tests/tasks/test_chaos.py
 	ROTA_CLAIM_KILLS=100 ROTA_CLAIM_CLIENTS=64 $(BIN)/python -m pytest -rP tests/claims/test_chaos.py
+
+# What takes too long for every change.
+long: setup
+	ROTA_LONG=1 $(BIN)/python -m pytest tests/local
 
 crash: setup
 	$(BIN)/python -m bench.crash --kills 2000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,10 @@ from rota.cli import main
 sys.exit(main())
 """
 """The command, on a host where programs are looked for on its path alone."""
+
+pytestmark = pytest.mark.skipif(
+    not os.environ.get("ROTA_LONG"), reason="a server in a container, again and again: `make long`"
+)
 
 
 @pytest.fixture(scope="module")

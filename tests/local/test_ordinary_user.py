@@ -29,6 +29,7 @@ NATIVE = (
 FROM_IMAGE = ("test_image.py::test_a_server_in_a_container_is_stopped_with_it",)
 
 pytestmark = [
+    pytest.mark.skipif(not os.environ.get("ROTA_LONG"), reason="for an ordinary user, all of it: `make long`"),
     pytest.mark.skipif(os.geteuid() != 0, reason="becomes an ordinary user, which takes root"),
     pytest.mark.skipif(
         shutil.which("newuidmap") is None or not Path("/etc/subuid").exists(),
