@@ -197,6 +197,10 @@ class Reconciler:
         """Do what there is to do."""
         raise NotImplementedError
 
+    def told(self, objects: Objects, obj: Any) -> tuple[str, str] | None:
+        """Why an object of its kind waits, as things are now: reason and message. None: its status says all."""
+        return None
+
     async def gone(self, key: Key) -> None:
         """There is no object of this name, or no longer: tidy up what may be left of it."""
 

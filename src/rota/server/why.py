@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 import msgspec
 
@@ -114,8 +114,8 @@ def _as_it_stands(loop: ControlLoop, objects: Objects, obj: Object | None) -> Ob
     """An object; a task or a claim that waits, with what its place in the queue or in a lock is at this moment."""
     if not isinstance(obj, Task | Claim) or obj.status is None:
         return obj
-    seen: Any = loop.controller(obj.api)
-    told: tuple[str, str] | None = seen.told(objects, obj) if hasattr(seen, "told") else None
+    seen = loop.controller(obj.api)
+    told = seen.told(objects, obj) if seen is not None else None
     if told is None:
         return obj
     reason, message = told
