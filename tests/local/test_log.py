@@ -9,7 +9,7 @@ from pathlib import Path
 from rota.server.background_log import aside_of, end_of, following, opened
 
 WRITER = """\
-import sys
+import os, sys
 from pathlib import Path
 from rota.server import background_log
 
@@ -17,7 +17,7 @@ background_log.LOG_BYTES_MAX, background_log.LOOK_SECONDS = 1000, 0.01
 log = Path(sys.argv[1])
 background_log.write_to(log)
 print("x" * 2000, flush=True)
-while not background_log.aside_of(log).exists():
+while not log.exists() or any(os.fstat(n).st_ino != log.stat().st_ino for n in (1, 2)):
     pass
 print("the last words", flush=True)
 raise SystemExit("and an error")
