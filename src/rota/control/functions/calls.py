@@ -17,6 +17,7 @@ from rota.api import Function, Instance
 from rota.client import Key
 from rota.control.functions.counting import Counting
 from rota.control.functions.line import Asked, Ended, Line, NotCalled
+from rota.control.functions.planning import Version
 from rota.control.functions.routing import Worker
 from rota.control.instances.names import controller_of
 from rota.control.orders import subject_of
@@ -87,6 +88,11 @@ class Calls:
             line = self._lines[key] = Line(function.metadata.uid, WAITING_MAX)
         line.concurrency, line.most = function.spec.concurrency, function.spec.scale.max
         return line
+
+    def versions(self) -> list[Version]:
+        """Those that answer calls, or may have to do so again."""
+        found = [version for line in self._lines.values() for version in (line.good, line.newest)]
+        return [version for version in found if version is not None]
 
     def forget(self, key: Key) -> None:
         """There is no function of this name any more."""

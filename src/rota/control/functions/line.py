@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from msgspec import Raw
 
+from rota.control.functions.planning import Version
 from rota.control.functions.routing import Routing, Worker
 from rota.control.functions.scaling import Scale
 
@@ -58,6 +59,10 @@ class Line:
         """Workers of the newest version that there are, ready or not."""
         self.trouble = ""
         """Why the newest version cannot be loaded, while no other can be called."""
+        self.good: Version | None = None
+        """The newest version that has answered, or could. While a newer one cannot be loaded, it goes on."""
+        self.newest: Version | None = None
+        """The newest of which all that it needs was there. Until that is so of a newer one, it goes on."""
         self.succeeded = self.failed = 0
         """Since they were last written down."""
         self.last_call = 0.0
