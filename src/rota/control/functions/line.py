@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from pathlib import PurePath
 from typing import Literal, NamedTuple
 
 from msgspec import Raw
@@ -12,6 +14,8 @@ from rota.control.functions.routing import Routing, Worker
 from rota.control.functions.scaling import Scale
 
 NOTHING = Raw()
+BEGUN_MAX = 1000
+"""Calls of one function that are remembered as begun, for who follows what they write."""
 
 Outcome = Literal["Succeeded", "Failed", "Timeout", "Cancelled", "WorkerLost"]
 
@@ -46,6 +50,21 @@ class Asked(NamedTuple):
     log: str = ""
 
 
+class Begun(NamedTuple):
+    """A call that was given to a worker. Their numbers only grow."""
+
+    number: int
+    id: str
+    time: float
+    worker: str
+    log: str
+
+    @property
+    def call(self) -> str:
+        """The task that it is, or will be, written down as."""
+        return PurePath(self.log).name.partition("@")[0]
+
+
 class Line:
     """One function: its workers, who waits for one, and what is counted."""
 
@@ -68,6 +87,7 @@ class Line:
         self.last_call = 0.0
         self.is_found = False
         """Whether the workers that there were before this process have been counted."""
+        self.begun: deque[Begun] = deque(maxlen=BEGUN_MAX)
         self.slots: dict[str, asyncio.Future[Worker]] = {}
         """Of those that wait."""
 
