@@ -19,12 +19,14 @@ from rota.control.spawners.apis import Apis
 from rota.engine import StoreObjects
 from rota.engine.leadership import Leadership
 from rota.registry import Registry
+from rota.runtime.blobs import Blobs
 from rota.runtime.interface import Subject
 from rota.runtime.local import LocalRuntime
 from rota.server import tls
 from rota.server.app import App, refusal
 from rota.server.audit import Audit
 from rota.server.auth import Tokens
+from rota.server.blob_collecting import BlobCollecting
 from rota.server.calls import Calling
 from rota.server.controllers import (
     MANAGER,
@@ -126,6 +128,7 @@ async def run(
     asked_to_end = False
     try:
         await registry.start()
+        await running.enter_async_context(BlobCollecting(Blobs(home.path), StoreObjects(registry)))
         if with_controllers:
             runtime = await running.enter_async_context(LocalRuntime(home.path, introduce=_introduction(home, workers)))
             gateway.controllers = _controllers(registry, home.path, runtime, apis)
