@@ -114,11 +114,8 @@ async def run(
     workers = SignedTokens(home.worker_key, "worker")
     signed = (workers, claims)
     app = App(registry, tokens, audit, gateway, hosts=hosts, server_uid=os.getuid(), signed=signed)
-    edge = Edge(
-        lambda: gateway.controllers.spawning if gateway.controllers else None,
-        audit,
-        _calling(gateway, tokens),
-    )
+    calling = _calling(gateway, tokens)
+    edge = Edge(lambda: gateway.controllers.spawning if gateway.controllers else None, audit, calling)
     edge_http = HttpServer(edge, edge_refusal, connections_max=EDGE_CONNECTIONS_MAX, body_bytes_max=EDGE_BODY_BYTES_MAX)
     gateway.http = http
     gateway.on_revoked = app.end_watches
@@ -157,6 +154,8 @@ async def run(
         asked_to_end = not handing_over
     finally:
         app.ready = False
+        if (answering := calling()) is not None:
+            await answering.finish()
         if controlling is not None:
             controlling.cancel()
             await asyncio.gather(controlling, return_exceptions=True)

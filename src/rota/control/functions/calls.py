@@ -229,6 +229,16 @@ class Calls:
         if subject is not None:
             self._runners.send(subject, CancelCall(id_))
 
+    def give_up(self, id_: str, why: str) -> None:
+        """Nobody can wait for a call any more. Whoever does learns that it is lost, or that it was not begun."""
+        if id_ in self._under_way:
+            self.cancel(id_)
+            self._settle(id_, Called(id_, "WorkerLost", message=why))
+        for line in self._lines.values():
+            slot = line.slots.get(id_)
+            if slot is not None and not slot.done():
+                slot.set_exception(NotCalled("NoWorker", why))
+
     def _observe(self, line: Line) -> int:
         return line.scale.observe(line.load, line.concurrency, line.most, time.monotonic())
 
