@@ -4,8 +4,8 @@
   `Authorization: Bearer` or `X-Rota-Key`. Whoever has none is not told whether there is such a function.
 - A returned object with `statusCode` is the answer, with its `headers` and its `body`; anything else is JSON.
 - What goes wrong in a function is told by the id of the call alone: the rest is in its log.
-- `Prefer: respond-async`: the answer is a Task, which runs when it can. When its worker is lost it is made again only if
-  its method, or an `Idempotency-Key`, says that this does no harm.
+- `Prefer: respond-async`: the answer is a Task, which runs when it can. If its worker is lost it is made again when its
+  method, or an `Idempotency-Key`, says that this does no harm; else not.
 - A server that ends lets calls end that do so soon, and tells the callers of the others that they are lost.
 """
 
