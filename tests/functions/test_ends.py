@@ -227,6 +227,10 @@ async def test_who_waits_is_told_when_the_server_is_ended(tmp_path: Path, monkey
         await town.written("begun")
         waiting = asyncio.create_task(town.call("/default/slow"))
         await town.until(lambda: _waits(town))
+        await town.deploy("later", SLEEPER.replace("begun", "later"))
+        later = await town.call("/default/later/hang", "POST", headers={"Prefer": "respond-async"})
+        await town.task(later.call, lambda found: found.status is not None and found.status.phase == "Running")
+        await town.written("later")
     lost = await call
     assert (lost.status, lost.json["call"]) == (502, lost.call) and (await waiting).status == 503
     async with serving(tmp_path / "home") as town:
@@ -234,6 +238,10 @@ async def test_who_waits_is_told_when_the_server_is_ended(tmp_path: Path, monkey
         assert task.status is not None and len(task.status.attempts) == 1
         assert (task.status.phase, task.status.reason) == ("Failed", "WorkerLost")
         assert task.status.message == "the server was ended while it ran"
+        # Nobody said that it may be done twice.
+        task = await town.task(later.call)
+        assert task.status is not None and [one.reason for one in task.status.attempts] == ["WorkerLost"]
+        assert (task.status.phase, task.status.reason) == ("Failed", "WorkerLost")
 
 
 async def _waits(town: Town) -> bool:
