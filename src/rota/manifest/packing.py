@@ -34,6 +34,8 @@ class Packed(NamedTuple):
     digest: str
     content: bytes
     files: int
+    path: Path
+    """Where it was."""
 
 
 class _Entry(NamedTuple):
@@ -65,7 +67,7 @@ def pack(path: Path, *, bytes_max: int = BLOB_BYTES_MAX) -> Packed:
     content = out.getvalue()
     if len(content) > bytes_max:
         raise _too_large(path, bytes_max)
-    return Packed(digest_of(content), content, len(entries))
+    return Packed(digest_of(content), content, len(entries), path)
 
 
 def _entries(top: Path) -> Iterator[_Entry]:
