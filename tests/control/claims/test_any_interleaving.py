@@ -100,12 +100,12 @@ class Interleavings(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def a_task_ends(self, data: st.DataObject) -> None:
-        running = sorted(self.party.jobs)
+        running = sorted(self.party.running())
         if running:
             name = data.draw(st.sampled_from(running))
 
             async def end() -> None:
-                self.party.finish(name)
+                self.party.end(name)
 
             self.do(self.then(end()))
 
@@ -249,8 +249,8 @@ class Interleavings(RuleBasedStateMachine):
         self.party.racing.failures, self.party.racing.is_slow = [], False
         for _ in range(200):
             await self.world.rest()
-            for name in sorted(self.party.jobs):
-                self.party.finish(name)
+            for name in sorted(self.party.running()):
+                self.party.end(name)
             claims = await self.claims()
             bound = [name for name, one in claims.items() if one.status is not None and one.status.phase == "Bound"]
             for name in bound:
