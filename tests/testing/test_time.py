@@ -87,6 +87,28 @@ def test_a_function_takes_as_many_calls_at_once_as_its_workers_would() -> None:
         assert [run.phase for run in project.runs()][:5] == ["Succeeded", "Succeeded", "Running", "Running", "Queued"]
 
 
+@pytest.mark.parametrize(("catch_up", "minutes"), [("None", []), ("Last", [50]), ("All", [0, 10, 20, 30, 40, 50])])
+def test_what_was_missed_while_the_server_was_down_is_made_up_for(catch_up: str, minutes: list[int]) -> None:
+    with Project(with_field(COMMANDS, f'catchUp: "{catch_up}"'), at="2026-03-01T00:55:00Z") as project:
+        project.down(minutes=62)
+        assert [run.at.minute for run in project.runs("tidy")] == minutes
+        project.advance(minutes=3)
+        assert [run.at.hour for run in project.runs("tidy")][-1] == 2, "it goes on as before"
+
+
+def test_what_workers_have_begun_outlives_the_server_and_calls_do_not() -> None:
+    both = COMMANDS + NIGHTLY.partition("name: shop")[2].replace("0 3 * * *", "*/10 * * * *")
+    with Project(both, at=MARCH) as project:
+        project.on("workers", takes=300)
+        project.on("report", takes=20)
+        project.advance(minutes=10)
+        project.down(minutes=6)
+        (tidy,), (report,) = project.runs("tidy"), project.runs("report.nightly")
+        assert (tidy.phase, report.phase) == ("Succeeded", "Running")
+        assert [call.attempt for call in project.calls("tidy")] == [1]
+        assert [call.attempt for call in project.calls("report")] == [1, 2]
+
+
 def test_it_is_idle_when_all_tasks_are_over() -> None:
     with Project(COMMANDS, at=MARCH) as project:
         project.on("workers", takes=timedelta(minutes=5))

@@ -74,6 +74,12 @@ class AsyncProject:
     async def until(self, at: datetime | str) -> None:
         await self._go(self._stage.until(at))
 
+    async def down(
+        self, by: timedelta | None = None, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
+    ) -> None:
+        await self._there(self._stage.down, self._stage.after(by, days, hours, minutes, seconds))
+        await self._go(self._stage.at)
+
     async def run_until_idle(self, within: timedelta = IDLE_WITHIN) -> None:
         began = self._stage.at
         while (due := self._stage.before_idle(began, within)) is not None:

@@ -56,14 +56,13 @@ class Plane:
         self._until = 0.0
         self._tasks: list[asyncio.Task[None]] = []
         self._deaf: Callable[[], None] = lambda: None
-        runtime = MemoryRuntime(self.clock)
-        self._runners = MemoryRunners(self.clock, runtime)
+        self._runtime = MemoryRuntime(self.clock)
+        self._runners = MemoryRunners(self.clock, self._runtime)
         self._runners.on_begin = self._begun
-        self._controllers = self._all(runtime)
 
-    def _all(self, runtime: MemoryRuntime) -> list[Reconciler]:
+    def _controllers(self) -> list[Reconciler]:
         """Those of a server, but for what runs functions, hands out claims and asks trackers."""
-        desk = Desk()
+        desk, runtime = Desk(), self._runtime
         tasks = Tasks(Assigner(desk, self._runners, _job), runtime, MemoryCalls(self.clock, self._due.append))
         return [
             Shipped(),
@@ -88,9 +87,12 @@ class Plane:
     async def _open(self) -> None:
         await self._registry.start()
         self._deaf = self.objects.listen((Task.api,), self.record.hear)
+        self._serve()
+
+    def _serve(self) -> None:
         client = Client.local(self._registry, manager=CONTROLLERS)
         recorder = Recorder(client, component=CONTROLLERS, clock=self.clock)
-        loop = ControlLoop(client, self.objects, self._controllers, recorder, clock=self.clock)
+        loop = ControlLoop(client, self.objects, self._controllers(), recorder, clock=self.clock)
         self._tasks = [asyncio.create_task(one) for one in (recorder.run(), loop.serve())]
 
     def close(self) -> None:
@@ -102,15 +104,29 @@ class Plane:
             self._loop.close()
 
     async def _close(self) -> None:
+        await self._stop()
         self._deaf()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._registry.stop()
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
+
+    async def _stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+
+    def down(self, until: float) -> None:
+        """There are no controllers until then. What workers have begun goes on; calls of functions are lost."""
+        self.do(self._stop())
+        self.go(until)
+        self.do(self._up())
+
+    async def _up(self) -> None:
+        self._serve()
+        self._runners.reconnect()
 
     # Steps.
 

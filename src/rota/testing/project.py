@@ -24,8 +24,8 @@ class Project:
     """A project in memory, under a virtual clock, in a `with`; with `async with` it is an `AsyncProject`.
 
     `source` is a project file, a folder (with a `rota.yaml`, or else of manifests), a file of manifests, or the text of
-    either; None: nothing to begin with. `at` is when it is: a time without a zone is in UTC. `environment` is what
-    `${NAME}` is taken from, by default that of the process.
+    either, which is told from a path by its line breaks; None: nothing to begin with. `at` is when it is: a time
+    without a zone is in UTC. `environment` is what `${NAME}` is taken from, by default that of the process.
 
     Whatever is wrong with the source is raised by the `with`: `ManifestError`, or `DeployRefused`, with file and line,
     as `rota deploy` prints it.
@@ -113,6 +113,16 @@ class Project:
     def until(self, at: datetime | str) -> None:
         """Let time pass until a moment; without a zone it is in UTC."""
         self._go(self._stage.until(at))
+
+    def down(
+        self, by: timedelta | None = None, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
+    ) -> None:
+        """Let so much time pass while the server is down, to see what is made up for.
+
+        What workers have begun goes on. Calls of functions that are under way are lost, and made again.
+        """
+        self._stage.down(self._stage.after(by, days, hours, minutes, seconds))
+        self._go(self._stage.at)
 
     def run_until_idle(self, within: timedelta = IDLE_WITHIN) -> None:
         """Let as much time pass as it takes for all Tasks to be over. Raises `NotIdle` when they are not by then."""

@@ -42,6 +42,9 @@ class MemoryRunners(Runners):
     def stream(self, subject: Subject) -> Any:
         return self._connected.get(subject)
 
+    def outcomes(self, subject: Subject) -> list[Outcome]:
+        return [self.pending[subject]] if subject in self.pending else []
+
     def _ran(self, subject: Subject) -> None:
         run = self.runtime.runs(subject).get(CONTAINER)
         if run is None or run.exit is not None:
@@ -59,6 +62,11 @@ class MemoryRunners(Runners):
             self._connected[subject] = run.id
             held = self.pending.get(subject)
             self._say(subject, Report(run.number, "Waiting", holder=held.id if held else "", has_task=bool(held)))
+
+    def reconnect(self) -> None:
+        """The server is a new one: all runners come back to it."""
+        for subject, report in list(self._reports.items()):
+            self._say(subject, report)
 
     def _say(self, subject: Subject, report: Report) -> None:
         """A runner says how it is, and how its last job ended if that is not known to be known."""

@@ -53,6 +53,10 @@ class Stage:
         """A moment of the plane's clock."""
         return self.after(seconds=moment(at) - self._plane.clock.time())
 
+    def down(self, until: float) -> None:
+        """Nobody sees to anything until then."""
+        self._plane.down(until)
+
     def before_idle(self, began: float, within: timedelta) -> float | None:
         """The next moment at which a Task may go on; None: all are over. Raises `NotIdle` when that is too late."""
         if not self._plane.record.under_way():

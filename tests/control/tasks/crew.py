@@ -45,11 +45,6 @@ class Crew(MemoryRunners):
         assert begun.id not in self.begun, "an attempt is begun twice"
         self.begun.append(begun.id)
 
-    def reconnect(self) -> None:
-        """The server is a new one: all runners come back to it."""
-        for subject, report in list(self._reports.items()):
-            self._say(subject, report)
-
     def send(self, subject: Subject, message: ToRunner) -> bool:
         return not self.is_away and super().send(subject, message)
 
