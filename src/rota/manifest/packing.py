@@ -34,8 +34,6 @@ class Packed(NamedTuple):
     digest: str
     content: bytes
     files: int
-    path: Path
-    """Where it was."""
 
 
 class _Entry(NamedTuple):
@@ -67,7 +65,7 @@ def pack(path: Path, *, bytes_max: int = BLOB_BYTES_MAX) -> Packed:
     content = out.getvalue()
     if len(content) > bytes_max:
         raise _too_large(path, bytes_max)
-    return Packed(digest_of(content), content, len(entries), path)
+    return Packed(digest_of(content), content, len(entries))
 
 
 def _entries(top: Path) -> Iterator[_Entry]:

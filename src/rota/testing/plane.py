@@ -191,7 +191,7 @@ class Plane:
 
         def end() -> None:
             if self._runners.jobs.get(subject) is begun:
-                self._runners.finish(subject, ending.reason, **ending.fields())
+                self._runners.conclude(subject, ending.reason, **ending.fields())
 
         self.clock.call_at(self.clock.now() + ending.seconds, end)
 

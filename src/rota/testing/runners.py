@@ -20,7 +20,7 @@ from rota.testing.runtime import MemoryRuntime
 class MemoryRunners(Runners):
     """All runners. Each has a memory of its own, as its journal would be, which goes with its instance.
 
-    A job that has begun ends when it is told to `finish`, is cancelled, or its instance is gone.
+    A job that has begun ends when it is concluded, is cancelled, or its instance is gone.
     """
 
     def __init__(self, clock: Clock, runtime: MemoryRuntime) -> None:
@@ -97,7 +97,7 @@ class MemoryRunners(Runners):
                 self._say(subject, held)
                 self.on_begin(subject, message.job)
             case Cancel() if subject in self.jobs and self.jobs[subject].id == message.id:
-                self.finish(subject, "Cancelled")
+                self.conclude(subject, "Cancelled")
             case Acknowledge() if subject in self.pending and self.pending[subject].id == message.id:
                 del self.pending[subject]
                 self._say(subject, msgspec.structs.replace(report, phase="Idle", holder="", has_task=False))
@@ -105,7 +105,7 @@ class MemoryRunners(Runners):
                 pass
         return True
 
-    def finish(self, subject: Subject, reason: Reason = "Succeeded", **more: Any) -> None:
+    def conclude(self, subject: Subject, reason: Reason = "Succeeded", **more: Any) -> None:
         """What runs on an instance ends."""
         done = self.jobs.pop(subject)
         self.pending[subject] = Outcome(done.id, reason, self._since.pop(subject), self.clock.time(), **more)

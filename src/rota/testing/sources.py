@@ -75,4 +75,4 @@ class _Blobs:
         return False
 
     async def put(self, digest: str, content: bytes) -> None:
-        self._code.packed(digest, self._declared.packs[digest].path)
+        self._code.packed(digest, self._declared.places[digest])

@@ -105,7 +105,7 @@ class Interleavings(RuleBasedStateMachine):
             name = data.draw(st.sampled_from(running))
 
             async def end() -> None:
-                self.party.end(name)
+                self.party.finish(name)
 
             self.do(self.then(end()))
 
@@ -250,7 +250,7 @@ class Interleavings(RuleBasedStateMachine):
         for _ in range(200):
             await self.world.rest()
             for name in sorted(self.party.running()):
-                self.party.end(name)
+                self.party.finish(name)
             claims = await self.claims()
             bound = [name for name, one in claims.items() if one.status is not None and one.status.phase == "Bound"]
             for name in bound:

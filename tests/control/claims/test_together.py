@@ -18,12 +18,12 @@ async def test_a_claim_is_next_when_a_task_ends_and_a_task_when_a_claim_does(wor
         await (a_task(world, name) if name[0] == "t" else claim(world, name))
         await world.pass_time(1, step=0.25)
     assert await held(world) == {"p-0": "t1"} and party.running() == {"p-0": "run t1"}
-    party.end("p-0")
+    party.finish("p-0")
     await world.rest()
     assert await held(world) == {"p-0": "c1"} and party.running() == {}
     await release(world, "c1")
     assert await held(world) == {"p-0": "t2"} and party.running() == {"p-0": "run t2"} and party.resets == ["p-0"]
-    party.end("p-0")
+    party.finish("p-0")
     await world.rest()
     assert await held(world) == {"p-0": "c2"}
     await release(world, "c2")
@@ -41,12 +41,12 @@ async def test_a_task_that_is_more_urgent_goes_before_a_claim_and_the_other_way_
     await claim(world, "c1")
     await a_task(world, "t1", priority=5)
     await claim(world, "c2", priority=9)
-    party.end("p-0")
+    party.finish("p-0")
     await world.rest()
     assert await held(world) == {"p-0": "c2"}
     await release(world, "c2")
     assert await held(world) == {"p-0": "t1"}
-    party.end("p-0")
+    party.finish("p-0")
     await world.rest()
     assert await held(world) == {"p-0": "c1"}
 
@@ -58,7 +58,7 @@ async def test_a_claim_that_is_cancelled_while_a_task_ends_leaves_the_worker_to_
     await a_task(world, "t0")
     await claim(world, "c1")
     await a_task(world, "t1")
-    party.end("p-0")
+    party.finish("p-0")
     await world.delete("Claim", "c1")
     await world.rest()
     assert await held(world) == {"p-0": "t1"} and party.running() == {"p-0": "run t1"}
@@ -75,7 +75,7 @@ async def test_both_have_their_places_again_after_a_restart(world: World, party:
         await party.restart()
         [who] = (await held(world)).values()
         if who.startswith("t"):
-            party.end("p-0")
+            party.finish("p-0")
         else:
             await release(world, who)
         await world.rest()
@@ -88,7 +88,7 @@ async def test_a_worker_that_cannot_be_given_back_at_once_is_given_back_in_the_e
     for name in ("t1", "t2"):
         await a_task(world, name)
         party.racing.failures = [ApiError(409, "Conflict", "somebody was faster") for _ in range(2)]
-        party.end("p-0")
+        party.finish("p-0")
         await settles(world, lambda: is_free(world))
     await claim(world, "c")
     assert (await status(world, "c")).phase == "Bound"

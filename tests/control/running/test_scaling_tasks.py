@@ -50,7 +50,7 @@ async def test_beyond_the_most_tasks_wait_and_then_all_are_run(world: World, cre
     await tasks(world, "a", "b", "c", "d", "e")
     assert await there(world) == ["p-0", "p-1"]
     while crew.running():
-        crew.end(next(iter(crew.running())))
+        crew.finish(next(iter(crew.running())))
         await world.rest()
     assert await phases(world) == ["Succeeded"] * 5 and await there(world) == ["p-0", "p-1"]
 
@@ -60,11 +60,11 @@ async def test_a_task_that_takes_long_keeps_its_worker_and_no_other(world: World
     await tasks(world, "a", "b", "c")
     [long] = [name for name, what in crew.running().items() if what == "run c"]
     for name in [one for one in crew.running() if one != long]:
-        crew.end(name)
+        crew.finish(name)
     await world.rest()
     await world.pass_time(1.1 * WINDOW + 3, step=1)
     assert await there(world) == [long] and crew.running() == {long: "run c"}
-    crew.end(long)
+    crew.finish(long)
     await world.rest()
     await world.pass_time(1.1 * WINDOW + 3, step=1)
     assert await there(world) == [] and await phases(world) == ["Succeeded"] * 3

@@ -48,9 +48,9 @@ class Crew(MemoryRunners):
     def send(self, subject: Subject, message: ToRunner) -> bool:
         return not self.is_away and super().send(subject, message)
 
-    def end(self, name: str, reason: Reason = "Succeeded", **more: Any) -> None:
+    def finish(self, name: str, reason: Reason = "Succeeded", **more: Any) -> None:
         """What runs on an instance ends."""
-        self.finish(next(one for one in self._reports if one.name == name), reason, **more)
+        self.conclude(next(one for one in self._reports if one.name == name), reason, **more)
 
     def running(self) -> dict[str, str]:
         """The command of what runs, by instance."""

@@ -53,7 +53,7 @@ async def test_a_task_gets_a_worker_runs_and_is_over(world: World, crew: Crew) -
     assert crew.running() == {"p-0": "run a"} and await held(world) == {"p-0": "a"}
     found = await status(world, "a")
     assert (found.phase, found.instance_name) == ("Running", "p-0")
-    crew.end("p-0", exit_code=0, outputs={"k": "v"}, result="[1]")
+    crew.finish("p-0", exit_code=0, outputs={"k": "v"}, result="[1]")
     await world.rest()
     found = await status(world, "a")
     assert (found.phase, found.exit_code, found.outputs, found.result) == ("Succeeded", 0, {"k": "v"}, [1])
@@ -70,7 +70,7 @@ async def test_tasks_wait_their_turn_and_say_so(world: World, crew: Crew) -> Non
     assert (await status(world, "b")).arrival <= (await status(world, "c")).arrival
     for expected in ("run a", "run b", "run c"):
         assert crew.running() == {"p-0": expected}
-        crew.end("p-0")
+        crew.finish("p-0")
         await world.rest()
     assert set((await phases(world)).values()) == {"Succeeded"} and await held(world) == {}
 
@@ -85,7 +85,7 @@ async def test_priority_goes_first_and_holders_share(world: World, crew: Crew) -
     order = []
     for _ in range(5):
         order.append(crew.running()["p-0"].split()[1])
-        crew.end("p-0")
+        crew.finish("p-0")
         await world.rest()
     assert order[:2] == ["first", "urgent"] and order.index("x1") < order.index("x2")
 
@@ -93,14 +93,14 @@ async def test_priority_goes_first_and_holders_share(world: World, crew: Crew) -
 async def test_a_failure_is_told_and_tried_again_as_asked_for(world: World, crew: Crew) -> None:
     await up(world, crew)
     await a_task(world, "a", retry={"limit": 1, "backoffSeconds": 5, "reasons": ["Failed"]})
-    crew.end("p-0", "Failed", exit_code=3, message="out of paper")
+    crew.finish("p-0", "Failed", exit_code=3, message="out of paper")
     await world.rest()
     found = await status(world, "a")
     assert (found.phase, found.reason, found.instance_name) == ("Waiting", "Retrying", None)
     assert crew.running() == {} and await held(world) == {}
     await world.pass_time(6, step=1)
     assert crew.running() == {"p-0": "run a"}
-    crew.end("p-0", "Failed", exit_code=3, message="out of paper")
+    crew.finish("p-0", "Failed", exit_code=3, message="out of paper")
     await world.rest()
     found = await status(world, "a")
     assert (found.phase, found.reason, found.message, found.tries) == ("Failed", "Failed", "out of paper", 2)
@@ -114,7 +114,7 @@ async def test_a_lost_runner_is_found_out_and_the_task_runs_again(world: World, 
     assert crew.running() == {"p-0": "run a"} and len(crew.begun) == 2
     found = await status(world, "a")
     assert (found.phase, found.losses) == ("Running", 1)
-    crew.end("p-0")
+    crew.finish("p-0")
     await world.rest()
     assert [attempt.reason for attempt in (await status(world, "a")).attempts] == ["WorkerLost", "Succeeded"]
 
@@ -126,7 +126,7 @@ async def test_a_worker_that_is_made_anew_never_takes_over(world: World, crew: C
     await world.rest()
     found = await status(world, "a")
     assert (found.phase, found.losses) == ("Running", 1) and crew.begun == [f"{crew.begun[0][:-1]}{i}" for i in (0, 1)]
-    crew.end("p-0")
+    crew.finish("p-0")
     await world.rest()
     assert (await status(world, "a")).phase == "Succeeded"
 
@@ -171,7 +171,7 @@ async def test_dependencies_come_first_and_their_outputs_are_there(world: World,
     found = await status(world, "b")
     assert (found.phase, found.reason) == ("Waiting", "DependencyNotFound") and "Task/a" in found.message
     await a_task(world, "a")
-    crew.end("p-0", outputs={"k": "v"})
+    crew.finish("p-0", outputs={"k": "v"})
     await world.rest()
     [begun] = crew.jobs.values()
     assert crew.running() == {"p-0": "use v"} and begun.env["ROTA_TASKS_A_K"] == "v"
@@ -182,12 +182,12 @@ async def test_a_dependency_stays_until_its_outcome_is_known(world: World, crew:
     await a_task(world, "a", ttlSecondsAfterFinished=0)
     await a_task(world, "other")
     await a_task(world, "b", dependsOn=["a", "other"])
-    crew.end(next(name for name, command in crew.running().items() if command == "run a"), outputs={"k": "v"})
+    crew.finish(next(name for name, command in crew.running().items() if command == "run a"), outputs={"k": "v"})
     await world.rest()
     assert "a" not in await phases(world), "it is gone, as it asked for"
     found = await status(world, "b")
     assert [(one.name, one.phase, one.outputs) for one in found.dependencies] == [("a", "Succeeded", {"k": "v"})]
-    crew.end(next(iter(crew.running())))
+    crew.finish(next(iter(crew.running())))
     await world.rest()
     assert "run b" in crew.running().values()
 
@@ -197,7 +197,7 @@ async def test_a_failed_dependency_fails_what_waits_for_it(world: World, crew: C
     await a_task(world, "a")
     await a_task(world, "b", dependsOn=["a"])
     await a_task(world, "c", dependsOn=["b"])
-    crew.end("p-0", "Failed")
+    crew.finish("p-0", "Failed")
     await world.rest()
     assert await phases(world) == {"a": "Failed", "b": "Failed", "c": "Failed"}
     assert (await status(world, "c")).reason == "DependencyFailed"
@@ -213,7 +213,7 @@ async def test_an_unknown_pool_is_said_at_once(world: World, crew: Crew) -> None
 async def test_an_unknown_output_and_a_prompt_without_an_agent_fail_at_once(world: World, crew: Crew) -> None:
     await up(world, crew)
     await a_task(world, "a")
-    crew.end("p-0")
+    crew.finish("p-0")
     await a_task(world, "b", dependsOn=["a"], command=["{{ tasks.a.outputs.nothing }}"])
     await a_task(world, "c", prompt="do it")
     assert (await status(world, "b")).reason == "TemplateError" and "has no output" in (
@@ -228,7 +228,7 @@ async def test_variables_of_a_worker_have_results_of_dependencies(world: World, 
     await a_task(world, "a")
     await a_task(world, "b", dependsOn=["a"], workerPoolRef=None, worker={"type": "shell", "env": env})
     await a_task(world, "c", dependsOn=["a"], workerPoolRef=None, worker={"env": [{**env[0], "name": "A"}]})
-    crew.end("p-0", outputs={"k": "v"})
+    crew.finish("p-0", outputs={"k": "v"})
     await world.pass_time(2, step=0.5)
     assert {job.env.get("IMAGE") or job.env["A"] for job in crew.jobs.values()} == {"of v"}
     assert all("PLAIN" not in job.env for job in crew.jobs.values()), "that it has anyway"
@@ -253,7 +253,7 @@ async def test_one_branch_is_one_tasks_at_a_time(world: World, crew: Crew) -> No
     await a_task(world, "c", branch="dev")
     assert set(crew.running().values()) == {"run a", "run c"}
     assert (await status(world, "b")).reason == "BranchLocked"
-    crew.end(next(name for name, command in crew.running().items() if command == "run a"))
+    crew.finish(next(name for name, command in crew.running().items() if command == "run a"))
     await world.rest()
     assert "run b" in crew.running().values()
 
@@ -263,7 +263,7 @@ async def test_an_older_task_that_waits_for_a_newer_one_on_its_branch_is_no_dead
     await a_task(world, "old", branch="main", dependsOn=["new"])
     await a_task(world, "new", branch="main")
     assert list(crew.running().values()) == ["run new"]
-    crew.end(next(iter(crew.running())))
+    crew.finish(next(iter(crew.running())))
     await world.rest()
     assert list(crew.running().values()) == ["run old"]
 
@@ -274,12 +274,12 @@ async def test_a_new_server_goes_on_where_the_last_one_was(world: World, crew: C
         await a_task(world, name)
     await world.pass_time(1, step=0.25)
     await world.stop()
-    crew.end("p-0")
+    crew.finish("p-0")
     await world.serve(*crew.controllers())
     crew.reconnect()
     await world.rest()
     assert crew.running() == {"p-0": "run b"} and (await status(world, "a")).phase == "Succeeded"
-    crew.end("p-0")
+    crew.finish("p-0")
     await world.rest()
     assert crew.running() == {"p-0": "run c"}
 
@@ -292,7 +292,7 @@ async def test_a_worker_that_is_to_be_replaced_finishes_first_and_gets_no_other_
     await world.client.patch(WorkerPool, "p", {"spec": {"worker": worker}})
     await world.rest()
     assert crew.running() == {"p-0": "run a"} and crew.runtime.stopped == []
-    crew.end("p-0")
+    crew.finish("p-0")
     await world.rest()
     assert crew.runtime.stopped == ["p-0"] and crew.running() == {"p-0": "run b"}
     assert [one.reason for one in (await status(world, "b")).attempts] == [] and len(crew.begun) == 2
@@ -305,7 +305,7 @@ async def test_a_task_can_have_a_worker_of_its_own_which_is_gone_at_the_end(worl
     [instance] = crew.running()
     found = await status(world, "a")
     assert (found.phase, found.instance_name) == ("Running", instance) and crew.running()[instance] == "run a"
-    crew.end(instance)
+    crew.finish(instance)
     await world.rest()
     assert (await status(world, "a")).phase == "Succeeded" and (await world.client.list(Instance)).items == []
 
@@ -326,7 +326,7 @@ async def test_a_task_takes_five_writes_and_four_when_a_worker_is_handed_on(worl
     store = world.registry.store
     before = store.revision
     await a_task(world, "alone")
-    crew.end("p-0")
+    crew.finish("p-0")
     await world.rest()
     assert store.revision - before == 5
     before = store.revision
@@ -334,7 +334,7 @@ async def test_a_task_takes_five_writes_and_four_when_a_worker_is_handed_on(worl
     for name in names:
         await a_task(world, name)
     for _ in names:
-        crew.end("p-0")
+        crew.finish("p-0")
         await world.rest()
     assert await held(world) == {} and set((await phases(world)).values()) == {"Succeeded"}
     if LocalBackend.atomic:
@@ -355,11 +355,11 @@ async def test_a_task_that_lost_its_worker_has_its_place_again(world: World, cre
 async def test_a_worker_that_was_idle_for_long_takes_no_more_writes(world: World, crew: Crew) -> None:
     await up(world, crew, reset="Keep")
     await a_task(world, "first")
-    crew.end("p-0")
+    crew.finish("p-0")
     await world.pass_time(30, step=1)
     before = world.registry.store.revision
     await a_task(world, "second")
-    crew.end("p-0")
+    crew.finish("p-0")
     await world.rest()
     assert world.registry.store.revision - before == 5
 
@@ -371,6 +371,6 @@ async def test_a_hold_that_lasts_is_said_in_the_end(world: World, crew: Crew) ->
     assert (await world.get("Instance", "p-0")).status.phase == "Idle"
     await world.pass_time(2, step=0.5)
     assert (await world.get("Instance", "p-0")).status.phase == "Running"
-    crew.end("p-0")
+    crew.finish("p-0")
     await world.pass_time(2, step=0.5)
     assert (await world.get("Instance", "p-0")).status.phase == "Idle"

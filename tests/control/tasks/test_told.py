@@ -68,7 +68,7 @@ async def test_the_place_in_the_queue_is_the_one_of_this_moment(world: World, cr
     await up(world, crew, 1)
     await make(world, "a", "b", "c")
     await world.pass_time(1, step=0.25)
-    crew.end("p-0")
+    crew.finish("p-0")
     await world.rest()
     assert told(world, "c")["step"]["message"] == (
         "waits for a worker of WorkerPool/p: 1 of 1 busy (task b), it is next"
@@ -99,7 +99,7 @@ async def test_one_that_waits_for_a_branch_names_who_has_it(world: World, crew: 
     await make(world, "a", "b", "c", branch="main")
     assert await message(world, "b") == await message(world, "c") == "branch main is held by Task/a"
     assert told(world, "c")["step"]["message"] == "branch main is held by Task/a, 1 more before it"
-    crew.end("p-0")
+    crew.finish("p-0")
     await world.rest()
     assert await message(world, "c") == told(world, "c")["step"]["message"] == "branch main is held by Task/b"
 
@@ -107,7 +107,7 @@ async def test_one_that_waits_for_a_branch_names_who_has_it(world: World, crew: 
 async def test_one_that_failed_is_told_to_be_looked_at_and_run_once_more(world: World, crew: Crew) -> None:
     await up(world, crew, 1)
     await make(world, "a")
-    crew.end("p-0", "Failed", exit_code=3, message="first line\nlast line")
+    crew.finish("p-0", "Failed", exit_code=3, message="first line\nlast line")
     await world.rest()
     answer = told(world, "a")
     assert answer["over"] and answer["step"]["message"] == "first line\nlast line"
@@ -163,7 +163,7 @@ async def test_a_ring_is_broken_by_making_one_of_its_tasks_anew(world: World, cr
     await make(world, "c")
     for name in "cba":
         assert crew.running() == {"p-0": f"run {name}"}
-        crew.end("p-0")
+        crew.finish("p-0")
         await world.rest()
     assert (await world.get("Task", "a")).status.phase == "Succeeded"
 
