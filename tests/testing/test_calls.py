@@ -102,6 +102,23 @@ def test_outputs_reach_those_that_depend_on_them() -> None:
         assert project.get("Task", "ship").status.phase == "Succeeded"
 
 
+def test_a_result_is_whole_also_where_a_task_has_only_its_digest() -> None:
+    with Project(COMMANDS) as project:
+        project.on("workers", lambda call: "x" * 10_000)
+        run = project.run("tidy")
+        assert len(run.result) == 10_000 and project.get("Task", run.task).status.result.startswith("sha256:")
+
+
+def test_a_prompt_waits_for_what_its_worker_needs_as_on_a_server() -> None:
+    agent = "type: claude-code, credentials: {type: api-key, secretRef: {name: k}}"
+    text = COMMANDS.replace("type: shell", agent).replace("command: [sh, tidy.sh]", "prompt: Tidy up.")
+    with Project(text) as project:
+        assert project.run("tidy").phase != "Succeeded"
+        project.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "k"}, "stringData": {"key": "s"}})
+        project.run_until_idle()
+        assert project.calls("tidy")[0].stdin == "Tidy up." and project.runs("tidy")[0].succeeded
+
+
 def test_a_task_s_stand_in_goes_before_that_of_its_pool() -> None:
     with Project(COMMANDS, at=MARCH) as project:
         project.on("workers", lambda call: "pool")

@@ -59,6 +59,11 @@ def test_variables_of_the_file_are_those_that_are_given() -> None:
         assert project.get("WorkerPool", "workers").status.ready_replicas == 3
 
 
+def test_it_may_be_in_a_namespace_of_its_own() -> None:
+    with Project(COMMANDS, namespace="shop") as project:
+        assert project.run("tidy").succeeded and project.get("Schedule", "tidy").metadata.namespace == "shop"
+
+
 def test_it_is_changed_while_time_goes_on() -> None:
     with Project(NIGHTLY, at=MARCH) as project:
         project.advance(days=2)

@@ -7,8 +7,20 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from rota.api import AgentConfig, Claim, Function, Instance, Task, TaskSpawner, Workload, Workspace
+from rota.api import (
+    AgentConfig,
+    Claim,
+    Function,
+    Instance,
+    Namespace,
+    ObjectMeta,
+    Task,
+    TaskSpawner,
+    Workload,
+    Workspace,
+)
 from rota.client import Client
+from rota.client.target import DEFAULT_NAMESPACE
 from rota.control import EventRetention, Gate, Settling, Shipped
 from rota.control.holds.desk import Desk
 from rota.control.instance import Instances
@@ -86,6 +98,8 @@ class Plane:
 
     async def _open(self) -> None:
         await self._registry.start()
+        if self.client.namespace != DEFAULT_NAMESPACE:
+            await self.client.create(Namespace(metadata=ObjectMeta(name=self.client.namespace)))
         self._deaf = self.objects.listen((Task.api,), self.record.hear)
         self._serve()
 
