@@ -73,8 +73,8 @@ class Record:
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
-        self._tasks: dict[str, Task] = {}
-        """Of schedules, each as it was last seen, by its uid."""
+        self._runs: dict[str, Run] = {}
+        """Each as it was last seen, by the uid of its Task. The Tasks themselves would be too much to keep."""
         self._results: dict[str, Any] = {}
         """Those that are too large to be in a Task, by its name."""
         self._open: dict[str, Task] = {}
@@ -89,8 +89,8 @@ class Record:
             self._open.pop(uid, None)
         else:
             self._open[uid] = task
-        if SCHEDULE_NAME in task.metadata.annotations:
-            self._tasks[uid] = task
+        if update.new is not None and SCHEDULE_NAME in task.metadata.annotations:
+            self._runs[uid] = self._run(task)
 
     def under_way(self) -> list[Task]:
         """The Tasks that are not over."""
@@ -102,8 +102,8 @@ class Record:
             self._results[call.task] = call.result
 
     def runs(self, schedule: str | None) -> list[Run]:
-        found = [self._run(task) for task in self._tasks.values()]
-        return sorted(run for run in found if schedule is None or run.schedule == schedule)
+        found = [run for run in self._runs.values() if schedule is None or run.schedule == schedule]
+        return sorted(found, key=lambda run: (run.at, run.schedule, run.task))
 
     def _run(self, task: Task) -> Run:
         meta, status = task.metadata, task.status or TaskStatus()
