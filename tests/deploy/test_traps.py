@@ -257,6 +257,20 @@ async def test_pruning_deletes_what_this_project_has_and_its_file_no_longer(worl
     assert set(await world.versions()) == {("WorkerPool", "theirs"), ("WorkerPool", "workers")}
 
 
+async def test_pruning_knows_every_kind_that_a_project_can_have_and_leaves_what_is_not_labelled(world: World) -> None:
+    everything = FUNCTION + SCHEDULE + "pools: [{name: p, worker: {}}]\nagents: [{name: g}]\n"
+    everything += "workspaces: [{name: w, repo: 'https://a'}]\n"
+    everything += "schedules: [{name: s, cron: '@daily', taskTemplate: {command: [a], workerPoolRef: {name: p}}}]\n"
+    await world.deploy(everything)
+    for kind in ("AgentConfig", "Workspace"):
+        spec = {"repo": "https://a"} if kind == "Workspace" else {}
+        meta = {"name": "by-hand"}
+        await world.client.create({"apiVersion": "rota.dev/v1alpha1", "kind": kind, "metadata": meta, "spec": spec})
+    done = await world.deploy("name: shop\n", prune=True)
+    assert len(done.doomed) == 6
+    assert set(await world.versions()) == {("AgentConfig", "by-hand"), ("Workspace", "by-hand")}
+
+
 async def test_pruning_spares_a_function_that_is_still_named(world: World) -> None:
     await world.deploy(FUNCTION)
     await world.deploy("name: shop\nfunctions:\n  - name: report\n" + SCHEDULE, prune=True)

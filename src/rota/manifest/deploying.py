@@ -10,6 +10,7 @@ Never: replaces an object by a new one of the same name, resets a field that the
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -132,6 +133,9 @@ class Deployer:
             raise DeployRefused(refused)
         missing = await self._missing(project)
         doomed = await self._doomed(project) if prune else []
+        refused += [why for one in doomed if (why := await self._spared(one, project))]
+        if refused:
+            raise DeployRefused(refused)
         return Deployment(project, ordered(planned), doomed, missing)
 
     async def _lives(self, project: Project) -> list[Json | None]:
@@ -152,13 +156,18 @@ class Deployer:
             return None
 
     async def _unknown_functions(self, project: Project) -> list[str]:
-        """Functions that are only named, and that are not there."""
-        return [
-            f'{project.source}:{line}: Function "{name}" is neither on the server nor declared here: '
-            "correct its name, or give it entrypoint and path"
-            for name, line in project.mentioned.items()
-            if await self._find(Function.api, name) is None
-        ]
+        """Functions that are only named, and that are not there, or not for long."""
+        found: list[str] = []
+        for name, line in project.mentioned.items():
+            at = f'{project.source}:{line}: Function "{name}"'
+            live = await self._find(Function.api, name)
+            if live is None:
+                found.append(
+                    f"{at} is neither on the server nor declared here: correct its name, or give it entrypoint and path"
+                )
+            elif live["metadata"].get("deletionTimestamp"):
+                found.append(f"{at} is being deleted")
+        return found
 
     async def _tried(self, step: Step, project: Project) -> tuple[Step, Json]:
         """A step as the server takes it, and what it would come to."""
@@ -189,6 +198,14 @@ class Deployer:
                     found.append(Doomed(kind, meta["name"], meta["uid"]))
         return found
 
+    async def _spared(self, doomed: Doomed, project: Project) -> str:
+        """Why the server would not delete it, if so."""
+        try:
+            await self._delete(doomed, dry_run=True)
+        except ApiError as error:
+            return f"{project.source}: {error.message}"
+        return ""
+
     # In earnest.
 
     async def carry_out(self, deployment: Deployment, told: Callable[[Step | Doomed], None]) -> None:
@@ -201,7 +218,7 @@ class Deployer:
             done, _ = await self._write(step, project, dry_run=False)
             told(done)
         for doomed in deployment.doomed:
-            await self._delete(doomed)
+            await self._delete(doomed, dry_run=False)
             told(doomed)
 
     async def _write(self, step: Step, project: Project, *, dry_run: bool) -> tuple[Step, Json]:
@@ -232,9 +249,10 @@ class Deployer:
         patch = operations(step.changes, step.live["metadata"]["uid"])
         return await self._client.patch(step.kind, step.name, patch, type="json", dry_run=dry_run)
 
-    async def _delete(self, doomed: Doomed) -> None:
+    async def _delete(self, doomed: Doomed, *, dry_run: bool) -> None:
+        kind, name, uid = doomed.kind, doomed.name, doomed.uid
         try:
-            await self._client.delete(doomed.kind, doomed.name, uid=doomed.uid, propagation="Background")
+            await self._client.delete(kind, name, uid=uid, propagation="Background", dry_run=dry_run)
         except ApiError as error:
             # It is gone, or another one of the same name has come, which is not the one that was shown.
             if error.code not in (404, 409):
@@ -280,9 +298,10 @@ def ordered(planned: Iterable[tuple[Step, Json]]) -> list[Step]:
     graph = Graph()
     steps: dict[str, Step] = {}
     for step, obj in planned:
-        typed = step.kind.type.decode(msgspec.json.encode(obj))
-        graph.put(typed)
-        steps[step.kind.key(typed.metadata.namespace, step.name)] = step
+        steps[step.kind.key(obj["metadata"].get("namespace", ""), step.name)] = step
+        # A newer server may have values that are unknown here. Such an object stays where the file has it.
+        with contextlib.suppress(msgspec.ValidationError):
+            graph.put(step.kind.type.decode(msgspec.json.encode(obj)))
     out: dict[str, Step] = {}
     entered: set[str] = set()
     work = list(reversed(steps))
