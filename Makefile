@@ -52,7 +52,7 @@ chaos: setup
 
 # What takes too long for every change.
 long: setup
-	ROTA_LONG=1 $(BIN)/python -m pytest tests/local
+	ROTA_LONG=1 $(BIN)/python -m pytest tests/local tests/deploy
 
 crash: setup
 	$(BIN)/python -m bench.crash --kills 2000
