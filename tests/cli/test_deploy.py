@@ -11,6 +11,7 @@ from rota.api import KINDS
 from rota.cli import deploy as deploying
 from rota.cli import deployed as showing
 from rota.manifest.deploying import Deployer, Step
+from rota.manifest.project import Project
 from tests.cli.conftest import Terminal
 
 PROJECT = """\
@@ -122,10 +123,10 @@ def test_a_deploy_that_is_stopped_half_way_says_how_far_it_came(
 ) -> None:
     written = Deployer._write
 
-    async def failing(self: Deployer, step: Step, *given: Any, dry_run: bool) -> Any:
+    async def failing(self: Deployer, step: Step, project: Project, *, take_over: bool, dry_run: bool) -> Any:
         if step.name == "tick" and not dry_run:
             raise ConnectionError("the server is gone")
-        return await written(self, step, *given, dry_run=dry_run)
+        return await written(self, step, project, take_over=take_over, dry_run=dry_run)
 
     with monkeypatch.context() as patched:
         patched.setattr(Deployer, "_write", failing)

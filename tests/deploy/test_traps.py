@@ -233,6 +233,15 @@ async def test_what_changes_between_the_look_and_the_write_is_looked_at_again(wo
     assert spec["public"] is True and spec["timeoutSeconds"] == 77
 
 
+async def test_what_another_project_has_made_meanwhile_is_not_taken_either(world: World) -> None:
+    theirs = POOL.replace("shop", "market") + "    worker: {}\n    replicas: 5\n"
+    foreseen = await world.deployer.foresee(world.project(POOL + "    worker: {}\n    replicas: 2\n"))
+    await world.deploy(theirs)
+    with pytest.raises(DeployRefused, match=r'WorkerPool "workers" is of the project market'):
+        await world.deployer.carry_out(foreseen, lambda one: None)
+    assert (await world.deploy(theirs)).writes == 0
+
+
 async def test_what_somebody_else_has_made_meanwhile_is_updated(world: World) -> None:
     foreseen = await world.deployer.foresee(world.project(POOL + "    worker: {}\n    replicas: 2\n"))
     obj = {"apiVersion": "rota.dev/v1alpha1", "kind": "WorkerPool", "metadata": {"name": "workers"}}

@@ -60,11 +60,11 @@ async def _deploy(
             _confirm(foreseen, client.namespace, yes=yes)
             try:
                 await deployer.carry_out(foreseen, told.write)
-            except DeployRefused as refused:
-                raise CommandError(f"{refused}\nit was changed meanwhile; deploy again") from None
-            except BaseException:
+            except BaseException as error:
                 told.write_stopped()
-                raise
+                if not isinstance(error, DeployRefused):
+                    raise
+                raise CommandError(f"{error}\nit was changed meanwhile; deploy again") from None
         told.write_summary()
 
 

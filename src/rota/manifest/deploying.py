@@ -88,6 +88,8 @@ class Deployment:
     doomed: list[Doomed]
     missing: list[str]
     """Digests of code that the server has not."""
+    take_over: bool
+    """Whether what another project has deployed is to be this one's."""
 
     @property
     def writes(self) -> int:
@@ -126,7 +128,7 @@ class Deployer:
         if not refused:
             for step in steps:
                 try:
-                    planned.append(await self._tried(step, project))
+                    planned.append(await self._tried(step, project, take_over=take_over))
                 except ApiError as error:
                     refused.append(_at(step.manifest, error.message))
         if refused:
@@ -136,7 +138,7 @@ class Deployer:
         refused += [why for one in doomed if (why := await self._spared(one, project))]
         if refused:
             raise DeployRefused(refused)
-        return Deployment(project, ordered(planned), doomed, missing)
+        return Deployment(project, ordered(planned), doomed, missing, take_over)
 
     async def _lives(self, project: Project) -> list[Json | None]:
         turns = asyncio.Semaphore(READS_AT_ONCE_MAX)
@@ -169,9 +171,9 @@ class Deployer:
                 found.append(f"{at} is being deleted")
         return found
 
-    async def _tried(self, step: Step, project: Project) -> tuple[Step, Json]:
+    async def _tried(self, step: Step, project: Project, *, take_over: bool) -> tuple[Step, Json]:
         """A step as the server takes it, and what it would come to."""
-        step, after = await self._write(step, project, dry_run=True)
+        step, after = await self._write(step, project, take_over=take_over, dry_run=True)
         if step.live is not None and _substance(after) == _substance(step.live):
             # Another way to write what is there: the server makes the same of it.
             step = replace(step, changes=[])
@@ -215,13 +217,13 @@ class Deployer:
             assert self._blobs is not None
             await self._blobs.put(digest, project.packs[digest].content)
         for step in deployment.steps:
-            done, _ = await self._write(step, project, dry_run=False)
+            done, _ = await self._write(step, project, take_over=deployment.take_over, dry_run=False)
             told(done)
         for doomed in deployment.doomed:
             await self._delete(doomed, dry_run=False)
             told(doomed)
 
-    async def _write(self, step: Step, project: Project, *, dry_run: bool) -> tuple[Step, Json]:
+    async def _write(self, step: Step, project: Project, *, take_over: bool, dry_run: bool) -> tuple[Step, Json]:
         """Make one object as it is declared. Returns what was to do in the end, and what it came to."""
         manifest = step.manifest
         for tries_left in reversed(range(TRIES_MAX)):
@@ -231,8 +233,8 @@ class Deployer:
                 if error.code not in (404, 409, 422) or not tries_left:
                     raise
                 live = await self._find(manifest.kind, manifest.name)
-                # Whose it is was settled before; that it can be made is not, when it was deleted meanwhile.
-                why = _objection(project, manifest, live, take_over=True)
+                # It may have been deleted meanwhile, or made by another project.
+                why = _objection(project, manifest, live, take_over=take_over)
                 if why:
                     raise DeployRefused([_at(manifest, why)]) from None
                 fresh = step_of(manifest, live)
