@@ -32,6 +32,8 @@ LONG = bool(os.environ.get("ROTA_LONG"))
 EXAMPLES = 3_000 if LONG else 40
 CLUSTER_EXAMPLES = 200 if LONG else 8
 PATIENCE_SECONDS = 1_800
+FREE_FORM = ("payload", "podOverrides")
+"""Fields that are one value, whatever is in them."""
 UNPROCESSABLE = 422
 UNKNOWN = ("neither on the server", "too little is said")
 CHECKED = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
@@ -89,7 +91,7 @@ async def _is_declared(world: World, project: Object) -> None:
 
 def _has(live: Any, declared: Any, name: str = "") -> bool:
     """Whether a value has everything that is declared, defaults of the server aside."""
-    if name in ("payload", "podOverrides"):
+    if name in FREE_FORM:
         return canonical(live) == canonical(declared)
     if isinstance(declared, dict):
         return isinstance(live, dict) and all(
@@ -121,7 +123,7 @@ def _undeclared(live: Object, declared: Object, path: tuple[str, ...] = ()) -> l
         said = declared.get(key)
         if key not in declared:
             found.append(((*path, key), value))
-        elif key != "payload" and isinstance(value, dict) and isinstance(said, dict):
+        elif key not in FREE_FORM and isinstance(value, dict) and isinstance(said, dict):
             found += _undeclared(value, said, (*path, key))
     return found
 
