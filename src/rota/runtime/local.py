@@ -114,7 +114,7 @@ class LocalRuntime:
         """End everything, and the keeper."""
         hurrying = asyncio.create_task(self._hurry_containers())
         try:
-            if self._following is not None:
+            if self._following is not None or await self._keeper.is_launched():
                 await self._keeper.shutdown()
         finally:
             hurrying.cancel()
