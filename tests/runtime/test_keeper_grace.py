@@ -57,5 +57,5 @@ async def test_a_keeper_that_nobody_waited_for_ends_with_its_server(home: Home) 
             await asyncio.sleep(0)
         assert starting.cancel()
         await runtime.shutdown()
-    await asyncio.get_running_loop().shutdown_default_executor()  # whatever was being started is there now
+    assert await keeper.is_launched()
     assert dial(home.path) is None
