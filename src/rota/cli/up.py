@@ -28,7 +28,7 @@ def up(
             metavar="PORT",
             min=0,
             max=65535,
-            help="The port for webhooks; 0 takes a free one. Without it 7480, or a free one with --port 0.",
+            help="The port for functions and webhooks; 0 takes a free one. Without it 7480, or a free one with --port 0.",
         ),
     ] = None,
     allow_api: Annotated[
@@ -77,7 +77,7 @@ def up(
         told.append(own_state(__version__, at.url, at.edge, options, _no_sandbox))
         announce(home, told[0])
         kubeconfig = f"; for kubectl: export KUBECONFIG={at.kubeconfig}"
-        line("Rota is ready at ", (at.url, "bold"), f"; webhooks at {at.edge}/-/hooks{kubeconfig}")
+        line("Rota is ready at ", (at.url, "bold"), f"; functions and webhooks at {at.edge}{kubeconfig}")
 
     serve(
         home.path,
