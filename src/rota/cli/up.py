@@ -28,7 +28,8 @@ def up(
             metavar="PORT",
             min=0,
             max=65535,
-            help="The port for functions and webhooks; 0 takes a free one. Without it 7480, or a free one with --port 0.",
+            help="The port for functions and webhooks; 0 takes a free one. Without it 7480, or a free one "
+            "with --port 0.",
         ),
     ] = None,
     allow_api: Annotated[

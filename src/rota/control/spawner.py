@@ -106,7 +106,7 @@ class Spawners(Settling[TaskSpawner]):
         api = self._spawning.apis.find(source.api_url)
         if api is None:
             fix = (
-                f"start the server with `rota start --allow-api {source.api_url}`, or use one of: {self._spawning.apis}"
+                f"start it with `rota start --allow-api {source.api_url}`, or use one of: {self._spawning.apis}"
             )
             message = f"{source.api_url} is not on this server's list of APIs: {fix}"
             return await self._say(context, obj, opened, Problem("ApiNotAllowed", message))
