@@ -10,7 +10,7 @@ import pytest
 
 from rota.api import Event, Task
 from rota.control.functions import later, recording
-from tests.functions.town import Town, ready
+from tests.functions.town import PATIENCE_SECONDS, Town, ready
 
 
 async def test_a_request_becomes_an_event_and_what_is_returned_is_json(town: Town) -> None:
@@ -22,6 +22,27 @@ async def test_a_request_becomes_an_event_and_what_is_returned_is_json(town: Tow
     assert (event["body"], event["isBase64Encoded"]) == ("hello", False)
     assert event["headers"]["x-own"] == "mine" and "te" not in event["headers"]
     assert "connection" not in event["headers"]
+
+
+async def test_any_method_is_answered(town: Town) -> None:
+    await town.deploy("echo", "def handler(event, context):\n    return event['method']")
+    methods = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "REPORT", "PURGE")
+    assert [(await town.call("/default/echo", one)).json for one in methods] == list(methods)
+
+
+async def test_a_call_that_somebody_waits_for_is_one_write_at_its_end(town: Town) -> None:
+    await town.deploy("sum", "def handler(event, context):\n    return 3")
+    since = (await town.client.list(Task)).resource_version
+    names = [(await town.call("/default/sum")).call for _ in range(3)]
+    seen = []
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        async for change in town.client.watch(Task, resource_version=since):
+            assert change.object is not None and change.object.status is not None
+            seen.append((change.type, change.object.metadata.name, change.object.status.phase))
+            if len(seen) == len(names):
+                break
+    # All that was ever written of each of them, but for the last, of which there might be more to come.
+    assert seen == [("ADDED", name, "Succeeded") for name in names]
 
 
 async def test_a_body_that_is_no_text_comes_as_base64(town: Town) -> None:

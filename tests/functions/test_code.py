@@ -89,6 +89,10 @@ async def test_packages_are_installed_once_for_all_who_require_them(
         first, second = await asyncio.gather(*(town.served(f"/default/{name}") for name in ("first", "second")))
         assert first.json == second.json == "from the index"
         assert sum("files" in path for path in served.asked) == 1
+        # Who comes later finds them, and asks nobody.
+        asked = len(served.asked)
+        await town.deploy("third", code, requirements=["tinything==1.0"])
+        assert (await town.served("/default/third")).json == "from the index" and len(served.asked) == asked
 
 
 async def test_packages_that_cannot_be_had_are_a_condition_with_what_pip_said(

@@ -48,6 +48,8 @@ def pack(path: Path, *, bytes_max: int = BLOB_BYTES_MAX) -> Packed:
         info = path.stat()
     except OSError as error:
         raise Unpackable(f"{path}: {(error.strerror or str(error)).lower()}") from None
+    except ValueError as error:
+        raise Unpackable(f"no path: {error}") from None
     if stat.S_ISREG(info.st_mode):
         entries = [_Entry(path.name, path, info)]
     elif stat.S_ISDIR(info.st_mode):

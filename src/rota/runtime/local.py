@@ -69,6 +69,9 @@ class LocalRuntime:
         self._following: asyncio.Task[None] | None = None
         self._known = asyncio.Event()
         self._connecting = asyncio.Lock()
+        self._dropping = asyncio.Lock()
+        self._dropped: dict[str, set[str]] = {}
+        """Tasks whose logs are to go, by their namespace."""
 
     async def __aenter__(self) -> LocalRuntime:
         if (self._home / "keeper").exists():
@@ -321,7 +324,11 @@ class LocalRuntime:
         self._places.keep_result(namespace, name, uid, result)
 
     async def drop_task_logs(self, namespace: str, name: str) -> None:
-        await asyncio.to_thread(self._places.drop_task_logs, namespace, name)
+        self._dropped.setdefault(namespace, set()).add(name)
+        async with self._dropping:
+            # Those that came while others were dropped go together.
+            if names := self._dropped.pop(namespace, None):
+                await asyncio.to_thread(self._places.drop_task_logs, namespace, names)
 
     def storages(self) -> Iterable[tuple[str, Owner]]:
         return {(namespace, owner) for namespace, _, owner in self._places.storages()}

@@ -4,7 +4,9 @@
   `Authorization: Bearer` or `X-Rota-Key`. Whoever has none is not told whether there is such a function.
 - A returned object with `statusCode` is the answer, with its `headers` and its `body`; anything else is JSON.
 - What goes wrong in a function is told by the id of the call alone: the rest is in its log.
-- `Prefer: respond-async`: the answer is a Task, which runs when it can.
+- `Prefer: respond-async`: the answer is a Task, which runs when it can. If its worker is lost it is made again when its
+  method, or an `Idempotency-Key`, says that this does no harm; else not.
+- A server that ends lets calls end that do so soon, and tells the callers of the others that they are lost.
 """
 
 from __future__ import annotations
@@ -33,6 +35,13 @@ KEY_HEADER = "x-rota-key"
 CALL_HEADER = "X-Rota-Call"
 """By which the record and the log of a call are found."""
 ASYNC = "respond-async"
+REPEATABLE = frozenset(("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"))
+"""Methods of which HTTP says that to ask twice is to ask once."""
+REPEATABLE_HEADER = "idempotency-key"
+END_SECONDS_MAX = 2.0
+"""How long calls that are under way may take when the server ends."""
+TOLD_SECONDS_MAX = 2.0
+"""How long it may then take to write down and to tell that the others are lost."""
 NOT_PASSED_ON = frozenset(
     (
         "connection",
@@ -82,7 +91,8 @@ class Calling:
     def __init__(self, serving: Serving, tokens: Tokens) -> None:
         self._serving = serving
         self._tokens = tokens
-        self._under_way: set[asyncio.Task[Answer]] = set()
+        self._under_way: dict[str, asyncio.Task[Answer]] = {}
+        """By the id of the call."""
 
     def find(self, request: Request, namespace: str, name: str) -> Function | Response:
         """The function that a request is for, if it may be called; else what it is told."""
@@ -111,11 +121,12 @@ class Calling:
         except TooManyParameters as error:
             return said(400, str(error))
         if ASYNC in request.headers.get("prefer", "").lower():
-            return await self._later(function, event)
+            is_repeatable = request.method in REPEATABLE or REPEATABLE_HEADER in request.headers
+            return await self._later(function, event, is_repeatable=is_repeatable)
         identity = new_identity(function.metadata.name)
         made = asyncio.create_task(self._made(function, request, path, identity, event))
-        self._under_way.add(made)
-        made.add_done_callback(self._under_way.discard)
+        self._under_way[identity.uid] = made
+        made.add_done_callback(lambda _: self._under_way.pop(identity.uid))
         # A client that goes away does not end what it began: or many that do would keep all workers starting anew.
         return await asyncio.shield(made)
 
@@ -131,12 +142,22 @@ class Calling:
         await self._serving.recorder.record(function, identity, about, ended)
         return answer_of(ended, identity)
 
-    async def _later(self, function: Function, event: bytes) -> Answer:
+    async def finish(self) -> None:
+        """The server is about to end: take no more calls, and have an answer for each that there is."""
+        self._serving.calls.serves = False
+        if self._under_way:
+            await asyncio.wait(self._under_way.values(), timeout=END_SECONDS_MAX)
+        for id_ in self._under_way:
+            self._serving.calls.give_up(id_, "the server was ended while it ran")
+        if self._under_way:
+            await asyncio.wait(self._under_way.values(), timeout=TOLD_SECONDS_MAX)
+
+    async def _later(self, function: Function, event: bytes, *, is_repeatable: bool) -> Answer:
         """A Task for it, which is there before the answer is."""
         if len(event) > EVENT_BYTES_MAX:
             return said(413, f"a call that is answered later has at most {EVENT_BYTES_MAX} bytes")
         try:
-            name = await self._serving.later.make(function, event)
+            name = await self._serving.later.make(function, event, is_repeatable=is_repeatable)
         except NotCalled as error:
             return said(429, str(error), ("Retry-After", str(RETRY_SECONDS)))
         except ApiError as error:

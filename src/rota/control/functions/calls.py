@@ -7,6 +7,7 @@ found again in objects and in what runners say, but for the calls that are under
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -16,7 +17,8 @@ from msgspec import Raw
 from rota.api import Function, Instance
 from rota.client import Key
 from rota.control.functions.counting import Counting
-from rota.control.functions.line import Asked, Ended, Line, NotCalled
+from rota.control.functions.line import Asked, Begun, Ended, Line, NotCalled
+from rota.control.functions.planning import Version
 from rota.control.functions.routing import Worker
 from rota.control.instances.names import controller_of
 from rota.control.orders import subject_of
@@ -48,6 +50,7 @@ class Calls:
         self._under_way: dict[str, asyncio.Future[Called | None]] = {}
         """By the id of a call. None: its worker is lost."""
         self._running_on: dict[str, Subject] = {}
+        self._numbers = itertools.count(1)
         self.serves = False
         self.counting = Counting(Metrics())
         self.outgrown: Callable[[Key], None] = lambda key: None
@@ -87,6 +90,14 @@ class Calls:
             line = self._lines[key] = Line(function.metadata.uid, WAITING_MAX)
         line.concurrency, line.most = function.spec.concurrency, function.spec.scale.max
         return line
+
+    def known(self, key: Key) -> Line | None:
+        return self._lines.get(key)
+
+    def versions(self) -> list[Version]:
+        """Those that answer calls, or may have to do so again."""
+        found = [version for line in self._lines.values() for version in (line.good, line.newest)]
+        return [version for version in found if version is not None]
 
     def forget(self, key: Key) -> None:
         """There is no function of this name any more."""
@@ -144,7 +155,7 @@ class Calls:
             try:
                 if beginning is not None:
                     await beginning(worker.subject.name)
-                ended = await self._made(worker, asked)
+                ended = await self._made(line, worker, asked)
             finally:
                 worker.calls.discard(asked.id)
                 self._serve(line)
@@ -180,7 +191,7 @@ class Calls:
         finally:
             del line.slots[id_]
 
-    async def _made(self, worker: Worker, asked: Asked) -> Ended | None:
+    async def _made(self, line: Line, worker: Worker, asked: Asked) -> Ended | None:
         """How a call ended; None: it was not begun."""
         started = time.time()
         called = self._under_way[asked.id] = asyncio.get_running_loop().create_future()
@@ -190,6 +201,7 @@ class Calls:
             if not self._runners.send(worker.subject, Call(asked.id, Raw(asked.event), asked.seconds, asked.log)):
                 worker.is_open = False
                 return None
+            line.begun.append(Begun(next(self._numbers), asked.id, started, worker.subject.name, asked.log))
             async with asyncio.timeout(asked.seconds + GUARD_SECONDS):
                 told = await called
         except TimeoutError:
@@ -208,11 +220,24 @@ class Calls:
             return None
         return Ended(told.reason, started, ended, name, told.result, told.message, told.exit_code)
 
+    def is_under_way(self, id_: str) -> bool:
+        return id_ in self._under_way
+
     def cancel(self, id_: str) -> None:
         """End a call that is under way. Who made it learns how it ended."""
         subject = self._running_on.get(id_)
         if subject is not None:
             self._runners.send(subject, CancelCall(id_))
+
+    def give_up(self, id_: str, why: str) -> None:
+        """Nobody can wait for a call any more. Whoever does learns that it is lost, or that it was not begun."""
+        if id_ in self._under_way:
+            self.cancel(id_)
+            self._settle(id_, Called(id_, "WorkerLost", message=why))
+        for line in self._lines.values():
+            slot = line.slots.get(id_)
+            if slot is not None and not slot.done():
+                slot.set_exception(NotCalled("NoWorker", why))
 
     def _observe(self, line: Line) -> int:
         return line.scale.observe(line.load, line.concurrency, line.most, time.monotonic())

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from rota.api import Function, Instance
 from rota.client import Key
+from rota.control.functions.planning import Version
 from rota.runtime.code import CODE, PACKAGES, CodeCache, CodeRefused, Packages, environment_name
 from rota.runtime.code.cache import inline_digest
 from rota.runtime.code.places import collect
@@ -64,6 +65,12 @@ class Preparing:
             code = inline_digest(source.inline, spec.entrypoint or "")
         return Needs(code, environment_name(spec.requirements))
 
+    @staticmethod
+    def needs_of(version: Version) -> Needs:
+        handler = version.template.handler
+        assert handler is not None
+        return Needs(handler.code, handler.packages or "")
+
     def is_there(self, needs: Needs) -> bool:
         """Whether all of it is; then it stays for a while."""
         has_code = needs.code is None or self._code.has(needs.code)
@@ -113,12 +120,14 @@ class Preparing:
         if before is not None:
             before[1].cancel()
 
-    async def collect(self, functions: Iterable[Function], instances: Iterable[Instance]) -> None:
-        """Remove what neither a function nor a worker uses."""
+    async def collect(
+        self, functions: Iterable[Function], instances: Iterable[Instance], versions: Iterable[Version]
+    ) -> None:
+        """Remove what neither a function nor a worker uses, nor a version that may have to go on."""
         if time.monotonic() - self._collected < COLLECT_SECONDS:
             return
         self._collected = time.monotonic()
-        needed = [self.needs(one) for one in functions]
+        needed = [self.needs(one) for one in functions] + [self.needs_of(one) for one in versions]
         needed += [
             Needs(handler.code, handler.packages or "")
             for one in instances
