@@ -129,6 +129,27 @@ def test_the_demo_says_what_to_do_when_it_cannot_have_a_server(tmp_path: Path) -
     assert "To see it in a home of its own: ROTA_HOME=" in done.stdout
 
 
+def test_the_demo_takes_away_no_namespace_of_anybody_else(tmp_path: Path) -> None:
+    server = Live(tmp_path, "--no-controllers")
+    try:
+        server.kubectl("create", "namespace", "demo")
+    finally:
+        server.end()
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / "demo", "--port", "0"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "ROTA_HOME": str(tmp_path)},
+        check=False,
+    )
+    assert done.returncode == 1 and "there is a namespace demo that is not the demo's" in done.stderr
+    server = Live(tmp_path, "--no-controllers")
+    try:
+        assert "Active" in server.kubectl("get", "namespace", "demo")
+    finally:
+        server.end()
+
+
 def test_the_agents_of_the_example_do_all_their_tasks(tmp_path: Path) -> None:
     server = Live(tmp_path)
     try:

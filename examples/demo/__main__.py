@@ -26,6 +26,8 @@ from rota.client import Cache, ConnectionFailed, Update
 
 HOME = Path(os.environ.get("ROTA_HOME") or Path.home() / ".rota")
 PORTS = (7443, 7480)
+LABEL = "rota.dev/demo"
+"""Of the namespace that the demo made, and may take away."""
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 EMPTY_SECONDS_MAX = 10.0
 """What it may take until nothing is in the namespace any more."""
@@ -44,9 +46,19 @@ def ports() -> list[str]:
 
 
 async def fresh_namespace(client: Client) -> None:
-    """A demo that was killed has left its own."""
-    await remove_namespace(client)
-    await client.create(Namespace(metadata=ObjectMeta(name=NAMESPACE)))
+    """A demo that was killed has left its own. One that somebody else made is not ours to take away."""
+    try:
+        found = await client.get(Namespace, NAMESPACE)
+    except ApiError as error:
+        if error.code != 404:
+            raise
+    else:
+        if found.metadata.labels.get(LABEL) != "true":
+            raise Failed(
+                f"there is a namespace {NAMESPACE} that is not the demo's; see it with ROTA_HOME={other_home()}"
+            )
+        await remove_namespace(client)
+    await client.create(Namespace(metadata=ObjectMeta(name=NAMESPACE, labels={LABEL: "true"})))
 
 
 async def remove_namespace(client: Client) -> None:
@@ -73,6 +85,10 @@ async def show(screen: Screen, edge: str) -> None:
     client = Client.connect(home=HOME, manager="demo")
     try:
         await fresh_namespace(client)
+    except BaseException:
+        await client.close()
+        raise
+    try:
         with tempfile.TemporaryDirectory(prefix="rota-demo-") as folder:
             await Story(screen, client, HOME, Path(folder), edge).tell()
     finally:
