@@ -47,6 +47,14 @@ def test_a_wide_list_shows_the_next_five_runs_of_each(rota: Terminal) -> None:
     assert sum(" 02:30:00 +0" in line for line in ran.out.splitlines()) == 5
 
 
+def test_columns_are_as_wide_as_the_longest_of_all(rota: Terminal) -> None:
+    for name in ("a", "one-with-a-longer-name"):
+        put(rota, name)
+    for form in ("table", "wide"):
+        rows = [line for line in rota("schedule", "list", "-o", form).out.splitlines() if not line.startswith("  ")]
+        assert len({row.find("30 2 * * *") for row in rows[1:]} | {rows[0].find("CRON")}) == 1, rows
+
+
 def test_show_has_the_next_five_runs(rota: Terminal) -> None:
     put(rota)
     ran = rota("schedule", "show", "report")

@@ -117,7 +117,8 @@ def test_a_taken_port_is_refused_with_what_to_do(tmp_path: Path) -> None:
 
 def test_a_home_that_is_served_is_refused(server: Server) -> None:
     refused = server.rota("up", "--port", "0")
-    assert refused.returncode == 1 and "is in use by" in refused.stderr
+    assert refused.returncode == 1 and "is running already, at https://" in refused.stderr
+    assert "`rota restart` replaces it, `rota stop` ends it" in refused.stderr
 
 
 def test_an_object_from_its_manifest_to_its_end(server: Server, tmp_path: Path) -> None:

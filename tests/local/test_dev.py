@@ -146,6 +146,12 @@ def test_a_restart_of_the_server_is_waited_out(dev: Dev) -> None:
     dev.until("after")
 
 
+def test_where_there_is_no_project_nothing_is_started(place: Place) -> None:
+    refused = place.rota("dev", "--port", "0")
+    assert refused.returncode == 1 and "rota.yaml; `rota init` writes one" in refused.stderr
+    assert place.found().condition == "stopped"
+
+
 # What counts as a save.
 
 

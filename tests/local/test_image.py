@@ -26,7 +26,7 @@ sys.exit(main())
 """
 """The command, on a host where programs are looked for on its path alone."""
 
-pytestmark = pytest.mark.skipif(
+LONG = pytest.mark.skipif(
     not os.environ.get("ROTA_LONG"), reason="a server in a container, again and again: `make long`"
 )
 
@@ -84,6 +84,12 @@ def test_a_file_that_cannot_be_read_names_itself(tmp_path: Path) -> None:
         chosen(None, {}, tmp_path)
 
 
+def test_a_file_that_is_there_and_cannot_be_opened_is_not_passed_over(tmp_path: Path) -> None:
+    (tmp_path / ".env.local").mkdir()
+    with pytest.raises(CannotRun, match=r"\.env\.local, which may name an image, cannot be read: Is a directory"):
+        chosen(None, {}, tmp_path)
+
+
 def test_without_any_file_it_is_native(tmp_path: Path) -> None:
     assert chosen(None, {}, tmp_path).image == ""
 
@@ -91,7 +97,9 @@ def test_without_any_file_it_is_native(tmp_path: Path) -> None:
 # What cannot be had leaves everything as it was.
 
 
-@pytest.mark.parametrize("source", ["flag", "environment", "project"])
+@pytest.mark.parametrize(
+    "source", ["flag", pytest.param("environment", marks=LONG), pytest.param("project", marks=LONG)]
+)
 def test_a_missing_image_leaves_the_running_server_up(place: Place, engine: Engine, source: str) -> None:
     pid = place.start()
     if source == "project":
@@ -115,6 +123,7 @@ def test_a_missing_engine_is_told_apart_and_leaves_the_running_server_up(place: 
     assert place.pid() == pid and place.found().condition == "running"
 
 
+@LONG
 def test_an_image_of_something_else_leaves_the_running_server_up(place: Place, engine: Engine) -> None:
     pid = place.start()
     other = make_image(engine)
@@ -126,6 +135,7 @@ def test_an_image_of_something_else_leaves_the_running_server_up(place: Place, e
     assert place.pid() == pid and place.found().condition == "running"
 
 
+@LONG
 def test_a_first_start_with_a_missing_image_starts_nothing(place: Place, engine: Engine) -> None:
     assert place.rota("start", "--port", "0", "--image", MISSING).returncode == 1
     assert place.rota("status").returncode == NOT_RUNNING
@@ -139,6 +149,7 @@ def test_what_is_no_name_of_an_image_is_refused(place: Place) -> None:
 # What can be had.
 
 
+@LONG
 def test_a_server_moves_into_a_container_and_out_again(place: Place, engine: Engine, image: str) -> None:
     place.start()
     place.workers(1)
@@ -165,6 +176,7 @@ def test_a_server_moves_into_a_container_and_out_again(place: Place, engine: Eng
     assert "host" in place.says("run", "--pool", "crew", "-f", "--", "sh", "-c", f"test -d {Path.cwd()} && echo host")
 
 
+@LONG
 def test_what_a_native_server_left_is_ended_before_one_starts_in_a_container(place: Place, image: str) -> None:
     pid = place.start()
     place.pool(1)
@@ -175,6 +187,7 @@ def test_what_a_native_server_left_is_ended_before_one_starts_in_a_container(pla
     assert not any(Path(f"/proc/{one}").exists() for one in before.values())
 
 
+@LONG
 def test_a_server_in_a_container_is_stopped_with_it(place: Place, engine: Engine, image: str) -> None:
     pid = place.start("--image", image)
     assert f"stopped the server (process {pid})" in place.says("stop")
@@ -182,6 +195,7 @@ def test_a_server_in_a_container_is_stopped_with_it(place: Place, engine: Engine
     assert place.rota("status").returncode == NOT_RUNNING
 
 
+@LONG
 def test_a_server_that_is_killed_in_its_container_is_told_and_started_again(
     place: Place, engine: Engine, image: str
 ) -> None:
@@ -193,6 +207,7 @@ def test_a_server_that_is_killed_in_its_container_is_told_and_started_again(
     assert len(containers_of(engine, place.home)) == 1
 
 
+@LONG
 def test_a_server_in_a_container_that_does_not_come_up_is_told_and_leaves_nothing(
     place: Place, engine: Engine, image: str
 ) -> None:

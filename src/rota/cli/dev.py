@@ -46,6 +46,9 @@ async def dev(
 
     given = await asyncio.to_thread(Path(filename).resolve)
     file = given / FILE_NAME if await asyncio.to_thread(given.is_dir) else given
+    if not await asyncio.to_thread(file.exists):
+        # In a wrong folder nothing is started, and nothing watched.
+        raise CommandError(f"there is no {file}; `rota init` writes one, -f names another")
     home = await _have_server(session, port, edge_port, image)
     async with session.client() as client:
         tail = Tail(client)

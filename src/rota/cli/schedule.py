@@ -60,12 +60,17 @@ async def list_(
     if all_namespaces:
         heading.insert(0, "NAMESPACE")
     table = Columns(heading)
-    for one in found:
-        row = _row(one)
-        table.write([[one["metadata"]["namespace"], *row] if all_namespaces else row])
-        if form is Form.wide:
-            for tick in _next_runs(one, LISTED_RUNS):
-                line("  ", *parts(tick, one["spec"].get("timeZone", "UTC")))
+    rows = [_row(one) for one in found]
+    if all_namespaces:
+        rows = [[one["metadata"]["namespace"], *row] for one, row in zip(found, rows, strict=True)]
+    if form is not Form.wide:
+        table.write(rows)
+        return
+    table.fit(rows)
+    for one, row in zip(found, rows, strict=True):
+        table.write([row])
+        for tick in _next_runs(one, LISTED_RUNS):
+            line("  ", *parts(tick, one["spec"].get("timeZone", "UTC")))
 
 
 def _row(schedule: Object) -> list[Any]:

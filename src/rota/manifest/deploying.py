@@ -291,7 +291,7 @@ def _objection(project: Project, manifest: Manifest, live: Json | None, *, take_
         return f"{what} is being deleted; deploy again when it is gone"
     owner = (meta.get("labels") or {}).get(PROJECT_LABEL, project.name)
     if owner != project.name and not take_over:
-        return f"{what} is of the project {owner}; choose another name, or take it over with --take-over"
+        return f"{what} is of the project {owner}; choose another name, or take it over with `rota deploy --take-over`"
     return ""
 
 

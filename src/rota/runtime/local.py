@@ -203,7 +203,8 @@ class LocalRuntime:
                 log=Log(str(log)),
                 limits=limits,
                 wrappers=made.wrappers,
-                host_pids=order.runtime == WAY,
+                # A runner looks for its own in /proc, which is the host's; what it runs is in a box of its own.
+                host_pids=order.runtime == WAY or order.has_runner,
             )
         except KeeperError as error:
             if error.reason in ("StartFailed", "BadRequest"):

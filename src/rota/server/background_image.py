@@ -78,8 +78,10 @@ def _in_file(path: Path) -> str:
     try:
         with path.open("rb") as file:
             text = file.read(ENVIRONMENT_BYTES_MAX).decode("utf-8", "replace")
-    except OSError:
+    except FileNotFoundError:
         return ""
+    except OSError as error:
+        raise CannotRun(f"{path}, which may name an image, cannot be read: {error.strerror}") from None
     found = ""
     for line in text.splitlines():
         name, is_set, value = line.strip().removeprefix("export ").partition("=")
