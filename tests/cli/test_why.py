@@ -141,8 +141,9 @@ def test_colour_is_for_terminals(server: Live, namespace: str) -> None:
 
 def test_a_circle_ends_where_it_began(server: Live, namespace: str) -> None:
     create(server, namespace, POOL, task("a", dependsOn=["b"]), task("b", dependsOn=["a"]))
-    ran = until(server, namespace, "task/a", "next: break the circle")
-    assert f"└─ Task/{namespace}/a (spec.dependsOn[0])  Pending, as above" in ran.out
+    back = f"└─ Task/{namespace}/a (spec.dependsOn[0])  Pending, as above"
+    ran = until(server, namespace, "task/a", back)
+    assert "next: break the circle" in ran.out
 
 
 def test_what_a_failed_task_wrote_is_shown_line_by_line(server: Live, namespace: str) -> None:

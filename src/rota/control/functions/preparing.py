@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -14,6 +15,8 @@ from rota.control.functions.planning import Version
 from rota.runtime.code import CODE, PACKAGES, CodeCache, CodeRefused, Packages, environment_name
 from rota.runtime.code.cache import inline_digest
 from rota.runtime.code.places import collect
+
+log = logging.getLogger(__name__)
 
 COLLECT_SECONDS = 60.0
 """At most so often it is looked what nothing uses any more."""
@@ -111,6 +114,9 @@ class Preparing:
             self._failures[key] = Failure(needs, refused.reason, str(refused), time.time())
         except OSError as error:
             self._failures[key] = Failure(needs, "NoSpace", f"it cannot be kept: {error}", time.time())
+        except Exception as error:
+            log.exception("the code of %s/%s cannot be made ready", *key)
+            self._failures[key] = Failure(needs, "NotPrepared", f"it cannot be made ready: {error}", time.time())
         else:
             self._failures.pop(key, None)
 
