@@ -149,7 +149,6 @@ def test_what_is_no_name_of_an_image_is_refused(place: Place) -> None:
 # What can be had.
 
 
-@LONG
 def test_a_server_moves_into_a_container_and_out_again(place: Place, engine: Engine, image: str) -> None:
     place.start()
     place.workers(1)
