@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -20,6 +19,7 @@ from rota.manifest.deploying import DeployRefused
 from rota.manifest.deploying_changes import canonical
 from rota.registry import Registry
 from rota.store import MemoryStore
+from tests.amount import LONG, amount
 from tests.conformance.cluster import Cluster
 from tests.conformance.objects import namespace as a_namespace
 from tests.conformance.planes import kubernetes
@@ -28,9 +28,8 @@ from tests.deploy.world import World
 
 Object = dict[str, Any]
 
-LONG = bool(os.environ.get("ROTA_LONG"))
-EXAMPLES = 3_000 if LONG else 40
-CLUSTER_EXAMPLES = 200 if LONG else 8
+EXAMPLES = amount(40, 3_000)
+CLUSTER_EXAMPLES = amount(8, 200)
 PATIENCE_SECONDS = 1_800
 FREE_FORM = ("payload", "podOverrides")
 """Fields that are one value, whatever is in them."""

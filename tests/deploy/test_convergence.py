@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 import tempfile
 from collections.abc import AsyncIterator
@@ -22,13 +21,13 @@ from rota.manifest.deploying import DeployRefused
 from rota.manifest.deploying_changes import changes
 from rota.registry import Registry
 from rota.store import MemoryStore
+from tests.amount import LONG, amount
 from tests.conformance.cluster import Cluster
 from tests.conformance.objects import namespace as a_namespace
 from tests.conformance.planes import kubernetes
 from tests.deploy.world import World
 
-LONG = bool(os.environ.get("ROTA_LONG"))
-EXAMPLES = 3_000 if LONG else 100
+EXAMPLES = amount(60, 3_000)
 PATIENCE_SECONDS = 1_800
 pytestmark = [pytest.mark.timeout(PATIENCE_SECONDS)] if LONG else []
 CLUSTER_EXAMPLES = EXAMPLES // 10

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from itertools import cycle
@@ -18,6 +17,7 @@ from rota.manifest import ManifestError
 from rota.manifest.project import loads_project
 from rota.manifest.project_form import SCHEDULES, SECTIONS
 from rota.manifest.project_schema import project_schema
+from tests.amount import amount
 from tests.corpus import replaced, spots, values, without
 from tests.deploy.random_projects import Scene, scenes, text
 from tests.examples import examples
@@ -25,9 +25,8 @@ from tests.random_objects import objects
 
 Object = dict[str, Any]
 
-LONG = bool(os.environ.get("ROTA_LONG"))
-EXAMPLES = 2_000 if LONG else 40
-ONE_IN = 1 if LONG else 23
+EXAMPLES = amount(40, 2_000)
+ONE_IN = amount(23, 1)
 """Of the variants, how many are looked at; which ones is always the same."""
 VARIANTS_MIN = 200
 STRUCTURE = re.compile(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from rota.runtime.container import Engine
 from rota.server.background_image import CannotRun, chosen, name_of
+from tests.amount import LONG
 from tests.local.image import make_rota_image
 from tests.local.place import Place
 from tests.local.test_background import NOT_RUNNING, kill
@@ -26,9 +26,7 @@ sys.exit(main())
 """
 """The command, on a host where programs are looked for on its path alone."""
 
-LONG = pytest.mark.skipif(
-    not os.environ.get("ROTA_LONG"), reason="a server in a container, again and again: `make long`"
-)
+TAKES_LONG = pytest.mark.skipif(not LONG, reason="a server in a container, again and again: `make long`")
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +96,7 @@ def test_without_any_file_it_is_native(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "source", ["flag", pytest.param("environment", marks=LONG), pytest.param("project", marks=LONG)]
+    "source", ["flag", pytest.param("environment", marks=TAKES_LONG), pytest.param("project", marks=TAKES_LONG)]
 )
 def test_a_missing_image_leaves_the_running_server_up(place: Place, engine: Engine, source: str) -> None:
     pid = place.start()
@@ -123,7 +121,7 @@ def test_a_missing_engine_is_told_apart_and_leaves_the_running_server_up(place: 
     assert place.pid() == pid and place.found().condition == "running"
 
 
-@LONG
+@TAKES_LONG
 def test_an_image_of_something_else_leaves_the_running_server_up(place: Place, engine: Engine) -> None:
     pid = place.start()
     other = make_image(engine)
@@ -135,7 +133,7 @@ def test_an_image_of_something_else_leaves_the_running_server_up(place: Place, e
     assert place.pid() == pid and place.found().condition == "running"
 
 
-@LONG
+@TAKES_LONG
 def test_a_first_start_with_a_missing_image_starts_nothing(place: Place, engine: Engine) -> None:
     assert place.rota("start", "--port", "0", "--image", MISSING).returncode == 1
     assert place.rota("status").returncode == NOT_RUNNING
@@ -175,7 +173,7 @@ def test_a_server_moves_into_a_container_and_out_again(place: Place, engine: Eng
     assert "host" in place.says("run", "--pool", "crew", "-f", "--", "sh", "-c", f"test -d {Path.cwd()} && echo host")
 
 
-@LONG
+@TAKES_LONG
 def test_what_a_native_server_left_is_ended_before_one_starts_in_a_container(place: Place, image: str) -> None:
     pid = place.start()
     place.pool(1)
@@ -186,7 +184,7 @@ def test_what_a_native_server_left_is_ended_before_one_starts_in_a_container(pla
     assert not any(Path(f"/proc/{one}").exists() for one in before.values())
 
 
-@LONG
+@TAKES_LONG
 def test_a_server_in_a_container_is_stopped_with_it(place: Place, engine: Engine, image: str) -> None:
     pid = place.start("--image", image)
     assert f"stopped the server (process {pid})" in place.says("stop")
@@ -194,7 +192,7 @@ def test_a_server_in_a_container_is_stopped_with_it(place: Place, engine: Engine
     assert place.rota("status").returncode == NOT_RUNNING
 
 
-@LONG
+@TAKES_LONG
 def test_a_server_that_is_killed_in_its_container_is_told_and_started_again(
     place: Place, engine: Engine, image: str
 ) -> None:
@@ -206,7 +204,7 @@ def test_a_server_that_is_killed_in_its_container_is_told_and_started_again(
     assert len(containers_of(engine, place.home)) == 1
 
 
-@LONG
+@TAKES_LONG
 def test_a_server_in_a_container_that_does_not_come_up_is_told_and_leaves_nothing(
     place: Place, engine: Engine, image: str
 ) -> None:

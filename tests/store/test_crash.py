@@ -6,7 +6,9 @@ from pathlib import Path
 
 from bench.crash import crash
 
-KILLS = 20
+from tests.amount import amount
+
+KILLS = amount(12, 60)
 
 
 async def test_nothing_acknowledged_is_lost_and_no_event_is_missed_or_repeated_whenever_killed(
