@@ -96,7 +96,7 @@ async def test_every_call_is_written_down_as_a_task_with_its_result(town: Town) 
     task = await town.task(reply.call)
     assert task.status is not None and task.spec.function is not None
     assert task.status.phase == "Succeeded" and task.status.result == reply.json
-    assert reply.json["id"] == task.metadata.uid
+    assert reply.json["id"] == reply.call == task.metadata.name
     # What came with the request may be a secret: it is not kept.
     assert task.spec.function.payload == {"method": "DELETE", "path": "/deep"}
     assert task.status.start_time is not None and task.status.completion_time is not None
@@ -180,12 +180,12 @@ async def test_what_is_no_json_is_refused_clearly(town: Town) -> None:
 
 
 async def test_a_command_reads_the_event_and_writes_its_result(town: Town) -> None:
-    script = '#!/bin/sh\necho "to the log $ROTA_FUNCTION" >&2\ncat\n'
+    script = '#!/bin/sh\necho "to the log $ROTA_FUNCTION $ROTA_CALL_ID" >&2\ncat\n'
     spec = {"runtime": "command", "command": ["./main"], "entrypoint": None, "source": {"inline": script}}
     await town.deploy("shell", "", **spec)
     reply = await town.call("/default/shell/x", "POST", b"body")
     assert reply.status == 200 and reply.json["path"] == "/x" and reply.json["body"] == "body"
-    assert town.log(reply.call) == "to the log shell\n"
+    assert town.log(reply.call) == f"to the log shell {reply.call}\n"
 
 
 async def test_a_command_that_fails_is_an_error_and_what_is_no_json_is_text(town: Town) -> None:

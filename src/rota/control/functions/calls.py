@@ -198,10 +198,12 @@ class Calls:
         self._running_on[asked.id] = worker.subject
         told = None
         try:
-            if not self._runners.send(worker.subject, Call(asked.id, Raw(asked.event), asked.seconds, asked.log)):
+            begun = Begun(next(self._numbers), asked.id, started, worker.subject.name, asked.log)
+            call = Call(asked.id, Raw(asked.event), asked.seconds, asked.log, begun.call)
+            if not self._runners.send(worker.subject, call):
                 worker.is_open = False
                 return None
-            line.begun.append(Begun(next(self._numbers), asked.id, started, worker.subject.name, asked.log))
+            line.begun.append(begun)
             async with asyncio.timeout(asked.seconds + GUARD_SECONDS):
                 told = await called
         except TimeoutError:
