@@ -90,6 +90,19 @@ async def test_an_error_is_told_by_the_id_of_the_call_and_explained_in_its_log_o
     assert (task.status.phase, task.status.reason, task.status.message) == ("Failed", "Failed", "ValueError: a secret")
 
 
+async def test_a_call_whose_result_is_no_answer_has_failed(town: Town) -> None:
+    await town.deploy("odd", "def handler(event, context):\n    return {'statusCode': 'fine'}")
+    reply = await town.call("/default/odd")
+    why = "what the function returned is no answer: statusCode must be a number from 200 to 599, not 'fine'"
+    assert (reply.status, reply.json) == (502, {"error": why, "call": reply.call})
+    task = await town.task(reply.call)
+    assert task.status is not None
+    assert (task.status.phase, task.status.reason, task.status.message) == ("Failed", "Failed", why)
+    found = await town.function("odd", lambda one: one.status is not None and one.status.calls is not None)
+    assert found.status is not None and found.status.calls is not None
+    assert (found.status.calls.succeeded, found.status.calls.failed) == (0, 1)
+
+
 async def test_every_call_is_written_down_as_a_task_with_its_result(town: Town) -> None:
     await town.deploy("sum", "def handler(event, context):\n    return {'sum': 3, 'id': context.call_id}")
     reply = await town.call("/default/sum/deep", "DELETE", b"x", {"Cookie": "secret"})
@@ -239,6 +252,9 @@ async def test_a_module_that_cannot_be_loaded_is_a_condition_of_the_function(tow
     await town.deploy("broken", "import nothing_of_this_name\n", scale={"min": 0})
     reply = await town.call("/default/broken")
     assert reply.status == 500 and reply.json["error"] == "the function cannot be loaded"
+    task = await town.task(reply.json["call"])
+    assert task.status is not None and (task.status.phase, task.status.attempts) == ("Failed", [])
+    assert "No module named 'nothing_of_this_name'" in (task.status.message or "")
     found = await town.function("broken", lambda one: ready(one) == "ImportFailed")
     condition = found.status.condition("Ready") if found.status is not None else None
     assert condition is not None and condition.message.startswith("ModuleNotFoundError: No module named")

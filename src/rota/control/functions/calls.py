@@ -115,11 +115,12 @@ class Calls:
         *,
         is_patient: bool = False,
         beginning: Callable[[str], Awaitable[None]] | None = None,
+        accept: Callable[[bytes], None] | None = None,
     ) -> Ended:
         """Make a call, and return how it ended. Raises `NotCalled`, also when it has waited too long.
 
         Who is patient waits as long as it takes, however many others do. `beginning` is told the worker before the
-        call is made.
+        call is made. A call whose result `accept` does not take, with a ValueError, has failed.
         """
         key, came = Key(function.metadata.namespace, function.metadata.name), time.time()
         line = self.line(function)
@@ -128,6 +129,11 @@ class Calls:
         except NotCalled as error:
             self.counting.not_called(key, error.reason)
             raise
+        if accept is not None and ended.reason == "Succeeded":
+            try:
+                accept(bytes(ended.result))
+            except ValueError as error:
+                ended = ended._replace(reason="Failed", message=str(error))
         line.last_call = ended.ended
         if ended.reason == "Succeeded":
             line.succeeded += 1
@@ -174,6 +180,9 @@ class Calls:
         if line.trouble and not line.routing.is_served:
             line.routing.leave(id_)
             raise NotCalled("NotLoaded", line.trouble)
+        if line.held_up and not is_patient and not line.routing.is_served:
+            line.routing.leave(id_)
+            raise NotCalled("NotLoaded", line.held_up)
         slot: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
         line.slots[id_] = slot
         try:
