@@ -13,7 +13,7 @@ import typer
 from rota.api import Function, Task
 from rota.cli.command import command
 from rota.cli.gateway import backend_of
-from rota.cli.naming import reference
+from rota.cli.naming import name_in, reference
 from rota.cli.output import line, printable
 from rota.cli.run import stem
 from rota.cli.session import Session, bad_usage
@@ -58,7 +58,7 @@ async def call(
     What it writes meanwhile goes to standard error. The call is a task: whoever may make tasks may call, also where the
     edge cannot be reached.
     """
-    name = function.removeprefix("fn/").removeprefix(reference(Function.api, ""))
+    name = name_in(function, Function.api)
     given = _read(data)
     if path is None and method:
         raise bad_usage("--method goes with --path: without a path the event is the data itself")
