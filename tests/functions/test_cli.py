@@ -56,6 +56,8 @@ async def test_who_does_not_wait_gets_the_name_of_the_task(town: Town) -> None:
     assert done.stdout.startswith("task.rota.dev/echo-")
     task = await town.task(done.stdout.strip().partition("/")[2])
     assert task.status is not None and task.status.result == {}
+    # It is found where calls over HTTP are.
+    assert task.metadata.labels["rota.dev/function"] == "echo"
 
 
 @pytest.mark.parametrize(

@@ -58,13 +58,15 @@ async def call(
     What it writes meanwhile goes to standard error. The call is a task: whoever may make tasks may call, also where the
     edge cannot be reached.
     """
+    from rota.control.functions.labels import label_of
+
     name = name_in(function, Function.api)
     given = _read(data)
     if path is None and method:
         raise bad_usage("--method goes with --path: without a path the event is the data itself")
     payload = _event(given) if path is None else _request(path, method, given)
     spec: Object = {"function": {"name": name, "payload": payload}, "ttlSecondsAfterFinished": KEPT_SECONDS}
-    meta = {"generateName": f"{stem(name)}-"}
+    meta = {"generateName": f"{stem(name)}-", "labels": label_of(name)}
     async with session.client() as client:
         backend = backend_of(client) if follow else None
         await client.get(Function.api, name)
