@@ -65,7 +65,12 @@ async def call(
     if path is None and method:
         raise bad_usage("--method goes with --path: without a path the event is the data itself")
     payload = _event(given) if path is None else _request(path, method, given)
-    spec: Object = {"function": {"name": name, "payload": payload}, "ttlSecondsAfterFinished": KEPT_SECONDS}
+    spec: Object = {
+        "function": {"name": name, "payload": payload},
+        # Who calls is told that the worker was lost, and knows best whether to call again.
+        "retry": {"reasons": []},
+        "ttlSecondsAfterFinished": KEPT_SECONDS,
+    }
     meta = {"generateName": f"{stem(name)}-", "labels": label_of(name)}
     async with session.client() as client:
         backend = backend_of(client) if follow else None
