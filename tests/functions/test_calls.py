@@ -90,6 +90,18 @@ async def test_an_error_is_told_by_the_id_of_the_call_and_explained_in_its_log_o
     assert (task.status.phase, task.status.reason, task.status.message) == ("Failed", "Failed", "ValueError: a secret")
 
 
+async def test_a_function_says_for_how_long_its_answer_may_be_kept(town: Town) -> None:
+    given = {"Cache-Control": "max-age=60", "X-Content-Type-Options": "none"}
+    code = f"def handler(event, context):\n    return {{'statusCode': 200, 'headers': {given}, 'body': ''}}"
+    await town.deploy("kept", code)
+    reader, writer = await asyncio.open_connection("127.0.0.1", town.port)
+    writer.write(b"GET /default/kept HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    lines = (await reader.read()).decode().split("\r\n")
+    writer.close()
+    assert [line for line in lines if line.startswith("Cache-Control")] == ["Cache-Control: max-age=60"]
+    assert [line for line in lines if line.startswith("X-Content")] == ["X-Content-Type-Options: nosniff"]
+
+
 async def test_a_call_whose_result_is_no_answer_has_failed(town: Town) -> None:
     await town.deploy("odd", "def handler(event, context):\n    return {'statusCode': 'fine'}")
     reply = await town.call("/default/odd")

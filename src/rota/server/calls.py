@@ -73,6 +73,7 @@ NOT_ANSWERED = NOT_PASSED_ON | {
     # All functions have one origin: a cookie of one would be every other's.
     "set-cookie",
     "strict-transport-security",
+    "x-content-type-options",
 }
 HEADERS_MAX = 64
 HEADERS_BYTES_MAX = 16 * 1024

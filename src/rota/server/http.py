@@ -563,11 +563,13 @@ class Connection(asyncio.Protocol):
 
 
 def _head(status: int, content_type: str, headers: tuple[tuple[str, str], ...], keep_alive: bool) -> bytes:
-    text = b"HTTP/1.1 %d %b\r\nContent-Type: %b\r\nCache-Control: no-cache, private\r\n" % (
+    text = b"HTTP/1.1 %d %b\r\nContent-Type: %b\r\n" % (
         status,
         REASONS.get(status, b""),
         content_type.encode("latin-1"),
     )
+    if not any(name.lower() == "cache-control" for name, _ in headers):
+        text += b"Cache-Control: no-cache, private\r\n"
     for name, value in headers:
         text += f"{name}: {value}\r\n".encode()
     return text if keep_alive else text + b"Connection: close\r\n"
