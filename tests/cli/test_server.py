@@ -174,7 +174,7 @@ def test_a_token_from_its_making_to_its_end(server: Server) -> None:
     assert server.rota("token", "revoke", line[0]).stdout == f"token {line[0]} revoked\n"
     assert "visitor" not in server.rota("token", "list").stdout
     again = server.rota("token", "revoke", line[0])
-    assert again.returncode == 1 and "not found" in again.stderr
+    assert again.returncode == 1 and again.stderr == f'error: token "{line[0]}" not found\n'
 
 
 def test_a_context_of_a_kubeconfig_is_another_way_to_the_server(server: Server) -> None:

@@ -90,13 +90,38 @@ async def test_an_error_is_told_by_the_id_of_the_call_and_explained_in_its_log_o
     assert (task.status.phase, task.status.reason, task.status.message) == ("Failed", "Failed", "ValueError: a secret")
 
 
+async def test_a_function_says_for_how_long_its_answer_may_be_kept(town: Town) -> None:
+    given = {"Cache-Control": "max-age=60", "X-Content-Type-Options": "none"}
+    code = f"def handler(event, context):\n    return {{'statusCode': 200, 'headers': {given}, 'body': ''}}"
+    await town.deploy("kept", code)
+    reader, writer = await asyncio.open_connection("127.0.0.1", town.port)
+    writer.write(b"GET /default/kept HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    lines = (await reader.read()).decode().split("\r\n")
+    writer.close()
+    assert [line for line in lines if line.startswith("Cache-Control")] == ["Cache-Control: max-age=60"]
+    assert [line for line in lines if line.startswith("X-Content")] == ["X-Content-Type-Options: nosniff"]
+
+
+async def test_a_call_whose_result_is_no_answer_has_failed(town: Town) -> None:
+    await town.deploy("odd", "def handler(event, context):\n    return {'statusCode': 'fine'}")
+    reply = await town.call("/default/odd")
+    why = "what the function returned is no answer: statusCode must be a number from 200 to 599, not 'fine'"
+    assert (reply.status, reply.json) == (502, {"error": why, "call": reply.call})
+    task = await town.task(reply.call)
+    assert task.status is not None
+    assert (task.status.phase, task.status.reason, task.status.message) == ("Failed", "Failed", why)
+    found = await town.function("odd", lambda one: one.status is not None and one.status.calls is not None)
+    assert found.status is not None and found.status.calls is not None
+    assert (found.status.calls.succeeded, found.status.calls.failed) == (0, 1)
+
+
 async def test_every_call_is_written_down_as_a_task_with_its_result(town: Town) -> None:
     await town.deploy("sum", "def handler(event, context):\n    return {'sum': 3, 'id': context.call_id}")
     reply = await town.call("/default/sum/deep", "DELETE", b"x", {"Cookie": "secret"})
     task = await town.task(reply.call)
     assert task.status is not None and task.spec.function is not None
     assert task.status.phase == "Succeeded" and task.status.result == reply.json
-    assert reply.json["id"] == task.metadata.uid
+    assert reply.json["id"] == reply.call == task.metadata.name
     # What came with the request may be a secret: it is not kept.
     assert task.spec.function.payload == {"method": "DELETE", "path": "/deep"}
     assert task.status.start_time is not None and task.status.completion_time is not None
@@ -180,12 +205,12 @@ async def test_what_is_no_json_is_refused_clearly(town: Town) -> None:
 
 
 async def test_a_command_reads_the_event_and_writes_its_result(town: Town) -> None:
-    script = '#!/bin/sh\necho "to the log $ROTA_FUNCTION" >&2\ncat\n'
+    script = '#!/bin/sh\necho "to the log $ROTA_FUNCTION $ROTA_CALL_ID" >&2\ncat\n'
     spec = {"runtime": "command", "command": ["./main"], "entrypoint": None, "source": {"inline": script}}
     await town.deploy("shell", "", **spec)
     reply = await town.call("/default/shell/x", "POST", b"body")
     assert reply.status == 200 and reply.json["path"] == "/x" and reply.json["body"] == "body"
-    assert town.log(reply.call) == "to the log shell\n"
+    assert town.log(reply.call) == f"to the log shell {reply.call}\n"
 
 
 async def test_a_command_that_fails_is_an_error_and_what_is_no_json_is_text(town: Town) -> None:
@@ -239,6 +264,9 @@ async def test_a_module_that_cannot_be_loaded_is_a_condition_of_the_function(tow
     await town.deploy("broken", "import nothing_of_this_name\n", scale={"min": 0})
     reply = await town.call("/default/broken")
     assert reply.status == 500 and reply.json["error"] == "the function cannot be loaded"
+    task = await town.task(reply.json["call"])
+    assert task.status is not None and (task.status.phase, task.status.attempts) == ("Failed", [])
+    assert "No module named 'nothing_of_this_name'" in (task.status.message or "")
     found = await town.function("broken", lambda one: ready(one) == "ImportFailed")
     condition = found.status.condition("Ready") if found.status is not None else None
     assert condition is not None and condition.message.startswith("ModuleNotFoundError: No module named")

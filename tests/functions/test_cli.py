@@ -50,12 +50,21 @@ async def test_an_error_is_its_exit_code(town: Town) -> None:
     assert done.returncode == 1 and "ValueError: asked to fail" in done.stderr and not done.stdout
 
 
+async def test_a_call_that_may_have_begun_is_not_made_again(town: Town) -> None:
+    await town.deploy("dies", "import os\ndef handler(event, context):\n    print('begun')\n    os._exit(3)")
+    done = await rota(town, "call", "dies")
+    assert done.returncode == 1 and done.stderr.count("begun\n") == 1
+    assert "WorkerLost: the process of the function ended with exit code 3" in done.stderr
+
+
 async def test_who_does_not_wait_gets_the_name_of_the_task(town: Town) -> None:
     await town.deploy("echo", CODE)
     done = await rota(town, "call", "echo", "--no-wait")
     assert done.stdout.startswith("task.rota.dev/echo-")
     task = await town.task(done.stdout.strip().partition("/")[2])
     assert task.status is not None and task.status.result == {}
+    # It is found where calls over HTTP are.
+    assert task.metadata.labels["rota.dev/function"] == "echo"
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,16 @@ async def test_a_secret_that_changes_reaches_the_workers_without_dropping_a_call
     await town.until(is_new)
 
 
+async def test_while_a_secret_is_not_there_it_is_not_ready_and_nobody_waits_for_it(town: Town) -> None:
+    source = {"secretKeyRef": {"name": "s", "key": "k"}}
+    await town.deploy("bare", ONE, env=[{"name": "VALUE", "valueFrom": source}])
+    await town.function("bare", lambda one: ready(one) == "DependencyNotFound")
+    reply = await town.call("/default/bare")
+    assert (reply.status, reply.json["error"]) == (500, "the function cannot be loaded")
+    await secret(town.client, "one")
+    assert (await town.served("/default/bare")).json == 1
+
+
 async def secret(client: Client, value: str) -> None:
     body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"k": value}}
     await client.apply(body, force=True)

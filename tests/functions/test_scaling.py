@@ -154,6 +154,11 @@ async def test_a_region_that_nobody_serves_is_said(town: Town) -> None:
     await town.deploy("far", "def handler(event, context):\n    return 1", regions=["tokyo"])
     found = await town.function("far", lambda one: ready(one) == "RegionNotServed")
     assert found.readiness().state != "Ready"
+    # Nobody waits for what will not come.
+    reply = await town.call("/default/far")
+    assert (reply.status, reply.json["error"]) == (500, "the function cannot be loaded")
+    task = await town.task(reply.json["call"])
+    assert task.status is not None and "tokyo" in (task.status.message or "")
 
 
 async def test_a_function_that_is_deleted_leaves_nothing(town: Town) -> None:

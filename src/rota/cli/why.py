@@ -126,7 +126,9 @@ def _write(answer: Object, output: str) -> None:
     step, now = answer["step"], datetime.fromisoformat(answer["time"]).timestamp()
     if _is_ready(answer):
         since = f" since {step['since']} ({age(step['since'], now)})" if step.get("since") else ""
-        line((printable(step["name"]), "bold"), " is ", ("ready", "green"), since)
+        # It then has all that it needs, and yet nothing comes of it.
+        paused = ", but paused" if step.get("reason") == "Paused" else ""
+        line((printable(step["name"]), "bold"), " is ", ("ready", "green"), since, paused)
         if not answer["advice"]:
             return
         line("It cannot go on all the same:")

@@ -27,7 +27,7 @@ from rota.control.instances import Delete
 from rota.control.instances.reasons import blocker
 from rota.control.orders import subject_of
 from rota.control.tasks.lifecycle import time_of
-from rota.engine import DONE, Context, Done, Objects, Outcome, RequeueAfter
+from rota.engine import DONE, Blocked, Context, Done, Failed, Objects, Outcome, RequeueAfter
 from rota.runtime.interface import Runtime, Subject
 from rota.runtime.runners import Runners
 
@@ -123,16 +123,27 @@ class Functions(Gate[Function]):
         self._calls.forget(key)
         self._serving.preparing.forget(key)
 
+    async def look(self, context: Context, obj: Function) -> Outcome:
+        outcome = await super().look(context, obj)
+        if isinstance(outcome, Blocked | Failed):
+            self._calls.line(obj).held_up = outcome.message
+        return outcome
+
+    def closed(self, held_up: Blocked | Failed) -> list[Condition]:
+        return [*super().closed(held_up), not_ready(held_up.reason, held_up.message)]
+
     async def go_on(self, context: Context, obj: Function, opened: list[Condition]) -> Outcome:
+        line = self._calls.line(obj)
+        line.held_up = ""
         if obj.spec.regions and LOCAL not in obj.spec.regions:
             named = ", ".join(obj.spec.regions)
             message = f"none of its regions is served here: {named}; this server is {LOCAL}"
+            line.held_up = message
             digest = obj.status.digest if obj.status is not None else None
             await self._say(context, obj, [*opened, not_ready("RegionNotServed", message)], digest)
             return DONE
         preparing = self._serving.preparing
         needs = preparing.needs(obj)
-        line = self._calls.line(obj)
         if not preparing.is_there(needs):
             return await self._prepare(context, obj, line, needs, opened)
         version = line.newest = version_of(obj, needs.code, needs.packages)

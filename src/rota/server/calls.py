@@ -15,6 +15,7 @@ import asyncio
 import base64
 import binascii
 import re
+import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -72,6 +73,7 @@ NOT_ANSWERED = NOT_PASSED_ON | {
     # All functions have one origin: a cookie of one would be every other's.
     "set-cookie",
     "strict-transport-security",
+    "x-content-type-options",
 }
 HEADERS_MAX = 64
 HEADERS_BYTES_MAX = 16 * 1024
@@ -83,6 +85,9 @@ _encode = msgspec.json.Encoder().encode
 
 class BadResult(ValueError):  # noqa: N818 - says what the result is
     """What a function returned cannot be an answer."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"what the function returned is no answer: {why}")
 
 
 class Calling:
@@ -134,13 +139,27 @@ class Calling:
         meta = function.metadata
         log = str(self._serving.runtime.task_log(meta.namespace, identity.name, identity.uid))
         asked = Asked(identity.uid, event, float(function.spec.timeout_seconds), log)
-        try:
-            ended = await self._serving.calls.call(function, asked)
-        except NotCalled as error:
-            return _not_called(error, identity)
         about = {"method": request.method, "path": path}
+        answers: list[Response] = []
+
+        def accept(result: bytes) -> None:
+            try:
+                answers.append(response_of(result, (CALL_HEADER, identity.name)))
+            except BadResult as error:
+                answers.append(_failed(502, str(error), identity))
+                raise
+
+        try:
+            ended = await self._serving.calls.call(function, asked, accept=accept)
+        except NotCalled as error:
+            if error.reason == "NotLoaded":
+                # The answer has its id: it leads to why.
+                now = time.time()
+                ended = Ended("Failed", now, now, message=f"the function cannot be loaded: {error}")
+                await self._serving.recorder.record(function, identity, about, ended)
+            return _not_called(error, identity)
         await self._serving.recorder.record(function, identity, about, ended)
-        return answer_of(ended, identity)
+        return answers[0] if answers else answer_of(ended, identity)
 
     async def finish(self) -> None:
         """The server is about to end: take no more calls, and have an answer for each that there is."""
@@ -202,13 +221,7 @@ def _is_passed_on(name: str, dropped: Collection[str]) -> bool:
 
 
 def answer_of(ended: Ended, identity: Identity) -> Response:
-    """What the caller is told of a call that was made."""
-    which = (CALL_HEADER, identity.name)
-    if ended.reason == "Succeeded":
-        try:
-            return response_of(bytes(ended.result), which)
-        except BadResult as error:
-            return _failed(502, f"what the function returned is no answer: {error}", identity)
+    """What the caller is told of a call that returned nothing."""
     if ended.reason == "Timeout":
         return _failed(504, "the function took too long", identity)
     if ended.reason == "WorkerLost":

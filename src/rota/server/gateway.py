@@ -223,7 +223,9 @@ class Gateway:
 
     def _revoke_token(self, token_id: str, user: User) -> Response:
         if not self._tokens.revoke(token_id):
-            raise ApiError(404, "NotFound", f'token "{token_id}" not found')
+            raise ApiError(
+                404, "NotFound", f'token "{token_id}" not found', details={"name": token_id, "kind": "tokens"}
+            )
         self._audit.write(Line(audit_now(), user.name, user.scope, "delete", "tokens", "", token_id, "", 200))
         self.on_revoked(token_id)
         return Response(200, _encode({"kind": "Status", "apiVersion": "v1", "status": "Success"}))

@@ -115,11 +115,12 @@ class Calls:
         *,
         is_patient: bool = False,
         beginning: Callable[[str], Awaitable[None]] | None = None,
+        accept: Callable[[bytes], None] | None = None,
     ) -> Ended:
         """Make a call, and return how it ended. Raises `NotCalled`, also when it has waited too long.
 
         Who is patient waits as long as it takes, however many others do. `beginning` is told the worker before the
-        call is made.
+        call is made. A call whose result `accept` does not take, with a ValueError, has failed.
         """
         key, came = Key(function.metadata.namespace, function.metadata.name), time.time()
         line = self.line(function)
@@ -128,6 +129,11 @@ class Calls:
         except NotCalled as error:
             self.counting.not_called(key, error.reason)
             raise
+        if accept is not None and ended.reason == "Succeeded":
+            try:
+                accept(bytes(ended.result))
+            except ValueError as error:
+                ended = ended._replace(reason="Failed", message=str(error))
         line.last_call = ended.ended
         if ended.reason == "Succeeded":
             line.succeeded += 1
@@ -174,6 +180,9 @@ class Calls:
         if line.trouble and not line.routing.is_served:
             line.routing.leave(id_)
             raise NotCalled("NotLoaded", line.trouble)
+        if line.held_up and not is_patient and not line.routing.is_served:
+            line.routing.leave(id_)
+            raise NotCalled("NotLoaded", line.held_up)
         slot: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
         line.slots[id_] = slot
         try:
@@ -198,10 +207,12 @@ class Calls:
         self._running_on[asked.id] = worker.subject
         told = None
         try:
-            if not self._runners.send(worker.subject, Call(asked.id, Raw(asked.event), asked.seconds, asked.log)):
+            begun = Begun(next(self._numbers), asked.id, started, worker.subject.name, asked.log)
+            call = Call(asked.id, Raw(asked.event), asked.seconds, asked.log, begun.call)
+            if not self._runners.send(worker.subject, call):
                 worker.is_open = False
                 return None
-            line.begun.append(Begun(next(self._numbers), asked.id, started, worker.subject.name, asked.log))
+            line.begun.append(begun)
             async with asyncio.timeout(asked.seconds + GUARD_SECONDS):
                 told = await called
         except TimeoutError:

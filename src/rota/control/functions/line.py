@@ -78,6 +78,8 @@ class Line:
         """Workers of the newest version that there are, ready or not."""
         self.trouble = ""
         """Why the newest version cannot be loaded, while no other can be called."""
+        self.held_up = ""
+        """Why it gets no workers until something else changes. Who is patient waits for that."""
         self.good: Version | None = None
         """The newest version that has answered, or could. While a newer one cannot be loaded, it goes on."""
         self.newest: Version | None = None

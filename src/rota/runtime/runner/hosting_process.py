@@ -55,6 +55,8 @@ class Asked(Struct, frozen=True):
     call: str
     event: Raw
     seconds: float
+    name: str
+    """By which the handler knows it."""
 
 
 _decode = msgspec.json.Decoder(Reply).decode
@@ -119,7 +121,7 @@ class PythonHost:
 
     def call(self, call: Call, log: CallLog) -> None:
         self._logs[call.id] = log
-        self._send(Asked(call.id, call.event, call.seconds))
+        self._send(Asked(call.id, call.event, call.seconds, call.name or call.id))
 
     def cancel(self, id_: str) -> None:
         self._send({"cancel": id_})
