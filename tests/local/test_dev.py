@@ -166,6 +166,16 @@ def test_where_there_is_no_project_nothing_is_started(place: Place) -> None:
     assert place.found().condition == "stopped"
 
 
+def test_the_image_that_the_projects_own_file_names_is_meant(place: Place) -> None:
+    shop = place.folder / "shop"
+    shop.mkdir()
+    (shop / "rota.yaml").write_text(PROJECT)
+    (shop / ".env.local").write_text("ROTA_IMAGE='no image'\n")
+    refused = place.rota("dev", "-f", "shop", "--port", "0")
+    assert refused.returncode == 1 and "is not the name of an image" in refused.stderr, refused.stderr
+    assert place.found().condition == "stopped"
+
+
 # What counts as a save.
 
 
