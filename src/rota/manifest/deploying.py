@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from rota.api import Function, Kind
+from rota.api import Function, Kind, Namespace
 from rota.client import Client
 from rota.engine.references import Graph, shown
 from rota.manifest.deploying_blobs import BlobStore
@@ -130,6 +130,9 @@ class Deployer:
                 try:
                     planned.append(await self._tried(step, project, take_over=take_over))
                 except ApiError as error:
+                    if (error.details or {}).get("kind") == Namespace.api.plural:
+                        # It would be told of every object.
+                        raise DeployRefused([f"{project.source}: {self._no_namespace()}"]) from None
                     refused.append(_at(step.manifest, error.message))
         if refused:
             raise DeployRefused(refused)
@@ -178,6 +181,11 @@ class Deployer:
             # Another way to write what is there: the server makes the same of it.
             step = replace(step, changes=[])
         return step, after
+
+    def _no_namespace(self) -> str:
+        name = self._client.namespace
+        manifest = f"{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}}}}}"
+        return f'there is no namespace "{name}"; choose another with -n, or make it: `rota apply` {manifest}'
 
     async def _missing(self, project: Project) -> list[str]:
         if not project.packs:
@@ -291,7 +299,10 @@ def _objection(project: Project, manifest: Manifest, live: Json | None, *, take_
         return f"{what} is being deleted; deploy again when it is gone"
     owner = (meta.get("labels") or {}).get(PROJECT_LABEL, project.name)
     if owner != project.name and not take_over:
-        return f"{what} is of the project {owner}; choose another name, or take it over with `rota deploy --take-over`"
+        return (
+            f"{what} is of the project {owner}; choose another name, or another namespace with -n, or take it over "
+            "with `rota deploy --take-over`"
+        )
     return ""
 
 
