@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import msgspec
@@ -22,6 +22,7 @@ from rota.client import Client
 from rota.engine.references import Graph, shown
 from rota.manifest.deploying_blobs import BlobStore
 from rota.manifest.deploying_changes import PARTS, Change, canonical, changes, operations
+from rota.manifest.deploying_lacking import Lacking, lacking
 from rota.manifest.deploying_reading import all_of
 from rota.manifest.load import Manifest
 from rota.manifest.project import Project
@@ -90,6 +91,8 @@ class Deployment:
     """Digests of code that the server has not."""
     take_over: bool
     """Whether what another project has deployed is to be this one's."""
+    lacking: list[Lacking] = field(default_factory=list)
+    """What they refer to and nobody has."""
 
     @property
     def writes(self) -> int:
@@ -141,7 +144,10 @@ class Deployer:
         refused += [why for one in doomed if (why := await self._spared(one, project))]
         if refused:
             raise DeployRefused(refused)
-        return Deployment(project, ordered(planned), doomed, missing, take_over)
+        graph, known = _graph(planned)
+        gone = {one.kind.key(self._client.namespace, one.name) for one in doomed}
+        lacks = await lacking(self._client, graph, known, gone)
+        return Deployment(project, ordered(planned), doomed, missing, take_over, lacks)
 
     async def _lives(self, project: Project) -> list[Json | None]:
         turns = asyncio.Semaphore(READS_AT_ONCE_MAX)
@@ -306,8 +312,8 @@ def _objection(project: Project, manifest: Manifest, live: Json | None, *, take_
     return ""
 
 
-def ordered(planned: Iterable[tuple[Step, Json]]) -> list[Step]:
-    """Each after what it refers to, as far as that is here; otherwise in the order of the file."""
+def _graph(planned: Iterable[tuple[Step, Json]]) -> tuple[Graph, dict[str, Step]]:
+    """What refers to what, and each step by its node."""
     graph = Graph()
     steps: dict[str, Step] = {}
     for step, obj in planned:
@@ -315,6 +321,12 @@ def ordered(planned: Iterable[tuple[Step, Json]]) -> list[Step]:
         # A newer server may have values that are unknown here. Such an object stays where the file has it.
         with contextlib.suppress(msgspec.ValidationError):
             graph.put(step.kind.type.decode(msgspec.json.encode(obj)))
+    return graph, steps
+
+
+def ordered(planned: Iterable[tuple[Step, Json]]) -> list[Step]:
+    """Each after what it refers to, as far as that is here; otherwise in the order of the file."""
+    graph, steps = _graph(planned)
     out: dict[str, Step] = {}
     entered: set[str] = set()
     work = list(reversed(steps))
