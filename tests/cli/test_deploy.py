@@ -143,10 +143,21 @@ def test_problems_are_told_with_their_place_and_nothing_is_changed(rota: Termina
     assert "rota.yaml:11:1: colour: unknown key" in ran.err and "nothing was changed" in ran.err
 
 
-def test_a_refusal_of_the_server_is_told_with_its_place(rota: Terminal) -> None:
+def test_a_namespace_that_is_not_there_is_told_once(rota: Terminal) -> None:
     ran = rota("deploy", "-n", "nowhere", "-f", rota.write("rota.yaml", PROJECT))
     assert ran.code == 1
-    assert 'rota.yaml:3: namespaces "nowhere" not found' in ran.err and "nothing was changed" in ran.err
+    assert ran.err.count('there is no namespace "nowhere"') == 1 and "nothing was changed" in ran.err
+
+
+def test_what_nobody_has_is_told_and_stands_in_nobodys_way(rota: Terminal) -> None:
+    text = "name: shop\npools: [{name: crew, replicas: 0, worker: {type: shell, workspaceRef: {name: tree}}}]\n"
+    ran = rota("deploy", "-f", rota.write("rota.yaml", text))
+    assert ran.code == 0 and "WorkerPool/crew created" in ran.out
+    told = "Workspace/tree is neither declared nor on the server: WorkerPool/crew cannot be ready without it"
+    assert told in ran.err
+    whole = text + 'workspaces: [{name: tree, repo: "https://git.example/shop.git"}]\n'
+    assert rota("deploy", "-f", rota.write("rota.yaml", whole)).err == ""
+    assert told in rota("deploy", "--prune", "--yes", "-f", rota.write("rota.yaml", text)).err
 
 
 def test_the_file_is_looked_for_in_the_folder(rota: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -199,6 +199,13 @@ def test_a_schedule_needs_a_cron_and_one_of_its_own_a_task() -> None:
     ]
 
 
+def test_a_cron_with_seconds_is_told_in_words_and_only_once() -> None:
+    text = "name: shop\nfunctions:\n  - name: f\n    schedules: [{name: a, cron: '0 */5 * * * *', enabled: 1}]\n"
+    cron, enabled = problems(text)
+    assert 'schedules[0].cron: cron "0 */5 * * * *" has 6 fields, not 5; write' in cron
+    assert "schedules[0].enabled" in enabled
+
+
 def test_a_cron_that_never_ticks_and_a_zone_that_is_nowhere_are_told() -> None:
     text = "name: shop\nfunctions:\n  - name: f\n    schedules:\n      - {name: a, cron: '61 * * * *'}\n"
     text += "      - {name: b, cron: '@daily', timeZone: Mars/Base}\n"

@@ -88,6 +88,14 @@ async def test_who_may_not_delete_one_kind_prunes_nothing_and_changes_nothing(
     assert registry.store.revision == revision
 
 
+async def test_that_there_is_no_such_namespace_is_told_once_with_what_to_do(registry: Registry, tmp_path: Path) -> None:
+    world = await World.open(Client(LocalBackend(registry), manager="person", namespace="elsewhere"), tmp_path)
+    with pytest.raises(DeployRefused) as refused:
+        await world.deploy(PROJECT)
+    (reason,) = refused.value.reasons
+    assert 'rota.yaml: there is no namespace "elsewhere"; choose another with -n, or make it' in reason
+
+
 def _newer(project: Project, **fields: Any) -> Project:
     """A project with a field that the server's version does not know."""
     newer = [_with(one, fields) if one.kind.name == "Function" else one for one in project.manifests]

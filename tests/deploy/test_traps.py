@@ -133,10 +133,10 @@ async def test_nothing_is_written_when_one_object_is_refused(world: World) -> No
     assert await world.versions() == {}
 
 
-async def test_what_the_server_refuses_is_told_with_its_place_before_anything_is_written(world: World) -> None:
+async def test_a_namespace_that_is_not_there_is_told_before_anything_is_written(world: World) -> None:
     world.client.namespace = "nowhere"
     nowhere = await World.open(world.client, world.folder)
-    with pytest.raises(DeployRefused, match=r'rota.yaml:3: namespaces "nowhere" not found'):
+    with pytest.raises(DeployRefused, match=r'rota.yaml: there is no namespace "nowhere"'):
         await nowhere.deploy(FUNCTION + SCHEDULE)
 
 

@@ -88,6 +88,17 @@ def test_a_file_that_is_there_and_cannot_be_opened_is_not_passed_over(tmp_path: 
         chosen(None, {}, tmp_path)
 
 
+def test_a_mark_of_an_editor_is_no_part_of_the_name(tmp_path: Path) -> None:
+    (tmp_path / ".env.local").write_text("ROTA_IMAGE=c:1\r\n", encoding="utf-8-sig")
+    assert chosen(None, {}, tmp_path).image == "c:1"
+
+
+def test_a_file_in_another_encoding_is_not_passed_over(tmp_path: Path) -> None:
+    (tmp_path / ".env.local").write_text("ROTA_IMAGE=c:1\n", encoding="utf-16")
+    with pytest.raises(CannotRun, match=r"cannot be read: it is not UTF-8"):
+        chosen(None, {}, tmp_path)
+
+
 def test_without_any_file_it_is_native(tmp_path: Path) -> None:
     assert chosen(None, {}, tmp_path).image == ""
 

@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any
 
 from rota.cli.output import Part, line, note, printable
+from rota.engine.references import shown
 from rota.manifest.deploying import Deployment, Doomed, Step, named
 from rota.manifest.deploying_changes import ABSENT, Change
 
@@ -21,6 +22,9 @@ SAME_LENGTH_MAX = 15
 """Characters that are shown before those that differ, where there is no room for all."""
 FIELDS_MAX = 40
 """Fields that are shown of one object."""
+
+LACKING_MAX = 20
+"""Objects that are told to be missing."""
 
 _SECRET = {"env": "value", "files": "content"}
 """What of the items of a list is not shown."""
@@ -69,6 +73,10 @@ class Deployed:
             line((f"{kind}: ", "bold"), f"{', '.join(counts)}{self._note}")
         if not self._counts:
             line(f"nothing is declared{self._note}")
+        for one in self._deployment.lacking[:LACKING_MAX]:
+            first, *more = map(shown, one.referrers)
+            others = f" and {len(more)} more" if more else ""
+            note(f"{shown(one.id)} is neither declared nor on the server: {first}{others} cannot be ready without it")
 
 
 def _write_change(change: Change) -> None:

@@ -12,16 +12,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import msgspec
 
-from rota.api import Function, Kind
+from rota.api import Function, Kind, Namespace
 from rota.client import Client
 from rota.engine.references import Graph, shown
 from rota.manifest.deploying_blobs import BlobStore
 from rota.manifest.deploying_changes import PARTS, Change, canonical, changes, operations
+from rota.manifest.deploying_lacking import Lacking, lacking
 from rota.manifest.deploying_reading import all_of
 from rota.manifest.load import Manifest
 from rota.manifest.project import Project
@@ -90,6 +91,8 @@ class Deployment:
     """Digests of code that the server has not."""
     take_over: bool
     """Whether what another project has deployed is to be this one's."""
+    lacking: list[Lacking] = field(default_factory=list)
+    """What they refer to and nobody has."""
 
     @property
     def writes(self) -> int:
@@ -130,6 +133,9 @@ class Deployer:
                 try:
                     planned.append(await self._tried(step, project, take_over=take_over))
                 except ApiError as error:
+                    if (error.details or {}).get("kind") == Namespace.api.plural:
+                        # It would be told of every object.
+                        raise DeployRefused([f"{project.source}: {self._no_namespace()}"]) from None
                     refused.append(_at(step.manifest, error.message))
         if refused:
             raise DeployRefused(refused)
@@ -138,7 +144,10 @@ class Deployer:
         refused += [why for one in doomed if (why := await self._spared(one, project))]
         if refused:
             raise DeployRefused(refused)
-        return Deployment(project, ordered(planned), doomed, missing, take_over)
+        graph, known = _graph(planned)
+        gone = {one.kind.key(self._client.namespace, one.name) for one in doomed}
+        lacks = await lacking(self._client, graph, known, gone)
+        return Deployment(project, ordered(planned), doomed, missing, take_over, lacks)
 
     async def _lives(self, project: Project) -> list[Json | None]:
         turns = asyncio.Semaphore(READS_AT_ONCE_MAX)
@@ -178,6 +187,11 @@ class Deployer:
             # Another way to write what is there: the server makes the same of it.
             step = replace(step, changes=[])
         return step, after
+
+    def _no_namespace(self) -> str:
+        name = self._client.namespace
+        manifest = f"{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}}}}}"
+        return f'there is no namespace "{name}"; choose another with -n, or make it: `rota apply` {manifest}'
 
     async def _missing(self, project: Project) -> list[str]:
         if not project.packs:
@@ -291,12 +305,15 @@ def _objection(project: Project, manifest: Manifest, live: Json | None, *, take_
         return f"{what} is being deleted; deploy again when it is gone"
     owner = (meta.get("labels") or {}).get(PROJECT_LABEL, project.name)
     if owner != project.name and not take_over:
-        return f"{what} is of the project {owner}; choose another name, or take it over with `rota deploy --take-over`"
+        return (
+            f"{what} is of the project {owner}; choose another name, or another namespace with -n, or take it over "
+            "with `rota deploy --take-over`"
+        )
     return ""
 
 
-def ordered(planned: Iterable[tuple[Step, Json]]) -> list[Step]:
-    """Each after what it refers to, as far as that is here; otherwise in the order of the file."""
+def _graph(planned: Iterable[tuple[Step, Json]]) -> tuple[Graph, dict[str, Step]]:
+    """What refers to what, and each step by its node."""
     graph = Graph()
     steps: dict[str, Step] = {}
     for step, obj in planned:
@@ -304,6 +321,12 @@ def ordered(planned: Iterable[tuple[Step, Json]]) -> list[Step]:
         # A newer server may have values that are unknown here. Such an object stays where the file has it.
         with contextlib.suppress(msgspec.ValidationError):
             graph.put(step.kind.type.decode(msgspec.json.encode(obj)))
+    return graph, steps
+
+
+def ordered(planned: Iterable[tuple[Step, Json]]) -> list[Step]:
+    """Each after what it refers to, as far as that is here; otherwise in the order of the file."""
+    graph, steps = _graph(planned)
     out: dict[str, Step] = {}
     entered: set[str] = set()
     work = list(reversed(steps))

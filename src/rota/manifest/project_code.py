@@ -72,7 +72,7 @@ class Code:
 
     def _pack(self, path: Path, node: Node, at: str) -> str | None:
         try:
-            packed = pack(path)
+            packed = pack(path, project=self._folder)
         except Unpackable as why:
             self._report(node, at, str(why))
             return None
