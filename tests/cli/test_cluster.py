@@ -81,7 +81,6 @@ functions:
 def test_a_project_is_deployed_changed_and_pruned(kubernetes: Path, tmp_path: Path) -> None:
     rota(kubernetes, "crds", "--install")
     file = tmp_path / "rota.yaml"
-    (tmp_path / "main.py").write_text("def handler(event, context): return 1\n")
 
     def deploy(text: str, *more: str) -> subprocess.CompletedProcess[str]:
         file.write_text(text)
@@ -94,10 +93,35 @@ def test_a_project_is_deployed_changed_and_pruned(kubernetes: Path, tmp_path: Pa
     done = deploy(PROJECT.replace("0 3 * * *", "@daily"))
     assert '~ Schedule/report.nightly updated\n    spec.cron  "0 3 * * *" → "@daily"\nFunction' in done.stdout
     assert "@daily" in done.stdout and " false " in rota(kubernetes, "get", "schedule").stdout, "it stays paused"
-    refused = deploy(PROJECT.replace('source: {inline: "def handler(event, context): return 1"}', "path: ."))
-    assert refused.returncode == 1 and "keeps no code" in refused.stderr and "nothing was changed" in refused.stderr
     pruned = deploy("name: shop\n", "--prune", "--yes")
     assert pruned.stdout.splitlines()[:2] == ["- Schedule/report.nightly deleted", "- Function/report deleted"]
+
+
+def test_the_project_of_init_is_deployed_with_its_code(kubernetes: Path, tmp_path: Path) -> None:
+    rota(kubernetes, "crds", "--install")
+    folder = tmp_path / "demo"
+    assert subprocess.run([COMMAND, "init", str(folder)], capture_output=True, check=False).returncode == 0
+
+    def deploy(*more: str) -> str:
+        ran = rota(kubernetes, "deploy", "-f", str(folder), *more)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    def code() -> list[str]:
+        listed = rota(kubernetes, "get", "configmaps", "-l", "rota.dev/project=demo,rota.dev/code").stdout
+        return [line.split()[0] for line in listed.splitlines()[1:]]
+
+    assert "^ code sha256:" in deploy("--dry-run") and code() == []
+    assert "^ code sha256:" in deploy()
+    again = deploy()
+    assert "^" not in again and again.count("0 created, 0 updated") == again.count("\n")
+    (before,) = code()
+    with (folder / "hello" / "main.py").open("a") as file:
+        file.write("# changed\n")
+    done = deploy("--prune", "--yes")
+    assert "~ Function/hello updated" in done and f"- ConfigMap/{before} deleted" in done
+    assert len(code()) == 1 and before not in code()
+    deploy("--prune", "--yes")
 
 
 def test_what_only_rotas_server_has_is_said_to_be_missing(kubernetes: Path, tmp_path: Path) -> None:

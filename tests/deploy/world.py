@@ -43,17 +43,12 @@ class World:
     def __init__(self, client: Client, folder: Path, blobs: BlobStore | None) -> None:
         self.client = client
         self.folder = folder
-        self.blobs = blobs
         self.deployer = Deployer(client, blobs)
 
     @classmethod
     async def open(cls, client: Client, folder: Path) -> World:
         local = isinstance(client.backend, LocalBackend)
         return cls(client, folder, KeptBlobs(folder / "kept") if local else await blobs_of(client.backend))
-
-    @property
-    def has_blobs(self) -> bool:
-        return self.blobs is not None
 
     def project(self, text: str, **environment: str) -> Project:
         return loads_project(text, "rota.yaml", self.folder, environment)

@@ -17,13 +17,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from rota.api import Function, Kind, Namespace
+from rota.api import ConfigMap, Function, Kind, Namespace
 from rota.client import Client
 from rota.engine.references import Graph, shown
-from rota.manifest.deploying_blobs import BlobStore
+from rota.manifest.deploying_blobs import BlobStore, CodeInBlobs, CodeRefused, CodeStore
 from rota.manifest.deploying_changes import PARTS, Change, canonical, changes, operations
 from rota.manifest.deploying_lacking import Lacking, lacking
-from rota.manifest.deploying_reading import all_of
+from rota.manifest.deploying_maps import CodeInMaps, code_of, codes_named
+from rota.manifest.deploying_reading import all_of, find
 from rota.manifest.load import Manifest
 from rota.manifest.project import Project
 from rota.manifest.project_form import PROJECT_LABEL, SECTIONS
@@ -77,6 +78,8 @@ class Doomed:
     kind: Kind
     name: str
     uid: str
+    code: str = ""
+    """If it holds code, which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +110,11 @@ class Deployment:
 
 
 class Deployer:
-    """Deploys projects to one server and namespace. `blobs`: where code is kept there, if it can be."""
+    """Deploys projects to one server and namespace. `blobs`: its blob store; without one, code is in ConfigMaps."""
 
     def __init__(self, client: Client, blobs: BlobStore | None) -> None:
         self._client = Client(client.backend, manager=MANAGER, namespace=client.namespace)
-        self._blobs = blobs
+        self._code: CodeStore = CodeInMaps(self._client) if blobs is None else CodeInBlobs(blobs)
 
     # Beforehand.
 
@@ -141,6 +144,8 @@ class Deployer:
             raise DeployRefused(refused)
         missing = await self._missing(project)
         doomed = await self._doomed(project) if prune else []
+        if prune:
+            doomed += await self._doomed_code(project, planned, doomed)
         refused += [why for one in doomed if (why := await self._spared(one, project))]
         if refused:
             raise DeployRefused(refused)
@@ -154,24 +159,16 @@ class Deployer:
 
         async def read(manifest: Manifest) -> Json | None:
             async with turns:
-                return await self._find(manifest.kind, manifest.name)
+                return await find(self._client, manifest.kind, manifest.name)
 
         return await asyncio.gather(*map(read, project.manifests))
-
-    async def _find(self, kind: Kind, name: str) -> Json | None:
-        try:
-            return await self._client.get(kind, name)
-        except ApiError as error:
-            if error.code != 404 or not (error.details or {}).get("name"):
-                raise
-            return None
 
     async def _unknown_functions(self, project: Project) -> list[str]:
         """Functions that are only named, and that are not there, or not for long."""
         found: list[str] = []
         for name, line in project.mentioned.items():
             at = f'{project.source}:{line}: Function "{name}"'
-            live = await self._find(Function.api, name)
+            live = await find(self._client, Function.api, name)
             if live is None:
                 found.append(
                     f"{at} is neither on the server nor declared here: correct its name, or give it entrypoint and path"
@@ -194,14 +191,17 @@ class Deployer:
         return f'there is no namespace "{name}"; choose another with -n, or make it: `rota apply` {manifest}'
 
     async def _missing(self, project: Project) -> list[str]:
-        if not project.packs:
-            return []
-        if self._blobs is None:
-            raise DeployRefused(
-                [f"{project.source}: the server there keeps no code: write it under source.inline, or name a "
-                 "repository that holds it under source.workspaceRef, instead of a path"]
-            )  # fmt: skip
-        return [digest for digest in project.packs if not await self._blobs.has(digest)]
+        missing: list[str] = []
+        refused: list[str] = []
+        for digest, packed in project.packs.items():
+            try:
+                if not await self._code.has(packed, project.name):
+                    missing.append(digest)
+            except CodeRefused as error:
+                refused.append(f"{project.places[digest]}: {error}")
+        if refused:
+            raise DeployRefused(refused)
+        return missing
 
     async def _doomed(self, project: Project) -> list[Doomed]:
         kept = {(manifest.kind, manifest.name) for manifest in project.manifests}
@@ -213,6 +213,23 @@ class Deployer:
                 if (kind, meta["name"]) not in kept and not meta.get("deletionTimestamp"):
                     found.append(Doomed(kind, meta["name"], meta["uid"]))
         return found
+
+    async def _doomed_code(
+        self, project: Project, planned: Iterable[tuple[Step, Json]], doomed: Iterable[Doomed]
+    ) -> list[Doomed]:
+        """Objects with code of the project that no function names once the deploy is done."""
+        held = [obj for obj in await self._code.objects(project.name) if not obj["metadata"].get("deletionTimestamp")]
+        if not held:
+            return []
+        after = {step.name: obj for step, obj in planned if step.kind is Function.api}
+        gone = {one.uid for one in doomed}
+        lives = [obj for obj in await all_of(self._client, Function.api) if obj["metadata"]["uid"] not in gone]
+        used = codes_named([*after.values(), *(obj for obj in lives if obj["metadata"]["name"] not in after)])
+        return [
+            Doomed(ConfigMap.api, obj["metadata"]["name"], obj["metadata"]["uid"], code_of(obj))
+            for obj in held
+            if code_of(obj) not in used
+        ]
 
     async def _spared(self, doomed: Doomed, project: Project) -> str:
         """Why the server would not delete it, if so."""
@@ -228,14 +245,24 @@ class Deployer:
         """Do it. `told` hears of each object when it is done."""
         project = deployment.project
         for digest in deployment.missing:
-            assert self._blobs is not None
-            await self._blobs.put(digest, project.packs[digest].content)
+            try:
+                await self._code.put(project.packs[digest], project.name)
+            except CodeRefused as error:
+                raise DeployRefused([f"{project.places[digest]}: {error}"]) from None
         for step in deployment.steps:
             done, _ = await self._write(step, project, take_over=deployment.take_over, dry_run=False)
             told(done)
         for doomed in deployment.doomed:
-            await self._delete(doomed, dry_run=False)
-            told(doomed)
+            if not doomed.code:
+                await self._delete(doomed, dry_run=False)
+                told(doomed)
+        code = [doomed for doomed in deployment.doomed if doomed.code]
+        # Somebody may have deployed meanwhile what was to go.
+        used = codes_named(await all_of(self._client, Function.api)) if code else set()
+        for doomed in code:
+            if doomed.code not in used:
+                await self._delete(doomed, dry_run=False)
+                told(doomed)
 
     async def _write(self, step: Step, project: Project, *, take_over: bool, dry_run: bool) -> tuple[Step, Json]:
         """Make one object as it is declared. Returns what was to do in the end, and what it came to."""
@@ -246,7 +273,7 @@ class Deployer:
             except ApiError as error:
                 if error.code not in (404, 409, 422) or not tries_left:
                     raise
-                live = await self._find(manifest.kind, manifest.name)
+                live = await find(self._client, manifest.kind, manifest.name)
                 # It may have been deleted meanwhile, or made by another project.
                 why = _objection(project, manifest, live, take_over=take_over)
                 if why:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from rota.client.http import HttpBackend
+from rota.manifest.packing import Packed
 from rota.registry import ApiError
 
 PATIENCE_SECONDS = 600.0
@@ -21,6 +22,42 @@ class BlobStore(Protocol):
     async def put(self, digest: str, content: bytes) -> None:
         """Keep it."""
         ...
+
+
+class CodeRefused(ValueError):  # noqa: N818 - says what became of it
+    """Code that cannot be kept, and what to do about it."""
+
+
+class CodeStore(Protocol):
+    """Keeps the code of a server's functions."""
+
+    async def has(self, packed: Packed, project: str) -> bool:
+        """Whether it is there. Raises `CodeRefused` when it could not be put there either."""
+        ...
+
+    async def put(self, packed: Packed, project: str) -> None:
+        """Keep it, for a project. Raises `CodeRefused`."""
+        ...
+
+    async def objects(self, project: str) -> list[dict[str, Any]]:
+        """Objects that hold what was put for a project, if it is for the project to remove them."""
+        ...
+
+
+class CodeInBlobs:
+    """Code in a blob store, which removes itself what nothing refers to."""
+
+    def __init__(self, blobs: BlobStore) -> None:
+        self._blobs = blobs
+
+    async def has(self, packed: Packed, project: str) -> bool:
+        return await self._blobs.has(packed.digest)
+
+    async def put(self, packed: Packed, project: str) -> None:
+        await self._blobs.put(packed.digest, packed.content)
+
+    async def objects(self, project: str) -> list[dict[str, Any]]:
+        return []
 
 
 class GatewayBlobs:

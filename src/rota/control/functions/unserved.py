@@ -1,4 +1,4 @@
-"""Functions where nothing runs them: an operator of a cluster, which has neither code nor workers. That is said."""
+"""Functions where nothing runs them: an operator of a cluster, which has no workers for them. That is said."""
 
 from __future__ import annotations
 
@@ -8,26 +8,15 @@ from rota.control.gate import Gate, say
 from rota.engine import DONE, Context, Outcome
 
 NOT_SERVED = "NotServed"
-CODE_NOT_KEPT = "CodeNotKept"
+WHY = "rota operator runs no functions yet, wherever their code is: deploy it to a server of rota up"
 
 
 class UnservedFunctions(Gate[Function]):
-    """Says of each function that it is not served here, and of its code, if it must be elsewhere too."""
+    """Says of each function that it is not served here."""
 
     def __init__(self) -> None:
         super().__init__(Function)
 
     async def go_on(self, context: Context, obj: Function, opened: list[Condition]) -> Outcome:
-        await say(context, obj, [*opened, verdict(obj)])
+        await say(context, obj, [*opened, not_ready(NOT_SERVED, WHY)])
         return DONE
-
-
-def verdict(function: Function) -> Condition:
-    """What is said of a function that nobody serves."""
-    if function.spec.source.digest is not None:
-        return not_ready(
-            CODE_NOT_KEPT,
-            "a cluster keeps no code by digest, and rota operator runs no functions: deploy it to a server of rota up; "
-            "on a cluster, write the code under source.inline, or name what holds it under source.workspaceRef",
-        )
-    return not_ready(NOT_SERVED, "rota operator runs no functions: deploy it to a server of rota up")
