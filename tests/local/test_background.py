@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import select
 import signal
@@ -48,9 +49,16 @@ def test_status_tells_where_it_is_and_what_it_does(place: Place) -> None:
     said = place.says("status")
     for wanted in (f"process {pid}", "https://127.0.0.1:", str(place.home), "kubeconfig", "natively", "2 (2 "):
         assert wanted in said
+    told = json.loads(place.says("status", "-o", "json"))
+    assert (told["server"], told["pid"], told["home"]) == ("running", pid, str(place.home))
+    assert told["url"] in said and told["edge"] in said and told["work"]["instances"]["total"] == 2
     assert place.rota("stop").returncode == 0
     stopped = place.rota("status")
     assert stopped.returncode == NOT_RUNNING and "not running" in stopped.stdout
+    told = json.loads(place.rota("status", "-o", "json").stdout)
+    assert told == {
+        "server": "stopped", "home": str(place.home), "log": str(place.home / "server.log"), "processes": 0
+    }  # fmt: skip
 
 
 def test_a_home_that_never_was_has_no_server_and_is_not_made(place: Place) -> None:

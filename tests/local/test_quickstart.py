@@ -75,6 +75,7 @@ def test_the_quickstart(tmp_path: Path, wheels: Path) -> None:
         )
         assert done.returncode == 0, done.stdout + done.stderr
         assert done.stdout.endswith('{"message": "Hello, Ada!"}'), done.stdout
+        assert "Function/hello is called at http://127.0.0.1:7480/default/hello/\n" in done.stdout
         assert "Rota is ready at https://127.0.0.1:7443; functions and webhooks at http://127.0.0.1:7480" in done.stdout
     finally:
         for rota in home.glob("*/bin/rota"):

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from rota.manifest.deploying import Deployment
     from rota.manifest.project import Project
 
+FORMS = ("", "json")
+
 
 @command
 async def deploy(
@@ -28,31 +30,38 @@ async def deploy(
     take_over: Annotated[
         bool, typer.Option("--take-over", help="Take over objects that another project has deployed.")
     ] = False,
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FORMAT", help="The form: json.")] = "",
 ) -> None:
     """Make a server have what a project file declares. What the file leaves out stays as it is there."""
     from rota.manifest.project import load_project
 
     if yes and not prune:
         raise bad_usage("--yes goes with --prune")
+    if output not in FORMS:
+        raise bad_usage(f"-o {output}: there is json")
     project = load_project(filename, os.environ)
-    await _deploy(session, project, dry_run=dry_run, prune=prune, yes=yes, take_over=take_over)
+    await _deploy(session, project, output, dry_run=dry_run, prune=prune, yes=yes, take_over=take_over)
 
 
 async def _deploy(
-    session: Session, project: Project, *, dry_run: bool, prune: bool, yes: bool, take_over: bool
+    session: Session, project: Project, output: str, *, dry_run: bool, prune: bool, yes: bool, take_over: bool
 ) -> None:
     from rota.cli.deployed import Deployed
+    from rota.cli.deployed_json import DeployedJson
+    from rota.cli.deployed_urls import urls_of
     from rota.manifest.deploying import Deployer, DeployRefused
     from rota.manifest.deploying_blobs import blobs_of
     from rota.manifest.deploying_reading import ListNotWhole
 
     async with session.client() as client:
-        deployer = Deployer(client, await blobs_of(client.backend))
+        blobs = await blobs_of(client.backend)
+        deployer = Deployer(client, blobs)
         try:
             foreseen = await deployer.foresee(project, prune=prune, take_over=take_over)
         except (DeployRefused, ListNotWhole) as refused:
             raise CommandError(f"{refused}\nnothing was changed") from None
-        told = Deployed(foreseen, client.namespace, dry_run=dry_run)
+        telling = DeployedJson if output else Deployed
+        told = telling(foreseen, client.namespace, dry_run=dry_run)
         told.write_code()
         if dry_run:
             foreseen.tell(told.write)
@@ -65,7 +74,9 @@ async def _deploy(
                 if not isinstance(error, DeployRefused):
                     raise
                 raise CommandError(f"{error}\nit was changed meanwhile; deploy again") from None
-        told.write_summary()
+        # What has no blob store has no place where functions are called either: it is no server of Rota's.
+        is_called = blobs is not None and not dry_run
+        told.write_summary(await urls_of(client, foreseen) if is_called else {})
 
 
 def _confirm(deployment: Deployment, namespace: str, *, yes: bool) -> None:

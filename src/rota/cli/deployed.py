@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from rota.cli.output import Part, line, note, printable
@@ -64,8 +65,8 @@ class Deployed:
         done, all_ = self._counts.total(), len(self._deployment.steps) + len(self._deployment.doomed)
         note(f"stopped after {done} of {all_} objects; deploy again to go on from there")
 
-    def write_summary(self) -> None:
-        """How many of each kind were created, updated, left and deleted."""
+    def write_summary(self, urls: Mapping[str, str]) -> None:
+        """How many of each kind were created, updated, left and deleted, and where functions are called."""
         for kind in sorted({kind for kind, _ in self._counts}):
             counts = [f"{self._counts[kind, outcome]} {outcome}" for outcome in OUTCOMES[:3]]
             if gone := self._counts[kind, "deleted"]:
@@ -73,6 +74,8 @@ class Deployed:
             line((f"{kind}: ", "bold"), f"{', '.join(counts)}{self._note}")
         if not self._counts:
             line(f"nothing is declared{self._note}")
+        for name, url in urls.items():
+            line(f"Function/{name} is called at ", (printable(url), "bold"))
         for one in self._deployment.lacking[:LACKING_MAX]:
             first, *more = map(shown, one.referrers)
             others = f" and {len(more)} more" if more else ""
@@ -90,7 +93,7 @@ def _write_change(change: Change) -> None:
 def _text(path: tuple[str, ...], value: Any) -> str:
     if value is ABSENT:
         return NOT_SET
-    return printable(json.dumps(_hidden(value, within=path[-1]), ensure_ascii=False, sort_keys=True))
+    return printable(json.dumps(hidden(value, within=path[-1]), ensure_ascii=False, sort_keys=True))
 
 
 def _same_length(one: str, other: str) -> int:
@@ -108,16 +111,16 @@ def _part(text: str, same: int) -> str:
     return ("…" if begin else "") + text[begin:end] + ("…" if end < len(text) else "")
 
 
-def _hidden(value: Any, *, within: str) -> Any:
+def hidden(value: Any, *, within: str) -> Any:
     """A value without what may be secret: environment variables, headers, files, and what addresses have in them."""
     if isinstance(value, str):
         return _QUERY.sub(rf"\1{HIDDEN}", _USER.sub(rf"\1{HIDDEN}@", value))
     if within == "headers" and isinstance(value, dict):
         return dict.fromkeys(value, HIDDEN)
     if isinstance(value, dict):
-        shown = {name: _hidden(inner, within=name) for name, inner in value.items()}
+        shown = {name: hidden(inner, within=name) for name, inner in value.items()}
         secret = _SECRET.get(within)
         return shown | {secret: HIDDEN} if secret in value else shown
     if isinstance(value, list):
-        return [_hidden(item, within=within) for item in value]
+        return [hidden(item, within=within) for item in value]
     return value

@@ -132,11 +132,13 @@ def _loaded(file: str) -> Project:
 
 async def _deployed(client: Client, project: Project, tail: Tail) -> None:
     from rota.cli.deployed import Deployed
+    from rota.cli.deployed_urls import urls_of
     from rota.manifest.deploying import Deployer, DeployRefused
     from rota.manifest.deploying_blobs import blobs_of
     from rota.manifest.deploying_reading import ListNotWhole
 
-    deployer = Deployer(client, await blobs_of(client.backend))
+    blobs = await blobs_of(client.backend)
+    deployer = Deployer(client, blobs)
     try:
         foreseen = await deployer.foresee(project)
     except (DeployRefused, ListNotWhole) as refused:
@@ -148,4 +150,4 @@ async def _deployed(client: Client, project: Project, tail: Tail) -> None:
         await deployer.carry_out(foreseen, told.write)
     except DeployRefused as refused:
         raise CommandError(f"{refused}\nit was changed meanwhile; save again") from None
-    told.write_summary()
+    told.write_summary(await urls_of(client, foreseen) if blobs is not None else {})

@@ -7,12 +7,14 @@ import time
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
 
 from rota.cli.command import command
 from rota.cli.output import line, note, printable, style_of
 from rota.cli.serving_options import check_local, way_of
-from rota.cli.session import Session
+from rota.cli.session import Session, bad_usage
 
 if TYPE_CHECKING:
     from rota.api import Kind
@@ -26,17 +28,36 @@ COUNTED_MAX = 10_000
 """So many objects of a kind are looked at, to count them by phase; of more, only the number is told."""
 PAGE_ITEMS = 500
 WIDTH = 12
+FORMS = ("", "json")
+
+
+class Counted(NamedTuple):
+    """Objects of a kind: how many, and how many in each phase, unless there are too many to look at."""
+
+    total: int
+    phases: dict[str, int]
+
+    def __str__(self) -> str:
+        by_phase = ", ".join(f"{count} {phase}" for phase, count in self.phases.items())
+        return f"{self.total} ({by_phase})" if by_phase else str(self.total or "none")
 
 
 @command
-async def status(session: Session) -> int:
+async def status(
+    session: Session,
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FORMAT", help="The form: json.")] = "",
+) -> int:
     """Say whether a server runs in this home, since when, where, and with how much work. Exits with 0 if so, else 3."""
     check_local(session)
+    if output not in FORMS:
+        raise bad_usage(f"-o {output}: there is json")
     from rota.server.background_state import find
     from rota.server.home import Home
 
     path = session.settings.home_path
     found = find(Home(path))
+    if output:
+        return await _print_json(path, found)
     if found.condition == "running" and found.state is not None:
         await _tell_running(path, found, found.state)
         return RUNNING
@@ -65,8 +86,22 @@ async def _tell_running(path: Path, found: Found, state: State) -> None:
     _tell("log", str(log_of(path)))
     _tell("runs", way_of(state))
     _tell("isolation", _isolation(state))
-    for kind, text in await _work(path):
-        _tell(kind, text)
+    work = await work_of(path)
+    if isinstance(work, str):
+        _tell("work", f"not known: {work}")
+    else:
+        for kind, counted in work.items():
+            _tell(kind, str(counted))
+
+
+async def _print_json(path: Path, found: Found) -> int:
+    from rota.cli.status_json import as_json
+
+    state = found.state
+    is_running = found.condition == "running" and state is not None
+    isolation = _isolation(state) if is_running and state is not None else ""
+    print(as_json(path, found, isolation, await work_of(path) if is_running else await _going_on(path)))
+    return RUNNING if is_running else NOT_RUNNING
 
 
 def _isolation(state: State) -> str:
@@ -80,7 +115,8 @@ def _isolation(state: State) -> str:
     return "sandbox" if ok else f"none: {why_not}"
 
 
-async def _work(path: Path) -> list[tuple[str, str]]:
+async def work_of(path: Path) -> dict[str, Counted] | str:
+    """What there is to run, by kind; or why that is not known."""
     from rota.api import Instance, Task
     from rota.client import Client, ConnectionFailed
     from rota.registry import ApiError
@@ -88,14 +124,14 @@ async def _work(path: Path) -> list[tuple[str, str]]:
     client = Client.connect(home=path)
     try:
         async with asyncio.timeout(ANSWER_SECONDS_MAX):
-            return [(kind.plural, await _counted(client, kind)) for kind in (Instance.api, Task.api)]
+            return {kind.plural: await _counted(client, kind) for kind in (Instance.api, Task.api)}
     except (ConnectionFailed, ApiError, TimeoutError) as error:
-        return [("work", f"not known: the server does not answer ({error or 'in time'})")]
+        return f"the server does not answer ({error or 'in time'})"
     finally:
         await client.close()
 
 
-async def _counted(client: Client, kind: Kind) -> str:
+async def _counted(client: Client, kind: Kind) -> Counted:
     from rota.client import ALL_NAMESPACES
 
     phases: Counter[str] = Counter()
@@ -104,12 +140,11 @@ async def _counted(client: Client, kind: Kind) -> str:
         page = await client.list(kind, namespace=ALL_NAMESPACES, limit=PAGE_ITEMS, continue_=continue_)
         phases.update((one.get("status") or {}).get("phase") or "Pending" for one in page.items)
         if page.remaining and phases.total() + page.remaining > COUNTED_MAX:
-            return str(phases.total() + page.remaining)
+            return Counted(phases.total() + page.remaining, {})
         continue_ = page.continue_
         if not continue_:
             break
-    by_phase = ", ".join(f"{count} {phase}" for phase, count in sorted(phases.items()))
-    return f"{phases.total()} ({by_phase})" if phases else "none"
+    return Counted(phases.total(), dict(sorted(phases.items())))
 
 
 async def _tell_stopped(path: Path, found: Found) -> None:

@@ -1,0 +1,68 @@
+"""What a deploy did, or would do, for programs: one JSON value, in which names do not change."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from rota.cli.deployed import OUTCOMES, hidden
+from rota.engine.references import shown
+from rota.manifest.deploying import Deployment, Doomed, Step
+from rota.manifest.deploying_changes import ABSENT, Change
+
+Json = dict[str, Any]
+
+
+class DeployedJson:
+    """Collects what is done, and writes it at the end."""
+
+    def __init__(self, deployment: Deployment, namespace: str, *, dry_run: bool) -> None:
+        self._deployment = deployment
+        self._head = {"project": deployment.project.name, "namespace": namespace, "dryRun": dry_run}
+        self._counts: dict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(OUTCOMES, 0))
+        self._changes: list[Json] = []
+
+    def write_code(self) -> None:
+        """Nothing yet: it is said with the rest."""
+
+    def write(self, one: Step | Doomed) -> None:
+        outcome = "deleted" if isinstance(one, Doomed) else one.outcome
+        self._counts[one.kind.name][outcome] += 1
+        if outcome == "unchanged":
+            return
+        fields = [_field(change) for change in one.changes] if isinstance(one, Step) else []
+        self._changes.append({"kind": one.kind.name, "name": one.name, "outcome": outcome, "fields": fields})
+
+    def write_stopped(self) -> None:
+        """How far it came before it had to end."""
+        self._print(finished=False, urls={})
+
+    def write_summary(self, urls: Mapping[str, str]) -> None:
+        self._print(finished=True, urls=urls)
+
+    def _print(self, *, finished: bool, urls: Mapping[str, str]) -> None:
+        project, missing = self._deployment.project, self._deployment.missing
+        packs = [project.packs[digest] for digest in missing]
+        lacking = [
+            {"object": shown(one.id), "neededBy": [shown(id_) for id_ in one.referrers]}
+            for one in self._deployment.lacking
+        ]
+        said = {
+            **self._head,
+            "finished": finished,
+            "counts": dict(sorted(self._counts.items())),
+            "changes": self._changes,
+            "code": [{"digest": one.digest, "files": one.files, "bytes": len(one.content)} for one in packs],
+            "lacking": lacking,
+            "urls": dict(urls),
+        }
+        print(json.dumps(said, indent=2, ensure_ascii=False))
+
+
+def _field(change: Change) -> Json:
+    """A field that changes. What it was, or is to be, is left out where it is not set."""
+    values = {"before": change.before, "after": change.after}
+    said = {name: hidden(value, within=change.path[-1]) for name, value in values.items() if value is not ABSENT}
+    return {"path": list(change.path), **said}
