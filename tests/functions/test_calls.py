@@ -9,7 +9,7 @@ import json
 import pytest
 
 from rota.api import Event, Task
-from rota.control.functions import later, recording
+from rota.control.functions import recording
 from tests.functions.town import PATIENCE_SECONDS, Town, ready
 
 
@@ -19,6 +19,7 @@ async def test_a_request_becomes_an_event_and_what_is_returned_is_json(town: Tow
     assert (reply.status, reply.headers["content-type"]) == (200, "application/json")
     event = reply.json
     assert (event["method"], event["path"], event["query"]) == ("POST", "/a/b c", {"x": "1", "y": "2"})
+    assert event["rawQuery"] == "x=1&y=2"
     assert (event["body"], event["isBase64Encoded"]) == ("hello", False)
     assert event["headers"]["x-own"] == "mine" and "te" not in event["headers"]
     assert "connection" not in event["headers"]
@@ -223,34 +224,6 @@ async def test_a_command_that_fails_is_an_error_and_what_is_no_json_is_text(town
     task = await town.task(bad.call)
     assert bad.status == 500 and town.log(bad.call) == "why\n"
     assert task.status is not None and (task.status.exit_code, task.status.reason) == (3, "Failed")
-
-
-async def test_an_answer_can_be_asked_for_later(town: Town) -> None:
-    code = """
-        def handler(event, context):
-            print("working")
-            return {"got": event["body"]}
-    """
-    await town.deploy("later", code)
-    reply = await town.call("/default/later/x", "POST", b"hi", {"Prefer": "respond-async"})
-    assert reply.status == 202 and reply.headers["preference-applied"] == "respond-async"
-    task = await town.task(reply.json["task"])
-    assert task.status is not None and task.status.result == {"got": "hi"}
-    assert town.log(reply.call) == "working\n" and task.spec.ttl_seconds_after_finished == 3600
-
-
-async def test_there_is_a_bound_on_what_is_to_be_answered_later(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(later, "KEPT_MAX", 2)
-    await town.deploy("waits", "import time\ndef handler(event, context):\n    time.sleep(float(event['query']['s']))")
-    slow = [await town.call("/default/waits?s=1", headers={"Prefer": "respond-async"}) for _ in range(3)]
-    assert [reply.status for reply in slow] == [202, 202, 429] and slow[2].headers["retry-after"] == "1"
-    for reply in slow[:2]:
-        await town.task(reply.call)
-    # Those that are over make room.
-    more = await town.call("/default/waits?s=0", headers={"Prefer": "respond-async"})
-    assert more.status == 202 and len((await town.client.list(Task)).items) == 2
-    body = b"x" * (later.EVENT_BYTES_MAX + 1)
-    assert (await town.call("/default/waits", "POST", body, {"Prefer": "respond-async"})).status == 413
 
 
 async def test_what_a_call_writes_has_a_bound(town: Town) -> None:

@@ -54,7 +54,7 @@ async def test_a_call_that_may_have_begun_is_not_made_again(town: Town) -> None:
     await town.deploy("dies", "import os\ndef handler(event, context):\n    print('begun')\n    os._exit(3)")
     done = await rota(town, "call", "dies")
     assert done.returncode == 1 and done.stderr.count("begun\n") == 1
-    assert "WorkerLost: the process of the function ended with exit code 3" in done.stderr
+    assert "the process of the function ended with exit code 3" in done.stderr
 
 
 async def test_who_does_not_wait_gets_the_name_of_the_task(town: Town) -> None:

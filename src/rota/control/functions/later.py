@@ -16,7 +16,14 @@ from rota.api import Function, ObjectMeta, Task
 from rota.api.task import FunctionCall, Retry, TaskSpec
 from rota.client import Client, Key
 from rota.control.functions.line import NotCalled
-from rota.control.functions.recording import CALL_LABEL, KEPT_SECONDS, labels_of, new_identity, owned_by
+from rota.control.functions.recording import (
+    CALL_LABEL,
+    KEPT_SECONDS,
+    UNGUESSABLE_BYTES,
+    labels_of,
+    new_identity,
+    owned_by,
+)
 from rota.engine.objects import Objects, get
 from rota.registry import ApiError
 
@@ -63,7 +70,7 @@ class Later:
         kept = self._kept.setdefault(key, deque())
         while kept and (len(kept) >= KEPT_MAX or sum(one.size for one in kept) + len(event) > KEPT_BYTES_MAX):
             await self._remove_oldest(key, kept)
-        mine = Kept(new_identity(meta.name).name, len(event))
+        mine = Kept(new_identity(meta.name, UNGUESSABLE_BYTES).name, len(event))
         # Before it is made: others that come meanwhile must not take its place.
         kept.append(mine)
         task = Task(

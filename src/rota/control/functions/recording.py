@@ -40,6 +40,9 @@ KEPT_SECONDS = 3600.0
 DELETED_AT_ONCE = 100
 SWEEP_SECONDS = 60.0
 NAME_LENGTH_MAX = 40
+NAME_BYTES = 5
+UNGUESSABLE_BYTES = 8
+"""Of the name of a call whose answer is had by whoever knows that name."""
 RESULT_BYTES_MAX = 64 * 1024
 """Of a result that is kept. Who waited for a larger one has it, and here is its digest."""
 MESSAGE_CHARACTERS_MAX = 2000
@@ -52,8 +55,8 @@ class Identity(NamedTuple):
     uid: str
 
 
-def new_identity(function: str) -> Identity:
-    return Identity(f"{function[:NAME_LENGTH_MAX].rstrip('-.')}-{os.urandom(5).hex()}", str(uuid.uuid4()))
+def new_identity(function: str, name_bytes: int = NAME_BYTES) -> Identity:
+    return Identity(f"{function[:NAME_LENGTH_MAX].rstrip('-.')}-{os.urandom(name_bytes).hex()}", str(uuid.uuid4()))
 
 
 def labels_of(function: str, call: str) -> dict[str, str]:

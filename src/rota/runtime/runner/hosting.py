@@ -226,7 +226,7 @@ class Hosting:
         at = [id_ for id_, one in self._calls.items() if one.host is host]
         reason: CallReason = "Failed" if exit_code is not None and len(at) == 1 else "WorkerLost"
         for id_ in at:
-            self._tell(id_, reason, message=how, exit_code=exit_code)
+            self._tell(id_, reason, message=how)
         host.close()
         if host is self._host:
             self._host = None
