@@ -71,7 +71,7 @@ async def _deploy(
                 await deployer.carry_out(foreseen, told.write)
             except BaseException as error:
                 told.write_stopped()
-                if not isinstance(error, DeployRefused):
+                if not isinstance(error, DeployRefused | ListNotWhole):
                     raise
                 raise CommandError(f"{error}\nit was changed meanwhile; deploy again") from None
         # What has no blob store has no place where functions are called either: it is no server of Rota's.

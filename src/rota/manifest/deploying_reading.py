@@ -52,4 +52,4 @@ async def _pages(client: Client, kind: Kind, labels: str, page_items: int) -> li
         if page.remaining:
             break
         return list(found.values())
-    raise ListNotWhole(f"there are more {kind.plural} than the server lists; nothing was changed")
+    raise ListNotWhole(f"there are more {kind.plural} than the server lists")
