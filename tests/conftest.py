@@ -9,11 +9,17 @@ from hypothesis import settings
 from tests.amount import LONG
 
 # What is drawn is the same in every run, so that a change is judged by what it changes. `make long` draws anew.
-settings.register_profile("same", derandomize=True)
-settings.register_profile("anew")
+# How long an example takes is the machine's business.
+settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("anew", deadline=None)
 settings.load_profile("anew" if LONG else "same")
 
-# A run in the background of a script is started with interrupts ignored, and so is everything that it starts. Tests of
-# Ctrl-C would then wait for ever.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+def pytest_runtest_setup() -> None:
+    """Ctrl-C interrupts, whatever a test before has made of it.
+
+    A run in the background of a script is started with interrupts ignored, too, and so is everything that it starts.
+    Tests of Ctrl-C would then wait for ever.
+    """
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -329,7 +329,7 @@ async def test_a_server_that_stops_waits_for_what_its_tasks_clear_up(site: Site)
 async def test_the_time_limits_of_requests_do_not_apply_to_it(site: Site) -> None:
     websocket = await site.connect()
     for held in site.http.connections:
-        held.check_time(asyncio.get_running_loop().time() + 1e6)
+        held.check_time(asyncio.get_running_loop().time() + 1e6, 1.0)
     websocket.send("still there")
     assert await websocket.receive() == "still there"
     await websocket.close()
