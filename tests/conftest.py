@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+import pytest
 from hypothesis import settings
 
 from tests.amount import LONG
@@ -15,6 +16,7 @@ settings.register_profile("anew", deadline=None)
 settings.load_profile("anew" if LONG else "same")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
     """Ctrl-C interrupts, whatever a test before has made of it.
 
