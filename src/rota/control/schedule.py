@@ -101,9 +101,10 @@ class Schedules(Settling[Schedule]):
 
     async def gone(self, key: Key) -> None:
         self._regions.discard(key)
-        self._written.pop(_id(key), None)
+        id_ = Schedule.api.key(*key)
+        self._written.pop(id_, None)
         if self._ticker is not None:
-            self._ticker.set(_id(key), None)
+            self._ticker.set(id_, None)
 
     # Looking at one.
 
@@ -112,21 +113,21 @@ class Schedules(Settling[Schedule]):
         ticker = self._prepare(context)
         obj = get(context.objects, Schedule, key.name, key.namespace)
         if obj is None or obj.metadata.deletion_timestamp is not None or context.held_up(obj) is not None:
-            ticker.set(_id(key), None)
+            ticker.set(context.id, None)
             return None
         standing = self._standing(context, obj, status_of(obj))
         if standing.status != status_of(obj) or standing.problem is not None or standing.prunable:
             return None
-        self._written.pop(_id(key), None)
-        ticker.set(_id(key), standing.due)
+        self._written.pop(context.id, None)
+        ticker.set(context.id, standing.due)
         return DONE
 
     async def look(self, context: Context, obj: Schedule) -> Outcome:
-        self._prepare(context).set(_id_of(obj), None)
+        self._prepare(context).set(context.id, None)
         return await super().look(context, obj)
 
     async def go_on(self, context: Context, obj: Schedule, opened: list[Condition]) -> Outcome:
-        id_, now = _id_of(obj), context.clock.now()
+        id_, now = context.id, context.clock.now()
         standing = self._standing(context, obj, with_conditions(context, obj, opened))
         # It does not wait for what is written: that may be refused, and looked at again.
         self._prepare(context).set(id_, standing.due)
@@ -262,13 +263,6 @@ def _find(context: Context, id_: str) -> Schedule | None:
 
 
 def _key(id_: str) -> Key:
-    namespace, _, name = id_.partition("/")
+    """Of a node, which is what schedules go by here too: the text is there already."""
+    _, namespace, name = id_.split("/", 2)
     return Key(namespace, name)
-
-
-def _id(key: Key) -> str:
-    return f"{key.namespace}/{key.name}"
-
-
-def _id_of(obj: Schedule) -> str:
-    return f"{obj.metadata.namespace}/{obj.metadata.name}"

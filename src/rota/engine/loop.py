@@ -137,7 +137,7 @@ class ControlLoop:
                 self.graph.remove(id_)
             elif old is None or old.metadata.generation != new.metadata.generation:
                 self.news += 1
-                self.graph.put(new)
+                self.graph.put(new, id_)
         if kind in self._by_kind:
             if self._is_news(id_, old, new):
                 self.scheduler.arrive(id_)
@@ -210,7 +210,7 @@ class ControlLoop:
         lane, namespace, name = id_.split("/", 2)
         controller = self._controllers[lane]
         key = Key(namespace, name)
-        if controller.kind is not None and self._objects.find(controller.kind.api, namespace, name) is None:
+        if controller.kind is not None and not self._objects.has(controller.kind.api, namespace, name):
             self._forget(id_)
             return DONE if type(controller).gone is Reconciler.gone else self._tidied(controller, key, id_)
         if self._live:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from rota.store.index import KeyIndex
 from rota.store.model import Entry, Event
+from rota.store.packing import Packer
 
 if TYPE_CHECKING:
     from rota.store.watch import Watch
@@ -45,8 +46,8 @@ class Ring:
         """The number that the next event gets."""
         return self.base + len(self.events)
 
-    def trim(self) -> None:
-        """Back under the bounds, if it is over. Called once after any number of appends."""
+    def trim(self) -> bool:
+        """Back under the bounds, if it is over. Called once after any number of appends. Whether something went."""
         drop = 0
         if len(self.events) > self._events_max:
             drop = len(self.events) - self._events_max + self._events_max // DROP_SHARE
@@ -57,6 +58,7 @@ class Ring:
                 kept -= weight(self.events[drop])
                 drop += 1
         self.drop(drop)
+        return drop > 0
 
     def drop(self, count: int) -> None:
         if count:
@@ -91,11 +93,12 @@ class Ring:
 class Bucket:
     """All that is known of one bucket, except the entries: its keys, its events, and who waits for the next one."""
 
-    __slots__ = ("armed", "fresh", "index", "ring")
+    __slots__ = ("armed", "fresh", "index", "packer", "ring")
 
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
         self.index = KeyIndex()
+        self.packer = Packer()
         # By prefix: the watches that have seen everything. An insertion-ordered set.
         self.armed: dict[str, dict[Watch, None]] = {}
         # The number of the first event of the publication under way, -1 when it has none here.

@@ -18,9 +18,12 @@ from rota.store.errors import Gone, StoreCorrupt, StoreError, StoreStopped
 from rota.store.file import Hold, beside, create_private, loading, open_file, reading, rows, sync_directory, sync_file
 from rota.store.model import Entry, Event
 from rota.store.objects import after_prefix
+from rota.store.packing import unpacked
 from rota.store.ring import RING_BYTES_MAX, RING_EVENTS_MAX, weight
 from rota.store.writer import Append, CompactTo, Stop, Writer
 
+LOADED_REVISIONS = 1024
+"""Of the history, what is had in memory after a start."""
 LOG_PAGE_EVENTS_MAX = 1000
 LOG_PAGE_BYTES_MAX = 4 * 1024 * 1024
 # How much of the log one page looks through, matching or not.
@@ -76,8 +79,10 @@ class SqliteStore(Store):
         )
 
     def _load(self, connection: sqlite3.Connection, policy: Policy) -> None:
-        """Everything into memory, and as much of the recent history into the rings as fits."""
-        self.compacted = self._objects.origin = sql.compacted(connection)
+        """Everything into memory, and the newest history into the rings; what is older, watches read from the log."""
+        self.compacted = sql.compacted(connection)
+        recent = self._objects.origin = max(self.compacted, sql.last_revision(connection) - LOADED_REVISIONS)
+        superseded = sql.superseded(connection, self.compacted)
         live = self._objects.live
         rev = 0
         for rev, key, prev, deleted, _, value in rows(connection, self.path):
@@ -87,14 +92,16 @@ class SqliteStore(Store):
                 del live[key]
                 bucket.index.remove(key)
             else:
-                live[key] = Entry(key, value, rev)
+                entry = Entry(key, value, rev)
+                live[key] = entry if rev in superseded else bucket.packer.pack(entry)
                 if before is None:
                     bucket.index.add(key)
-            if rev > self.compacted:
-                event = Event(rev, key, value, bool(deleted), before.value if before else None, prev)
+            if rev > recent:
+                event = Event(rev, key, value, bool(deleted), unpacked(before).value if before else None, prev)
                 bucket.ring.events.append(event)
                 bucket.ring.bytes += weight(event)
                 bucket.ring.trim()
+            if rev > self.compacted:
                 policy.note(rev, (before is not None) + deleted)
         self.revision = self._assigned = max(rev, self.compacted)
 
