@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, NamedTuple, cast
 
 from rota.api import Cell, Condition, Object, Schedule, Task
 from rota.api.function import ScheduleStatus
 from rota.client import Key
 from rota.control.gate import Settling, status_of, with_conditions
+from rota.control.schedules.ahead import READY_MAX, Ahead
 from rota.control.schedules.cron import BadCron, Cron, cron
 from rota.control.schedules.firing import Firing, Shot
 from rota.control.schedules.planner import Plan, plan
@@ -34,6 +36,10 @@ log = logging.getLogger(__name__)
 
 BATCH_SCHEDULES_MAX = 50
 """Schedules that fire in one commit."""
+READY_BATCH = 100
+"""Of those that were made ready before: there is little left to do for each."""
+PREPARE_SECONDS = 0.5
+"""How often it is looked whether there is something to make ready."""
 RETRY_SECONDS = 1.0
 """After which a schedule that could not be fired is tried again."""
 CONCURRENCY = 64
@@ -72,7 +78,10 @@ class Schedules(Settling[Schedule]):
         self._wake: Callable[[Key], None] = lambda key: None
         self._context: Context | None = None
         self._ticker: Ticker | None = None
+        self._ahead: Ahead | None = None
         self._firing: asyncio.Task[None] | None = None
+        self._preparing: asyncio.Task[None] | None = None
+        self._prepare_again = 0.0
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
         self._wake = wake
@@ -81,16 +90,20 @@ class Schedules(Settling[Schedule]):
     def _end(self) -> None:
         if self._ticker is not None:
             self._ticker.stop()
-        if self._firing is not None:
-            self._firing.cancel()
-        self._context = self._ticker = self._firing = None
+        for task in (self._firing, self._preparing):
+            if task is not None:
+                task.cancel()
+        self._context = self._ticker = self._ahead = self._firing = self._preparing = None
         self._runs.clear()
         self._written.clear()
 
     def _prepare(self, context: Context) -> Ticker:
         self._context = context
         if self._ticker is None:
-            self._ticker = Ticker(context.clock, self._fire_soon, self._look_at_all, self._look_seconds)
+            self._ticker = Ticker(
+                context.clock, self._fire_soon, self._prepare_soon, self._look_at_all, self._look_seconds
+            )
+            self._ahead = Ahead(self._ticker.heap, self._runs, lambda id_: _find(context, id_))
         return self._ticker
 
     def overhear(self, old: Object | None, new: Object | None) -> bool:
@@ -192,12 +205,38 @@ class Schedules(Settling[Schedule]):
         if self._firing is None:
             self._firing = asyncio.get_running_loop().create_task(self._fire(), name="schedules")
 
+    def _prepare_soon(self) -> None:
+        context = self._context
+        assert context is not None
+        now = context.clock.now()
+        if (
+            self._preparing is None
+            and now >= self._prepare_again
+            and context.client.atomic
+            and context.client.in_process
+        ):
+            self._prepare_again = now + PREPARE_SECONDS
+            self._preparing = asyncio.get_running_loop().create_task(self._make_ready(), name="schedules ahead")
+
+    async def _make_ready(self) -> None:
+        context, ahead = self._context, self._ahead
+        assert context is not None and ahead is not None
+        try:
+            await ahead.prepare(Firing(context, self._runs, _firing_cron), context.clock.time())
+        except Exception:
+            log.exception("what is due soon could not be made ready; it is fired all the same")
+        finally:
+            if self._ahead is ahead:
+                self._preparing = None
+
     async def _fire(self) -> None:
         """Fire what is due, in batches, until nothing is."""
         context, ticker = self._context, self._ticker
         assert context is not None and ticker is not None
         firing = Firing(context, self._runs, _firing_cron)
         try:
+            if self._ahead:
+                await self._fire_ready(context, ticker, firing, self._ahead)
             while ids := ticker.heap.pop_due(context.clock.time(), BATCH_SCHEDULES_MAX):
                 await self._fire_batch(context, ticker, firing, ids)
         finally:
@@ -214,6 +253,23 @@ class Schedules(Settling[Schedule]):
                 shots[id_] = aimed
             else:
                 ticker.set(id_, aimed)
+        await self._shoot(context, ticker, firing, shots)
+
+    async def _fire_ready(self, context: Context, ticker: Ticker, firing: Firing, ahead: Ahead) -> None:
+        """Fire what was made ready, all of it at once. What is not is due as before."""
+        now = context.clock.time()
+        ready: dict[str, Shot] = {}
+        for id_ in ticker.heap.pop_due(now, READY_MAX):
+            shot = ahead.take(id_, now)
+            if shot is not None:
+                ready[id_] = shot
+            else:
+                ticker.heap.set(id_, now)
+        parts = [dict(islice(ready.items(), at, at + READY_BATCH)) for at in range(0, len(ready), READY_BATCH)]
+        await asyncio.gather(*(self._shoot(context, ticker, firing, part) for part in parts))
+
+    async def _shoot(self, context: Context, ticker: Ticker, firing: Firing, shots: dict[str, Shot]) -> None:
+        """Together if it can be, or else one by one."""
         if not shots:
             return
         try:

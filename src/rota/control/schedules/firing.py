@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 TRIES_MAX = 5
 """Of firing, where others change the schedule meanwhile."""
 
+_MADE: Body = {}
 CANCEL: Body = {"spec": {"cancel": True}}
 
 Read = Callable[[Schedule], Cron | None]
@@ -41,11 +42,12 @@ class Made(NamedTuple):
     """A Task of a tick."""
 
     tick: int
+    name: str
     body: Body
 
     @property
     def run(self) -> Run:
-        return Run(self.body["metadata"]["name"], "", self.tick, manual=False, phase="")
+        return Run(self.name, "", self.tick, manual=False, phase="")
 
 
 class Shot(NamedTuple):
@@ -56,9 +58,13 @@ class Shot(NamedTuple):
     tasks: tuple[Made, ...]
     cancel: tuple[str, ...]
     status: ScheduleStatus
+    prepared: Sequence[Operation] = ()
+    """What is to be written, decided already."""
 
-    def operations(self, *, quick: bool) -> list[Operation]:
+    def operations(self, *, quick: bool) -> Sequence[Operation]:
         """`quick`: for the registry of this process."""
+        if self.prepared:
+            return self.prepared
         namespace = self.schedule.metadata.namespace
         return [
             *(Operation("create", Task.api, namespace, body=task.body) for task in self.tasks),
@@ -85,16 +91,17 @@ class Firing:
         self._runs = runs
         self._read = read
 
-    def aim(self, schedule: Schedule) -> Shot | float | None:
-        """What a schedule does now; or when it is due, if it does nothing now."""
+    def aim(self, schedule: Schedule, now: float | None = None) -> Shot | float | None:
+        """What a schedule does now, or at a moment to come; or when it is due, if it does nothing then."""
         cron = self._read(schedule)
         if cron is None:
             return None
-        now, uid = self._context.clock.time(), schedule.metadata.uid
-        found = plan(schedule, cron, self._runs.of(uid), now)
+        now = self._context.clock.time() if now is None else now
+        found = plan(schedule, cron, self._runs.of(schedule.metadata.uid), now)
         if not found.is_due:
             return found.wake
-        tasks = tuple(Made(tick, task_of(schedule, tick, task_name(schedule, tick))) for tick in found.fire)
+        names = {tick: task_name(schedule, tick) for tick in found.fire}
+        tasks = tuple(Made(tick, name, task_of(schedule, tick, name)) for tick, name in names.items())
         return self._shot(schedule, found, tasks, cron.text)
 
     def _shot(
@@ -108,6 +115,19 @@ class Firing:
             problem = problem_said(schedule)
         status = said(schedule, status, problem, status.region, self._context.clock.time())
         return Shot(schedule, found, tasks, found.cancel, status)
+
+    def prepared(self, schedule: Schedule, due: float) -> Shot | None:
+        """What a schedule will do when it is due, made ready; None if nothing can be said of that now."""
+        aimed = self.aim(schedule, due)
+        if not isinstance(aimed, Shot):
+            return None
+        try:
+            prepared = self._client.prepare(aimed.operations(quick=True), due)
+        except ApiError as error:
+            log.debug("%s cannot be made ready: %s", id_of(schedule), error)
+            return None
+        # Of many, all that is kept is what is left to do.
+        return aimed._replace(prepared=prepared, tasks=tuple(task._replace(body=_MADE) for task in aimed.tasks))
 
     async def together(self, shots: Sequence[Shot]) -> bool:
         """Fire several in one commit. Whether that was done; if not, nothing was."""
