@@ -50,9 +50,9 @@ chaos: setup
 	ROTA_TASK_KILLS=200 $(BIN)/python -m pytest -rP tests/tasks/test_chaos.py
 	ROTA_CLAIM_KILLS=100 ROTA_CLAIM_CLIENTS=64 $(BIN)/python -m pytest -rP tests/claims/test_chaos.py
 
-# What takes too long for every change.
+# The suite with what takes too long for every change, and with what is drawn by chance drawn anew.
 long: setup
-	ROTA_LONG=1 $(BIN)/python -m pytest tests/local
+	ROTA_LONG=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 crash: setup
 	$(BIN)/python -m bench.crash --kills 2000

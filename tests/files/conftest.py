@@ -16,7 +16,7 @@ import pytest
 
 from rota.runtime import sandbox
 from tests.control.running.test_processes import until
-from tests.server.live import ROTA, Live
+from tests.server.live import ROTA, Live, execute
 
 SECONDS_MAX = 30.0
 SANDBOX = pytest.mark.skipif(not sandbox.available().ok, reason="no sandbox here")
@@ -66,15 +66,9 @@ class Farm:
         return self.ask("PUT", way, path, body, **more)
 
     def shell(self, way: str, script: str) -> str:
-        done = subprocess.run(
-            [ROTA, "exec", "--home", str(self.live.home), f"{way}-0", "--", "sh", "-c", script],
-            capture_output=True,
-            text=True,
-            timeout=SECONDS_MAX,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        code, said = execute(self.live.home, f"{way}-0", script, SECONDS_MAX)
+        assert code == 0, said
+        return said
 
     def cp(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

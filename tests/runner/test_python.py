@@ -469,7 +469,7 @@ async def test_many_calls_leave_no_descriptor_and_no_memory(bench: Bench) -> Non
     descriptors, memory = len(os.listdir("/proc/self/fd")), _resident()
     for _ in range(250):
         bench.journal.acknowledged((await bench.call("work:give", "1")).id)
-    assert len(os.listdir("/proc/self/fd")) <= descriptors and _resident() - memory < 2_000_000
+    assert len(os.listdir("/proc/self/fd")) <= descriptors and _resident() - memory < 8_000_000
     await eventually(lambda: len(interpreters(bench)) == 2)
 
 

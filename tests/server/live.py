@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import json
@@ -13,6 +14,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from rota.client import channels
+from rota.client.http import HttpBackend
 
 ROTA = str(Path(sys.executable).parent / "rota")
 PR_SET_PDEATHSIG = 1
@@ -91,3 +95,26 @@ def live(home: Path, *arguments: str) -> Iterator[Live]:
         yield server
     finally:
         server.end()
+
+
+def execute(home: Path, instance: str, script: str, seconds: float = 60.0) -> tuple[int, str]:
+    """The exit code of a script that is run in an instance, and what it says on both its outputs.
+
+    As `rota exec` does it, but without a process of its own.
+    """
+
+    async def run() -> tuple[int, str]:
+        backend = HttpBackend.connect(home=home)
+        said = bytearray()
+
+        async def show(_: int, data: bytes) -> None:
+            said.extend(data)
+
+        path = channels.path("default", instance, ["sh", "-c", script], stdin=False)
+        try:
+            async with asyncio.timeout(seconds), backend.websocket(path, protocols=(channels.PROTOCOL,)) as websocket:
+                return await channels.carry(websocket, show), said.decode()
+        finally:
+            await backend.close()
+
+    return asyncio.run(run())

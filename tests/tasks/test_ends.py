@@ -8,7 +8,6 @@ import pytest
 
 from rota.api import Task
 from rota.runtime.interface import Subject
-from rota.runtime.runner.jobs import Outcome
 from rota.runtime.runner.messages import Report
 from tests.control.running.fake import FakeRuntime
 from tests.control.tasks.crew import Crew
@@ -21,13 +20,10 @@ class Terse(Crew):
     """Runners that tell of each end once, and whose streams remember it."""
 
     def _say(self, subject: Subject, report: Report) -> None:
-        pending = self.pending.pop(subject.name, None)
+        pending = self.pending.pop(subject, None)
         super()._say(subject, report)
         if pending is not None:
-            self.pending[subject.name] = pending
-
-    def outcomes(self, subject: Subject) -> list[Outcome]:
-        return [self.pending[subject.name]] if subject.name in self.pending else []
+            self.pending[subject] = pending
 
 
 @pytest.fixture

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.server.live import ROTA, Live
+from tests.server.live import Live, execute
 
 PATIENCE_SECONDS = 30.0
 POLL_SECONDS = 0.05
@@ -71,10 +70,9 @@ class Farm(Live):
 
     def execute(self, name: str, script: str, check: bool = True) -> str:
         """What a script says that is run in an instance."""
-        argv = [ROTA, "exec", f"inst/{name}", "--home", str(self.home), "--", "sh", "-c", script]
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, check=False)
-        assert not check or done.returncode == 0, done.stderr + done.stdout
-        return done.stdout
+        code, said = execute(self.home, name, script)
+        assert not check or code == 0, said
+        return said
 
     def storage(self, name: str) -> Path:
         return self.home / "storage" / "default" / name

@@ -68,8 +68,8 @@ def progress(pool: dict[str, Any]) -> tuple[bool, str]:
     seen: dict[str, Any] = pool.get("status") or {}
     if seen.get("observedGeneration", 0) < pool["metadata"].get("generation", 0):
         return False, "its newest form is not observed yet"
-    wanted = pool["spec"].get("replicas", pool["spec"].get("scale", {}).get("min", 1))
     updated, ready, there = (seen.get(name, 0) for name in ("updatedReplicas", "readyReplicas", "replicas"))
+    wanted = _wanted(pool["spec"], there)
     far = f"{updated} of {wanted} are of the newest template, {ready} ready"
     if there > wanted:
         far += f", {there - wanted} to go"
@@ -80,6 +80,15 @@ def progress(pool: dict[str, Any]) -> tuple[bool, str]:
     if seen.get("phase") == "Degraded" and blocked.get("message"):
         far += f"; {blocked.get('reason')}: {blocked['message']}"
     return False, far
+
+
+def _wanted(spec: dict[str, Any], there: int) -> int:
+    """How many there shall be. A pool that scales has as many as it needs now, within its bounds."""
+    bounds = spec.get("scale")
+    if bounds is None:
+        return int(spec.get("replicas", 1))
+    least = int(bounds.get("min", 1))
+    return max(least, min(there, int(bounds.get("max", least))))
 
 
 @command

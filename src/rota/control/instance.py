@@ -184,7 +184,7 @@ class Instances(Gate[Instance]):
     def _show(self, context: Context, obj: Instance, *, is_ready: bool) -> None:
         """Tell whoever hands out workers how this one is."""
         if self._desk is not None and _is_pooled(obj):
-            self._desk.prepare(context.client, context.objects, context.memory)
+            self._desk.prepare(context)
             report = self._runners.report(subject_of(obj))
             self._desk.see(obj, report, workers.reset_policy(context.objects, obj), is_ready=is_ready)
 

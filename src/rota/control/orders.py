@@ -6,7 +6,7 @@ import base64
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
-from rota.api import ConfigMap, Instance, Secret
+from rota.api import ConfigMap, Instance, Object, Secret
 from rota.api.instance import Container
 from rota.api.parts import EnvVar
 from rota.control.holds.options import as_held, has_runner
@@ -66,8 +66,8 @@ def order(
     )
 
 
-def value(objects: Objects, obj: Instance, one: EnvVar) -> str:
-    """The value of an environment variable."""
+def value(objects: Objects, obj: Object, one: EnvVar) -> str:
+    """The value of an environment variable of an object. Raises `Refused`."""
     source = one.value_from
     if source is None:
         return one.value or ""

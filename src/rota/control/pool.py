@@ -159,7 +159,7 @@ class Pools(Gate[WorkerPool]):
         self._stale.pop(key, None)
         self._looked[key] = _asked(obj)
         if self._desk is not None:
-            self._desk.prepare(context.client, context.objects, context.memory)
+            self._desk.prepare(context)
         there = cast("list[Instance]", context.objects.list(Instance.api, obj.metadata.namespace))
         scaled = self._scaled(key, obj, there, context.clock.now())
         replicas = REPLICAS if obj.spec.replicas is None else obj.spec.replicas

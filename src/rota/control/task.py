@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any, cast
 
 import msgspec
@@ -14,7 +13,7 @@ from rota.api.task import TaskStatus
 from rota.api.worker import WorkerRole
 from rota.client import Key
 from rota.control.carrying import RUNTIME_FINALIZER, carry_out
-from rota.control.functions.tasks import CalledTasks
+from rota.control.functions.tasks import Calling
 from rota.control.gate import RESOLVED, Gate, status_of
 from rota.control.holds.members import PoolKey
 from rota.control.instances import Desired, plan, template_hash
@@ -53,7 +52,7 @@ class Tasks(Gate[Task]):
     concurrency = CONCURRENCY
     owns = (Instance,)
 
-    def __init__(self, assigner: Assigner, runtime: Runtime, called: CalledTasks | None = None) -> None:
+    def __init__(self, assigner: Assigner, runtime: Runtime, called: Calling | None = None) -> None:
         """`called`: who calls functions for tasks; None: nobody does here."""
         super().__init__(Task)
         self._assigner = assigner
@@ -214,7 +213,8 @@ class Tasks(Gate[Task]):
             if now is None or now.metadata.uid != obj.metadata.uid or now.over():
                 raise LookupError(f"{obj.metadata.name} is gone")
             since = self._since.get(obj.metadata.uid)
-            status = lifecycle.running(status_of(now), instance, datetime.now(UTC), since)
+            began = lifecycle.time_of(context.clock.time())
+            status = lifecycle.running(status_of(now), instance, began, since)
             try:
                 await context.write_status(now, status)
                 return
@@ -328,7 +328,7 @@ class Tasks(Gate[Task]):
         worker = self._assigner.worker_of(obj)
         assert worker is not None
         since = self._since.get(obj.metadata.uid)
-        now = datetime.now(UTC)
+        now = lifecycle.time_of(context.clock.time())
         written = await context.write_status(obj, lifecycle.running(status, worker.subject.name, now, since))
         self._assigner.start(written)
         return DONE

@@ -82,6 +82,13 @@ class VirtualClock:
         heappush(self._timers, (when, self._made, timer))
         return timer
 
+    def next_due(self) -> float | None:
+        """When the first call is to be made."""
+        timers = self._timers
+        while timers and timers[0][2].callback is None:
+            heappop(timers)
+        return timers[0][0] if timers else None
+
     def advance(self, seconds: float) -> None:
         """Let time pass. Calls that come due are made at their time, in order."""
         until = self._now + seconds

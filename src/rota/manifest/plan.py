@@ -111,7 +111,7 @@ async def rehearse(
         assumed = _missing(written, before, ASSUMED_KINDS if server is None else server.assumed_kinds)
         for id_ in assumed:
             await client.create(_placeholder(id_))
-        await _apply(client, [manifest for id_, manifest in written.items() if id_ not in there])
+        await apply_all(client, [manifest for id_, manifest in written.items() if id_ not in there])
         loop = ControlLoop(
             client,
             objects,
@@ -226,7 +226,7 @@ def _placeholder(id_: str) -> Json:
     return {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {"name": name, **place}}
 
 
-async def _apply(client: Client, manifests: Sequence[Manifest]) -> None:
+async def apply_all(client: Client, manifests: Iterable[Manifest]) -> None:
     """Through the same admission as on a server; namespaces first, as the others may be in them."""
     problems = []
     for manifest in sorted(manifests, key=lambda one: one.kind is not Namespace.api):

@@ -49,6 +49,8 @@ class Project:
     """Functions that are named for their schedules only, and on which line."""
     partial: frozenset[str] = frozenset()
     """Functions of which fields are declared, but not what they are."""
+    places: dict[str, Path] = field(default_factory=dict)
+    """Where the code was packed from, by its digest."""
 
 
 def load_project(path: str, environment: Mapping[str, str]) -> Project:
@@ -131,7 +133,8 @@ class _Compiler:
             raise ManifestError(sorted(dict.fromkeys(self._problems), key=_place))
         manifests = [*self._manifests, *self._schedules]
         partial = frozenset(self._partial)
-        return Project(self._project, self._source, manifests, self._code.packs, self._mentioned, partial)
+        code = self._code
+        return Project(self._project, self._source, manifests, code.packs, self._mentioned, partial, code.places)
 
     def _report(self, node: Node, path: str, message: str, key: str = "") -> None:
         line, column = node.keys.get(key, (node.line, node.column))

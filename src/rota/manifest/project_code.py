@@ -20,6 +20,7 @@ class Code:
         self._digests: dict[Path, str | None] = {}
         self._bytes = 0
         self.packs: dict[str, Packed] = {}
+        self.places: dict[str, Path] = {}
         self.problems: list[Problem] = []
 
     def resolved(self, node: Node, fields: dict[str, Node], path: str) -> dict[str, Node]:
@@ -72,6 +73,7 @@ class Code:
             )
             return None
         self.packs[packed.digest] = packed
+        self.places[packed.digest] = path
         return packed.digest
 
     def _report(self, node: Node, path: str, message: str, key: str = "") -> None:

@@ -100,7 +100,7 @@ class Interleavings(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def a_task_ends(self, data: st.DataObject) -> None:
-        running = sorted(self.party.jobs)
+        running = sorted(self.party.running())
         if running:
             name = data.draw(st.sampled_from(running))
 
@@ -249,7 +249,7 @@ class Interleavings(RuleBasedStateMachine):
         self.party.racing.failures, self.party.racing.is_slow = [], False
         for _ in range(200):
             await self.world.rest()
-            for name in sorted(self.party.jobs):
+            for name in sorted(self.party.running()):
                 self.party.finish(name)
             claims = await self.claims()
             bound = [name for name, one in claims.items() if one.status is not None and one.status.phase == "Bound"]

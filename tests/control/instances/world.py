@@ -191,7 +191,13 @@ class World:
             assert self.now - since >= self.desired.drain_seconds - 1e-3, "a held worker was not given its time"
         if is_ready(instance) and self._is_wanted(instance, why):
             self.down_by_us.add(instance.spec.ordinal)
-            assert len(self.down_by_us) <= max(1, self.desired.max_unavailable), "more unavailable than may be"
+            allowed = max(1, self.desired.max_unavailable)
+            assert len(self.down_by_us) <= allowed or self._are_enough_without(instance, allowed), "too many are away"
+
+    def _are_enough_without(self, instance: Instance, allowed: int) -> bool:
+        """Where any ordinals will do, one that went may turn out to have been the surplus one."""
+        others = (one for one in self.instances.values() if one is not instance and not is_leaving(one))
+        return self.desired.sparse and sum(map(is_ready, others)) >= self.desired.replicas - allowed
 
     def _is_wanted(self, instance: Instance, why: Why) -> bool:
         """Whether there should be one in the place of one that goes."""

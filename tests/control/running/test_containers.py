@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from rota.runtime.container import Engine
 from rota.runtime.keeper.protocol import hash_of
 from tests.control.running.test_processes import apply, keeper_of, told, until
 from tests.runtime_container.conftest import found, make_image, podman
-from tests.server.live import ROTA, Live
+from tests.server.live import Live, execute
 
 PATIENCE_SECONDS = 60.0
 SECRET = "do-not-show-this"
@@ -94,8 +93,9 @@ def restarts(server: Live) -> int:
 
 
 def inside(server: Live, script: str) -> str:
-    command = [ROTA, "exec", "inst/box-0", "--home", str(server.home), "--", "sh", "-c", script]
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True).stdout
+    code, said = execute(server.home, "box-0", script, PATIENCE_SECONDS)
+    assert code == 0, said
+    return said
 
 
 @pytest.mark.timeout(240)

@@ -173,7 +173,8 @@ async def test_dependencies_come_first_and_their_outputs_are_there(world: World,
     await a_task(world, "a")
     crew.finish("p-0", outputs={"k": "v"})
     await world.rest()
-    assert crew.running() == {"p-0": "use v"} and crew.jobs["p-0"].env["ROTA_TASKS_A_K"] == "v"
+    [begun] = crew.jobs.values()
+    assert crew.running() == {"p-0": "use v"} and begun.env["ROTA_TASKS_A_K"] == "v"
 
 
 async def test_a_dependency_stays_until_its_outcome_is_known(world: World, crew: Crew) -> None:

@@ -96,7 +96,7 @@ class Claiming:
         self.heard.close(not_here())
 
     def prepare(self, context: Context) -> None:
-        self.desk.prepare(context.client, context.objects, context.memory)
+        self.desk.prepare(context)
 
     @property
     def objects(self) -> Objects:

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -24,6 +25,38 @@ AGAIN_SECONDS = 1.0
 
 _encode = msgspec.json.Encoder().encode
 Begun = Callable[[Task, str], Awaitable[None]]
+
+
+class Calling(Protocol):
+    """Whoever calls functions for tasks."""
+
+    def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
+        """`wake` is called for a task whose attempt has ended. Returns how to end all of them."""
+        ...
+
+    def want(self, task: Task, function: Function, begun: Begun) -> None:
+        """A task could run now. Said again, nothing happens. `begun` is told the worker before it begins."""
+        ...
+
+    def is_under_way(self, task: Task) -> bool:
+        """Whether an attempt waits for a worker, or has one, in this process."""
+        ...
+
+    def is_begun(self, task: Task) -> bool: ...
+
+    def cancel(self, task: Task) -> bool:
+        """It is not to run, or no longer. Whether it was begun: then it says how it ended."""
+        ...
+
+    def outcome_of(self, task: Task) -> Outcome | None:
+        """How an attempt ended, until that is recorded."""
+        ...
+
+    def recorded(self, id_: str) -> None: ...
+
+    def gone(self, key: Key) -> None:
+        """There is no task of this name any more."""
+        ...
 
 
 class CalledTasks:

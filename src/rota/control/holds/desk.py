@@ -21,8 +21,9 @@ from rota.control.holds.members import Member, PoolKey, offer
 from rota.control.holds.turns import Turn, Turned, write
 from rota.control.instances.names import controller_of
 from rota.control.orders import subject_of
+from rota.engine.clock import Clock, RealClock
 from rota.engine.objects import Objects, get
-from rota.engine.reconciler import Memory
+from rota.engine.reconciler import Context, Memory
 from rota.engine.references import id_of
 from rota.pools import Binding, Queue
 from rota.registry import ApiError
@@ -84,6 +85,7 @@ class Desk:
         self.memory: Memory | None = None
         self.client: Client | None = None
         self.objects: Objects | None = None
+        self.clock: Clock = RealClock()
         self._depths: dict[PoolKey, int] = {}
         self._completed: dict[PoolKey, int] = {}
         """Tasks that have ended, and are not in the pool's status yet."""
@@ -98,11 +100,12 @@ class Desk:
         for work in self._works:
             work.cancel()
 
-    def prepare(self, client: Client, objects: Objects, memory: Memory) -> None:
+    def prepare(self, context: Context) -> None:
         """Before anything is handed out: what was handed out earlier, by whomever, and who waits since."""
         if self.objects is not None:
             return
-        self.client, self.objects, self.memory = client, objects, memory
+        self.client, self.objects, self.memory = context.client, context.objects, context.memory
+        self.clock = context.clock
         for party in self.parties.values():
             party.restore()
         for pool in tuple(self.queues):

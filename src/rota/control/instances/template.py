@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -51,7 +52,7 @@ def _canonical(value: Any, *, only: frozenset[str] | None = None) -> Any:
         return value
     quantities = _QUANTITIES.get(type(value), ())
     canonical = {}
-    for field in msgspec.structs.fields(value):
+    for field in _fields(type(value)):
         if only is not None and field.name not in only:
             continue
         own = getattr(value, field.name)
@@ -62,6 +63,11 @@ def _canonical(value: Any, *, only: frozenset[str] | None = None) -> Any:
         if form not in ({}, []):
             canonical[field.encode_name] = form
     return canonical
+
+
+@cache
+def _fields(type_: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    return msgspec.structs.fields(type_)
 
 
 def nanos(quantity: int | str) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, cast
 
 import msgspec
@@ -23,7 +23,7 @@ from rota.control.instances.names import controller_of
 from rota.control.instances.states import is_draining
 from rota.control.tasks.counting import Counting
 from rota.control.tasks.holding import beginning, has_more_to_come, is_attempt, is_running_on, key_of, request
-from rota.control.tasks.lifecycle import after, assignment_id, is_large
+from rota.control.tasks.lifecycle import after, assignment_id, is_large, time_of
 from rota.engine import Context
 from rota.engine.metrics import Metrics
 from rota.engine.objects import Objects, get
@@ -83,7 +83,7 @@ class Assigner:
         return end
 
     def prepare(self, context: Context) -> None:
-        self._desk.prepare(context.client, context.objects, context.memory)
+        self._desk.prepare(context)
 
     # What the desk asks.
 
@@ -143,6 +143,9 @@ class Assigner:
             self._assigned[uid] = instance
             self._wanted[uid] = pool, key_of(task)
             self._desk.queue(pool).restore(bound=[(request(task, 0.0), instance)])
+
+    def _now(self) -> datetime:
+        return time_of(self._desk.clock.time())
 
     @property
     def _objects(self) -> Objects:
@@ -251,7 +254,7 @@ class Assigner:
             job = self._make_job(self._objects, task, worker.instance, assigned.id)
         except Exception as error:
             # It was looked at before it was let in: something has changed since.
-            now = datetime.now(UTC).timestamp()
+            now = self._desk.clock.time()
             self._outcomes[assigned.id] = Outcome(assigned.id, "Failed", now, now, message=str(error))
             self.wake(key_of(task))
             return
@@ -306,7 +309,7 @@ class Assigner:
             self._desk.give_up(pool, binding, is_wanted=task is not None)
             return
         before = worker.instance.spec.assignment
-        assignment, begins = beginning(task, worker, binding)
+        assignment, begins = beginning(task, worker, binding, self._now())
         turn = Turn(worker.subject, before.id if before is not None else None, assignment, begins=begins)
         try:
             turned = await self._written(turn, task)
@@ -327,7 +330,7 @@ class Assigner:
         binding, following = self._next(worker, queue)
         turn = Turn(worker.subject, outcome.id, None, ended)
         if following is not None and binding is not None:
-            assignment, begins = beginning(following, worker, binding)
+            assignment, begins = beginning(following, worker, binding, self._now())
             turn = turn._replace(after=assignment, begins=begins)
         worker.is_turning = True
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 
 import msgspec
 
@@ -21,9 +21,8 @@ def request(task: Task, arrival: float) -> Request:
     return Request(task.metadata.uid, spec.holder or "", spec.priority, arrival, prefers=prefers)
 
 
-def beginning(task: Task, worker: Member, binding: Binding) -> tuple[Assignment, Task]:
+def beginning(task: Task, worker: Member, binding: Binding, now: datetime) -> tuple[Assignment, Task]:
     """What is written when a task gets a worker: whose the worker is, and that the task runs."""
-    now = datetime.now(UTC)
     meta = task.metadata
     assignment = Assignment(id=assignment_id(task), kind="Task", name=meta.name, uid=meta.uid, since=now)
     arrival = binding.request.arrival

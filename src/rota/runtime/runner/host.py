@@ -259,7 +259,7 @@ class Host:
 
     def _returned(self, call: Call, value: Any) -> None:
         try:
-            text = _json(value)
+            text = as_json(value)
         except Exception as error:
             refused = f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS_MAX]
             sys.stderr.write(f"{refused}\n")
@@ -303,7 +303,7 @@ class Host:
             _exit(NO_RUNNER)
 
 
-def _json(value: Any) -> bytes:
+def as_json(value: Any) -> bytes:
     """A result as JSON. Raises what says why it is none."""
     if isinstance(value, dict) and isinstance(value.get(RESPONSE_BODY), bytes | bytearray | memoryview):
         import base64

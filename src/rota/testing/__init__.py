@@ -1,0 +1,33 @@
+"""Tests of your own projects: a whole project in memory, under a clock that jumps. A month of cron takes a moment.
+
+    from rota.testing import Project
+
+    def test_the_month():
+        with Project("rota.yaml", at="2026-03-01T00:00:00Z") as project:
+            project.advance(days=31)
+            assert len(project.runs("report.nightly")) == 31
+
+What is real: the registry with its admission, defaults and rules; `rota deploy` of the project file; the controllers of
+schedules, tasks and pools, and so cron, time zones, overlap, catch-up, jitter, history, dependencies, locks, retries,
+queues and scaling.
+
+What is replaced: time, which passes when a test says so; and processes. Python handlers are imported from where the
+project has their code, and called in this process, with the variables of their function. Commands, prompts, and
+functions whose code is not here are done by what the test puts in their place (`Project.on`), and otherwise succeed at
+once, with no result. A function has no workers here, only as many calls at once as its workers would take.
+
+Never: starts a process, opens a socket, waits, or leaves a thread or task behind. What a handler does by itself it
+does in earnest: it may dial, write files, and ask the machine for the time.
+
+Claims are not handed out, webhooks and trackers not listened to, and workloads not placed.
+"""
+
+from rota.manifest import ManifestError
+from rota.manifest.deploying import DeployRefused
+from rota.testing.asynchronous import AsyncProject
+from rota.testing.performing import Result
+from rota.testing.project import Project
+from rota.testing.record import Call, Run
+from rota.testing.works import NotIdle
+
+__all__ = ["AsyncProject", "Call", "DeployRefused", "ManifestError", "NotIdle", "Project", "Result", "Run"]

@@ -1,0 +1,113 @@
+"""Calls, made: by the handler of a function's code, or by what a test has put in its place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from rota.api import Function
+from rota.control.orders import value
+from rota.engine import Objects
+from rota.runtime.interface import Refused
+from rota.runtime.runner.host import Context, as_json, last_line
+from rota.testing.attempts import Ending
+from rota.testing.code import Code, variables
+from rota.testing.record import Call, Record
+
+StandIn = Callable[[Call], Any]
+FAILED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a stand-in returns that has more to say than a value. Another exit code than 0 is a failed run."""
+
+    value: Any = None
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    """What the task reports, for those that depend on it."""
+    exit_code: int = 0
+
+
+class Role(NamedTuple):
+    """What a test has said of calls of a name."""
+
+    do: StandIn | None
+    seconds: float
+
+
+class Performer:
+    """Knows what to call. The caller does, in its own way of calling."""
+
+    def __init__(self, objects: Objects, record: Record) -> None:
+        self._objects = objects
+        self._record = record
+        self._roles: dict[str, Role] = {}
+        self.code = Code()
+
+    def stand_in(self, name: str, do: StandIn | None, takes: timedelta | float) -> None:
+        seconds = takes.total_seconds() if isinstance(takes, timedelta) else float(takes)
+        if seconds < 0:
+            raise ValueError(f"takes: {takes}: nothing ends before it begins")
+        self._roles[name] = Role(do, seconds)
+
+    def thunk(self, call: Call, function: Function | None) -> Callable[[], Any]:
+        """What to call, without arguments; what it returns may have to be awaited."""
+        self._record.calls.append(call)
+        role = self._role(call)
+        do = role.do
+        if do is not None:
+            return lambda: do(call)
+        if function is None or not self.code.is_here(function):
+            return lambda: None
+        return lambda: self._handled(call, function)
+
+    def _handled(self, call: Call, function: Function) -> Any:
+        call.env = self._env(function)
+        with variables(call.env):
+            _, handler = self.code.handler(function)
+            event = json.loads(json.dumps(call.event))
+            context = Context(call.task or "call", function.metadata.name, function.spec.timeout_seconds)
+            found = handler(event, context)
+            return _with_variables(found, call.env) if hasattr(found, "__await__") else found
+
+    def _env(self, function: Function) -> dict[str, str]:
+        try:
+            return {one.name: value(self._objects, function, one) for one in function.spec.env}
+        except Refused as refused:
+            raise LookupError(f"Function/{function.metadata.name}: {refused}; apply it to the project") from None
+
+    def returned(self, call: Call, found: Any) -> Ending:
+        """A call has returned."""
+        said = found if isinstance(found, Result) else Result(found)
+        try:
+            text = as_json(said.value).decode() if said.value is not None else ""
+        except Exception as error:
+            return self.raised(call, error)
+        call.result = json.loads(text) if text else None
+        self._record.called(call, text)
+        seconds, code = self._role(call).seconds, _exit_code(call, said.exit_code)
+        if said.exit_code:
+            return Ending("Failed", seconds, f"exit code {said.exit_code}", text, code, said.outputs)
+        return Ending("Succeeded", seconds, "", text, code, said.outputs)
+
+    def raised(self, call: Call, error: BaseException) -> Ending:
+        """A call has raised something."""
+        call.error = error
+        return Ending("Failed", self._role(call).seconds, last_line(error), exit_code=_exit_code(call, FAILED))
+
+    def _role(self, call: Call) -> Role:
+        names = (call.task, call.schedule, call.target)
+        return next((self._roles[name] for name in names if name and name in self._roles), Role(None, 0.0))
+
+
+def _exit_code(call: Call, code: int) -> int | None:
+    """Only a command has one."""
+    return code if call.event is None else None
+
+
+async def _with_variables(found: Any, env: Mapping[str, str]) -> Any:
+    with variables(env):
+        return await found

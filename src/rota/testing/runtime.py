@@ -1,0 +1,99 @@
+"""A runtime in memory: what it starts runs, as far as anybody can see, until it is ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from rota.engine import Clock
+from rota.runtime.interface import Box, Execution, Exit, NotRunning, Order, Owner, Run, Subject
+
+NOWHERE = Path("/nowhere")
+"""Where files would be, if there were any."""
+ENDED = 143
+"""The exit code of what was asked to end."""
+
+
+class MemoryRuntime:
+    """What `Instances` is told is real."""
+
+    name = "memory"
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._listeners: list[Callable[[Subject], None]] = []
+        self._started = 0
+        self.alive: dict[Subject, dict[str, Run]] = {}
+
+    def runs(self, subject: Subject) -> Mapping[str, Run]:
+        return self.alive.get(subject, {})
+
+    def known(self, namespace: str, name: str) -> list[Subject]:
+        return [one for one in self.alive if (one.namespace, one.name) == (namespace, name)]
+
+    def isolates(self, wanted: object, runtime: str | None = None) -> tuple[bool, str]:
+        return (False, "nothing is kept apart") if wanted == "none" else (True, "Sandboxed")
+
+    async def start(self, order: Order) -> Run:
+        runs = self.alive.setdefault(order.subject, {})
+        known = runs.get(order.container)
+        if known is not None and known.number == order.number:
+            return known
+        self._started += 1
+        run = runs[order.container] = Run(order.number, f"run-{self._started}", self._clock.time())
+        self._tell(order.subject)
+        return run
+
+    async def update(self, order: Order) -> None:
+        """There are no files to renew."""
+
+    async def box(self, order: Order, digest: str) -> Box:
+        return Box(order.argv, order.env, str(NOWHERE), "/workspace", f"{NOWHERE}.prepared")
+
+    async def stop(self, subject: Subject, grace_seconds: float) -> None:
+        self.alive.pop(subject, None)
+        self._tell(subject)
+
+    async def end(self, subject: Subject, container: str, grace_seconds: float) -> None:
+        self.die(subject.name, code=ENDED, container=container)
+
+    async def exec(self, subject: Subject, container: str, argv: Sequence[str], **how: object) -> Execution:
+        raise NotRunning("nothing runs here")
+
+    def storages(self) -> list[tuple[str, Owner]]:
+        return []
+
+    async def drop_storage(self, namespace: str, owner: Owner, name: str = "") -> None:
+        """There is none."""
+
+    def log_file(self, subject: Subject, container: str) -> Path:
+        return NOWHERE
+
+    def task_log(self, namespace: str, name: str, uid: str) -> Path:
+        return NOWHERE / namespace / f"{name}@{uid}.log"
+
+    def keep_result(self, name: str, uid: str, namespace: str, result: str) -> None:
+        """Nobody asks for it."""
+
+    async def drop_task_logs(self, namespace: str, name: str) -> None:
+        """There are none."""
+
+    def listen(self, heard: Callable[[Subject], None]) -> Callable[[], None]:
+        self._listeners.append(heard)
+        for subject in self.alive:
+            heard(subject)
+        return lambda: self._listeners.remove(heard)
+
+    def die(self, name: str, code: int = 1, lines: str = "", container: str = "main") -> None:
+        """What runs under a name ends."""
+        [subject] = [one for one in self.alive if one.name == name]
+        run = self.alive[subject][container]
+        ended = Exit(self._clock.time(), code=code, lines=lines)
+        self.alive[subject][container] = msgspec.structs.replace(run, exit=ended)
+        self._tell(subject)
+
+    def _tell(self, subject: Subject) -> None:
+        for heard in self._listeners:
+            heard(subject)

@@ -1,0 +1,159 @@
+"""What can be done with a project, as work on its plane's loop. Both forms of `Project` have it done."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+from types import ModuleType
+from typing import Any
+
+from rota.api import KINDS, Function, Kind, Schedule, Task, WorkerPool
+from rota.control.schedules.making import MANUAL, manual_name, task_of
+from rota.registry import ApiError
+from rota.testing.plane import Plane
+from rota.testing.sources import Source, bring, read
+
+START = "2026-01-01T00:00:00Z"
+"""When it is, unless a test says: the same on every run."""
+IDLE_WITHIN = timedelta(days=1)
+"""How long is waited for tasks to be over, unless a test says."""
+NONCE_BYTES = 8
+NAMED = (Function, WorkerPool, Schedule, Task)
+"""What calls can be known by."""
+TOLD_MAX = 5
+"""Tasks that an error names."""
+
+
+class NotIdle(AssertionError):  # noqa: N818 - says what became of it
+    """Tasks that are not over, though so much time has passed."""
+
+
+def moment(at: datetime | str) -> float:
+    """A moment, in seconds since 1970. Without a time zone it is UTC."""
+    found = datetime.fromisoformat(at) if isinstance(at, str) else at
+    return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+
+
+def span(by: timedelta | None, days: float, hours: float, minutes: float, seconds: float) -> float:
+    """How much time is to pass."""
+    parts = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    total = ((by or timedelta()) + parts).total_seconds()
+    if total < 0:
+        raise ValueError(f"time does not go back: {total:g} s")
+    return total
+
+
+class Works:
+    """Verbs, each a coroutine for the plane's loop."""
+
+    def __init__(self, plane: Plane, environment: Mapping[str, str] | None) -> None:
+        self._plane = plane
+        self._client = plane.client
+        self._environment = environment
+
+    # Objects.
+
+    async def apply(self, source: Source) -> None:
+        if isinstance(source, Mapping):
+            await self._client.apply(dict(source), force=True)
+            return
+        environment = os.environ if self._environment is None else self._environment
+        declared = read(source, environment, self._client.namespace)
+        await bring(self._client, declared, self._plane.performer.code)
+
+    async def get(self, kind: str, name: str) -> Any:
+        type_: Any = _kind(kind).type
+        return await self._client.get(type_, name)
+
+    async def list(self, kind: str, labels: str) -> list[Any]:
+        type_: Any = _kind(kind).type
+        found = await self._client.list(type_, labels=labels)
+        return sorted(found.items, key=lambda one: str(one.metadata.name))
+
+    async def delete(self, kind: str, name: str) -> None:
+        await self._client.delete(_kind(kind), name, propagation="Background")
+
+    # Schedules and tasks.
+
+    async def enable(self, schedule: str, *, enabled: bool) -> None:
+        await self._named(Schedule, schedule)
+        await self._client.patch(Schedule.api, schedule, {"spec": {"enabled": enabled}})
+
+    async def run(self, schedule: str) -> str:
+        found: Schedule = await self._named(Schedule, schedule)
+        name = manual_name(found, os.urandom(NONCE_BYTES).hex())
+        await self._client.create(task_of(found, int(self._plane.clock.time()), name, MANUAL))
+        return name
+
+    async def cancel(self, task: str) -> None:
+        await self._named(Task, task)
+        await self._client.patch(Task.api, task, {"spec": {"cancel": True}})
+
+    async def know(self, name: str) -> None:
+        """Raises LookupError when there is nothing of a name that calls could be known by."""
+        there = [one for kind in NAMED for one in await self.list(kind.api.name, "")]
+        names = {one.metadata.name for one in there}
+        if name not in names:
+            hint = "a task that is still to come is known by its pool: look at call.task"
+            raise LookupError(_missing("function, pool, schedule or task", name, names, hint))
+
+    # Functions.
+
+    async def function(self, name: str) -> Function:
+        found: Function = await self._named(Function, name)
+        return found
+
+    def module(self, function: Function) -> ModuleType:
+        code = self._plane.performer.code
+        if not code.is_here(function):
+            raise LookupError(f"Function/{function.metadata.name} has no Python code that is here")
+        try:
+            return code.handler(function)[0]
+        finally:
+            code.leave()
+
+    # What is there.
+
+    async def known_schedule(self, name: str) -> None:
+        await self._named(Schedule, name)
+
+    async def _named(self, kind: type[Any], name: str) -> Any:
+        type_: Any = kind
+        try:
+            return await self._client.get(type_, name)
+        except ApiError as error:
+            if error.code != 404:
+                raise
+        there = {one.metadata.name for one in await self.list(kind.api.name, "")}
+        raise LookupError(_missing(kind.api.singular, name, there))
+
+    def not_idle(self, passed: float) -> NotIdle:
+        """Which tasks are not over, and what is known of each."""
+        under_way = self._plane.record.under_way()
+        told = [f"{task.metadata.name}: {_standing(task)}" for task in under_way[:TOLD_MAX]]
+        more = f" and {len(under_way) - TOLD_MAX} more" if len(under_way) > TOLD_MAX else ""
+        return NotIdle(f"after {timedelta(seconds=passed)} these are not over: {'; '.join(told)}{more}")
+
+
+def _kind(name: str) -> Kind:
+    kind = KINDS.get(name)
+    if kind is None:
+        raise LookupError(_missing("kind", name, set(KINDS)))
+    return kind
+
+
+def _missing(what: str, name: str, there: set[str], hint: str = "") -> str:
+    near = get_close_matches(name, there, 1)
+    known = (
+        f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(there))}" if there else "there is none"
+    )
+    return f"there is no {what} {name}: {known}" + (f" ({hint})" if hint else "")
+
+
+def _standing(task: Task) -> str:
+    status = task.status
+    if status is None or status.phase is None:
+        return "Waiting"
+    return ", ".join(part for part in (status.phase, status.reason, status.message) if part)
