@@ -32,6 +32,9 @@ class Lossy:
     def find(self, kind: Kind, namespace: str, name: str) -> Object | None:
         return self._objects.find(kind, namespace, name)
 
+    def has(self, kind: Kind, namespace: str, name: str) -> bool:
+        return self._objects.has(kind, namespace, name)
+
     def list(self, kind: Kind, namespace: str = "") -> list[Object]:
         return self._objects.list(kind, namespace)
 

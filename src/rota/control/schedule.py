@@ -15,6 +15,7 @@ from rota.control.gate import Settling, status_of, with_conditions
 from rota.control.schedules.ahead import READY_MAX, Ahead
 from rota.control.schedules.cron import BadCron, Cron, cron
 from rota.control.schedules.firing import Firing, Shot
+from rota.control.schedules.keeping import Keeping, release
 from rota.control.schedules.planner import Plan, plan
 from rota.control.schedules.regions import region_of, served
 from rota.control.schedules.runs import Run, Runs, told, too_many
@@ -71,6 +72,7 @@ class Schedules(Settling[Schedule]):
         self.watches = (Watch(Cell, self._regional),)
         self._look_seconds = look_seconds
         self._runs = Runs()
+        self._keeping = Keeping()
         self._regions: set[Key] = set()
         """The schedules that name cities."""
         self._written: dict[str, float] = {}
@@ -95,6 +97,7 @@ class Schedules(Settling[Schedule]):
                 task.cancel()
         self._context = self._ticker = self._ahead = self._firing = self._preparing = None
         self._runs.clear()
+        self._keeping.clear()
         self._written.clear()
 
     def _prepare(self, context: Context) -> Ticker:
@@ -107,13 +110,17 @@ class Schedules(Settling[Schedule]):
         return self._ticker
 
     def overhear(self, old: Object | None, new: Object | None) -> bool:
-        return not self._runs.hear(cast("Task | None", old), cast("Task | None", new))
+        before, after = cast("Task | None", old), cast("Task | None", new)
+        waits = self._keeping.hear(before, after)
+        return not self._runs.hear(before, after) and not waits
 
     def _regional(self, cell: Cell) -> tuple[Key, ...]:
         return tuple(self._regions)
 
-    async def gone(self, key: Key) -> None:
+    async def gone(self, context: Context, key: Key) -> None:
         self._regions.discard(key)
+        for name in [*self._keeping.of(key)]:
+            await release(context.client, key.namespace, name)
         id_ = Schedule.api.key(*key)
         self._written.pop(id_, None)
         if self._ticker is not None:
@@ -131,13 +138,24 @@ class Schedules(Settling[Schedule]):
         standing = self._standing(context, obj, status_of(obj))
         if standing.status != status_of(obj) or standing.problem is not None or standing.prunable:
             return None
+        if self._keeping.of(key):
+            return None
         self._written.pop(context.id, None)
         ticker.set(context.id, standing.due)
         return DONE
 
     async def look(self, context: Context, obj: Schedule) -> Outcome:
         self._prepare(context).set(context.id, None)
+        await self._let_go(context, obj)
         return await super().look(context, obj)
+
+    async def _let_go(self, context: Context, obj: Schedule) -> None:
+        """Let go of the Tasks of ticks that are written down: the process that made them had no time for it."""
+        meta, last = obj.metadata, status_of(obj).last_scheduled_time
+        newest = last.timestamp() if last is not None else 0.0
+        for name, tick in [*self._keeping.of(Key(meta.namespace, meta.name)).items()]:
+            if tick <= newest or meta.deletion_timestamp is not None:
+                await release(context.client, meta.namespace, name)
 
     async def go_on(self, context: Context, obj: Schedule, opened: list[Condition]) -> Outcome:
         id_, now = context.id, context.clock.now()

@@ -229,7 +229,7 @@ class ControlLoop:
 
     async def _tidied(self, controller: Reconciler, key: Key, id_: str) -> Outcome:
         try:
-            await controller.gone(key)
+            await controller.gone(self._context(id_, 0), key)
         except Exception as error:
             # It is forgotten when this run ends, and must not be before it is tidied up.
             self.scheduler.arrive(id_)

@@ -17,6 +17,7 @@ from rota.api.function import ScheduleStatus
 from rota.client import Operation, status_body
 from rota.control.gate import status_of
 from rota.control.schedules.cron import Cron
+from rota.control.schedules.keeping import kept, release
 from rota.control.schedules.making import Body, task_name, task_of
 from rota.control.schedules.planner import Plan, plan
 from rota.control.schedules.runs import Run, Runs, schedule_of, told
@@ -25,6 +26,7 @@ from rota.engine import Context
 from rota.engine.references import id_of
 from rota.registry import ApiError
 from rota.registry.amending import Amendment
+from rota.registry.errors import conflict
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +109,9 @@ class Firing:
     def _shot(
         self, schedule: Schedule, found: Plan, tasks: tuple[Made, ...], text: str, problem: Problem | None = None
     ) -> Shot:
-        runs = [*self._runs.of(schedule.metadata.uid), *(task.run for task in tasks)]
+        # One that was made already may have been heard of.
+        made = {task.name: task.run for task in tasks}
+        runs = (made | {run.name: run for run in self._runs.of(schedule.metadata.uid)}).values()
         status = told(planned(status_of(schedule), found, text), runs)
         if problem is not None:
             status = refused(status, problem)
@@ -176,11 +180,23 @@ class Firing:
         await self._commit([possible._replace(cancel=())])
 
     async def _step_by_step(self, shot: Shot) -> None:
-        """Where there is no such thing as one commit: make, write down. Made a second time, it is there already."""
-        made = await self._possible(shot, dry_run=False)
+        """Where there is no such thing as one commit: make, write down, let go.
+
+        Made a second time, it is there already: it cannot vanish before it is written down. After that it can, so it
+        is looked first whether it is; what is known here may be behind.
+        """
+        meta = shot.schedule.metadata
+        fresh = await self._fresh(shot.schedule)
+        if fresh is None or fresh.metadata.resource_version != meta.resource_version:
+            raise conflict(Schedule.api, meta.name)
+        made = await self._possible(
+            shot._replace(tasks=tuple(task._replace(body=kept(task.body)) for task in shot.tasks)), dry_run=False
+        )
         await self._cancel(shot)
         self._note([made])
         await self._context.write_status(shot.schedule, made.status)
+        for tick in (*shot.plan.found, *shot.plan.fire):
+            await release(self._client, meta.namespace, task_name(shot.schedule, tick))
 
     async def _possible(self, shot: Shot, *, dry_run: bool) -> Shot:
         """What the server takes of it. A tick whose Task it does not take is passed over; one that is there was fired.
