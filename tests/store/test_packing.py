@@ -6,12 +6,13 @@ import random
 from pathlib import Path
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.store import Entry, SqliteStore, Store
+from rota.store import Entry, SqliteStore, Store, ring
 from rota.store.packing import Packed, Packer, unpacked
-from tests.store.acts import create, put, read
+from tests.store.acts import create, delete, put, read
 from tests.store.conftest import OpenStore
 
 RING = 8
@@ -39,10 +40,10 @@ def kept_bytes(store: Store) -> int:
     return sum(len(one.packed) if isinstance(one, Packed) else len(one.value) for one in kept)
 
 
-def cool(store: Store) -> None:
-    store._cooling._keys = iter([*store._objects.live])
-    while store._cooling.step():
-        pass
+@pytest.fixture
+def packs_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However little there is."""
+    monkeypatch.setattr(ring, "BUCKET_BYTES_MIN", 0)
 
 
 async def made(store: Store, count: int) -> None:
@@ -83,28 +84,52 @@ def test_whatever_is_packed_comes_back(values: list[bytes]) -> None:
         assert unpacked(packer.pack(entry)) == entry
 
 
+@pytest.mark.usefixtures("packs_all")
 async def test_what_went_cold_is_packed_and_reads_the_same(open_store: OpenStore) -> None:
     store = open_store(RING)
     await made(store, 50)
     before, listed = kept_bytes(store), store.list("tasks/").entries
-    cool(store)
+    store._cooling.at_once()
     assert kept_bytes(store) * 2 < before
     assert store.list("tasks/").entries == [*store.scan("tasks/")] == listed
     assert store.get(KEY.format(0)) == store.head(KEY.format(0)) == listed[0]
 
 
+@pytest.mark.usefixtures("packs_all")
 async def test_what_was_written_lately_is_not_packed(open_store: OpenStore) -> None:
     store = open_store(1_000)
     await made(store, 20)
     before = kept_bytes(store)
-    cool(store)
+    store._cooling.at_once()
     assert kept_bytes(store) == before
 
 
+async def test_of_what_there_is_little_nothing_is_packed(open_store: OpenStore) -> None:
+    store = open_store(RING)
+    await made(store, 50)
+    before = kept_bytes(store)
+    store._cooling.at_once()
+    assert kept_bytes(store) == before
+
+
+async def test_how_much_there_is_is_known_whatever_happens(path: Path) -> None:
+    store = SqliteStore(path)
+    await made(store, 10)
+    await put(store, KEY.format(0), "shorter")
+    await delete(store, KEY.format(1))
+    await create(store, KEY.format(1), "again")
+    assert store._objects.bucket("tasks/").bytes == kept_bytes(store)
+    await store.close()
+    again = SqliteStore(path)
+    assert again._objects.bucket("tasks/").bytes == kept_bytes(again)
+    await again.close()
+
+
+@pytest.mark.usefixtures("packs_all")
 async def test_a_write_over_what_is_packed_tells_what_was_there(open_store: OpenStore) -> None:
     store = open_store(RING)
     await made(store, 50)
-    cool(store)
+    store._cooling.at_once()
     with store.watch("tasks/", store.revision) as watch:
         await put(store, KEY.format(0), "new")
         (event,) = await read(watch, 1)
@@ -112,6 +137,7 @@ async def test_a_write_over_what_is_packed_tells_what_was_there(open_store: Open
     assert store.get(KEY.format(0)) == Entry(KEY.format(0), b"new", 51)
 
 
+@pytest.mark.usefixtures("packs_all")
 async def test_a_file_is_loaded_packed_and_without_what_was_written_over(path: Path) -> None:
     store = SqliteStore(path)
     await made(store, 50)

@@ -37,6 +37,12 @@ class Cooling:
             self._timer.cancel()
             self._timer = None
 
+    def at_once(self) -> None:
+        """All there is to pack."""
+        self._keys = iter([*self._objects.live])
+        while self.step():
+            pass
+
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
         self._keys = iter([*self._objects.live])
         self._go_on(loop)
@@ -61,7 +67,7 @@ class Cooling:
         if type(entry) is not Entry:
             return False
         bucket = objects.bucket(key)
-        if entry.rev > bucket.ring.floor:
+        if entry.rev > bucket.ring.floor or not bucket.packs():
             return False
         objects.live[key] = bucket.packer.pack(entry)
         return True

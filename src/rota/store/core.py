@@ -22,7 +22,7 @@ from rota.store.errors import Conflict, FutureRevision, Gone, StoreBusy, StoreEr
 from rota.store.model import Entry, Event, Page, Write
 from rota.store.objects import Objects
 from rota.store.packing import Packed, unpacked
-from rota.store.ring import RING_BYTES_MAX, RING_EVENTS_MAX, Bucket, weight
+from rota.store.ring import RING_BYTES_MAX, RING_EVENTS_MAX, Bucket, growth, weight
 from rota.store.watch import Watch, rouse
 
 PENDING_WRITES_MAX = 20_000
@@ -308,6 +308,7 @@ class Store(ABC):
                     touched.append(bucket)
                 ring.events.append(event)
                 ring.bytes += weight(event)
+                bucket.bytes += growth(event)
             self._pending_writes -= len(group.rows)
             self._pending_bytes -= group.size
         self.revision = groups[-1].rows[-1][0].rev

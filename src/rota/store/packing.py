@@ -2,7 +2,7 @@
 
 Objects of one kind are much alike. Beside a sample of them, each takes a tenth of its room or less, and is had back in
 a few microseconds, which is less than it takes to decode it. What was written lately stays as it is: in the rings it
-is there anyway, and most of it is written again soon.
+is there anyway, and most of it is written again soon. So does a bucket of which there is little: it is listed faster.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from msgspec import Struct
 
 from rota.store.model import Entry
 
+BUCKET_BYTES_MIN = 8 * 1024 * 1024
+"""A bucket with less than this in it stays as it is."""
 PACKED_BYTES_MIN = 400
 """What is smaller is not worth it."""
 PACKED_SHARE_MAX = 2

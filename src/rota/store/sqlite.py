@@ -19,7 +19,7 @@ from rota.store.file import Hold, beside, create_private, loading, open_file, re
 from rota.store.model import Entry, Event
 from rota.store.objects import after_prefix
 from rota.store.packing import unpacked
-from rota.store.ring import RING_BYTES_MAX, RING_EVENTS_MAX, weight
+from rota.store.ring import RING_BYTES_MAX, RING_EVENTS_MAX, growth, weight
 from rota.store.writer import Append, CompactTo, Stop, Writer
 
 LOADED_REVISIONS = 1024
@@ -87,22 +87,24 @@ class SqliteStore(Store):
         rev = 0
         for rev, key, prev, deleted, _, value in rows(connection, self.path):
             bucket = self._objects.bucket(key)
-            before = live.get(key)
+            before = unpacked(live[key]) if prev and key in live else None
+            event = Event(rev, key, value, bool(deleted), before.value if before else None, prev)
+            bucket.bytes += growth(event)
             if deleted:
                 del live[key]
                 bucket.index.remove(key)
             else:
                 entry = Entry(key, value, rev)
-                live[key] = entry if rev in superseded else bucket.packer.pack(entry)
+                live[key] = bucket.packer.pack(entry) if bucket.packs() and rev not in superseded else entry
                 if before is None:
                     bucket.index.add(key)
             if rev > recent:
-                event = Event(rev, key, value, bool(deleted), unpacked(before).value if before else None, prev)
                 bucket.ring.events.append(event)
                 bucket.ring.bytes += weight(event)
                 bucket.ring.trim()
             if rev > self.compacted:
                 policy.note(rev, (before is not None) + deleted)
+        self._cooling.at_once()
         self.revision = self._assigned = max(rev, self.compacted)
 
     def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
