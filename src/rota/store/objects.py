@@ -6,6 +6,7 @@ What has not been written for a while is packed here, and unpacked on its way ou
 from __future__ import annotations
 
 from heapq import merge
+from typing import cast
 
 from rota.store.errors import Gone
 from rota.store.model import Entry, Page
@@ -43,11 +44,14 @@ class Objects:
 
     def page(self, prefix: str, after: str, limit: int, revision: int) -> Page:
         """A part of the listing as of now, which is `revision`."""
-        index = self.under(prefix).index
+        bucket = self.under(prefix)
+        index = bucket.index
         low, high = _range(prefix, after)
         keys = index.keys(low, high, limit)
         live = self.live
-        entries = [unpacked(live[key]) for key in keys]
+        kept = [live[key] for key in keys]
+        # Mostly there is nothing packed, and then nothing needs to be looked at.
+        entries = [unpacked(one) for one in kept] if bucket.packer.used else cast("list[Entry]", kept)
         remaining = index.count(low, high) - len(keys) if limit and len(keys) == limit else 0
         return Page(entries, revision, remaining > 0, remaining)
 

@@ -43,11 +43,13 @@ class Packed(Struct, frozen=True, gc=False):
 class Packer:
     """Packs the entries of one bucket."""
 
-    __slots__ = ("_poor", "_sample")
+    __slots__ = ("_poor", "_sample", "used")
 
     def __init__(self) -> None:
         self._sample = b""
         self._poor = 0
+        self.used = False
+        """Whether there may be something packed."""
 
     def pack(self, entry: Entry) -> Entry | Packed:
         """The same entry, smaller if it can be."""
@@ -63,7 +65,10 @@ class Packer:
             self._poor += 1
             if self._poor == SAMPLE_POOR_MAX:
                 self._sample, self._poor = value[:SAMPLE_BYTES_MAX], 0
-        return entry if len(packed) * PACKED_SHARE_MAX > len(value) else Packed(entry.key, packed, entry.rev, sample)
+        if len(packed) * PACKED_SHARE_MAX > len(value):
+            return entry
+        self.used = True
+        return Packed(entry.key, packed, entry.rev, sample)
 
 
 def unpacked(entry: Entry | Packed) -> Entry:
