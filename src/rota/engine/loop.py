@@ -129,7 +129,7 @@ class ControlLoop:
             log.exception("news of %s could not be taken up", kind.key(*update.key))
 
     def _take_up(self, kind: Kind, update: Update[Any]) -> None:
-        id_ = kind.key(*update.key)
+        id_ = self._objects.id_of(kind, update.key)
         old, new = update.old, update.new
         if kind in referring_kinds():
             if new is None:

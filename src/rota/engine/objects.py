@@ -40,6 +40,10 @@ class Objects(Protocol):
         """Whether an object is there."""
         ...
 
+    def id_of(self, kind: Kind, key: Key) -> str:
+        """The node of an object, as a text that others have too, where there is one."""
+        ...
+
     def list(self, kind: Kind, namespace: str = "") -> list[Object]:
         """All objects of a kind, or those of a namespace."""
         ...
@@ -74,6 +78,9 @@ class StoreObjects:
 
     def has(self, kind: Kind, namespace: str, name: str) -> bool:
         return kind.key(namespace if kind.namespaced else "", name) in self._store
+
+    def id_of(self, kind: Kind, key: Key) -> str:
+        return self._store.shared(kind.key(*key))
 
     def list(self, kind: Kind, namespace: str = "") -> list[Object]:
         prefix = f"{kind.bucket}/{namespace}/" if namespace else f"{kind.bucket}/"
@@ -131,6 +138,9 @@ class CachedObjects:
 
     def has(self, kind: Kind, namespace: str, name: str) -> bool:
         return self.find(kind, namespace, name) is not None
+
+    def id_of(self, kind: Kind, key: Key) -> str:
+        return kind.key(*key)
 
     def list(self, kind: Kind, namespace: str = "") -> list[Object]:
         return self._caches[kind].list(namespace)

@@ -102,6 +102,11 @@ class Store(ABC):
         """Whether a key is there, as `get` would find it."""
         return key in self._objects.live
 
+    def shared(self, key: str) -> str:
+        """The same key, as the store has it: who keeps many of them has each text in memory once."""
+        entry = self._objects.live.get(key)
+        return key if entry is None else entry.key
+
     def head(self, key: str) -> Entry | None:
         """The newest state of a key, accepted writes included: what a writer decides on. A crash may still undo it."""
         before = self._before(key)

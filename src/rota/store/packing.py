@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from rota.store.model import Entry
 
-BUCKET_BYTES_MIN = 8 * 1024 * 1024
+BUCKET_BYTES_MIN = 16 * 1024 * 1024
 """A bucket with less than this in it stays as it is."""
 PACKED_BYTES_MIN = 400
 """What is smaller is not worth it."""
