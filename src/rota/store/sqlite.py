@@ -19,7 +19,7 @@ from rota.store.file import Hold, beside, create_private, loading, open_file, re
 from rota.store.model import Entry, Event
 from rota.store.objects import after_prefix
 from rota.store.packing import unpacked
-from rota.store.ring import RING_BYTES_MAX, RING_EVENTS_MAX, growth, weight
+from rota.store.ring import RING_BYTES_MAX, RING_EVENTS_MAX, weight
 from rota.store.writer import Append, CompactTo, Stop, Writer
 
 LOADED_REVISIONS = 1024
@@ -82,26 +82,31 @@ class SqliteStore(Store):
         """Everything into memory, and the newest history into the rings; what is older, watches read from the log."""
         self.compacted = sql.compacted(connection)
         recent = self._objects.origin = max(self.compacted, sql.last_revision(connection) - LOADED_REVISIONS)
+        # What was written over is not kept, not even for a moment, unless an event tells of it: it may be much.
         superseded = sql.superseded(connection, self.compacted)
+        told = sql.superseded(connection, recent)
         live = self._objects.live
         rev = 0
         for rev, key, prev, deleted, _, value in rows(connection, self.path):
             bucket = self._objects.bucket(key)
-            before = unpacked(live[key]) if prev and key in live else None
-            event = Event(rev, key, value, bool(deleted), before.value if before else None, prev)
-            bucket.bytes += growth(event)
-            if deleted:
-                del live[key]
-                bucket.index.remove(key)
-            else:
-                entry = Entry(key, value, rev)
-                live[key] = bucket.packer.pack(entry) if bucket.packs() and rev not in superseded else entry
-                if before is None:
-                    bucket.index.add(key)
+            before = live.get(key)
             if rev > recent:
+                then = unpacked(before).value if before is not None else None
+                event = Event(rev, key, value, bool(deleted), then, prev)
                 bucket.ring.events.append(event)
                 bucket.ring.bytes += weight(event)
                 bucket.ring.trim()
+            if deleted:
+                del live[key]
+                bucket.index.remove(key)
+            elif before is None:
+                bucket.index.add(key)
+            if rev in superseded:
+                live[key] = Entry(key, value if rev in told else b"", rev)
+            elif not deleted:
+                bucket.bytes += len(value)
+                entry = Entry(key, value, rev)
+                live[key] = bucket.packer.pack(entry) if bucket.packs() else entry
             if rev > self.compacted:
                 policy.note(rev, (before is not None) + deleted)
         self._cooling.at_once()
