@@ -104,7 +104,8 @@ class LocalBackend:
     def prepare(self, operations: Sequence[Operation], at: float) -> Sequence[Operation]:
         decide = self._registry.decide_at(at)
         return [
-            Operation("decided", o.kind, o.namespace, body=encoded(self._decision(o, decide)())) for o in operations
+            Operation("decided", o.kind, o.namespace, o.name, encoded(self._decision(o, decide)()), o.options)
+            for o in operations
         ]
 
     @staticmethod
