@@ -317,15 +317,16 @@ class Store(ABC):
             self._pending_writes -= len(group.rows)
             self._pending_bytes -= group.size
         self.revision = groups[-1].rows[-1][0].rev
-        for listener in self._listeners:
-            listener([row[0] for group in groups for row in group.rows])
-        # Watchers first: when a writer hears that its write is done, whoever watches is already on its way.
+        # Watchers first: whatever listeners set off, and when a writer hears that its write is done, whoever watches is
+        # already on its way.
         for bucket in touched:
             if bucket.armed:
                 rouse(bucket)
             bucket.fresh = -1
             if bucket.ring.trim() and self._loop is not None:
                 self._cooling.soon(self._loop)
+        for listener in self._listeners:
+            listener([row[0] for group in groups for row in group.rows])
         for group in groups:
             if not group.future.done():
                 group.future.set_result([row[1] for row in group.rows])
