@@ -15,7 +15,7 @@ $(VENV)/.installed: pyproject.toml
 	touch $@
 
 run: setup
-	$(BIN)/python examples/demo.py
+	$(BIN)/python examples/demo
 
 # Most tests wait for processes of their own: two at a time take little more than half as long.
 test: setup

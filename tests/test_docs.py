@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
 from rota.cli.app import COMMANDS
+from tests.local.place import processes_of
+from tests.server.live import Live
 
 ROOT = Path(__file__).parent.parent
 
@@ -81,24 +81,85 @@ def test_the_example_shows_what_it_says() -> None:
     assert "still there: WorkerPool ['agents']" in run.stdout
 
 
-def test_the_demo_shows_changes_and_leaves_nothing_behind(tmp_path: Path) -> None:
+TOLD = (
+    "WorkerPool/demo/workers created",
+    '{"message": "Hello, Ada!"}',
+    ": Succeeded on workers-",
+    ": Bound, workers-",
+    ": Released, workers-",
+    "is started again (1)",
+    "tick   hello.every-minute: Succeeded on hello-",
+    "In another terminal:",
+)
+"""What the demo says, in this order."""
+
+
+def test_the_demo_tells_its_story_and_leaves_nothing_behind(tmp_path: Path) -> None:
     demo = subprocess.Popen(
-        [sys.executable, ROOT / "examples" / "demo.py", "--port", "0"],
+        [sys.executable, ROOT / "examples" / "demo", "--port", "0"],
         stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, "ROTA_HOME": str(tmp_path), "ROTA_DEMO_PAUSE": "0.3"},
-        start_new_session=True,
+        env={**os.environ, "ROTA_HOME": str(tmp_path), "ROTA_DEMO_PAUSE": "0.1"},
     )
     try:
         assert demo.stdout is not None
         assert "Rota is ready at https://" in demo.stdout.readline()
-        for sign in ("pool agents: Ready, 2 of 2", "announce", "pool boxes: Ready, 3 of 3", "goes on until Ctrl-C"):
+        for sign in TOLD:
             assert any(sign in line for line in iter(demo.stdout.readline, "")), sign
-        assert (tmp_path / "rota.sock").exists()
         demo.terminate()
-        demo.wait(20)
-        assert not (tmp_path / "rota.sock").exists(), "the server has ended in good order"
+        assert "everything is ended and taken away" in demo.communicate(timeout=30)[0]
+        assert demo.returncode == 0 and not (tmp_path / "rota.sock").exists(), "the server has ended in good order"
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(demo.pid, signal.SIGKILL)
+        demo.kill()
         demo.communicate()
+    assert processes_of(tmp_path) == []
+
+
+def test_the_demo_says_what_to_do_when_it_cannot_have_a_server(tmp_path: Path) -> None:
+    (tmp_path / "rota.db").write_bytes(b"no database\n" * 1000)
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / "demo", "--port", "0"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "ROTA_HOME": str(tmp_path)},
+        check=False,
+    )
+    assert done.returncode == 1 and "restore a backup, or move the file away" in done.stderr
+    assert "To see it in a home of its own: ROTA_HOME=" in done.stdout
+
+
+def test_the_demo_takes_away_no_namespace_of_anybody_else(tmp_path: Path) -> None:
+    server = Live(tmp_path, "--no-controllers")
+    try:
+        server.kubectl("create", "namespace", "demo")
+    finally:
+        server.end()
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / "demo", "--port", "0"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "ROTA_HOME": str(tmp_path)},
+        check=False,
+    )
+    assert done.returncode == 1 and "there is a namespace demo that is not the demo's" in done.stderr
+    server = Live(tmp_path, "--no-controllers")
+    try:
+        assert "Active" in server.kubectl("get", "namespace", "demo")
+    finally:
+        server.end()
+
+
+def test_the_agents_of_the_example_do_all_their_tasks(tmp_path: Path) -> None:
+    server = Live(tmp_path)
+    try:
+        done = subprocess.run(
+            [sys.executable, ROOT / "examples" / "agents" / "start.py"],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "ROTA_HOME": str(tmp_path)},
+            check=False,
+        )
+    finally:
+        server.end()
+    assert done.returncode == 0 and "all 20 tasks are done" in done.stdout, done.stdout + done.stderr

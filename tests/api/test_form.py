@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from rota.api import KINDS
 from rota.api.form import form
+from tests.amount import amount
 from tests.corpus import Corpus
 from tests.examples import examples
 from tests.random_objects import objects
@@ -37,7 +38,7 @@ def test_every_variant_of_the_examples_conforms_as_the_walk_says(kind: str) -> N
                 assert encoded(obj) == encoded(walked), what
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=amount(80, 500), deadline=None, suppress_health_check=list(HealthCheck))
 @given(RANDOM_OBJECTS)
 def test_random_objects_conform_as_the_walk_says(obj: Object) -> None:
     shape = form(KINDS[obj["kind"]])
@@ -46,7 +47,7 @@ def test_random_objects_conform_as_the_walk_says(obj: Object) -> None:
     assert encoded(obj) == encoded(walked)
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=amount(40, 300), deadline=None, suppress_health_check=list(HealthCheck))
 @given(RANDOM_OBJECTS.filter(lambda obj: KINDS[obj["kind"]].has_status and obj.get("status") is not None))
 def test_a_random_status_conforms_as_the_walk_says(obj: Object) -> None:
     shape = form(KINDS[obj["kind"]])
@@ -63,7 +64,7 @@ def test_examples_are_plainly_right(kind: str, monkeypatch: pytest.MonkeyPatch) 
         assert shape.conform(obj) == ([], [])
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=amount(40, 300), deadline=None, suppress_health_check=list(HealthCheck))
 @given(RANDOM_OBJECTS)
 def test_what_conforms_can_be_read_and_conforms_again(obj: Object) -> None:
     kind = KINDS[obj["kind"]]

@@ -64,7 +64,7 @@ async def test_a_wrong_pool_is_told_with_those_that_there_are(client: Client) ->
 
 
 async def test_that_there_is_no_server_is_told_at_once(tmp_path: Path) -> None:
-    with pytest.raises(NoServer, match="rota up"):
+    with pytest.raises(NoServer, match="rota start"):
         async with Client.connect(home=tmp_path).claim("boxes"):
             pass
 

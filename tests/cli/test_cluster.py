@@ -68,6 +68,38 @@ def test_an_object_from_its_manifest_to_its_end(kubernetes: Path, tmp_path: Path
     assert rota(kubernetes, "delete", "-f", str(file)).stdout == "workerpool.rota.dev/agents deleted\n"
 
 
+PROJECT = """\
+name: shop
+functions:
+  - name: report
+    entrypoint: main:handler
+    source: {inline: "def handler(event, context): return 1"}
+    schedules: [{name: nightly, cron: "0 3 * * *"}]
+"""
+
+
+def test_a_project_is_deployed_changed_and_pruned(kubernetes: Path, tmp_path: Path) -> None:
+    rota(kubernetes, "crds", "--install")
+    file = tmp_path / "rota.yaml"
+    (tmp_path / "main.py").write_text("def handler(event, context): return 1\n")
+
+    def deploy(text: str, *more: str) -> subprocess.CompletedProcess[str]:
+        file.write_text(text)
+        return rota(kubernetes, "deploy", "-f", str(tmp_path), *more)
+
+    assert "+ Schedule/report.nightly created (dry run)\n" in deploy(PROJECT, "--dry-run").stdout
+    assert "Schedule: 1 created, 0 updated, 0 unchanged\n" in deploy(PROJECT).stdout
+    assert deploy(PROJECT).stdout.count("0 created, 0 updated, 1 unchanged") == 2
+    assert rota(kubernetes, "schedule", "pause", "report.nightly").returncode == 0
+    done = deploy(PROJECT.replace("0 3 * * *", "@daily"))
+    assert '~ Schedule/report.nightly updated\n    spec.cron  "0 3 * * *" → "@daily"\nFunction' in done.stdout
+    assert "@daily" in done.stdout and " false " in rota(kubernetes, "get", "schedule").stdout, "it stays paused"
+    refused = deploy(PROJECT.replace('source: {inline: "def handler(event, context): return 1"}', "path: ."))
+    assert refused.returncode == 1 and "keeps no code" in refused.stderr and "nothing was changed" in refused.stderr
+    pruned = deploy("name: shop\n", "--prune", "--yes")
+    assert pruned.stdout.splitlines()[:2] == ["- Schedule/report.nightly deleted", "- Function/report deleted"]
+
+
 def test_what_only_rotas_server_has_is_said_to_be_missing(kubernetes: Path, tmp_path: Path) -> None:
     for arguments in (("token", "list"), ("backup", str(tmp_path / "b.db"))):
         refused = rota(kubernetes, *arguments)

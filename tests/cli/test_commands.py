@@ -74,7 +74,7 @@ def test_without_a_command_the_help_is_shown() -> None:
 def test_without_a_server_every_command_says_how_to_start_one(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     refused = run(*arguments, home=tmp_path)
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr.startswith("error: no Rota server is running") and "rota up" in refused.stderr
+    assert refused.stderr.startswith("error: no Rota server is running") and "rota start" in refused.stderr
     assert len(refused.stderr.splitlines()) == 1
 
 

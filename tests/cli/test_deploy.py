@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rota.api import KINDS
 from rota.cli import deploy as deploying
+from rota.cli import deployed as showing
+from rota.manifest.deploying import Deployer, Step
+from rota.manifest.project import Project
 from tests.cli.conftest import Terminal
 
 PROJECT = """\
@@ -81,16 +85,79 @@ def test_values_of_environment_variables_are_not_shown(rota: Terminal) -> None:
     assert "s3cr3t" not in out and "other" not in out
 
 
+def test_what_is_secret_in_addresses_headers_and_files_is_not_shown(rota: Terminal) -> None:
+    text = """\
+name: shop
+workspaces:
+  - name: w
+    repo: https://me:s3cr@t1@git.example/x.git
+    files: [{path: .npmrc, content: s3cr3t2}]
+    remotes: [{name: up, url: "https://s3cr3t3@git.example/y.git"}]
+agents:
+  - name: g
+    mcpServers: [{name: m, type: http, url: "https://m.example/?key=s3cr3t4", headers: {Authorization: s3cr3t5}}]
+"""
+    deployed(rota, text)
+    out = deployed(rota, text.replace("s3cr", "0ther").replace("m.example", "n.example"))
+    assert out.count(" → ") == 4 and "n.example" in out
+    assert "s3cr" not in out and "0ther" not in out and "t1@" not in out
+
+
+def test_of_a_large_value_that_part_is_shown_in_which_it_differs(rota: Terminal) -> None:
+    text = PROJECT.replace("[date]", "[date, " + "-" * 200 + "a, " + "-" * 200 + "]")
+    deployed(rota, text)
+    (change,) = (line for line in deployed(rota, text.replace("-a", "-b")).splitlines() if " → " in line)
+    assert '-a", ' in change and '-b", ' in change
+    assert len(change) < 200
+
+
+def test_many_changes_of_one_object_are_counted_beyond_a_bound(rota: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(showing, "FIELDS_MAX", 1)
+    deployed(rota)
+    out = deployed(rota, PROJECT.replace("replicas: 2", "replicas: 3").replace("s3cr3t", "x"))
+    assert "    … and 1 more fields\n" in out
+
+
+def test_a_deploy_that_is_stopped_half_way_says_how_far_it_came(
+    rota: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = Deployer._write
+
+    async def failing(self: Deployer, step: Step, project: Project, *, take_over: bool, dry_run: bool) -> Any:
+        if step.name == "tick" and not dry_run:
+            raise ConnectionError("the server is gone")
+        return await written(self, step, project, take_over=take_over, dry_run=dry_run)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Deployer, "_write", failing)
+        ran = rota("deploy", "-f", rota.write("rota.yaml", PROJECT))
+    assert (ran.code, ran.out) == (1, "+ WorkerPool/workers created\n")
+    assert "stopped after 1 of 2 objects; deploy again to go on from there" in ran.err
+    assert "the server is gone" in ran.err
+    assert deployed(rota).startswith("+ Schedule/tick created\nSchedule: 1 created")
+
+
 def test_problems_are_told_with_their_place_and_nothing_is_changed(rota: Terminal) -> None:
     ran = rota("deploy", "-f", rota.write("rota.yaml", PROJECT + "colour: red\n"))
     assert ran.code == 2
     assert "rota.yaml:11:1: colour: unknown key" in ran.err and "nothing was changed" in ran.err
 
 
-def test_a_refusal_of_the_server_is_told_with_its_place(rota: Terminal) -> None:
+def test_a_namespace_that_is_not_there_is_told_once(rota: Terminal) -> None:
     ran = rota("deploy", "-n", "nowhere", "-f", rota.write("rota.yaml", PROJECT))
     assert ran.code == 1
-    assert 'rota.yaml:3: namespaces "nowhere" not found' in ran.err and "nothing was changed" in ran.err
+    assert ran.err.count('there is no namespace "nowhere"') == 1 and "nothing was changed" in ran.err
+
+
+def test_what_nobody_has_is_told_and_stands_in_nobodys_way(rota: Terminal) -> None:
+    text = "name: shop\npools: [{name: crew, replicas: 0, worker: {type: shell, workspaceRef: {name: tree}}}]\n"
+    ran = rota("deploy", "-f", rota.write("rota.yaml", text))
+    assert ran.code == 0 and "WorkerPool/crew created" in ran.out
+    told = "Workspace/tree is neither declared nor on the server: WorkerPool/crew cannot be ready without it"
+    assert told in ran.err
+    whole = text + 'workspaces: [{name: tree, repo: "https://git.example/shop.git"}]\n'
+    assert rota("deploy", "-f", rota.write("rota.yaml", whole)).err == ""
+    assert told in rota("deploy", "--prune", "--yes", "-f", rota.write("rota.yaml", text)).err
 
 
 def test_the_file_is_looked_for_in_the_folder(rota: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -122,8 +189,10 @@ def test_pruning_shows_what_goes_and_needs_a_yes_where_nobody_can_answer(rota: T
     assert ran.code == 1
     assert "  Schedule/tick" in ran.err and "say --yes to delete them" in ran.err
     assert revision(rota) == before, "not even the update was made"
-    out = deployed(rota, SMALLER, "--prune", "--yes")
-    assert "- Schedule/tick deleted\n" in out and "Schedule: 0 created, 0 updated, 0 unchanged, 1 deleted\n" in out
+    ran = rota("deploy", "-f", rota.write("rota.yaml", SMALLER), "--prune", "--yes")
+    assert "no longer in the file, to be deleted:\n  Schedule/tick\n" in ran.err, "it is shown all the same"
+    assert "- Schedule/tick deleted\n" in ran.out
+    assert "Schedule: 0 created, 0 updated, 0 unchanged, 1 deleted\n" in ran.out
 
 
 @pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 1)])

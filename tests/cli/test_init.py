@@ -6,19 +6,37 @@ from pathlib import Path
 
 import pytest
 
+from rota.cli import main
 from rota.cli.init import contents, project_name
 from rota.manifest.project import loads_project
 from tests.cli.conftest import Terminal
+from tests.server.live import Live
+
+MADE = ("Function/hello", "Schedule/hello.every-minute", "Schedule/greet", "WorkerPool/workers")
+KINDS = 3
 
 
-def test_the_starter_project_deploys_as_it_is(rota: Terminal, tmp_path: Path) -> None:
+def test_the_starter_project_deploys_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    server = Live(tmp_path / "home", "--no-controllers")
+    try:
+        folder = tmp_path / "demo"
+        assert main(["init", str(folder)]) == 0
+        said = []
+        for _ in range(2):
+            capsys.readouterr()
+            assert main(["deploy", "-f", str(folder), "--home", str(server.home)]) == 0
+            said.append(capsys.readouterr().out)
+        assert all(f"+ {one} created" in said[0] for one in MADE)
+        assert said[1].count(": 0 created, 0 updated, ") == len(said[1].splitlines()) == KINDS
+    finally:
+        server.end()
+
+
+def test_it_says_what_to_type_next(rota: Terminal, tmp_path: Path) -> None:
     folder = tmp_path / "My Demo"
     ran = rota("init", str(folder))
-    assert ran.code == 0 and "rota deploy -f" in ran.err
-    assert "name: my-demo" in (folder / "rota.yaml").read_text()
-    done = rota("deploy", "-f", str(folder))
-    assert done.code == 0, done.err
-    assert "Schedule/greet created" in done.out and "WorkerPool/workers created" in done.out
+    assert ran.code == 0 and "name: my-demo" in (folder / "rota.yaml").read_text()
+    assert f"next: `rota start`, then `rota deploy -f '{folder}'`" in ran.err
 
 
 def test_files_that_are_there_are_not_replaced(rota: Terminal, tmp_path: Path) -> None:
@@ -28,23 +46,28 @@ def test_files_that_are_there_are_not_replaced(rota: Terminal, tmp_path: Path) -
     assert not (tmp_path / "rota.yaml").exists()
 
 
-@pytest.mark.parametrize("with_function", [True, False])
-def test_the_starter_project_is_one_with_and_without_a_function(tmp_path: Path, with_function: bool) -> None:
-    for name, text in contents("demo", with_function=with_function).items():
+def test_the_starter_project_has_a_function_schedules_and_a_pool(tmp_path: Path) -> None:
+    for name, text in contents("demo").items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     project = loads_project((tmp_path / "rota.yaml").read_text(), "rota.yaml", tmp_path, {})
-    names = [manifest.name for manifest in project.manifests]
-    assert names == (["workers", "hello", "hello.every-minute", "greet"] if with_function else ["workers", "greet"])
+    assert [manifest.name for manifest in project.manifests] == ["workers", "hello", "hello.every-minute", "greet"]
 
 
-def test_the_starter_function_answers(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("event", "name"),
+    [
+        ({"method": "GET", "query": {"name": "Ada"}}, "Ada"),
+        ({"method": "GET", "query": {}}, "world"),
+        ({"name": "clock", "schedule": {"name": "hello.every-minute"}}, "clock"),
+        ({}, "world"),
+    ],
+)
+def test_the_starter_function_answers_requests_and_schedules(event: dict[str, object], name: str) -> None:
     scope: dict[str, object] = {}
-    exec(contents("demo", with_function=True)["hello/main.py"], scope)
+    exec(contents("demo")["hello/main.py"], scope)
     handler = scope["handler"]
-    assert callable(handler)
-    assert handler({"query": {"name": "Ada"}}, None) == {"message": "Hello, Ada!"}
-    assert handler({"payload": {}}, None) == {"message": "Hello, world!"}
+    assert callable(handler) and handler(event, None) == {"message": f"Hello, {name}!"}
 
 
 @pytest.mark.parametrize(("folder", "name"), [("Demo_1", "demo-1"), ("...", "project"), ("a" * 80, "a" * 63)])

@@ -47,6 +47,14 @@ def test_a_wide_list_shows_the_next_five_runs_of_each(rota: Terminal) -> None:
     assert sum(" 02:30:00 +0" in line for line in ran.out.splitlines()) == 5
 
 
+def test_columns_are_as_wide_as_the_longest_of_all(rota: Terminal) -> None:
+    for name in ("a", "one-with-a-longer-name"):
+        put(rota, name)
+    for form in ("table", "wide"):
+        rows = [line for line in rota("schedule", "list", "-o", form).out.splitlines() if not line.startswith("  ")]
+        assert len({row.find("30 2 * * *") for row in rows[1:]} | {rows[0].find("CRON")}) == 1, rows
+
+
 def test_show_has_the_next_five_runs(rota: Terminal) -> None:
     put(rota)
     ran = rota("schedule", "show", "report")
@@ -68,6 +76,29 @@ def test_run_makes_a_task_beside_the_ticks(rota: Terminal) -> None:
     assert task["metadata"]["annotations"]["rota.dev/trigger"] == "manual"
     assert task["metadata"]["ownerReferences"][0]["name"] == "report"
     assert rota.stored("Schedule", "report")["status"]["lastScheduledTime"] == "2026-01-05T01:30:00Z"
+
+
+def test_where_no_cell_serves_its_regions_it_does_not_run_by_hand_either(rota: Terminal) -> None:
+    why = {"type": "Ready", "status": "False", "reason": "RegionNotServed", "message": "no cell serves fra"}
+    put(rota, regions=["fra"], status={"conditions": [{**why, "lastTransitionTime": "2026-01-05T01:30:00Z"}]})
+    ran = rota("schedule", "run", "report")
+    assert ran.code == 1 and "schedule.rota.dev/report does not run here: no cell serves fra" in ran.err
+    assert rota("schedule", "history", "report").err == "schedule.rota.dev/report has no runs\n"
+
+
+def test_what_holds_it_up_is_shown_once(rota: Terminal) -> None:
+    why = {"status": "False", "reason": "DependencyNotFound", "message": "no such pool"}
+    both = [{**why, "type": one, "lastTransitionTime": "2026-01-05T01:30:00Z"} for one in ("ResolvedRefs", "Ready")]
+    put(rota, status={"conditions": both})
+    assert rota("schedule", "show", "report").out.count("DependencyNotFound: no such pool") == 1
+
+
+@pytest.mark.parametrize("prefix", ["sched/", "schedule.rota.dev/"])
+@pytest.mark.parametrize("command", ["show", "run", "pause", "resume", "history"])
+def test_a_name_may_have_its_kind_before_it(rota: Terminal, command: str, prefix: str) -> None:
+    put(rota)
+    assert rota("schedule", command, f"{prefix}report").code == 0
+    assert "task/report is no schedule" in rota("schedule", command, "task/report").err
 
 
 def test_two_runs_are_two_tasks(rota: Terminal) -> None:

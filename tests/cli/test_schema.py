@@ -95,7 +95,7 @@ def test_the_examples_of_the_kinds_are_entries(section: str, validator: Any) -> 
 
 
 def test_the_starter_project_is_valid(validator: Any) -> None:
-    files = contents("demo", with_function=True)
+    files = contents("demo")
     assert validator.is_valid(yaml.safe_load(files["rota.yaml"]))
     assert files["rota.yaml"].startswith("# yaml-language-server: $schema=rota.schema.json\n")
     assert json.loads(files["rota.schema.json"]) == project_schema()

@@ -117,7 +117,8 @@ def test_a_taken_port_is_refused_with_what_to_do(tmp_path: Path) -> None:
 
 def test_a_home_that_is_served_is_refused(server: Server) -> None:
     refused = server.rota("up", "--port", "0")
-    assert refused.returncode == 1 and "is in use by" in refused.stderr
+    assert refused.returncode == 1 and "is running already, at https://" in refused.stderr
+    assert "`rota restart` replaces it, `rota stop` ends it" in refused.stderr
 
 
 def test_an_object_from_its_manifest_to_its_end(server: Server, tmp_path: Path) -> None:
@@ -173,7 +174,7 @@ def test_a_token_from_its_making_to_its_end(server: Server) -> None:
     assert server.rota("token", "revoke", line[0]).stdout == f"token {line[0]} revoked\n"
     assert "visitor" not in server.rota("token", "list").stdout
     again = server.rota("token", "revoke", line[0])
-    assert again.returncode == 1 and "not found" in again.stderr
+    assert again.returncode == 1 and again.stderr == f'error: token "{line[0]}" not found\n'
 
 
 def test_a_context_of_a_kubeconfig_is_another_way_to_the_server(server: Server) -> None:

@@ -21,7 +21,7 @@ from rota.server.stopping import STOP_SECONDS_MAX
 from rota.store.file import Hold
 from tests.server.live import ROTA, Live
 
-SLACK_SECONDS = 1.0
+SLACK_SECONDS = 5.0
 """The start of the command, on a machine that does other things too."""
 STUBBORN = "trap '' TERM; while :; do sleep 0.1; done"
 OBEDIENT = "trap 'exit 0' TERM; while :; do sleep 0.1; done"

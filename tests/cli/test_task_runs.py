@@ -359,6 +359,6 @@ def test_that_a_server_does_not_come_back_is_3_and_no_failure(tmp_path: Path) ->
     place.end()
     ran = place.ran("wait", "task/long", "--timeout", "1s")
     assert ran.returncode == 3
-    assert ran.stderr.endswith("1 of 1 tasks are in doubt\n") and "start one with `rota up`" in ran.stderr
+    assert ran.stderr.endswith("1 of 1 tasks are in doubt\n") and "start one with `rota start`" in ran.stderr
     assert place.ran("wait", "-l", "app=shop", "--timeout", "1s").returncode == 3
     assert place.ran("wait", "wp/crew", "--for=delete", "--timeout", "1s").returncode == 3

@@ -7,7 +7,7 @@ import io
 import pytest
 
 from rota import Client
-from rota.api import WorkerPool
+from rota.api import Function, WorkerPool
 from rota.cli.durations import seconds
 from rota.cli.session import CommandError
 from tests.cli.conftest import Terminal, pool
@@ -38,6 +38,26 @@ def test_a_condition_is_waited_for(made: Terminal) -> None:
 
     ran = made("wait", "wp", "agents", "--for=condition=ready", meanwhile=meanwhile)
     assert (ran.code, ran.out) == (0, "workerpool.rota.dev/agents condition ready=True\n")
+
+
+def test_of_a_function_it_is_that_its_newest_version_answers(rota: Terminal) -> None:
+    spec = {"entrypoint": "a:b", "source": {"inline": ""}}
+    body = {"apiVersion": Function.api.api_version, "kind": "Function", "metadata": {"name": "f"}, "spec": spec}
+    ready = {"type": "Ready", "status": "True", "reason": "Ready", "message": ""}
+
+    async def deployed_anew(client: Client) -> None:
+        live = await client.create(body)
+        await client.update_status({**live, "status": {"conditions": [{**ready, "observedGeneration": 1}]}})
+        await client.patch(Function.api, "f", {"spec": {"timeoutSeconds": 5}})
+
+    async def meanwhile(client: Client, _: io.StringIO) -> None:
+        live = await client.get(Function.api, "f")
+        await client.update_status({**live, "status": {"conditions": [{**ready, "observedGeneration": 2}]}})
+
+    rota.act(deployed_anew)
+    assert rota("wait", "fn/f", "--timeout=50ms").code == 1
+    ran = rota("wait", "fn/f", meanwhile=meanwhile)
+    assert (ran.code, ran.out) == (0, "function.rota.dev/f condition Ready=True\n")
 
 
 def test_a_condition_may_have_to_be_false(made: Terminal) -> None:

@@ -134,6 +134,20 @@ def test_what_is_ready_is_one_line(server: Live, namespace: str) -> None:
     assert ran.out.startswith(f"Workspace/{namespace}/repo is ready since 20")
 
 
+def test_what_is_paused_is_ready_and_said_to_be_paused(server: Live, namespace: str) -> None:
+    spec = {"cron": "@daily", "enabled": False, "target": {"taskTemplate": {"command": ["x"], "worker": {}}}}
+    create(server, namespace, obj("Schedule", "quiet", spec))
+    ran = until(server, namespace, "sched/quiet", "is ready")
+    assert ran.code == 0 and ran.out.endswith("), but paused\n")
+
+
+def test_what_a_person_has_to_correct_is_not_waited_for(server: Live, namespace: str) -> None:
+    code = {"entrypoint": "app:handler", "source": {"inline": ""}}
+    create(server, namespace, obj("Function", "far", {**code, "regions": ["tokyo"]}))
+    ran = until(server, namespace, "fn/far", "RegionNotServed")
+    assert ran.out.splitlines()[-1].startswith(f"next: correct the regions of Function/{namespace}/far, or leave them")
+
+
 def test_colour_is_for_terminals(server: Live, namespace: str) -> None:
     create(server, namespace, WORKSPACE)
     assert "\x1b" not in until(server, namespace, "workspace/repo", "Absent").out
@@ -141,8 +155,9 @@ def test_colour_is_for_terminals(server: Live, namespace: str) -> None:
 
 def test_a_circle_ends_where_it_began(server: Live, namespace: str) -> None:
     create(server, namespace, POOL, task("a", dependsOn=["b"]), task("b", dependsOn=["a"]))
-    ran = until(server, namespace, "task/a", "next: break the circle")
-    assert f"└─ Task/{namespace}/a (spec.dependsOn[0])  Pending, as above" in ran.out
+    back = f"└─ Task/{namespace}/a (spec.dependsOn[0])  Pending, as above"
+    ran = until(server, namespace, "task/a", back)
+    assert "next: break the circle" in ran.out
 
 
 def test_what_a_failed_task_wrote_is_shown_line_by_line(server: Live, namespace: str) -> None:

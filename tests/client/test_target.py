@@ -216,7 +216,7 @@ async def test_that_no_server_runs_is_told_with_what_to_do(tmp_path: Path, left_
 
         with socket.socket(socket.AF_UNIX) as sock:
             sock.bind(str(tmp_path / "rota.sock"))
-    with pytest.raises(NoServer, match=r"no Rota server is running at .*rota\.sock: start one with `rota up`"):
+    with pytest.raises(NoServer, match=r"no Rota server is running at .*rota\.sock: start one with `rota start`"):
         await Client.connect(home=tmp_path).get(ConfigMap, "a")
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,15 @@ import pytest
 from rota import Client
 from rota.api import KINDS
 from rota.client import HttpBackend
+from rota.engine import StoreObjects
+from rota.engine.clock import VirtualClock, VirtualTimer
 from rota.manifest.deploying_blobs import GatewayBlobs
 from rota.runtime import blobs as kept
 from rota.runtime.blobs import BlobRefused, Blobs, digest_of
 from rota.runtime.interface import Subject
-from rota.server import blobs as served_blobs
+from rota.server.blob_collecting import COLLECT_SECONDS, BlobCollecting
 from rota.server.signed import SignedTokens
+from tests.conformance.planes import LocalPlane, memory
 from tests.server.conftest import Reply, Server, served
 
 CODE = b"def handler(event, context): return 1\n" * 1000
@@ -134,18 +136,47 @@ async def test_a_worker_gets_the_code_of_its_own_namespace_and_puts_nothing(serv
     assert (await server.ask("GET", f"/v1/blobs/{DIGEST}", token=worker)).status == 403
 
 
-async def test_what_no_function_refers_to_goes_after_a_while(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(served_blobs, "COLLECT_SECONDS", 0.0)
-    used, unused, new = b"used", b"unused", b"new"
-    for content in (used, unused):
-        await put(server, digest_of(content), content)
-    await server.ask("POST", "/apis/rota.dev/v1alpha1/namespaces/default/functions", function(digest_of(used)))
-    long_ago = time.time() - kept.UNUSED_SECONDS_MIN - 1
-    for path in (server.home / "blobs").iterdir():
-        os.utime(path, (long_ago, long_ago))
-    await put(server, digest_of(new), new)
-    there = {digest_of(one).removeprefix("sha256:") for one in (used, new)}
-    assert set(files(server)) == there
+class Asked(VirtualClock):
+    """Remembers what it is to call back for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[float] = []
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> VirtualTimer:
+        self.asked.append(when)
+        return super().call_at(when, callback)
+
+
+async def test_what_no_function_refers_to_goes_when_it_is_time_though_nobody_asks(tmp_path: Path) -> None:
+    used, unused, new = (digest_of(one) for one in (b"used", b"unused", b"new"))
+    blobs, clock = Blobs(tmp_path), Asked()
+    async with memory(tmp_path) as plane:
+        assert isinstance(plane, LocalPlane)
+        await Client(plane.backend).create(function(used))
+        async with BlobCollecting(blobs, StoreObjects(plane.registry), clock):
+            await turned(lambda: clock.asked == [COLLECT_SECONDS])
+            for digest, content in ((used, b"used"), (unused, b"unused"), (new, b"new")):
+                await blobs.put(digest, pieces(content))
+            for digest in (used, unused):
+                os.utime(blobs.path(digest), (0, 0))
+            clock.advance(COLLECT_SECONDS)
+            await turned(lambda: clock.asked == [COLLECT_SECONDS, 2 * COLLECT_SECONDS])
+    assert [blobs.size(one) is None for one in (used, unused, new)] == [False, True, False]
+
+
+async def test_a_server_that_begins_looks_what_nothing_refers_to(tmp_path: Path) -> None:
+    blobs = Blobs(tmp_path / "home")
+    await blobs.put(DIGEST, pieces(CODE))
+    os.utime(blobs.path(DIGEST), (0, 0))
+    async with served(tmp_path / "home", with_controllers=False):
+        await turned(lambda: blobs.size(DIGEST) is None)
+
+
+async def turned(so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not so():
+            await asyncio.sleep(0)
 
 
 async def test_the_client_asks_before_it_sends(server: Server) -> None:

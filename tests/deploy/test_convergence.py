@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 import tempfile
 from collections.abc import AsyncIterator
@@ -11,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -21,19 +21,20 @@ from rota.manifest.deploying import DeployRefused
 from rota.manifest.deploying_changes import changes
 from rota.registry import Registry
 from rota.store import MemoryStore
+from tests.amount import LONG, amount
 from tests.conformance.cluster import Cluster
 from tests.conformance.objects import namespace as a_namespace
 from tests.conformance.planes import kubernetes
 from tests.deploy.world import World
 
-EXAMPLES = int(os.environ.get("ROTA_DEPLOY_EXAMPLES", "150"))
+EXAMPLES = amount(60, 3_000)
+PATIENCE_SECONDS = 1_800
+pytestmark = [pytest.mark.timeout(PATIENCE_SECONDS)] if LONG else []
 CLUSTER_EXAMPLES = EXAMPLES // 10
 
 NAMES = st.sampled_from(["a", "b"])
-# A server takes 1 and true for the same where a payload has them, so no payload here has both.
-PAYLOADS = st.dictionaries(
-    NAMES, st.integers(2, 4) | st.just("x") | st.lists(st.integers(2, 3)) | st.none(), max_size=2
-)
+NUMBERS = st.sampled_from([0, 1, 1.0, 1.5, True, False, 2**53 + 1])
+PAYLOADS = st.dictionaries(NAMES, NUMBERS | st.just("x") | st.lists(NUMBERS, max_size=2) | st.none(), max_size=2)
 ENV = st.lists(
     st.one_of(
         st.builds(lambda name, value: {"name": name, "value": value}, NAMES, st.sampled_from(["x", ""])),

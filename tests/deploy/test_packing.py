@@ -72,6 +72,14 @@ def test_rotaignore_leaves_out_and_takes_in(tmp_path: Path) -> None:
     assert names(top) == ["docs/c.txt", "keep.log", "main.py", "src/data/y"]
 
 
+def test_the_projects_own_rotaignore_holds_for_every_folder_in_it(tmp_path: Path) -> None:
+    top = tree(tmp_path, "fn/main.py", "fn/own.key", "fn/its.key", "fn/data/x", "fn/sub/data/y", "fn/rota.yaml")
+    (top / ".rotaignore").write_text("*.key\n/fn/data/\n")
+    (top / "fn" / ".rotaignore").write_text("!its.key\n")
+    with tarfile.open(fileobj=io.BytesIO(pack(top / "fn", project=top).content)) as tar:
+        assert tar.getnames() == ["its.key", "main.py", "sub/data/y"]
+
+
 @pytest.mark.parametrize(
     ("pattern", "name", "folder", "out"),
     [

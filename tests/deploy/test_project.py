@@ -61,6 +61,14 @@ def test_only_what_is_written_is_in_the_objects() -> None:
     assert schedule.object["spec"] == {"cron": "@daily", "target": {"functionRef": {"name": "report"}}}
 
 
+def test_a_field_without_a_value_is_as_if_it_were_not_there_at_any_depth() -> None:
+    text = "name: shop\npools:\n  - name: p\n    replicas:\n    worker: {type: shell, model: , env: }\n"
+    (pool,) = project(text).manifests
+    assert pool.object["spec"] == {"worker": {"type": "shell"}}
+    unknown = "rota.yaml:6:13: pools[0].scale.mni: unknown field; did you mean min?"
+    assert unknown in problems(text + "    scale: {mni: , min: 1, max: 2}\n")
+
+
 def test_schedulers_are_schedules() -> None:
     _, schedule = project(FUNCTION + "    schedulers: [{name: a, cron: '@daily'}]\n").manifests
     assert (schedule.kind, schedule.name) == (KINDS["Schedule"], "report.a")
@@ -191,6 +199,30 @@ def test_a_schedule_needs_a_cron_and_one_of_its_own_a_task() -> None:
     ]
 
 
+def test_a_cron_with_seconds_is_told_in_words_and_only_once() -> None:
+    text = "name: shop\nfunctions:\n  - name: f\n    schedules: [{name: a, cron: '0 */5 * * * *', enabled: 1}]\n"
+    cron, enabled = problems(text)
+    assert 'schedules[0].cron: cron "0 */5 * * * *" has 6 fields, not 5; write' in cron
+    assert "schedules[0].enabled" in enabled
+
+
+def test_a_cron_that_never_ticks_and_a_zone_that_is_nowhere_are_told() -> None:
+    text = "name: shop\nfunctions:\n  - name: f\n    schedules:\n      - {name: a, cron: '61 * * * *'}\n"
+    text += "      - {name: b, cron: '@daily', timeZone: Mars/Base}\n"
+    text += "schedules:\n  - {name: s, cron: '0 0 30 2 *', taskTemplate: {function: {name: f}}}\n"
+    assert [problem.partition(";")[0] for problem in problems(text)] == [
+        'rota.yaml:5:25: functions[0].schedules[0].cron: cron "61 * * * *" is not understood: bad minute',
+        'rota.yaml:6:45: functions[0].schedules[1].timeZone: there is no time zone "Mars/Base"',
+        'rota.yaml:8:21: schedules[0].cron: cron "0 0 30 2 *" is not understood: bad day-of-month',
+    ]
+
+
+@pytest.mark.parametrize("said", ["schedules: {a: '@daily'}", "entrypiont: a:b", "schedules:\n    schedulers: [{}]"])
+def test_what_says_something_wrong_is_not_told_to_say_nothing(said: str) -> None:
+    (problem,) = problems(f"name: shop\nfunctions:\n  - name: f\n    {said}\n")
+    assert "it says nothing" not in problem
+
+
 def test_a_function_that_says_nothing_is_refused() -> None:
     (problem,) = problems("name: shop\nfunctions:\n  - name: f\n")
     assert problem == "rota.yaml:3:5: functions[0]: it says nothing: give it entrypoint and path, or schedules"
@@ -202,6 +234,37 @@ def test_code_without_a_handler_and_a_handler_without_code_are_told() -> None:
         "rota.yaml:3:5: functions[0].entrypoint: required: the handler as module:callable; or a command",
         "rota.yaml:5:5: functions[1].path: required: the folder or file with the code; or a source",
     ]
+
+
+@pytest.mark.parametrize("path", ["/etc/hostname", "../elsewhere", "link", "link/main.py", "here/../.."])
+def test_code_outside_of_the_project_is_refused(tmp_path: Path, path: str) -> None:
+    for name in ("elsewhere", "shop/here"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "main.py").write_text("x = 1\n")
+    (tmp_path / "shop" / "link").symlink_to(tmp_path / "elsewhere")
+    text = f"name: shop\nfunctions:\n  - {{name: f, entrypoint: a:b, path: {path}}}\n"
+    with pytest.raises(
+        ManifestError, match=r"rota.yaml:3:38: functions\[0\].path: it leads out of the project's folder"
+    ):
+        loads_project(text, "rota.yaml", tmp_path / "shop", {})
+    assert loads_project(text.replace(path, "here/../here"), "rota.yaml", tmp_path / "shop", {}).packs
+
+
+def test_the_folder_of_a_project_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real" / "code").mkdir(parents=True)
+    (tmp_path / "real" / "code" / "main.py").write_text("x = 1\n")
+    (tmp_path / "linked").symlink_to("real")
+    text = "name: shop\nfunctions:\n  - {name: f, entrypoint: a:b, path: code}\n"
+    assert loads_project(text, "rota.yaml", tmp_path / "linked", {}).packs
+
+
+@pytest.mark.parametrize(("path", "why"), [('"a\\0b"', "no path"), ("loop", "loop: too many levels of symbolic links")])
+def test_what_is_no_path_is_told(tmp_path: Path, path: str, why: str) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(ManifestError, match=why):
+        loads_project(
+            f"name: shop\nfunctions:\n  - {{name: f, entrypoint: a:b, path: {path}}}\n", "rota.yaml", tmp_path, {}
+        )
 
 
 def test_a_path_that_is_not_there_is_told() -> None:

@@ -133,10 +133,10 @@ async def test_nothing_is_written_when_one_object_is_refused(world: World) -> No
     assert await world.versions() == {}
 
 
-async def test_what_the_server_refuses_is_told_with_its_place_before_anything_is_written(world: World) -> None:
+async def test_a_namespace_that_is_not_there_is_told_before_anything_is_written(world: World) -> None:
     world.client.namespace = "nowhere"
     nowhere = await World.open(world.client, world.folder)
-    with pytest.raises(DeployRefused, match=r'rota.yaml:3: namespaces "nowhere" not found'):
+    with pytest.raises(DeployRefused, match=r'rota.yaml: there is no namespace "nowhere"'):
         await nowhere.deploy(FUNCTION + SCHEDULE)
 
 
@@ -233,6 +233,15 @@ async def test_what_changes_between_the_look_and_the_write_is_looked_at_again(wo
     assert spec["public"] is True and spec["timeoutSeconds"] == 77
 
 
+async def test_what_another_project_has_made_meanwhile_is_not_taken_either(world: World) -> None:
+    theirs = POOL.replace("shop", "market") + "    worker: {}\n    replicas: 5\n"
+    foreseen = await world.deployer.foresee(world.project(POOL + "    worker: {}\n    replicas: 2\n"))
+    await world.deploy(theirs)
+    with pytest.raises(DeployRefused, match=r'WorkerPool "workers" is of the project market'):
+        await world.deployer.carry_out(foreseen, lambda one: None)
+    assert (await world.deploy(theirs)).writes == 0
+
+
 async def test_what_somebody_else_has_made_meanwhile_is_updated(world: World) -> None:
     foreseen = await world.deployer.foresee(world.project(POOL + "    worker: {}\n    replicas: 2\n"))
     obj = {"apiVersion": "rota.dev/v1alpha1", "kind": "WorkerPool", "metadata": {"name": "workers"}}
@@ -255,6 +264,20 @@ async def test_pruning_deletes_what_this_project_has_and_its_file_no_longer(worl
         ("Function", "report"),
     ]
     assert set(await world.versions()) == {("WorkerPool", "theirs"), ("WorkerPool", "workers")}
+
+
+async def test_pruning_knows_every_kind_that_a_project_can_have_and_leaves_what_is_not_labelled(world: World) -> None:
+    everything = FUNCTION + SCHEDULE + "pools: [{name: p, worker: {}}]\nagents: [{name: g}]\n"
+    everything += "workspaces: [{name: w, repo: 'https://a'}]\n"
+    everything += "schedules: [{name: s, cron: '@daily', taskTemplate: {command: [a], workerPoolRef: {name: p}}}]\n"
+    await world.deploy(everything)
+    for kind in ("AgentConfig", "Workspace"):
+        spec = {"repo": "https://a"} if kind == "Workspace" else {}
+        meta = {"name": "by-hand"}
+        await world.client.create({"apiVersion": "rota.dev/v1alpha1", "kind": kind, "metadata": meta, "spec": spec})
+    done = await world.deploy("name: shop\n", prune=True)
+    assert len(done.doomed) == 6
+    assert set(await world.versions()) == {("AgentConfig", "by-hand"), ("Workspace", "by-hand")}
 
 
 async def test_pruning_spares_a_function_that_is_still_named(world: World) -> None:

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import assume, given, note, settings
 from hypothesis import strategies as st
 
+from tests.amount import amount
 from tests.engine.bodies import assert_nothing_left, said, settle, soon
 from tests.engine.oracle import PACES, WORLDS, Inhabitants, Oracle, Pace, World, outcome_of
 
 pytestmark = pytest.mark.timeout(60)
 
-EXAMPLES = 300
+EXAMPLES = amount(150, 1_000)
 RUNS_PER_NEED_MAX = 3
 """It comes, it fails, it recovers."""
 OTHER_RUNS_MAX = 3

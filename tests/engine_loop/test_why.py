@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rota.api import KINDS, Kind, Object, Task, Workspace
+from rota.api import KINDS, Function, Kind, Object, Task, Workspace
 from rota.client import Client
 from rota.control import Gate, Settling, controllers
 from rota.engine import (
@@ -26,6 +26,7 @@ from rota.engine import (
     VirtualClock,
 )
 from rota.engine import why as bounds
+from rota.engine.advice import Matter, advice
 from rota.engine.why import Acting, Step, Why, explain
 from rota.registry import Registry
 from rota.store import MemoryStore
@@ -561,3 +562,11 @@ async def test_what_is_absent_and_may_not_be_read_is_told_to_be_absent() -> None
         why = w.why("Workspace", "repo", may_read=lambda kind, namespace, name: kind.name != "Secret")
         assert (why.root.state, why.root.message, why.root.hidden) == ("Absent", "", True)
         assert why.advice.startswith("create Secret/token: ")
+
+
+def test_what_has_to_be_corrected_is_not_to_be_waited_for() -> None:
+    matter = Matter(Function.api.key("default", "f"), "Settled", "no module named a", "ImportFailed")
+    assert advice(matter) == (
+        "see why the code of Function/f cannot be loaded (`rota logs function/f`), correct it, and deploy it again"
+    )
+    assert advice(matter._replace(reason="Starting")).startswith("wait for Function/f")

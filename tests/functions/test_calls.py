@@ -9,8 +9,8 @@ import json
 import pytest
 
 from rota.api import Event, Task
-from rota.control.functions import later, recording
-from tests.functions.town import Town, ready
+from rota.control.functions import recording
+from tests.functions.town import PATIENCE_SECONDS, Town, ready
 
 
 async def test_a_request_becomes_an_event_and_what_is_returned_is_json(town: Town) -> None:
@@ -19,9 +19,31 @@ async def test_a_request_becomes_an_event_and_what_is_returned_is_json(town: Tow
     assert (reply.status, reply.headers["content-type"]) == (200, "application/json")
     event = reply.json
     assert (event["method"], event["path"], event["query"]) == ("POST", "/a/b c", {"x": "1", "y": "2"})
+    assert event["rawQuery"] == "x=1&y=2"
     assert (event["body"], event["isBase64Encoded"]) == ("hello", False)
     assert event["headers"]["x-own"] == "mine" and "te" not in event["headers"]
     assert "connection" not in event["headers"]
+
+
+async def test_any_method_is_answered(town: Town) -> None:
+    await town.deploy("echo", "def handler(event, context):\n    return event['method']")
+    methods = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "REPORT", "PURGE")
+    assert [(await town.call("/default/echo", one)).json for one in methods] == list(methods)
+
+
+async def test_a_call_that_somebody_waits_for_is_one_write_at_its_end(town: Town) -> None:
+    await town.deploy("sum", "def handler(event, context):\n    return 3")
+    since = (await town.client.list(Task)).resource_version
+    names = [(await town.call("/default/sum")).call for _ in range(3)]
+    seen = []
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        async for change in town.client.watch(Task, resource_version=since):
+            assert change.object is not None and change.object.status is not None
+            seen.append((change.type, change.object.metadata.name, change.object.status.phase))
+            if len(seen) == len(names):
+                break
+    # All that was ever written of each of them, but for the last, of which there might be more to come.
+    assert seen == [("ADDED", name, "Succeeded") for name in names]
 
 
 async def test_a_body_that_is_no_text_comes_as_base64(town: Town) -> None:
@@ -69,13 +91,38 @@ async def test_an_error_is_told_by_the_id_of_the_call_and_explained_in_its_log_o
     assert (task.status.phase, task.status.reason, task.status.message) == ("Failed", "Failed", "ValueError: a secret")
 
 
+async def test_a_function_says_for_how_long_its_answer_may_be_kept(town: Town) -> None:
+    given = {"Cache-Control": "max-age=60", "X-Content-Type-Options": "none"}
+    code = f"def handler(event, context):\n    return {{'statusCode': 200, 'headers': {given}, 'body': ''}}"
+    await town.deploy("kept", code)
+    reader, writer = await asyncio.open_connection("127.0.0.1", town.port)
+    writer.write(b"GET /default/kept HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    lines = (await reader.read()).decode().split("\r\n")
+    writer.close()
+    assert [line for line in lines if line.startswith("Cache-Control")] == ["Cache-Control: max-age=60"]
+    assert [line for line in lines if line.startswith("X-Content")] == ["X-Content-Type-Options: nosniff"]
+
+
+async def test_a_call_whose_result_is_no_answer_has_failed(town: Town) -> None:
+    await town.deploy("odd", "def handler(event, context):\n    return {'statusCode': 'fine'}")
+    reply = await town.call("/default/odd")
+    why = "what the function returned is no answer: statusCode must be a number from 200 to 599, not 'fine'"
+    assert (reply.status, reply.json) == (502, {"error": why, "call": reply.call})
+    task = await town.task(reply.call)
+    assert task.status is not None
+    assert (task.status.phase, task.status.reason, task.status.message) == ("Failed", "Failed", why)
+    found = await town.function("odd", lambda one: one.status is not None and one.status.calls is not None)
+    assert found.status is not None and found.status.calls is not None
+    assert (found.status.calls.succeeded, found.status.calls.failed) == (0, 1)
+
+
 async def test_every_call_is_written_down_as_a_task_with_its_result(town: Town) -> None:
     await town.deploy("sum", "def handler(event, context):\n    return {'sum': 3, 'id': context.call_id}")
     reply = await town.call("/default/sum/deep", "DELETE", b"x", {"Cookie": "secret"})
     task = await town.task(reply.call)
     assert task.status is not None and task.spec.function is not None
     assert task.status.phase == "Succeeded" and task.status.result == reply.json
-    assert reply.json["id"] == task.metadata.uid
+    assert reply.json["id"] == reply.call == task.metadata.name
     # What came with the request may be a secret: it is not kept.
     assert task.spec.function.payload == {"method": "DELETE", "path": "/deep"}
     assert task.status.start_time is not None and task.status.completion_time is not None
@@ -159,12 +206,12 @@ async def test_what_is_no_json_is_refused_clearly(town: Town) -> None:
 
 
 async def test_a_command_reads_the_event_and_writes_its_result(town: Town) -> None:
-    script = '#!/bin/sh\necho "to the log $ROTA_FUNCTION" >&2\ncat\n'
+    script = '#!/bin/sh\necho "to the log $ROTA_FUNCTION $ROTA_CALL_ID" >&2\ncat\n'
     spec = {"runtime": "command", "command": ["./main"], "entrypoint": None, "source": {"inline": script}}
     await town.deploy("shell", "", **spec)
     reply = await town.call("/default/shell/x", "POST", b"body")
     assert reply.status == 200 and reply.json["path"] == "/x" and reply.json["body"] == "body"
-    assert town.log(reply.call) == "to the log shell\n"
+    assert town.log(reply.call) == f"to the log shell {reply.call}\n"
 
 
 async def test_a_command_that_fails_is_an_error_and_what_is_no_json_is_text(town: Town) -> None:
@@ -179,34 +226,6 @@ async def test_a_command_that_fails_is_an_error_and_what_is_no_json_is_text(town
     assert task.status is not None and (task.status.exit_code, task.status.reason) == (3, "Failed")
 
 
-async def test_an_answer_can_be_asked_for_later(town: Town) -> None:
-    code = """
-        def handler(event, context):
-            print("working")
-            return {"got": event["body"]}
-    """
-    await town.deploy("later", code)
-    reply = await town.call("/default/later/x", "POST", b"hi", {"Prefer": "respond-async"})
-    assert reply.status == 202 and reply.headers["preference-applied"] == "respond-async"
-    task = await town.task(reply.json["task"])
-    assert task.status is not None and task.status.result == {"got": "hi"}
-    assert town.log(reply.call) == "working\n" and task.spec.ttl_seconds_after_finished == 3600
-
-
-async def test_there_is_a_bound_on_what_is_to_be_answered_later(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(later, "KEPT_MAX", 2)
-    await town.deploy("waits", "import time\ndef handler(event, context):\n    time.sleep(float(event['query']['s']))")
-    slow = [await town.call("/default/waits?s=1", headers={"Prefer": "respond-async"}) for _ in range(3)]
-    assert [reply.status for reply in slow] == [202, 202, 429] and slow[2].headers["retry-after"] == "1"
-    for reply in slow[:2]:
-        await town.task(reply.call)
-    # Those that are over make room.
-    more = await town.call("/default/waits?s=0", headers={"Prefer": "respond-async"})
-    assert more.status == 202 and len((await town.client.list(Task)).items) == 2
-    body = b"x" * (later.EVENT_BYTES_MAX + 1)
-    assert (await town.call("/default/waits", "POST", body, {"Prefer": "respond-async"})).status == 413
-
-
 async def test_what_a_call_writes_has_a_bound(town: Town) -> None:
     await town.deploy("chatty", "def handler(event, context):\n    print('x' * 3_000_000)\n    return 1")
     reply = await town.call("/default/chatty")
@@ -218,6 +237,9 @@ async def test_a_module_that_cannot_be_loaded_is_a_condition_of_the_function(tow
     await town.deploy("broken", "import nothing_of_this_name\n", scale={"min": 0})
     reply = await town.call("/default/broken")
     assert reply.status == 500 and reply.json["error"] == "the function cannot be loaded"
+    task = await town.task(reply.json["call"])
+    assert task.status is not None and (task.status.phase, task.status.attempts) == ("Failed", [])
+    assert "No module named 'nothing_of_this_name'" in (task.status.message or "")
     found = await town.function("broken", lambda one: ready(one) == "ImportFailed")
     condition = found.status.condition("Ready") if found.status is not None else None
     assert condition is not None and condition.message.startswith("ModuleNotFoundError: No module named")

@@ -50,12 +50,21 @@ async def test_an_error_is_its_exit_code(town: Town) -> None:
     assert done.returncode == 1 and "ValueError: asked to fail" in done.stderr and not done.stdout
 
 
+async def test_a_call_that_may_have_begun_is_not_made_again(town: Town) -> None:
+    await town.deploy("dies", "import os\ndef handler(event, context):\n    print('begun')\n    os._exit(3)")
+    done = await rota(town, "call", "dies")
+    assert done.returncode == 1 and done.stderr.count("begun\n") == 1
+    assert "the process of the function ended with exit code 3" in done.stderr
+
+
 async def test_who_does_not_wait_gets_the_name_of_the_task(town: Town) -> None:
     await town.deploy("echo", CODE)
     done = await rota(town, "call", "echo", "--no-wait")
     assert done.stdout.startswith("task.rota.dev/echo-")
     task = await town.task(done.stdout.strip().partition("/")[2])
     assert task.status is not None and task.status.result == {}
+    # It is found where calls over HTTP are.
+    assert task.metadata.labels["rota.dev/function"] == "echo"
 
 
 @pytest.mark.parametrize(
@@ -72,10 +81,25 @@ async def test_what_cannot_be_meant_is_refused_with_what_to_do(town: Town, argv:
     assert done.returncode != 0 and why in done.stderr
 
 
-async def test_what_was_written_while_the_code_was_loaded_is_in_the_logs_of_the_function(town: Town) -> None:
-    await town.deploy("loud", "print('while it is loaded')\ndef handler(event, context):\n    return 1")
-    assert (await town.call("/default/loud")).status == 200
-    assert (await rota(town, "logs", "fn/loud")).stdout == "while it is loaded\n"
+SAYS = """
+    print("while it is loaded")
+    def handler(event, context):
+        print("one", event["path"])
+        print("two")
+"""
+
+
+async def test_the_logs_of_a_function_are_those_of_its_calls_each_line_with_its_call_and_worker(town: Town) -> None:
+    await town.deploy("loud", SAYS)
+    first, second = [(await town.call(f"/default/loud/{which}")).call for which in ("a", "b")]
+    worker = (await town.instances("loud"))[0].metadata.name
+    shown = (await rota(town, "logs", "fn/loud")).stdout.splitlines()
+    loaded = f"- {worker}  while it is loaded"
+    calls = [f"{first} {worker}  one /a", f"{first} {worker}  two", f"{second} {worker}  one /b"]
+    assert shown == [loaded, *calls, f"{second} {worker}  two"]
+    assert (await rota(town, "logs", "fn/loud", "--tail", "2")).stdout.splitlines() == shown[-2:]
+    # One of them by itself.
+    assert (await rota(town, "logs", f"task/{first}")).stdout == "one /a\ntwo\n"
 
 
 async def test_a_function_that_is_not_there_is_said_before_a_task_is_made(town: Town) -> None:

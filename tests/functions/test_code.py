@@ -89,6 +89,10 @@ async def test_packages_are_installed_once_for_all_who_require_them(
         first, second = await asyncio.gather(*(town.served(f"/default/{name}") for name in ("first", "second")))
         assert first.json == second.json == "from the index"
         assert sum("files" in path for path in served.asked) == 1
+        # Who comes later finds them, and asks nobody.
+        asked = len(served.asked)
+        await town.deploy("third", code, requirements=["tinything==1.0"])
+        assert (await town.served("/default/third")).json == "from the index" and len(served.asked) == asked
 
 
 async def test_packages_that_cannot_be_had_are_a_condition_with_what_pip_said(
@@ -131,6 +135,16 @@ async def test_a_secret_that_changes_reaches_the_workers_without_dropping_a_call
         return bool((await town.call("/default/told")).json == "two")
 
     await town.until(is_new)
+
+
+async def test_while_a_secret_is_not_there_it_is_not_ready_and_nobody_waits_for_it(town: Town) -> None:
+    source = {"secretKeyRef": {"name": "s", "key": "k"}}
+    await town.deploy("bare", ONE, env=[{"name": "VALUE", "valueFrom": source}])
+    await town.function("bare", lambda one: ready(one) == "DependencyNotFound")
+    reply = await town.call("/default/bare")
+    assert (reply.status, reply.json["error"]) == (500, "the function cannot be loaded")
+    await secret(town.client, "one")
+    assert (await town.served("/default/bare")).json == 1
 
 
 async def secret(client: Client, value: str) -> None:

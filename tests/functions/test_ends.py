@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 from pathlib import Path
@@ -12,7 +11,12 @@ from typing import Any
 import pytest
 
 from rota.api import Task
+from rota.cli.gateway import backend_of
 from rota.control.functions import calls
+from rota.control.orders import subject_of
+from rota.runtime.runners import Runners
+from rota.server import calls as server_calls
+from rota.server import controllers
 from tests.functions.town import API, Town, serving
 from tests.workers.farm import farm
 
@@ -215,13 +219,93 @@ async def test_a_client_that_goes_away_does_not_end_what_it_began(town: Town) ->
     assert task.status is not None and task.status.phase == "Succeeded"
 
 
-async def test_a_server_can_be_ended_while_calls_are_under_way(tmp_path: Path) -> None:
+async def test_who_waits_is_told_when_the_server_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_calls, "END_SECONDS_MAX", 0.0)
     async with serving(tmp_path / "home") as town:
-        await town.deploy("slow", SLEEPER)
+        await town.deploy("slow", SLEEPER, scale={"max": 1})
         call = asyncio.create_task(town.call("/default/slow/hang"))
         await town.written("begun")
-    with contextlib.suppress(ConnectionError, IndexError, ValueError):
-        await call
+        waiting = asyncio.create_task(town.call("/default/slow"))
+        await town.until(lambda: _waits(town))
+        await town.deploy("later", SLEEPER.replace("begun", "later"))
+        later = await town.call("/default/later/hang", "POST", headers={"Prefer": "respond-async"})
+        await town.task(later.call, lambda found: found.status is not None and found.status.phase == "Running")
+        await town.written("later")
+    lost = await call
+    assert (lost.status, lost.json["call"]) == (502, lost.call) and (await waiting).status == 503
+    async with serving(tmp_path / "home") as town:
+        task = await town.task(lost.call)
+        assert task.status is not None and len(task.status.attempts) == 1
+        assert (task.status.phase, task.status.reason) == ("Failed", "WorkerLost")
+        assert task.status.message == "the server was ended while it ran"
+        # Nobody said that it may be done twice.
+        task = await town.task(later.call)
+        assert task.status is not None and [one.reason for one in task.status.attempts] == ["WorkerLost"]
+        assert (task.status.phase, task.status.reason) == ("Failed", "WorkerLost")
+
+
+async def _waits(town: Town) -> bool:
+    text = (await backend_of(town.client).raw("GET", "/v1/metrics")).body.decode()
+    return 'rota_function_waiting{namespace="default",function="slow"} 1' in text
+
+
+async def test_a_server_that_is_ended_lets_calls_end_that_do_so_soon(tmp_path: Path) -> None:
+    async with serving(tmp_path / "home") as town:
+        await town.deploy("brief", 'def handler(event, context):\n    print("begun")\n    import time; time.sleep(0.3)')
+        call = asyncio.create_task(town.call("/default/brief"))
+        await town.written("begun")
+    assert (await call).status == 200
+
+
+async def test_a_call_whose_stream_breaks_is_lost_and_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runners = Runners()
+    monkeypatch.setattr(controllers, "Runners", lambda: runners)
+    async with serving(tmp_path / "home") as town:
+        await town.deploy("victim", SLEEPER, scale={"min": 1, "max": 1})
+        before = (await town.served("/default/victim")).json
+        call = asyncio.create_task(town.call("/default/victim/hang"))
+        await town.written("begun")
+        (worker,) = await town.instances("victim")
+        stream = runners.stream(subject_of(worker))
+        assert stream is not None
+        stream.abort()
+        lost = await call
+        assert (lost.status, lost.json["call"]) == (502, lost.call)
+        task = await town.task(lost.call)
+        assert task.status is not None and task.status.reason == "WorkerLost"
+        # Its process hung in the call, and was not kept for others.
+        assert (await town.served("/default/victim")).json != before
+        assert town.log(lost.call).count("begun") == 1
+
+
+DIES = """
+    import os
+    def handler(event, context):
+        print("begun", flush=True)
+        if not os.path.exists("/workspace/home/second"):
+            open("/workspace/home/second", "w").close()
+            os.kill(os.getpid(), 9)
+        return "done"
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "ends"),
+    [
+        ("POST", {}, ("Failed", "WorkerLost", 1)),
+        ("PUT", {}, ("Succeeded", None, 2)),
+        ("POST", {"Idempotency-Key": "1"}, ("Succeeded", None, 2)),
+    ],
+)
+async def test_what_is_answered_later_is_tried_again_only_if_it_is_said_to_do_no_harm(
+    town: Town, method: str, headers: dict[str, str], ends: tuple[str, str | None, int]
+) -> None:
+    await town.deploy("once", DIES)
+    reply = await town.call("/default/once", method, b"", {"Prefer": "respond-async", **headers})
+    task = await town.task(reply.call)
+    assert task.status is not None
+    assert (task.status.phase, task.status.reason, len(task.status.attempts)) == ends
+    assert town.log(reply.call).count("begun") == ends[2]
 
 
 async def test_a_worker_that_hangs_is_found_out_and_replaced(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:

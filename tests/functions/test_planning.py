@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.api import Function, Instance, ObjectMeta
+from rota.api import Condition, Function, Instance, ObjectMeta
 from rota.api.function import FunctionSpec, Source
-from rota.control.functions.planning import plan, version_of
+from rota.control.functions.planning import plan, version_in, version_of
 from rota.control.functions.routing import Routing
 from rota.control.functions.scaling import Scale
+from rota.control.functions.standing import not_ready, standing
 from rota.control.instances import Create, Delete
 from rota.runtime.interface import Subject
 
@@ -116,7 +118,7 @@ def existing(*hashes: str, leaving: tuple[int, ...] = ()) -> list[Instance]:
     """Instances with ordinals from 0 on, of these versions."""
     found = []
     for ordinal, hash_ in enumerate(hashes):
-        (create,) = plan(function(), NEW, [], 1, ready=(), load={})
+        (create,) = plan(function(), OLD if hash_ == OLD.hash else NEW, [], 1, ready=(), load={})
         assert isinstance(create, Create)
         spec = msgspec.structs.replace(create.instance.spec, template_hash=hash_, ordinal=ordinal)
         gone = datetime.now(UTC) if ordinal in leaving else None
@@ -173,3 +175,46 @@ def test_callers_and_tasks_take_turns() -> None:
         assert found is not None
         served.append(found[0])
     assert served == ["caller-0", "task-0", "caller-1", "task-1", "task-2"]
+
+
+# Versions.
+
+
+def test_the_version_before_gets_what_calls_need_until_the_new_one_can_be_called() -> None:
+    made, gone = planned(existing(OLD.hash, NEW.hash), 3, ("u0",))
+    assert (made, gone) == ({2: NEW.hash, 3: NEW.hash, 4: OLD.hash, 5: OLD.hash}, [])
+    made, gone = planned(existing(OLD.hash, NEW.hash), 3, ("u0", "u1"))
+    assert (made, gone) == ({2: NEW.hash, 3: NEW.hash}, [])
+
+
+def planned(instances: list[Instance], wanted: int, ready: tuple[str, ...]) -> tuple[dict[int, str], list[str]]:
+    """Which version each new ordinal is of, and the names that go, while there is a version before."""
+    actions = plan(function(), NEW, instances, wanted, ready=ready, load={}, before=OLD)
+    made = {one.instance.spec.ordinal: one.instance.spec.template_hash for one in actions if isinstance(one, Create)}
+    return made, [one.name for one in actions if isinstance(one, Delete)]
+
+
+def test_a_version_can_be_told_from_its_instances() -> None:
+    (create,) = plan(function(), OLD, [], 1, ready=(), load={})
+    assert isinstance(create, Create) and version_in(create.instance) == OLD
+
+
+def test_a_function_is_ready_when_its_newest_version_answers_and_not_before() -> None:
+    both = existing(OLD.hash, NEW.hash)
+    assert stands(both, "u0") == ("Updating", "sha256:old")
+    assert stands(both, "u0", "u1") == ("Ready", "sha256:new")
+    assert stands(existing(NEW.hash)) == ("Scaling", "sha256:new")
+    assert stands([]) == ("ScaledToZero", "sha256:new")
+    # Those that leave answer nothing new.
+    assert stands(existing(OLD.hash, leaving=(0,))) == ("ScaledToZero", "sha256:new")
+
+
+def test_code_that_cannot_be_loaded_is_not_said_to_be_served() -> None:
+    failed = not_ready("ImportFailed", "why")
+    assert stands(existing(OLD.hash, NEW.hash), "u0", failures=[failed]) == ("ImportFailed", "sha256:old")
+    assert stands(existing(NEW.hash), failures=[failed]) == ("ImportFailed", None)
+
+
+def stands(instances: list[Instance], *callable_: str, failures: Sequence[Condition] = ()) -> tuple[str, str | None]:
+    found = standing(function(), NEW, instances, callable_=callable_, failures=failures)
+    return found.ready.reason, found.digest

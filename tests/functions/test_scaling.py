@@ -109,10 +109,56 @@ async def test_a_version_that_cannot_be_loaded_takes_nothing_away(town: Town) ->
     assert (await town.call("/default/kept")).json == "old"
 
 
+OLD = """
+    import time
+    def handler(event, context):
+        time.sleep(0.3)
+        return "old"
+"""
+
+
+async def test_the_version_before_goes_on_scaling_while_the_new_one_is_not_there_yet(town: Town) -> None:
+    scale = {"max": 2, "idleSeconds": 1}
+    await town.deploy("kept", OLD, scale=scale)
+    assert (await town.served("/default/kept")).json == "old"
+    old = (await town.function("kept", lambda one: ready(one) == "Ready")).status
+    # What it requires cannot be had, so it is never there.
+    await town.deploy("kept", "def handler(event, context):\n    return 'new'", requirements=["--none"], scale=scale)
+    found = await town.function("kept", lambda one: ready(one) == "BadRequirement")
+    assert old is not None and found.status is not None and found.status.digest == old.digest
+    replies = await asyncio.gather(*(town.call("/default/kept") for _ in range(2)))
+    assert {reply.json for reply in replies} == {"old"} and len(await town.instances("kept")) == 2
+    await town.workers("kept", 0)
+    assert (await town.call("/default/kept")).json == "old"
+
+
+async def test_the_version_before_is_started_from_nothing_when_the_new_one_cannot_be_loaded(town: Town) -> None:
+    await town.deploy("kept", "def handler(event, context):\n    return 'old'", scale={"idleSeconds": 1})
+    assert (await town.served("/default/kept")).json == "old"
+    await town.workers("kept", 0)
+    await town.deploy("kept", "raise RuntimeError('not today')", scale={"idleSeconds": 1})
+    reply = await town.call("/default/kept")
+    assert (reply.status, reply.json) == (200, "old")
+
+
+async def test_a_function_is_not_ready_before_its_new_version_answers(town: Town) -> None:
+    await town.deploy("next", "def handler(event, context):\n    return 1", scale={"min": 1})
+    first = await town.function("next", lambda one: ready(one) == "Ready")
+    await town.deploy("next", "def handler(event, context):\n    return 2", scale={"min": 1})
+    second = await town.function("next", lambda one: one.readiness().state == "Ready")
+    assert (await town.call("/default/next")).json == 2
+    assert first.status is not None and second.status is not None and first.status.digest != second.status.digest
+
+
 async def test_a_region_that_nobody_serves_is_said(town: Town) -> None:
     await town.deploy("far", "def handler(event, context):\n    return 1", regions=["tokyo"])
     found = await town.function("far", lambda one: ready(one) == "RegionNotServed")
     assert found.readiness().state != "Ready"
+    # Nobody waits for what will not come.
+    reply = await town.call("/default/far")
+    assert (reply.status, reply.json["error"]) == (500, "the function cannot be loaded")
+    task = await town.task(reply.json["call"])
+    assert task.status is not None and "tokyo" in (task.status.message or "")
 
 
 async def test_a_function_that_is_deleted_leaves_nothing(town: Town) -> None:

@@ -10,12 +10,11 @@ import subprocess
 import sys
 import tarfile
 import uuid
-from collections.abc import Iterator
-from importlib import metadata
 from pathlib import Path
 
 import rota
 from rota.runtime.container import Engine
+from tests.local.distributions import files_of, needed
 from tests.runtime_container.conftest import podman
 
 LEFT_OUT = frozenset(
@@ -47,8 +46,9 @@ class _Tree:
         self._add_folder(self._library, self._library)
         packages = self._library / "site-packages"
         self._add_folder(Path(rota.__file__).parent, packages / "rota")
-        for file, name in _dependencies("rota"):
-            self._add(str(file), f"{packages}/{name}")
+        for distribution in needed("rota"):
+            for file, name in files_of(distribution):
+                self._add(str(file), f"{packages}/{name}")
         script = f"#!{python}\nimport sys\nfrom rota.cli import main\nsys.exit(main())\n"
         self._write("usr/bin/rota", script.encode(), 0o755)
         self._write("etc/passwd", b"root:x:0:0:root:/root:/bin/sh\n", 0o644)
@@ -95,27 +95,6 @@ def _entry(path: str, target: str) -> tuple[tarfile.TarInfo, io.BytesIO]:
     # Times are kept: what was compiled before is good only for a file of the same time.
     info.size, info.mode, info.mtime = len(content), status.st_mode & 0o777, int(status.st_mtime)
     return info, io.BytesIO(content)
-
-
-def _dependencies(name: str) -> Iterator[tuple[Path, str]]:
-    """The files of all distributions that one needs, and where they are in a folder of packages."""
-    known, work = {name}, [name]
-    while work:
-        distribution = metadata.distribution(work.pop())
-        for requirement in distribution.requires or []:
-            needed = re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0].lower()
-            if "extra ==" in requirement or needed in known:
-                continue
-            known.add(needed)
-            try:
-                found = metadata.distribution(needed)
-            except metadata.PackageNotFoundError:
-                continue  # not for this platform
-            work.append(needed)
-            for file in found.files or []:
-                path = Path(str(file.locate()))
-                if ".." not in file.parts and path.is_file():
-                    yield path, str(file)
 
 
 def _libraries(files: list[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
 import signal
@@ -10,12 +11,29 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rota.server.background_state import STATE, find
+import pytest
+
+from rota.runtime.keeper.client import dial
+from rota.server import background
+from rota.server.background_state import STATE, Options, find
 from rota.server.home import Home
 from tests.local.place import Place, processes_of
 from tests.server.live import Live
 
 NOT_RUNNING = 3
+NEVER_READY = """
+import asyncio, sys
+from pathlib import Path
+from rota.runtime.keeper.client import Keeper
+
+async def main():
+    async with Keeper.connect(Path(sys.argv[2].removeprefix("--home="))) as keeper:
+        await keeper.list()
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+"""A server that has a keeper, and nothing else as yet."""
 
 
 def test_start_returns_when_the_server_answers(place: Place) -> None:
@@ -52,6 +70,12 @@ def test_starting_twice_says_that_it_runs(place: Place) -> None:
     pid = place.start()
     assert "it is running already" in place.says("start", "--port", "0")
     assert place.pid() == pid
+
+
+def test_starting_with_other_options_says_how_to_have_them(place: Place) -> None:
+    place.start()
+    for said, port in ((place.rota("start", "--port", "7999"), "7999"), (place.rota("start", "--port", "0"), "0")):
+        assert ("it runs with other options than these" in said.stderr) == (port == "7999")
 
 
 def test_of_two_starts_at_once_one_starts_the_server_and_the_other_finds_it(place: Place) -> None:
@@ -107,6 +131,32 @@ def test_of_the_log_only_what_this_start_wrote_is_shown(place: Place) -> None:
     (place.home / "server.log").write_text("of another time\n")
     (place.home / "rota.db").write_bytes(b"no database\n" * 1000)
     assert "of another time" not in place.rota("start", "--port", "0").stderr
+
+
+async def test_a_start_that_is_given_up_leaves_no_keeper_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "PROGRAM", NEVER_READY)
+    starting = asyncio.create_task(background.start(Home(tmp_path), Options("127.0.0.1", 0, None), None))
+    while (stream := dial(tmp_path)) is None:
+        assert not starting.done()
+        await asyncio.sleep(0)
+    stream.close()
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
+    assert dial(tmp_path) is None
+    # The process that had started it may be on its way out.
+    while processes_of(tmp_path):
+        os.sched_yield()
+
+
+def test_a_home_that_cannot_be_one_is_refused_with_what_to_do(place: Place) -> None:
+    place.home.write_text("a file")
+    for command in ("start", "restart", "up"):
+        refused = place.rota(command, "--port", "0")
+        assert refused.returncode == 1 and f"{place.home} cannot be a home" in refused.stderr
+        assert "choose another with --home" in refused.stderr
+    place.home.unlink()
 
 
 def test_a_start_that_is_interrupted_leaves_a_whole_server_or_none(place: Place) -> None:

@@ -146,6 +146,36 @@ def test_a_restart_of_the_server_is_waited_out(dev: Dev) -> None:
     dev.until("after")
 
 
+def test_what_was_over_before_is_not_shown_after_a_restart_either(dev: Dev) -> None:
+    dev.until("watching")
+    dev.place.says("run", "--pool", "crew", "--name", "errand", "--follow", "--", "echo", "long past")
+    later = Dev(dev.place)
+    try:
+        later.until("watching")
+        dev.place.says("restart")
+        dev.place.says("run", "--pool", "crew", "--name", "another", "--", "echo", "after")
+        assert [line for line in later.until("after") if "long past" in line] == []
+    finally:
+        later.process.kill()
+        later.process.communicate(timeout=10)
+
+
+def test_where_there_is_no_project_nothing_is_started(place: Place) -> None:
+    refused = place.rota("dev", "--port", "0")
+    assert refused.returncode == 1 and "rota.yaml; `rota init` writes one" in refused.stderr
+    assert place.found().condition == "stopped"
+
+
+def test_the_image_that_the_projects_own_file_names_is_meant(place: Place) -> None:
+    shop = place.folder / "shop"
+    shop.mkdir()
+    (shop / "rota.yaml").write_text(PROJECT)
+    (shop / ".env.local").write_text("ROTA_IMAGE='no image'\n")
+    refused = place.rota("dev", "-f", "shop", "--port", "0")
+    assert refused.returncode == 1 and "is not the name of an image" in refused.stderr, refused.stderr
+    assert place.found().condition == "stopped"
+
+
 # What counts as a save.
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from rota.runtime.container import Engine
 from rota.server.background_image import CannotRun, chosen, name_of
+from tests.amount import LONG
 from tests.local.image import make_rota_image
 from tests.local.place import Place
 from tests.local.test_background import NOT_RUNNING, kill
@@ -26,9 +26,7 @@ sys.exit(main())
 """
 """The command, on a host where programs are looked for on its path alone."""
 
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("ROTA_LONG"), reason="a server in a container, again and again: `make long`"
-)
+TAKES_LONG = pytest.mark.skipif(not LONG, reason="a server in a container, again and again: `make long`")
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +82,23 @@ def test_a_file_that_cannot_be_read_names_itself(tmp_path: Path) -> None:
         chosen(None, {}, tmp_path)
 
 
+def test_a_file_that_is_there_and_cannot_be_opened_is_not_passed_over(tmp_path: Path) -> None:
+    (tmp_path / ".env.local").mkdir()
+    with pytest.raises(CannotRun, match=r"\.env\.local, which may name an image, cannot be read: Is a directory"):
+        chosen(None, {}, tmp_path)
+
+
+def test_a_mark_of_an_editor_is_no_part_of_the_name(tmp_path: Path) -> None:
+    (tmp_path / ".env.local").write_text("ROTA_IMAGE=c:1\r\n", encoding="utf-8-sig")
+    assert chosen(None, {}, tmp_path).image == "c:1"
+
+
+def test_a_file_in_another_encoding_is_not_passed_over(tmp_path: Path) -> None:
+    (tmp_path / ".env.local").write_text("ROTA_IMAGE=c:1\n", encoding="utf-16")
+    with pytest.raises(CannotRun, match=r"cannot be read: it is not UTF-8"):
+        chosen(None, {}, tmp_path)
+
+
 def test_without_any_file_it_is_native(tmp_path: Path) -> None:
     assert chosen(None, {}, tmp_path).image == ""
 
@@ -91,7 +106,9 @@ def test_without_any_file_it_is_native(tmp_path: Path) -> None:
 # What cannot be had leaves everything as it was.
 
 
-@pytest.mark.parametrize("source", ["flag", "environment", "project"])
+@pytest.mark.parametrize(
+    "source", ["flag", pytest.param("environment", marks=TAKES_LONG), pytest.param("project", marks=TAKES_LONG)]
+)
 def test_a_missing_image_leaves_the_running_server_up(place: Place, engine: Engine, source: str) -> None:
     pid = place.start()
     if source == "project":
@@ -115,6 +132,7 @@ def test_a_missing_engine_is_told_apart_and_leaves_the_running_server_up(place: 
     assert place.pid() == pid and place.found().condition == "running"
 
 
+@TAKES_LONG
 def test_an_image_of_something_else_leaves_the_running_server_up(place: Place, engine: Engine) -> None:
     pid = place.start()
     other = make_image(engine)
@@ -126,6 +144,7 @@ def test_an_image_of_something_else_leaves_the_running_server_up(place: Place, e
     assert place.pid() == pid and place.found().condition == "running"
 
 
+@TAKES_LONG
 def test_a_first_start_with_a_missing_image_starts_nothing(place: Place, engine: Engine) -> None:
     assert place.rota("start", "--port", "0", "--image", MISSING).returncode == 1
     assert place.rota("status").returncode == NOT_RUNNING
@@ -165,6 +184,7 @@ def test_a_server_moves_into_a_container_and_out_again(place: Place, engine: Eng
     assert "host" in place.says("run", "--pool", "crew", "-f", "--", "sh", "-c", f"test -d {Path.cwd()} && echo host")
 
 
+@TAKES_LONG
 def test_what_a_native_server_left_is_ended_before_one_starts_in_a_container(place: Place, image: str) -> None:
     pid = place.start()
     place.pool(1)
@@ -175,6 +195,7 @@ def test_what_a_native_server_left_is_ended_before_one_starts_in_a_container(pla
     assert not any(Path(f"/proc/{one}").exists() for one in before.values())
 
 
+@TAKES_LONG
 def test_a_server_in_a_container_is_stopped_with_it(place: Place, engine: Engine, image: str) -> None:
     pid = place.start("--image", image)
     assert f"stopped the server (process {pid})" in place.says("stop")
@@ -182,6 +203,7 @@ def test_a_server_in_a_container_is_stopped_with_it(place: Place, engine: Engine
     assert place.rota("status").returncode == NOT_RUNNING
 
 
+@TAKES_LONG
 def test_a_server_that_is_killed_in_its_container_is_told_and_started_again(
     place: Place, engine: Engine, image: str
 ) -> None:
@@ -193,6 +215,7 @@ def test_a_server_that_is_killed_in_its_container_is_told_and_started_again(
     assert len(containers_of(engine, place.home)) == 1
 
 
+@TAKES_LONG
 def test_a_server_in_a_container_that_does_not_come_up_is_told_and_leaves_nothing(
     place: Place, engine: Engine, image: str
 ) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from rota.runtime.sandbox import system
+from tests.amount import LONG
 from tests.runtime_container.conftest import found
 from tests.runtime_container.test_ordinary_user import VIEW
 
@@ -29,7 +30,7 @@ NATIVE = (
 FROM_IMAGE = ("test_image.py::test_a_server_in_a_container_is_stopped_with_it",)
 
 pytestmark = [
-    pytest.mark.skipif(not os.environ.get("ROTA_LONG"), reason="for an ordinary user, all of it: `make long`"),
+    pytest.mark.skipif(not LONG, reason="for an ordinary user, all of it: `make long`"),
     pytest.mark.skipif(os.geteuid() != 0, reason="becomes an ordinary user, which takes root"),
     pytest.mark.skipif(
         shutil.which("newuidmap") is None or not Path("/etc/subuid").exists(),

@@ -239,7 +239,7 @@ def test_a_label_that_is_a_number_says_how_to_write_it() -> None:
 
 
 def test_a_text_that_is_not_utf_8_is_refused_where_it_is_not() -> None:
-    assert problems(b"a: b\nc: \xff") == ["f.yaml:2:4: invalid leading UTF-8 octet"]
+    assert problems(b"a: b\nc: \xff") == ["f.yaml:2:4: it is not UTF-8; save the file as UTF-8"]
 
 
 def test_problems_in_a_list_name_the_item() -> None:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from rota.pools import Binding, Offer, Queue, Request
+from tests.amount import amount
 from tests.pools.making import pair, pairs
 from tests.pools.model import Model, Pair
 
@@ -188,4 +189,4 @@ class AgainstModel(RuleBasedStateMachine):
 
 
 TestAgainstModel = AgainstModel.TestCase
-TestAgainstModel.settings = settings(max_examples=250, stateful_step_count=50, deadline=None)
+TestAgainstModel.settings = settings(max_examples=amount(120, 500), stateful_step_count=50, deadline=None)

@@ -8,11 +8,12 @@ import random
 import signal
 
 from rota.runtime.keeper.client import Keeper, KeeperError
+from tests.amount import amount
 from tests.runtime.homes import Home, gone
 
-KILLS = 200
+KILLS = amount(60, 400)
 KEYS = 8
-KEEPER_KILLS_EVERY = 40
+KEEPER_KILLS_EVERY = 20
 SCRIPT = "(setsid sh -c 'sleep 1000 & exec sleep 1000' &); exec sleep 1000"
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import pytest
 
 from rota.runtime.keeper import protocol
-from rota.runtime.keeper.client import Keeper, KeeperError
+from rota.runtime.keeper.client import Keeper, KeeperError, dial
+from rota.runtime.local import LocalRuntime
 from tests.runtime.homes import Home, told
 
 STUBBORN = "trap '' TERM; echo up > {fifo}; while :; do sleep 0.1; done"
@@ -45,3 +47,15 @@ async def test_what_was_allowed_ends_with_who_allowed_it(home: Home) -> None:
         began = time.monotonic()
         await keeper.shutdown()
         assert time.monotonic() - began > protocol.STOP_GRACE_SECONDS - 0.1
+
+
+async def test_a_keeper_that_nobody_waited_for_ends_with_its_server(home: Home) -> None:
+    keeper = home.keeper()
+    async with LocalRuntime(home.path, keeper=keeper) as runtime:
+        starting = asyncio.create_task(keeper.list())
+        while not starting.done() and not (home.path / "keeper").exists():
+            await asyncio.sleep(0)
+        assert starting.cancel()
+        await runtime.shutdown()
+    assert await keeper.is_launched()
+    assert dial(home.path) is None

@@ -15,11 +15,14 @@ import pytest
 
 from rota.runtime.container import Engine
 from rota.runtime.sandbox import system
+from tests.amount import LONG
 
 UID, SUB_UID, SUB_UIDS = 54322, 7_000_000, 65536
 SECONDS_MAX = 110
 REPOSITORY = Path(__file__).parents[2]
-TESTS = ("test_container.py", "test_environment.py", "test_exec.py", "test_kept.py", "test_removal.py")
+TESTS: tuple[str, ...] = ("test_environment.py", "test_exec.py")
+if LONG:
+    TESTS += ("test_container.py", "test_kept.py", "test_removal.py")
 # Makes the user known, in a view of the disk that nobody else has, with ways to places where only root can look.
 VIEW = """
 set -e

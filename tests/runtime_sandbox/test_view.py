@@ -51,6 +51,17 @@ def test_another_instances_files_environment_and_sockets_are_out_of_reach(make_b
     assert "FileNotFoundError" in said
 
 
+def test_a_python_that_is_a_link_to_a_link_is_found(box: Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of a virtual environment is whose own Python is a link in somebody's folder of programs."""
+    programs, real = tmp_path / "programs", os.path.realpath(sys.executable)
+    programs.mkdir()
+    (programs / "python3").symlink_to(real)
+    (programs / "secret").write_text("s3cret")
+    (tmp_path / "python").symlink_to("programs/python3")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    assert box.shell(f"{sys.executable} -c 'print(6 * 7)'; ls {programs}") == "42\npython3\n"
+
+
 def test_it_sees_no_process_of_the_host(box: Box) -> None:
     said = box.shell("for each in /proc/[0-9]*; do cat $each/comm; done").split()
     assert said[0] == "bwrap"

@@ -97,6 +97,7 @@ async def test_a_function_is_called_with_the_payload_and_with_its_schedule(scene
         "scheduledTime": "2026-01-05T12:01:00Z",
     }
     assert task.spec.function.payload == {"size": 3, "schedule": told}
+    assert task.metadata.labels == {"rota.dev/schedule": "tick", "rota.dev/function": "f"}
 
 
 async def test_many_that_tick_at_once_are_all_fired_by_one_timer(scene: Scene) -> None:

@@ -90,6 +90,18 @@ async def test_too_many_connections_are_refused(server: Server, monkeypatch: pyt
     await healthy(server)
 
 
+async def test_where_there_is_no_room_those_that_are_idle_make_some(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "CONNECTIONS_MAX", 2)
+    monkeypatch.setattr(http, "CROWDED_IDLE_SECONDS_MAX", 0.0)
+    held = [await server.connect(unix=True) for _ in range(2)]
+    for reader, writer in held:
+        assert await asyncio.wait_for(reader.read(-1), 10) == b""
+        writer.close()
+    await healthy(server)
+
+
 async def test_too_many_watches_of_one_credential_are_refused(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "WATCHES_PER_USER_MAX", 1)
     reader, writer = await server.connect()

@@ -132,6 +132,9 @@ def test_a_stand_in_for_nothing_is_a_mistake() -> None:
             project.on("worker", lambda call: None)
         with pytest.raises(LookupError, match="no schedule nightly: there are tidy"):
             project.runs("nightly")
+        with pytest.raises(LookupError, match="did you mean workers"):
+            project.calls("worker")
+        assert project.calls("workers") == []
         with pytest.raises(LookupError, match="no function report: there is none"):
             project.call("report")
 

@@ -148,7 +148,7 @@ async def test_another_answer_is_told_with_its_status_and_words(site: Site) -> N
 
 
 async def test_without_a_server_one_is_told_how_to_start_it(tmp_path: Path) -> None:
-    with pytest.raises(NoServer, match="rota up"):
+    with pytest.raises(NoServer, match="rota start"):
         await connect_unix(str(tmp_path / "none"), "/ws")
 
 

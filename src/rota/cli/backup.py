@@ -76,4 +76,4 @@ def restore(
     except StoreError as error:
         raise CommandError(str(error)) from None
     target.chmod(0o600)
-    line(f"{target} restored; start the server with `rota up`")
+    line(f"{target} restored; start the server with `rota start`")

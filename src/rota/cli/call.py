@@ -13,7 +13,7 @@ import typer
 from rota.api import Function, Task
 from rota.cli.command import command
 from rota.cli.gateway import backend_of
-from rota.cli.naming import reference
+from rota.cli.naming import name_in, reference
 from rota.cli.output import line, printable
 from rota.cli.run import stem
 from rota.cli.session import Session, bad_usage
@@ -58,13 +58,20 @@ async def call(
     What it writes meanwhile goes to standard error. The call is a task: whoever may make tasks may call, also where the
     edge cannot be reached.
     """
-    name = function.removeprefix("fn/").removeprefix(reference(Function.api, ""))
+    from rota.control.functions.labels import label_of
+
+    name = name_in(function, Function.api)
     given = _read(data)
     if path is None and method:
         raise bad_usage("--method goes with --path: without a path the event is the data itself")
     payload = _event(given) if path is None else _request(path, method, given)
-    spec: Object = {"function": {"name": name, "payload": payload}, "ttlSecondsAfterFinished": KEPT_SECONDS}
-    meta = {"generateName": f"{stem(name)}-"}
+    spec: Object = {
+        "function": {"name": name, "payload": payload},
+        # Who calls is told that the worker was lost, and knows best whether to call again.
+        "retry": {"reasons": []},
+        "ttlSecondsAfterFinished": KEPT_SECONDS,
+    }
+    meta = {"generateName": f"{stem(name)}-", "labels": label_of(name)}
     async with session.client() as client:
         backend = backend_of(client) if follow else None
         await client.get(Function.api, name)

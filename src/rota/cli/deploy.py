@@ -60,14 +60,17 @@ async def _deploy(
             _confirm(foreseen, client.namespace, yes=yes)
             try:
                 await deployer.carry_out(foreseen, told.write)
-            except DeployRefused as refused:
-                raise CommandError(f"{refused}\nit was changed meanwhile; deploy again") from None
+            except BaseException as error:
+                told.write_stopped()
+                if not isinstance(error, DeployRefused):
+                    raise
+                raise CommandError(f"{error}\nit was changed meanwhile; deploy again") from None
         told.write_summary()
 
 
 def _confirm(deployment: Deployment, namespace: str, *, yes: bool) -> None:
-    """Ask before anything is deleted; where nobody can answer it takes --yes."""
-    if not deployment.doomed or yes:
+    """Show what is to be deleted, and ask; where nobody can answer it takes --yes."""
+    if not deployment.doomed:
         return
     from rota.cli.output import note
     from rota.manifest.deploying import named
@@ -76,6 +79,8 @@ def _confirm(deployment: Deployment, namespace: str, *, yes: bool) -> None:
     note("no longer in the file, to be deleted:")
     for name in names:
         note(f"  {name}")
+    if yes:
+        return
     if not is_terminal():
         raise CommandError("--prune would delete these; say --yes to delete them\nnothing was changed")
     if not typer.confirm(f"Delete {'it' if len(names) == 1 else f'these {len(names)}'}?", err=True):

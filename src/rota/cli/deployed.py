@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from typing import Any
 
-from rota.cli.output import Part, line, printable
+from rota.cli.output import Part, line, note, printable
+from rota.engine.references import shown
 from rota.manifest.deploying import Deployment, Doomed, Step, named
 from rota.manifest.deploying_changes import ABSENT, Change
 
@@ -16,8 +18,19 @@ NOT_SET = "(not set)"
 HIDDEN = "***"
 VALUE_LENGTH_MAX = 60
 """Characters of a value that are shown."""
+SAME_LENGTH_MAX = 15
+"""Characters that are shown before those that differ, where there is no room for all."""
 FIELDS_MAX = 40
 """Fields that are shown of one object."""
+
+LACKING_MAX = 20
+"""Objects that are told to be missing."""
+
+_SECRET = {"env": "value", "files": "content"}
+"""What of the items of a list is not shown."""
+_USER = re.compile(r"(\b[a-z][a-z0-9+.-]{0,20}://)[^/?#\s\"]{1,1000}@", re.IGNORECASE)
+_QUERY = re.compile(r"(\b[a-z][a-z0-9+.-]{0,20}://[^?#\s\"]{1,1000}\?)[^#\s\"]+", re.IGNORECASE)
+"""What is secret in addresses. Bounded, because values are large."""
 
 
 class Deployed:
@@ -46,6 +59,11 @@ class Deployed:
             if len(one.changes) > FIELDS_MAX:
                 line("    ", (f"… and {len(one.changes) - FIELDS_MAX} more fields", "dim"))
 
+    def write_stopped(self) -> None:
+        """How far it came before it had to end."""
+        done, all_ = self._counts.total(), len(self._deployment.steps) + len(self._deployment.doomed)
+        note(f"stopped after {done} of {all_} objects; deploy again to go on from there")
+
     def write_summary(self) -> None:
         """How many of each kind were created, updated, left and deleted."""
         for kind in sorted({kind for kind, _ in self._counts}):
@@ -55,28 +73,51 @@ class Deployed:
             line((f"{kind}: ", "bold"), f"{', '.join(counts)}{self._note}")
         if not self._counts:
             line(f"nothing is declared{self._note}")
+        for one in self._deployment.lacking[:LACKING_MAX]:
+            first, *more = map(shown, one.referrers)
+            others = f" and {len(more)} more" if more else ""
+            note(f"{shown(one.id)} is neither declared nor on the server: {first}{others} cannot be ready without it")
 
 
 def _write_change(change: Change) -> None:
     path = printable(".".join(change.path))
-    before, after = (_text(change.path, value) for value in (change.before, change.after))
+    texts = [_text(change.path, value) for value in (change.before, change.after)]
+    same = _same_length(*texts)
+    before, after = (_part(text, same) for text in texts)
     line("    ", (path, "dim"), "  ", (before, "red"), " → ", (after, "green"))
 
 
 def _text(path: tuple[str, ...], value: Any) -> str:
     if value is ABSENT:
         return NOT_SET
-    text = json.dumps(_hidden(value, within=path[-1]), ensure_ascii=False)
-    return printable(text if len(text) <= VALUE_LENGTH_MAX else f"{text[: VALUE_LENGTH_MAX - 1]}…")
+    return printable(json.dumps(_hidden(value, within=path[-1]), ensure_ascii=False, sort_keys=True))
+
+
+def _same_length(one: str, other: str) -> int:
+    """How many characters two texts begin with that are the same; none if all are, since what differs is hidden."""
+    shorter = min(len(one), len(other)) if one != other else 0
+    return next((i for i in range(shorter) if one[i] != other[i]), shorter)
+
+
+def _part(text: str, same: int) -> str:
+    """A text as far as there is room for it, from a little before where it differs."""
+    if len(text) <= VALUE_LENGTH_MAX:
+        return text
+    begin = max(0, same - SAME_LENGTH_MAX) if same >= VALUE_LENGTH_MAX // 2 else 0
+    end = begin + VALUE_LENGTH_MAX - 1 - (begin > 0)
+    return ("…" if begin else "") + text[begin:end] + ("…" if end < len(text) else "")
 
 
 def _hidden(value: Any, *, within: str) -> Any:
-    """A value without those of environment variables and headers: they may be secret."""
+    """A value without what may be secret: environment variables, headers, files, and what addresses have in them."""
+    if isinstance(value, str):
+        return _QUERY.sub(rf"\1{HIDDEN}", _USER.sub(rf"\1{HIDDEN}@", value))
     if within == "headers" and isinstance(value, dict):
         return dict.fromkeys(value, HIDDEN)
     if isinstance(value, dict):
         shown = {name: _hidden(inner, within=name) for name, inner in value.items()}
-        return shown | {"value": HIDDEN} if within == "env" and "value" in value else shown
+        secret = _SECRET.get(within)
+        return shown | {secret: HIDDEN} if secret in value else shown
     if isinstance(value, list):
         return [_hidden(item, within=within) for item in value]
     return value

@@ -46,7 +46,10 @@ async def dev(
 
     given = await asyncio.to_thread(Path(filename).resolve)
     file = given / FILE_NAME if await asyncio.to_thread(given.is_dir) else given
-    home = await _have_server(session, port, edge_port, image)
+    if not await asyncio.to_thread(file.exists):
+        # In a wrong folder nothing is started, and nothing watched.
+        raise CommandError(f"there is no {file}; `rota init` writes one, -f names another")
+    home = await _have_server(session, file.parent, port, edge_port, image)
     async with session.client() as client:
         tail = Tail(client)
         folder = Folder(file, leaving_out=session.settings.home_path)
@@ -61,7 +64,9 @@ async def dev(
             _tell_goes_on(home)
 
 
-async def _have_server(session: Session, port: int | None, edge_port: int | None, image: str | None) -> Home | None:
+async def _have_server(
+    session: Session, project: Path, port: int | None, edge_port: int | None, image: str | None
+) -> Home | None:
     """The home whose server is meant, which is started if it does not run; None: another server is meant."""
     settings = session.settings
     if settings.context or settings.kubeconfig or os.environ.get("ROTA_CONTEXT") or sys.platform != "linux":
@@ -73,7 +78,7 @@ async def _have_server(session: Session, port: int | None, edge_port: int | None
     home = Home(settings.home_path)
     if find(home).condition == "running":
         return home
-    container = await container_of(session, image)
+    container = await container_of(session, image, project)
     try:
         started = await start(home, options_from(None, None, port, edge_port, None), container)
     except NotReady as error:

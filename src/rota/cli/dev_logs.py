@@ -82,14 +82,16 @@ class Tail:
         uid = obj["metadata"]["uid"]
         if uid in self._followed or (uid in self._known and kind is Task.api):
             return
+        if is_first and kind is Task.api and is_over(obj):
+            # Of another time, also when a server that was away tells of it again.
+            self._remember(uid)
+            return
         if not self._is_own(kind, obj):
-            if len(self._passed) < KNOWN_MAX and not (is_first and kind is Task.api and is_over(obj)):
+            if len(self._passed) < KNOWN_MAX:
                 self._passed[uid] = (kind, obj)
             return
         was_known = uid in self._known
         self._remember(uid)
-        if is_first and kind is Task.api and is_over(obj):
-            return  # of another time
         if len(self._followed) >= FOLLOWED_MAX:
             if not self._is_full:
                 note(f"more than {FOLLOWED_MAX} logs at once: those of the rest are not shown; `rota logs` has them")

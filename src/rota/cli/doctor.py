@@ -163,7 +163,7 @@ def _home(home: Path) -> Iterator[Finding]:
     elif home.exists() and home.stat().st_mode & 0o077:
         yield Finding("missing", "home", f"{where}: others may look into it; chmod 700 {home}", purpose)
     else:
-        yield Finding("ok", "home", where + ("" if home.exists() else " (made by `rota up`)"), purpose)
+        yield Finding("ok", "home", where + ("" if home.exists() else " (made by `rota start`)"), purpose)
     free = shutil.disk_usage(place).free
     enough = free >= FREE_BYTES_WANTED
     yield Finding(

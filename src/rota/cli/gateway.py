@@ -14,7 +14,7 @@ from rota.client.http import HttpBackend
 from rota.registry import ApiError
 
 SIGNALLED = 128
-NOT_ROTA = "the server there is not Rota's: this works on a server that `rota up` started"
+NOT_ROTA = "the server there is not Rota's: this works on one that `rota start` started"
 
 
 def backend_of(client: Client) -> HttpBackend:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
@@ -15,8 +16,6 @@ from rota.cli.output import line, note
 from rota.cli.session import CommandError, Session
 
 TEMPLATES = "templates"
-WITH_FUNCTION = False
-"""Whether a starter project has a function beside its pool and its schedule: once functions are served."""
 NAME_LENGTH_MAX = 63
 
 
@@ -36,8 +35,8 @@ def init(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         line(f"wrote {path}")
-    where = "" if folder == "." else f" -f {folder}"
-    note(f"next: `rota up` in one terminal, then `rota deploy{where}` in another")
+    where = "" if folder == "." else f" -f {shlex.quote(folder)}"
+    note(f"next: `rota start`, then `rota deploy{where}`; `rota dev{where}` does both, and again whenever you save")
 
 
 def project_name(folder: Path) -> str:
@@ -46,17 +45,15 @@ def project_name(folder: Path) -> str:
     return plain[:NAME_LENGTH_MAX].strip("-") or "project"
 
 
-def contents(name: str, *, with_function: bool | None = None) -> dict[str, str]:
+def contents(name: str) -> dict[str, str]:
     """The files of a starter project, by their path."""
     from rota.manifest.project_schema import project_schema
 
-    both = WITH_FUNCTION if with_function is None else with_function
-    text = _template("rota.yaml").replace("NAME", name)
-    out = {"rota.yaml": text + _template("functions.yaml") if both else text}
-    if both:
-        out["hello/main.py"] = _template("hello.py.txt")
-    out["rota.schema.json"] = json.dumps(project_schema(), indent=2, ensure_ascii=False) + "\n"
-    return out
+    return {
+        "rota.yaml": _template("rota.yaml").replace("NAME", name),
+        "hello/main.py": _template("hello.py.txt"),
+        "rota.schema.json": json.dumps(project_schema(), indent=2, ensure_ascii=False) + "\n",
+    }
 
 
 def _template(name: str) -> str:

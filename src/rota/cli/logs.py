@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncGenerator
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
+from zlib import crc32
 
 import typer
 
@@ -27,8 +28,6 @@ COLOURS = ("cyan", "magenta", "blue", "green", "yellow")
 LOGS_MAX = 100
 """Logs that are read at once."""
 TAIL_LINES = 100
-OWNERS = (WorkerPool.api, Function.api)
-"""Kinds whose instances are meant."""
 
 
 @command
@@ -45,7 +44,7 @@ async def logs(
             "--tail",
             metavar="LINES",
             min=0,
-            help=f"How many of the last lines; without it, {TAIL_LINES} of an instance, and all of a task.",
+            help=f"How many of the last lines; without it, all of a task, and {TAIL_LINES} of anything else.",
         ),
     ] = None,
     container: Annotated[
@@ -58,10 +57,12 @@ async def logs(
         bool, typer.Option("--server", help="Show the log of the home's own server, whether it runs or not.")
     ] = False,
 ) -> None:
-    """Show what tasks and instances have written: of some, or of all instances of a pool or of a function.
+    """Show what tasks, instances and calls of functions have written: of some, of all instances of a pool, or of all
+    calls of a function.
 
     What a task has written is kept as long as the task, whatever becomes of its worker. So it is with a call of a
-    function, which is a task; the log of a worker has what was written while the code was loaded.
+    function, which is a task: task/CALL is one, fn/NAME all of them in the order in which they began, each line with
+    its call and its worker. What a worker wrote while it loaded the code is of no call: -.
     """
     if server:
         if which or container:
@@ -69,12 +70,12 @@ async def logs(
         await show_server_log(session, TAIL_LINES if tail is None else tail, follow=follow)
         return
     wanted = targets(which or [])
-    if any(not one.name or one.kind not in (Task.api, Instance.api, *OWNERS) for one in wanted):
+    if any(not one.name or one.kind not in (Task.api, Instance.api, WorkerPool.api, Function.api) for one in wanted):
         raise bad_usage("name a task, an instance, a pool or a function, such as task/build, wp/boxes or fn/hello")
     async with session.client() as client:
         sources: dict[Target, None] = {}
         for target in wanted:
-            found = await _of_owner(client, target) if target.kind in OWNERS else [target]
+            found = await _of_pool(client, target) if target.kind is WorkerPool.api else [target]
             sources.update(dict.fromkeys(found))
         if not sources:
             note("there are no instances yet")
@@ -87,14 +88,17 @@ async def logs(
                     pieces = _pieces(client, source, container, tail, follow=follow)
                     colour = COLOURS[i % len(COLOURS)]
                     prefix = (f"{source.name:<{width}}  ", colour) if len(sources) > 1 else None
+                    if source.kind is Function.api:
+                        group.create_task(_show_calls(pieces))
+                        continue
                     group.create_task(_show(pieces, prefix))
         except BaseExceptionGroup as several:
             # One is told; that of a reader who left is not to be told at all.
             raise several.exceptions[0] from None
 
 
-async def _of_owner(client: Client, target: Target) -> list[Target]:
-    """The instances of a pool, or the workers of a function."""
+async def _of_pool(client: Client, target: Target) -> list[Target]:
+    """The instances of a pool."""
     owner: dict[str, Any] = await client.get(target.kind, target.name)
     uid = owner["metadata"]["uid"]
     found, _ = await everything(client, Instance.api, namespace=None)
@@ -111,6 +115,9 @@ def _pieces(
     if source.kind is Instance.api:
         asked |= {"tail": TAIL_LINES if tail is None else tail, "container": container}
         return _stream(client, f"/v1/logs/{place}?{urlencode(asked)}")
+    if source.kind is Function.api:
+        asked |= {"tail": TAIL_LINES if tail is None else tail}
+        return _stream(client, f"/v1/functions/{place}/logs?{urlencode(asked)}")
     if follow and tail is None:
         return _from_the_beginning(client, source.name)
     asked |= {"tail": tail} if tail is not None else {}
@@ -142,3 +149,13 @@ async def _show(pieces: AsyncGenerator[bytes, None], prefix: Part | None) -> Non
                 line(*before, text)
     for text in lines.end():
         line(*before, text)
+
+
+async def _show_calls(pieces: AsyncGenerator[bytes, None]) -> None:
+    """Each line comes with its call and its worker."""
+    lines = Lines()
+    async with contextlib.aclosing(pieces):
+        async for piece in pieces:
+            for text in lines.split(piece):
+                call, worker, said = (*text.split(" ", 2), "", "")[:3]
+                line((f"{call} {worker}  ", COLOURS[crc32(call.encode()) % len(COLOURS)]), said)

@@ -74,6 +74,16 @@ def _one(word: str) -> Target:
     return Target(kind_named(kind), name)
 
 
+def name_in(word: str, kind: Kind) -> str:
+    """The name that is meant where only one kind can be: alone, or with the kind, as commands print it."""
+    if "/" not in word:
+        return word
+    target = _one(word)
+    if target.kind is not kind:
+        raise bad_usage(f"{word} is no {kind.singular}")
+    return target.name
+
+
 def qualified(kind: Kind) -> str:
     """A kind's name with its group: `workerpool.rota.dev`."""
     return f"{kind.singular}.{kind.group}" if kind.group else kind.singular

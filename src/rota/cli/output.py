@@ -78,10 +78,14 @@ class Columns:
         self._widths = [len(name) for name in heading]
         self._headed = False
 
+    def fit(self, rows: Sequence[Sequence[Any]]) -> None:
+        """Be wide enough for rows that come later."""
+        for row in rows:
+            self._widths = [max(width, len(_cell(cell))) for width, cell in zip(self._widths, row, strict=True)]
+
     def write(self, rows: Sequence[Sequence[Any]], indent: str = "") -> None:
+        self.fit(rows)
         texts = [[_cell(cell) for cell in row] for row in rows]
-        for row in texts:
-            self._widths = [max(width, len(cell)) for width, cell in zip(self._widths, row, strict=True)]
         if not self._headed:
             self._headed = True
             line(indent, *self._padded(self._heading, lambda _: "bold"))

@@ -14,7 +14,7 @@ from rota.api import Schedule, Task
 from rota.cli.command import command
 from rota.cli.cron import SHOWN, parts, shown, understood, upcoming
 from rota.cli.following import everything
-from rota.cli.naming import reference
+from rota.cli.naming import name_in, reference
 from rota.cli.options import AllNamespaces
 from rota.cli.output import Columns, line, note
 from rota.cli.session import CommandError, Session
@@ -60,12 +60,17 @@ async def list_(
     if all_namespaces:
         heading.insert(0, "NAMESPACE")
     table = Columns(heading)
-    for one in found:
-        row = _row(one)
-        table.write([[one["metadata"]["namespace"], *row] if all_namespaces else row])
-        if form is Form.wide:
-            for tick in _next_runs(one, LISTED_RUNS):
-                line("  ", *parts(tick, one["spec"].get("timeZone", "UTC")))
+    rows = [_row(one) for one in found]
+    if all_namespaces:
+        rows = [[one["metadata"]["namespace"], *row] for one, row in zip(found, rows, strict=True)]
+    if form is not Form.wide:
+        table.write(rows)
+        return
+    table.fit(rows)
+    for one, row in zip(found, rows, strict=True):
+        table.write([row])
+        for tick in _next_runs(one, LISTED_RUNS):
+            line("  ", *parts(tick, one["spec"].get("timeZone", "UTC")))
 
 
 def _row(schedule: Object) -> list[Any]:
@@ -120,6 +125,7 @@ def _next_runs(schedule: Object, count: int) -> list[int]:
 @command
 async def show(session: Session, name: Name) -> None:
     """Show a schedule with its next five runs."""
+    name = name_in(name, Schedule.api)
     async with session.client() as client:
         found = await client.get(Schedule.api, name)
     spec, status = found["spec"], found.get("status") or {}
@@ -130,9 +136,9 @@ async def show(session: Session, name: Name) -> None:
     line(f"  target     {_target(target)}")
     line(f"  overlap    {spec.get('overlap', 'Skip')}, catch up {spec.get('catchUp', 'Last')}")
     line(f"  runs       {status.get('runCount', 0)}, skipped {status.get('skippedCount', 0)}")
-    for condition in status.get("conditions", []):
-        if condition["status"] == "False":
-            line(f"  {condition['reason']}: {condition['message']}")
+    troubles = [one for one in status.get("conditions", []) if one["status"] == "False"]
+    for trouble in dict.fromkeys(f"{one['reason']}: {one['message']}" for one in troubles):
+        line(f"  {trouble}")
     if status.get("lastError"):
         line(f"  last error {status['lastError']}")
     for tick in _next_runs(found, SHOWN):
@@ -155,7 +161,10 @@ async def run(session: Session, name: Name) -> None:
 
     kind: Any = Schedule
     async with session.client() as client:
-        found: Schedule = await client.get(kind, name)
+        found: Schedule = await client.get(kind, name_in(name, Schedule.api))
+        ready = found.status.condition("Ready") if found.status is not None else None
+        if ready is not None and ready.reason == "RegionNotServed":
+            raise CommandError(f"{reference(Schedule.api, found.metadata.name)} does not run here: {ready.message}")
         own_name = manual_name(found, os.urandom(NONCE_BYTES).hex())
         await client.create(task_of(found, int(time.time()), own_name, MANUAL))
     line(reference(Task.api, own_name))
@@ -174,6 +183,7 @@ async def resume(session: Session, name: Name) -> None:
 
 
 async def _set_enabled(session: Session, name: str, *, enabled: bool) -> None:
+    name = name_in(name, Schedule.api)
     async with session.client() as client:
         found = await client.get(Schedule.api, name)
         state = "ticks" if enabled else "is paused"
@@ -187,6 +197,7 @@ async def _set_enabled(session: Session, name: str, *, enabled: bool) -> None:
 @command
 async def history(session: Session, name: Name) -> None:
     """Show the runs of a schedule that are kept, the newest first."""
+    name = name_in(name, Schedule.api)
     async with session.client() as client:
         schedule = await client.get(Schedule.api, name)
         tasks = await _tasks(client, schedule)

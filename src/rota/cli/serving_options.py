@@ -58,11 +58,11 @@ def check_local(session: Session) -> None:
         raise CommandError("this works on Linux; here, `rota up` starts a server in the foreground")
 
 
-async def container_of(session: Session, image: str | None) -> Container | None:
-    """What the server is to run in, checked; None: natively."""
+async def container_of(session: Session, image: str | None, project: Path | None = None) -> Container | None:
+    """What the server is to run in, checked; None: natively. `project`: its folder, if it is not this one."""
     from rota.server.background_image import checked, chosen
 
-    return await checked(chosen(image, os.environ, Path.cwd()), session.settings.home_path)
+    return await checked(chosen(image, os.environ, project or Path.cwd()), session.settings.home_path)
 
 
 def options_from(

@@ -24,6 +24,7 @@ from rota.cli.session import Session
 if TYPE_CHECKING:
     from rota.server.background import Started
     from rota.server.background_image import Container
+    from rota.server.background_state import Options
 
 
 @command
@@ -51,13 +52,16 @@ async def start(
     if started.is_new:
         tell_where(started, home)
     else:
-        _tell_running(started, container)
+        wanted = options_from(started.state.options, host, port or None, edge_port or None, allow_api)
+        _tell_running(started, container, wanted)
 
 
-def _tell_running(started: Started, container: Container | None) -> None:
+def _tell_running(started: Started, container: Container | None, wanted: Options) -> None:
     state = started.state
     line(f"it is running already, {way_of(state)}, at ", (state.url, "bold"), f" (process {started.pid})")
-    wanted = container.image if container is not None else ""
-    if wanted != state.image:
-        meant = f"from the image {wanted}" if wanted else "natively"
+    image = container.image if container is not None else ""
+    if image != state.image:
+        meant = f"from the image {image}" if image else "natively"
         note(f"what was asked for is to run it {meant}: `rota restart` with the same options does that")
+    elif wanted != state.options:
+        note("it runs with other options than these: `rota restart` with the same options changes that")

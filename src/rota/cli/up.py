@@ -11,7 +11,7 @@ import typer
 from rota import __version__
 from rota.cli.command import command
 from rota.cli.output import line
-from rota.cli.session import Session, bad_usage
+from rota.cli.session import CommandError, Session, bad_usage
 
 
 @command
@@ -28,7 +28,8 @@ def up(
             metavar="PORT",
             min=0,
             max=65535,
-            help="The port for webhooks; 0 takes a free one. Without it 7480, or a free one with --port 0.",
+            help="The port for functions and webhooks; 0 takes a free one. Without it 7480, or a free one "
+            "with --port 0.",
         ),
     ] = None,
     allow_api: Annotated[
@@ -54,7 +55,7 @@ def up(
     """Start a server here, in the foreground. Ctrl-C stops it. `rota start` starts one in the background."""
     from rota.control.spawners.apis import api_of
     from rota.server import Ready, serve
-    from rota.server.background_state import Options, State, announce, own_state, withdraw
+    from rota.server.background_state import Options, State, announce, find, own_state, withdraw
     from rota.server.home import Home
 
     if session.settings.context or session.settings.kubeconfig:
@@ -67,6 +68,12 @@ def up(
             raise bad_usage(f"--allow-api: {error}") from None
 
     home = Home(session.settings.home_path)
+    found = find(home)
+    if found.condition == "running" and found.state is not None:
+        where = f"at {found.state.url} (process {found.pid})"
+        raise CommandError(
+            f"a server of {home.path} is running already, {where}\n`rota restart` replaces it, `rota stop` ends it"
+        )
     told: list[State] = []
     if log_file:
         _write_to(log_file)
@@ -77,7 +84,7 @@ def up(
         told.append(own_state(__version__, at.url, at.edge, options, _no_sandbox))
         announce(home, told[0])
         kubeconfig = f"; for kubectl: export KUBECONFIG={at.kubeconfig}"
-        line("Rota is ready at ", (at.url, "bold"), f"; webhooks at {at.edge}/-/hooks{kubeconfig}")
+        line("Rota is ready at ", (at.url, "bold"), f"; functions and webhooks at {at.edge}{kubeconfig}")
 
     serve(
         home.path,

@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from rota.api import Kind, Task
+from rota.api import Function, Kind, Task
 from rota.api.jsonpath import JSONPathError, Path, shown
 from rota.cli.command import command, complain
 from rota.cli.durations import seconds
@@ -42,20 +42,28 @@ async def wait(
     session: Session,
     which: Targets = None,
     for_: Annotated[
-        str, typer.Option("--for", metavar="GOAL", help=f"What to wait for: {FORMS}; without it, that tasks are over.")
+        str,
+        typer.Option(
+            "--for",
+            metavar="GOAL",
+            help=f"What to wait for: {FORMS}; without it, that tasks are over, or functions ready.",
+        ),
     ] = "",
     within: Annotated[str, typer.Option("--timeout", metavar="SPAN", help="How long at most: 30s, 5m, 1h.")] = "30s",
     selector: Selector = "",
     all_: Annotated[bool, typer.Option("--all", help="All objects of the kind in the namespace.")] = False,
     all_namespaces: AllNamespaces = False,
 ) -> int:
-    """Wait until objects are as they should be, or gone; tasks, without --for, until they are over.
+    """Wait until objects are as they should be, or gone; without --for, tasks until they are over, functions until
+    their newest version answers.
 
     Of tasks that are over, the exit code is 0 if all have succeeded, 1 if one has not. A server that is away is waited
     for; the exit code is 3 if it is not back in time.
     """
     limit_seconds = seconds(within)
     wanted = targets(which or []) if which or for_ or not selector else [Target(Task.api)]
+    if not for_ and all(target.kind is Function.api for target in wanted):
+        for_ = "condition=Ready"
     goal = None if not for_ and all(target.kind is Task.api for target in wanted) else goal_of(for_)
     if not wanted[0].name and not (selector or all_):
         raise bad_usage("name the objects, or select them with --selector or --all")

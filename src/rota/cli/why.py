@@ -99,7 +99,7 @@ def _is_unknown_path(error: ApiError) -> bool:
 def _elsewhere(target: Target) -> CommandError:
     name = f"{target.kind.singular}/{target.name}"
     return CommandError(
-        "the server there is not Rota's: what an object waits for is told by a server that `rota up` started\n"
+        "the server there is not Rota's: what an object waits for is told by one that `rota start` started\n"
         f"`rota describe {name}` shows its conditions and events; for the rest, start `rota operator` with"
         f" --gateway FOLDER and ask `rota why {name} --home FOLDER`"
     )
@@ -126,7 +126,9 @@ def _write(answer: Object, output: str) -> None:
     step, now = answer["step"], datetime.fromisoformat(answer["time"]).timestamp()
     if _is_ready(answer):
         since = f" since {step['since']} ({age(step['since'], now)})" if step.get("since") else ""
-        line((printable(step["name"]), "bold"), " is ", ("ready", "green"), since)
+        # It then has all that it needs, and yet nothing comes of it.
+        paused = ", but paused" if step.get("reason") == "Paused" else ""
+        line((printable(step["name"]), "bold"), " is ", ("ready", "green"), since, paused)
         if not answer["advice"]:
             return
         line("It cannot go on all the same:")

@@ -7,13 +7,16 @@ Never: holds semantics of its own (those are the registry's, or the API server's
 already.
 """
 
-from rota.client.backend import Backend, Operation
-from rota.client.cache import Cache, Key, Update
-from rota.client.client import ALL_NAMESPACES, Change, Client, ObjectList, status_body, to_dict
-from rota.client.failures import ConnectionFailed, NoServer
-from rota.client.http import HttpBackend
-from rota.client.local import LocalBackend
-from rota.client.target import KubeconfigError
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rota.client.backend import Backend, Operation
+    from rota.client.cache import Cache, Key, Update
+    from rota.client.client import ALL_NAMESPACES, Change, Client, ObjectList, status_body, to_dict
+    from rota.client.failures import ConnectionFailed, NoServer
+    from rota.client.http import HttpBackend
+    from rota.client.local import LocalBackend
+    from rota.client.target import KubeconfigError
 
 __all__ = [
     "ALL_NAMESPACES",
@@ -33,3 +36,24 @@ __all__ = [
     "status_body",
     "to_dict",
 ]
+
+_MODULES = {
+    "backend": ("Backend", "Operation"),
+    "cache": ("Cache", "Key", "Update"),
+    "client": ("ALL_NAMESPACES", "Change", "Client", "ObjectList", "status_body", "to_dict"),
+    "failures": ("ConnectionFailed", "NoServer"),
+    "http": ("HttpBackend",),
+    "local": ("LocalBackend",),
+    "target": ("KubeconfigError",),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """What is exported, imported when it is first used: a runner, which is started anew for each worker, needs none."""
+    import importlib
+
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    return found

@@ -281,7 +281,7 @@ class Pool:
     def _explained(self, error: OSError) -> NotConnected:
         at = self.endpoint
         if at.socket_path and isinstance(error, (FileNotFoundError, ConnectionRefusedError)):
-            return NoServer(f"no Rota server is running at {at.socket_path}: start one with `rota up`")
+            return NoServer(f"no Rota server is running at {at.socket_path}: start one with `rota start`")
         if isinstance(error, PermissionError):
             return NotConnected(f"may not connect to {at.url}: {error}; the server belongs to another user")
         if isinstance(error, ssl.SSLCertVerificationError):

@@ -148,7 +148,7 @@ async def _connected(target: Target, certificate: str) -> tuple[asyncio.StreamRe
             return await asyncio.open_connection(at.host, at.port, ssl=tls, server_hostname=name)
     except (FileNotFoundError, ConnectionRefusedError) as error:
         if at.socket_path:
-            raise NoServer(f"no Rota server is running at {at.socket_path}: start one with `rota up`") from None
+            raise NoServer(f"no Rota server is running at {at.socket_path}: start one with `rota start`") from None
         raise Unreachable(f"cannot connect to {at.url}: {error}") from None
     except OSError as error:
         raise Unreachable(f"cannot connect to {at.url}: {error or 'it is out of reach'}") from None

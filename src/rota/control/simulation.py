@@ -12,6 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from rota.api import Condition, Instance, Object, WorkerPool
+from rota.control.functions.unserved import UnservedFunctions
 from rota.control.gate import READY, Gate, with_conditions
 from rota.control.instances import ready_condition
 from rota.control.pool import Pools
@@ -24,6 +25,8 @@ PHASES = {"Task": "Succeeded", "Claim": "Bound"}
 CONDITIONS = {"Workload": "Available"}
 """The condition that tells readiness, where it is not Ready."""
 SIMULATED = "Simulated"
+GATES: tuple[type, ...] = (Gate, UnservedFunctions)
+"""Controllers of what nothing runs here."""
 
 
 class Simulated(Gate[T]):
@@ -68,9 +71,11 @@ def simulated(controllers: Iterable[Reconciler]) -> Sequence[Reconciler]:
     """These controllers, with a stand-in for each that only keeps a gate, and for the runtime."""
     stand_ins: list[Reconciler] = [SimulatedInstances()]
     for one in controllers:
-        if type(one) is not Gate:
+        if type(one) not in GATES:
             stand_ins.append(one)
-        elif one.kind is WorkerPool:
+            continue
+        assert isinstance(one, Gate)
+        if one.kind is WorkerPool:
             stand_ins.append(SimulatedPools())
         else:
             stand_ins.append(Simulated(one.kind))

@@ -7,7 +7,6 @@ import contextlib
 from rota.api import (
     AgentConfig,
     Claim,
-    Function,
     Instance,
     Schedule,
     Task,
@@ -22,6 +21,7 @@ from rota.control.claims.counting import Counting as ClaimCounting
 from rota.control.function import Functions, Serving
 from rota.control.functions.counting import Counting as FunctionCounting
 from rota.control.functions.tasks import CalledTasks
+from rota.control.functions.unserved import UnservedFunctions
 from rota.control.gate import Gate, Settling
 from rota.control.holds.desk import Desk
 from rota.control.instance import Instances
@@ -63,7 +63,7 @@ def controllers(
             if runtime is None
             else _running(runtime, runners or Runners(), metrics or Metrics(), serving)
         ),
-        Gate(Function) if serving is None else Functions(serving),
+        UnservedFunctions() if serving is None else Functions(serving),
         Gate(Schedule) if spawning is None else Schedules(),
         Gate(TaskSpawner) if spawning is None else Spawners(spawning),
         Gate(Workload),

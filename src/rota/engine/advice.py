@@ -33,7 +33,7 @@ Settled: its controller has done what there was to do. Working: its controller i
 waits for others. Ready: nothing does.
 """
 CREATED_BY_HAND = {"Secret": "secret generic", "ConfigMap": "configmap"}
-RUN = ("WorkerPool", "Instance")
+RUN = ("WorkerPool", "Instance", "Function", "Schedule")
 """Kinds of which it is told why they do not run."""
 TO_CORRECT = {
     "InstanceCrashing": "see why {name} ends ({logs}), and correct its command or settings: {edit}",
@@ -41,6 +41,15 @@ TO_CORRECT = {
     "ConfigurationError": "correct {name}: {edit}",
     "NotIsolated": "install what `rota doctor` says is missing for a sandbox, or do without in {name}: {edit}",
     "NameTaken": "rename {name}, or delete the instance that has the name",
+    "ImportFailed": "see why the code of {name} cannot be loaded ({logs}), correct it, and deploy it again",
+    "CodeNotFound": "deploy the code of {name} again",
+    "CodeDamaged": "deploy the code of {name} again",
+    "CodeTooLarge": "leave out of the code of {name} what it does not need, and deploy it again",
+    "BadRequirement": "correct the requirements of {name}, and deploy it again",
+    "RequirementsFailed": "correct the requirements of {name}, and deploy it again",
+    "RegionNotServed": "correct the regions of {name}, or leave them out: {edit}",
+    "InvalidSchedule": "correct the cron or the time zone of {name}: {edit}",
+    "InvalidTask": "correct what {name} makes tasks of: {edit}",
 }
 """By the reason of the condition."""
 FOREGROUND = "foregroundDeletion"

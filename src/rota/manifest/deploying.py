@@ -10,17 +10,19 @@ Never: replaces an object by a new one of the same name, resets a field that the
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import msgspec
 
-from rota.api import Function, Kind
+from rota.api import Function, Kind, Namespace
 from rota.client import Client
 from rota.engine.references import Graph, shown
 from rota.manifest.deploying_blobs import BlobStore
 from rota.manifest.deploying_changes import PARTS, Change, canonical, changes, operations
+from rota.manifest.deploying_lacking import Lacking, lacking
 from rota.manifest.deploying_reading import all_of
 from rota.manifest.load import Manifest
 from rota.manifest.project import Project
@@ -87,6 +89,10 @@ class Deployment:
     doomed: list[Doomed]
     missing: list[str]
     """Digests of code that the server has not."""
+    take_over: bool
+    """Whether what another project has deployed is to be this one's."""
+    lacking: list[Lacking] = field(default_factory=list)
+    """What they refer to and nobody has."""
 
     @property
     def writes(self) -> int:
@@ -125,14 +131,23 @@ class Deployer:
         if not refused:
             for step in steps:
                 try:
-                    planned.append(await self._tried(step, project))
+                    planned.append(await self._tried(step, project, take_over=take_over))
                 except ApiError as error:
+                    if (error.details or {}).get("kind") == Namespace.api.plural:
+                        # It would be told of every object.
+                        raise DeployRefused([f"{project.source}: {self._no_namespace()}"]) from None
                     refused.append(_at(step.manifest, error.message))
         if refused:
             raise DeployRefused(refused)
         missing = await self._missing(project)
         doomed = await self._doomed(project) if prune else []
-        return Deployment(project, ordered(planned), doomed, missing)
+        refused += [why for one in doomed if (why := await self._spared(one, project))]
+        if refused:
+            raise DeployRefused(refused)
+        graph, known = _graph(planned)
+        gone = {one.kind.key(self._client.namespace, one.name) for one in doomed}
+        lacks = await lacking(self._client, graph, known, gone)
+        return Deployment(project, ordered(planned), doomed, missing, take_over, lacks)
 
     async def _lives(self, project: Project) -> list[Json | None]:
         turns = asyncio.Semaphore(READS_AT_ONCE_MAX)
@@ -152,21 +167,31 @@ class Deployer:
             return None
 
     async def _unknown_functions(self, project: Project) -> list[str]:
-        """Functions that are only named, and that are not there."""
-        return [
-            f'{project.source}:{line}: Function "{name}" is neither on the server nor declared here: '
-            "correct its name, or give it entrypoint and path"
-            for name, line in project.mentioned.items()
-            if await self._find(Function.api, name) is None
-        ]
+        """Functions that are only named, and that are not there, or not for long."""
+        found: list[str] = []
+        for name, line in project.mentioned.items():
+            at = f'{project.source}:{line}: Function "{name}"'
+            live = await self._find(Function.api, name)
+            if live is None:
+                found.append(
+                    f"{at} is neither on the server nor declared here: correct its name, or give it entrypoint and path"
+                )
+            elif live["metadata"].get("deletionTimestamp"):
+                found.append(f"{at} is being deleted")
+        return found
 
-    async def _tried(self, step: Step, project: Project) -> tuple[Step, Json]:
+    async def _tried(self, step: Step, project: Project, *, take_over: bool) -> tuple[Step, Json]:
         """A step as the server takes it, and what it would come to."""
-        step, after = await self._write(step, project, dry_run=True)
+        step, after = await self._write(step, project, take_over=take_over, dry_run=True)
         if step.live is not None and _substance(after) == _substance(step.live):
             # Another way to write what is there: the server makes the same of it.
             step = replace(step, changes=[])
         return step, after
+
+    def _no_namespace(self) -> str:
+        name = self._client.namespace
+        manifest = f"{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}}}}}"
+        return f'there is no namespace "{name}"; choose another with -n, or make it: `rota apply` {manifest}'
 
     async def _missing(self, project: Project) -> list[str]:
         if not project.packs:
@@ -189,6 +214,14 @@ class Deployer:
                     found.append(Doomed(kind, meta["name"], meta["uid"]))
         return found
 
+    async def _spared(self, doomed: Doomed, project: Project) -> str:
+        """Why the server would not delete it, if so."""
+        try:
+            await self._delete(doomed, dry_run=True)
+        except ApiError as error:
+            return f"{project.source}: {error.message}"
+        return ""
+
     # In earnest.
 
     async def carry_out(self, deployment: Deployment, told: Callable[[Step | Doomed], None]) -> None:
@@ -198,13 +231,13 @@ class Deployer:
             assert self._blobs is not None
             await self._blobs.put(digest, project.packs[digest].content)
         for step in deployment.steps:
-            done, _ = await self._write(step, project, dry_run=False)
+            done, _ = await self._write(step, project, take_over=deployment.take_over, dry_run=False)
             told(done)
         for doomed in deployment.doomed:
-            await self._delete(doomed)
+            await self._delete(doomed, dry_run=False)
             told(doomed)
 
-    async def _write(self, step: Step, project: Project, *, dry_run: bool) -> tuple[Step, Json]:
+    async def _write(self, step: Step, project: Project, *, take_over: bool, dry_run: bool) -> tuple[Step, Json]:
         """Make one object as it is declared. Returns what was to do in the end, and what it came to."""
         manifest = step.manifest
         for tries_left in reversed(range(TRIES_MAX)):
@@ -214,8 +247,8 @@ class Deployer:
                 if error.code not in (404, 409, 422) or not tries_left:
                     raise
                 live = await self._find(manifest.kind, manifest.name)
-                # Whose it is was settled before; that it can be made is not, when it was deleted meanwhile.
-                why = _objection(project, manifest, live, take_over=True)
+                # It may have been deleted meanwhile, or made by another project.
+                why = _objection(project, manifest, live, take_over=take_over)
                 if why:
                     raise DeployRefused([_at(manifest, why)]) from None
                 fresh = step_of(manifest, live)
@@ -232,9 +265,10 @@ class Deployer:
         patch = operations(step.changes, step.live["metadata"]["uid"])
         return await self._client.patch(step.kind, step.name, patch, type="json", dry_run=dry_run)
 
-    async def _delete(self, doomed: Doomed) -> None:
+    async def _delete(self, doomed: Doomed, *, dry_run: bool) -> None:
+        kind, name, uid = doomed.kind, doomed.name, doomed.uid
         try:
-            await self._client.delete(doomed.kind, doomed.name, uid=doomed.uid, propagation="Background")
+            await self._client.delete(kind, name, uid=uid, propagation="Background", dry_run=dry_run)
         except ApiError as error:
             # It is gone, or another one of the same name has come, which is not the one that was shown.
             if error.code not in (404, 409):
@@ -271,18 +305,28 @@ def _objection(project: Project, manifest: Manifest, live: Json | None, *, take_
         return f"{what} is being deleted; deploy again when it is gone"
     owner = (meta.get("labels") or {}).get(PROJECT_LABEL, project.name)
     if owner != project.name and not take_over:
-        return f"{what} is of the project {owner}; choose another name, or take it over with --take-over"
+        return (
+            f"{what} is of the project {owner}; choose another name, or another namespace with -n, or take it over "
+            "with `rota deploy --take-over`"
+        )
     return ""
+
+
+def _graph(planned: Iterable[tuple[Step, Json]]) -> tuple[Graph, dict[str, Step]]:
+    """What refers to what, and each step by its node."""
+    graph = Graph()
+    steps: dict[str, Step] = {}
+    for step, obj in planned:
+        steps[step.kind.key(obj["metadata"].get("namespace", ""), step.name)] = step
+        # A newer server may have values that are unknown here. Such an object stays where the file has it.
+        with contextlib.suppress(msgspec.ValidationError):
+            graph.put(step.kind.type.decode(msgspec.json.encode(obj)))
+    return graph, steps
 
 
 def ordered(planned: Iterable[tuple[Step, Json]]) -> list[Step]:
     """Each after what it refers to, as far as that is here; otherwise in the order of the file."""
-    graph = Graph()
-    steps: dict[str, Step] = {}
-    for step, obj in planned:
-        typed = step.kind.type.decode(msgspec.json.encode(obj))
-        graph.put(typed)
-        steps[step.kind.key(typed.metadata.namespace, step.name)] = step
+    graph, steps = _graph(planned)
     out: dict[str, Step] = {}
     entered: set[str] = set()
     work = list(reversed(steps))

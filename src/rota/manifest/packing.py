@@ -42,16 +42,18 @@ class _Entry(NamedTuple):
     info: os.stat_result
 
 
-def pack(path: Path, *, bytes_max: int = BLOB_BYTES_MAX) -> Packed:
-    """A folder, or one file alone. Raises `Unpackable`."""
+def pack(path: Path, *, project: Path | None = None, bytes_max: int = BLOB_BYTES_MAX) -> Packed:
+    """A folder, or one file alone. `project`: the folder that it is of, if there is one. Raises `Unpackable`."""
     try:
         info = path.stat()
     except OSError as error:
         raise Unpackable(f"{path}: {(error.strerror or str(error)).lower()}") from None
+    except ValueError as error:
+        raise Unpackable(f"no path: {error}") from None
     if stat.S_ISREG(info.st_mode):
         entries = [_Entry(path.name, path, info)]
     elif stat.S_ISDIR(info.st_mode):
-        entries = sorted(_entries(path), key=lambda entry: entry.name.encode("utf-8", "surrogateescape"))
+        entries = sorted(_entries(path, project), key=lambda entry: entry.name.encode("utf-8", "surrogateescape"))
     else:
         raise Unpackable(f"{path}: neither a folder nor a file")
     if not entries:
@@ -68,8 +70,8 @@ def pack(path: Path, *, bytes_max: int = BLOB_BYTES_MAX) -> Packed:
     return Packed(digest_of(content), content, len(entries))
 
 
-def _entries(top: Path) -> Iterator[_Entry]:
-    excludes = Excludes.read(top)
+def _entries(top: Path, project: Path | None) -> Iterator[_Entry]:
+    excludes = Excludes.read(top, project)
     looked_at = count = 0
     folders: list[tuple[str, int]] = [("", 0)]
     while folders:

@@ -3,7 +3,8 @@
 A line is a pattern. Empty lines and those that begin with `#` say nothing. `!` takes what an earlier line left out in
 again, but not from a folder that is left out as a whole. With a `/` at its end a pattern is for folders only; with one
 elsewhere it begins at the top, without one it is for every level. `*` and `?` stand for anything but a `/`, `[…]` for
-one character, `**` for any number of folders. The last line that fits decides.
+one character, `**` for any number of folders. The last line that fits decides. The project's own file, beside
+`rota.yaml`, holds for all that is below it; one in the folder that is packed comes after it.
 """
 
 from __future__ import annotations
@@ -47,28 +48,36 @@ class _Pattern(NamedTuple):
 
 
 class Excludes:
-    """The patterns of one folder."""
+    """The patterns of one folder. `above` are those of the project, in which it is at `place`."""
 
-    def __init__(self, lines: Iterable[str]) -> None:
-        self._patterns = [pattern for line in lines if (pattern := _parsed(line)) is not None]
+    def __init__(self, lines: Iterable[str], above: Iterable[str] = (), place: str = "") -> None:
+        written = [("", ALWAYS), (place, above), ("", lines)]
+        self._patterns = [
+            (pattern, at) for at, some in written for line in some if (pattern := _parsed(line)) is not None
+        ]
 
     @classmethod
-    def read(cls, top: Path) -> Excludes:
-        """Those that always hold, and those of the folder's own file."""
-        try:
-            with (top / IGNORE_FILE).open("rb") as file:
-                text = file.read(IGNORE_BYTES_MAX).decode("utf-8", "replace")
-        except OSError:
-            text = ""
-        return cls((*ALWAYS, *text.splitlines()[:LINES_MAX]))
+    def read(cls, top: Path, project: Path | None = None) -> Excludes:
+        """Those that always hold, those of the project's file, and those of the folder's own."""
+        place = top.resolve().relative_to((project or top).resolve()).as_posix()
+        return cls(_lines(top)) if project is None or place == "." else cls(_lines(top), _lines(project), f"{place}/")
 
     def leaves_out(self, name: str, *, is_folder: bool) -> bool:
         """Whether this is not packed. `name` is relative to the top, with slashes."""
         out = False
-        for fits, folders_only, takes_in in self._patterns:
-            if (is_folder or not folders_only) and fits.fullmatch(name):
+        for (fits, folders_only, takes_in), place in self._patterns:
+            if (is_folder or not folders_only) and fits.fullmatch(place + name):
                 out = not takes_in
         return out
+
+
+def _lines(folder: Path) -> list[str]:
+    try:
+        with (folder / IGNORE_FILE).open("rb") as file:
+            text = file.read(IGNORE_BYTES_MAX).decode("utf-8", "replace")
+    except OSError:
+        return []
+    return text.splitlines()[:LINES_MAX]
 
 
 def _parsed(line: str) -> _Pattern | None:

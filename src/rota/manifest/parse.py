@@ -32,6 +32,8 @@ NOT_A_NUMBER = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 LEADING_ZERO = re.compile(r"[-+]?0[0-9]+")
 DIGITS_MAX = 400
 TAG = "tag:yaml.org,2002:"
+TAB = "a tab: YAML is indented with spaces"
+NOT_UTF_8 = "it is not UTF-8; save the file as UTF-8"
 
 
 class Problem(NamedTuple):
@@ -61,6 +63,13 @@ class Node:
     items: list[Node] | None = None
     size: int = 1
     """How many values this is, aliases expanded."""
+    bare: bool = False
+    """Whether it is a scalar without quotes and without a tag: YAML decides what it is."""
+
+    @property
+    def is_null(self) -> bool:
+        """Whether there is nothing, as after a key with nothing behind it."""
+        return self.value is None and self.fields is None and self.items is None
 
     def plain(self) -> Any:
         """The value as JSON."""
@@ -93,10 +102,12 @@ def parse(text: bytes | str, source: str) -> tuple[list[Node], list[Problem]]:
     except _Stop as stop:
         reader.report(stop.mark, str(stop))
     except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
         context = f"{error.context}, " if error.context else ""
-        reader.report(error.problem_mark or error.context_mark, f"{context}{error.problem}")
+        reader.report(mark, TAB if _is_tab(text, mark) else f"{context}{error.problem}")
     except yaml.reader.ReaderError as error:
-        reader.report(_mark(text, error.position), str(error.reason))
+        reason = NOT_UTF_8 if "UTF-8" in error.reason else error.reason
+        reader.report(_mark(text, error.position), reason)
     return reader.documents, reader.problems
 
 
@@ -110,6 +121,14 @@ def _mark(text: bytes | str, position: int) -> _Mark:
     raw = text.encode() if isinstance(text, str) else text
     before = raw[:position]
     return _Mark(before.count(b"\n"), position - before.rfind(b"\n") - 1)
+
+
+def _is_tab(text: bytes | str, mark: Any) -> bool:
+    if mark is None:
+        return False
+    lines = (text if isinstance(text, str) else text.decode("utf-8", "replace")).split("\n")
+    line = lines[mark.line] if mark.line < len(lines) else ""
+    return line[mark.column : mark.column + 1] == "\t"
 
 
 class _Reader:
@@ -135,7 +154,7 @@ class _Reader:
                 raise _Stop(event.start_mark, f"more than {DOCUMENTS_MAX} documents: split the file")
             self._anchors = {}
             node = self._node(next(events), events, 0)
-            if node.fields is not None or node.items is not None or node.value is not None:
+            if not node.is_null:
                 self.documents.append(node)
 
     def _node(self, event: Any, events: Iterator[Any], depth: int) -> Node:
@@ -150,6 +169,7 @@ class _Reader:
             self._anchors[event.anchor] = None
         if isinstance(event, yaml.ScalarEvent):
             node.value = self._scalar(event)
+            node.bare = event.implicit[0] and not event.tag
         elif isinstance(event, yaml.SequenceStartEvent):
             self._expect_tag(event, "seq")
             node.items = self._items(events, depth)

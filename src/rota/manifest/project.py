@@ -32,6 +32,7 @@ from rota.manifest.project_form import (
 )
 
 _NAME = re.compile(NAME_PATTERN.removesuffix("$") + r"\Z")
+IN_BRACES = "within { } and [ ] put ${NAME} in quotes, or the value on a line of its own"
 _FROM_SPEC = re.compile(r"\bspec\.(target\.)?")
 
 
@@ -76,14 +77,22 @@ def loads_project(text: bytes | str, source: str, folder: Path, environment: Map
         what = "a project file is one document; remove the ---" if documents else "empty; it begins with name: NAME"
         problems = [Problem(source, where, 1, "", what)]
     if problems:
-        raise ManifestError(problems)
-    written = text if isinstance(text, str) else text.decode("utf-8", "replace")
-    filling = Environment(environment, source, written.removeprefix("\ufeff"))
+        raise ManifestError([_hinted(problem, text) for problem in problems])
+    filling = Environment(environment, source)
     filling.fill(documents[0])
     if filling.problems:
         # What is missing would only be followed by what comes of it.
         raise ManifestError(sorted(filling.problems, key=_place))
     return _Compiler(source, folder, filling).compile(documents[0])
+
+
+def _hinted(problem: Problem, text: bytes | str) -> Problem:
+    """A problem of syntax, with what to do where `${` stands: to YAML it begins a map within a map."""
+    lines = (text if isinstance(text, str) else text.decode("utf-8", "replace")).split("\n")
+    line = lines[problem.line - 1] if 0 < problem.line <= len(lines) else ""
+    if "flow" not in problem.message or "${" not in line:
+        return problem
+    return problem._replace(message=f"{problem.message}; {IN_BRACES}")
 
 
 def _place(problem: Problem) -> tuple[int, int]:
@@ -153,7 +162,7 @@ class _Compiler:
         """The entries below a key, each with its path. A key with nothing below it has none."""
         inner = (node.fields or {}).get(key)
         at = f"{path}.{key}" if path else key
-        if inner is None or _is_null(inner):
+        if inner is None or inner.is_null:
             return []
         if inner.items is None:
             self._report(inner, at, "a list of entries is expected here, each with a name: - name: …")
@@ -172,7 +181,7 @@ class _Compiler:
         fields = {
             key: self._filling.settled(inner, section.properties[key])
             for key, inner in node.fields.items()
-            if key in section.properties and key != "name" and not _is_null(inner)
+            if key in section.properties and key != "name" and not inner.is_null
         }
         missing = [key for key in section.required if key not in fields]
         for key in missing:
@@ -182,7 +191,7 @@ class _Compiler:
     def _name(self, node: Node, path: str, first: dict[str, int], what: str) -> str:
         at = f"{path}.name" if path else "name"
         inner = (node.fields or {}).get("name")
-        if inner is None or _is_null(inner):
+        if inner is None or inner.is_null:
             self._report(node, at, f"required: {NAME_RULE}")
             return ""
         name = self._filling.settled(inner, {"type": "string"}).value
@@ -211,7 +220,9 @@ class _Compiler:
                 schedule.name = f"{entry.name}.{schedule.name}"
                 self._schedule(schedule, {"functionRef": reference})
         if not fields and not nested:
-            self._report(node, entry.path, "it says nothing: give it entrypoint and path, or schedules")
+            # What it says may be wrong; that is told already.
+            if all(key == "name" or _is_empty(inner) for key, inner in (node.fields or {}).items()):
+                self._report(node, entry.path, "it says nothing: give it entrypoint and path, or schedules")
         elif not fields:
             self._mentioned[entry.name] = node.line
         elif any(key in fields for key in CODE):
@@ -224,12 +235,36 @@ class _Compiler:
         return {"taskTemplate": entry.fields.pop("taskTemplate")}
 
     def _schedule(self, entry: _Entry, target: dict[str, Node]) -> None:
+        before = len(self._problems)
         self._declare(entry, entry.name, {**entry.fields, "target": _map(entry.node, target)})
+        found = self._problems[before:]
+        self._check_times(entry)
+        # What is wrong with a time is told in words, and not as a pattern that it does not match.
+        told = {problem.path for problem in self._problems[before + len(found) :]}
+        self._problems[before : before + len(found)] = [problem for problem in found if problem.path not in told]
+
+    def _check_times(self, entry: _Entry) -> None:
+        """Whether it ever ticks. A server takes any five words, and says only afterwards that they mean nothing."""
+        zone = entry.fields.get("timeZone")
+        texts = [entry.fields["cron"].value, "UTC" if zone is None else zone.value]
+        if not all(isinstance(text, str) for text in texts):
+            return
+        # Not at the top: it takes a while, and many files have no schedules.
+        from rota.control.schedules.cron import BadCron, cron
+        from rota.control.schedules.zones import NoSuchZone
+
+        try:
+            cron(*texts)
+        except BadCron as why:
+            self._report(entry.fields["cron"], f"{entry.path}.cron", str(why))
+        except NoSuchZone as why:
+            assert zone is not None
+            self._report(zone, f"{entry.path}.timeZone", str(why))
 
     def _declare(
         self, entry: _Entry, name: str, fields: dict[str, Node], pretended: dict[str, Node] | None = None
     ) -> None:
-        """Make an object, and check it as a server would. `pretended`: fields that it is checked with, but has not."""
+        """Make an object, if it is as a server wants it. `pretended`: fields that it is checked with, but has not."""
         kind, node = entry.section.kind, entry.node
         whole = self._object(entry, name, {**fields, **(pretended or {})})
         found = check(kind, whole, self._source, entry.path)
@@ -249,8 +284,8 @@ class _Compiler:
         return _map(node, {**top, "spec": _map(node, fields)})
 
 
-def _is_null(node: Node) -> bool:
-    return node.value is None and node.fields is None and node.items is None
+def _is_empty(node: Node) -> bool:
+    return node.is_null or node.items == []
 
 
 def _scalar(at: Node, value: str) -> Node:

@@ -51,6 +51,9 @@ class Code:
             self._report(node, at, "a path is a text")
             return None
         path = self._folder / node.value
+        if self._leads_out(path):
+            self._report(node, at, "it leads out of the project's folder; move the code into it, or the file up")
+            return None
         if path not in self._digests:
             self._digests[path] = self._pack(path, node, at)
         digest = self._digests[path]
@@ -59,9 +62,17 @@ class Code:
         place = (node.line, node.column)
         return Node(*place, None, {"digest": _scalar(node, digest)}, {"digest": place})
 
+    def _leads_out(self, path: Path) -> bool:
+        """Whether it is elsewhere, links followed: a file that somebody else wrote must not send what is yours."""
+        try:
+            return not path.resolve().is_relative_to(self._folder.resolve())
+        except (OSError, RuntimeError, ValueError):
+            # It is no path, or its links go in a circle.
+            return False
+
     def _pack(self, path: Path, node: Node, at: str) -> str | None:
         try:
-            packed = pack(path)
+            packed = pack(path, project=self._folder)
         except Unpackable as why:
             self._report(node, at, str(why))
             return None

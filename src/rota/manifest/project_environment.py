@@ -24,10 +24,9 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 class Environment:
     """Fills in one file's values."""
 
-    def __init__(self, values: Mapping[str, str], source: str, text: str) -> None:
+    def __init__(self, values: Mapping[str, str], source: str) -> None:
         self._values = values
         self._source = source
-        self._lines = text.split("\n")
         self._texts: dict[Node, str] = {}
         self._bytes = 0
         self.problems: list[Problem] = []
@@ -58,7 +57,7 @@ class Environment:
         if self._bytes > FILE_BYTES_MAX:
             self._report(node, path, f"with the environment's values the file has more than {FILE_BYTES_MAX} bytes")
             return
-        if self._is_plain(node):
+        if node.bare:
             self._texts[node] = text
             node.value = _read(text)
         else:
@@ -76,20 +75,19 @@ class Environment:
         if name not in self._values:
             self._report(node, path, f"the environment variable {name} is not set; set it, or write $${{ for ${{")
             return ""
-        return self._values[name]
+        value = self._values[name]
+        if not _is_unicode(value):
+            self._report(node, path, f"the environment variable {name} holds bytes that are not UTF-8")
+            return ""
+        return value
 
     def _report(self, node: Node, path: str, message: str) -> None:
         self.problems.append(Problem(self._source, node.line, node.column, path, message))
 
-    def _is_plain(self, node: Node) -> bool:
-        """Whether a value is written without quotes: it begins as itself."""
-        line = self._lines[node.line - 1] if node.line <= len(self._lines) else ""
-        return line[node.column - 1 : node.column] not in ("'", '"', "|", ">", "&", "!")
-
     # Where a text is wanted.
 
     def settled(self, node: Node, schema: Schema) -> Node:
-        """A node whose filled-in values are texts wherever the schema wants texts."""
+        """A node as the schema means it: filled-in values are texts where it wants texts, fields without a value go."""
         text = self._texts.get(node)
         if text is not None:
             wants_text = schema.get("type") == "string" and not schema.get("x-kubernetes-int-or-string")
@@ -98,7 +96,11 @@ class Environment:
             return node
         if node.fields is not None:
             known, rest = schema.get("properties", {}), schema.get("additionalProperties", {})
-            fields = {name: self.settled(inner, known.get(name, rest)) for name, inner in node.fields.items()}
+            # An unknown one stays, so that it is told.
+            written = {
+                name: inner for name, inner in node.fields.items() if not (inner.is_null and (rest or name in known))
+            }
+            fields = {name: self.settled(inner, known.get(name, rest)) for name, inner in written.items()}
             return Node(node.line, node.column, None, fields, node.keys, None, node.size)
         if node.items is not None:
             items = [self.settled(inner, schema.get("items", {})) for inner in node.items]
@@ -112,6 +114,15 @@ def _read(text: str) -> Any:
         return text
     documents, problems = parse(text, "")
     return documents[0].value if documents and not problems and documents[0].value is not None else text
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether a text of the environment was one: bytes that are none are there as halves of characters."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _inside(node: Node, path: str) -> Iterator[tuple[Node, str]]:

@@ -83,12 +83,12 @@ def _entry(section: Section) -> Schema:
 
 def _optional(schema: Schema, name: str, section: Section) -> Schema:
     """A field that is written without a value is as if it were not there."""
-    if name == "name" or name in section.required:
-        return schema
-    return {"anyOf": [schema, {"type": "null"}]} if "anyOf" in schema else _nullable(schema)
+    return schema if name == "name" or name in section.required else _nullable(schema)
 
 
 def _nullable(schema: Schema) -> Schema:
+    if "anyOf" in schema:
+        return {**schema, "anyOf": [*schema["anyOf"], {"type": "null"}]}
     return {**schema, "type": [schema["type"], "null"]} if isinstance(schema.get("type"), str) else schema
 
 
@@ -105,12 +105,10 @@ def _value(schema: Schema) -> Schema:
     if "properties" in schema:
         required = schema.get("required", ())
         inner = {name: _value(prop) for name, prop in schema["properties"].items()}
-        out["properties"] = {
-            name: prop if name in required or "anyOf" in prop else _nullable(prop) for name, prop in inner.items()
-        }
+        out["properties"] = {name: prop if name in required else _nullable(prop) for name, prop in inner.items()}
         out["additionalProperties"] = False
     elif "additionalProperties" in schema:
-        out["additionalProperties"] = _value(schema["additionalProperties"])
+        out["additionalProperties"] = _nullable(_value(schema["additionalProperties"]))
     elif "items" in schema:
         out["items"] = _value(schema["items"])
         if schema.get("x-kubernetes-list-type") == "set":

@@ -12,13 +12,20 @@ from rota.runtime.code.places import CODE, PACKAGES, cached
 from rota.runtime.code.places import INSIDE as INSIDE_OF
 from rota.runtime.interface import Box, Order, Refused
 from rota.runtime.places import INSIDE, PRIVATE, Entry, Launch, Places
+from rota.runtime.runner import agent
 
 PATH = "/usr/local/bin:/usr/bin:/bin"
 """Where programs are looked for, unless the environment says otherwise."""
 HOME, TREE = "home", "repo"
 """What the storage of a worker holds."""
 NO_RUNNER = "a worker, or what is prepared with a workspace, runs as a process: leave out runtime container"
-AGENT = ("-I", "-m", "rota.runtime.runner.agent")
+PROGRAM = (
+    "import importlib.util as util; "
+    f"spec = util.spec_from_file_location('rota agent', {str(Path(agent.__file__).absolute())!r}); "
+    "module = util.module_from_spec(spec); spec.loader.exec_module(module); module.main()"
+)
+# As a module, which is read as it was compiled, and without all that comes with packages. Its name is for people.
+AGENT = ("-I", "-S", "-c", PROGRAM, "rota.runtime.runner.agent")
 """What runs commands in a box. It reads what to do from its standard input, which is a socket."""
 
 
@@ -60,7 +67,7 @@ def command(places: Places, order: Order) -> Launch:
 def box(places: Places, order: Order, digest: str) -> Box:
     """What the runner of an order keeps its commands in. The digest tells it from the last one, which may still run."""
     folder, inside = places.storage(order)
-    agent = (sys.executable, *AGENT)
+    argv = (sys.executable, *AGENT)
     if not is_sandboxed(order):
         if order.volumes:
             raise _no_volumes()
@@ -68,7 +75,7 @@ def box(places: Places, order: Order, digest: str) -> Box:
         env = {"PATH": PATH, **order.env, "HOME": home}
         places.write_entry(order.subject, order.container, Entry("plain", tree, home))
         return Box(
-            agent,
+            argv,
             env,
             str(folder),
             str(folder),
@@ -80,7 +87,7 @@ def box(places: Places, order: Order, digest: str) -> Box:
     uid = places.uid(order)
     # It starts where it can whatever becomes of the tree, which is made anew between two holders.
     scratch = places.box_scratch(order.subject, digest)
-    made = _in_sandbox(places, order, agent, folder, {"HOME": home, **order.env}, inside, scratch=scratch)
+    made = _in_sandbox(places, order, argv, folder, {"HOME": home, **order.env}, inside, scratch=scratch)
     places.write_entry(order.subject, order.container, Entry("sandbox", tree, home, uid))
     return Box(
         tuple(made.argv),

@@ -69,6 +69,9 @@ class LocalRuntime:
         self._following: asyncio.Task[None] | None = None
         self._known = asyncio.Event()
         self._connecting = asyncio.Lock()
+        self._dropping = asyncio.Lock()
+        self._dropped: dict[str, set[str]] = {}
+        """Tasks whose logs are to go, by their namespace."""
 
     async def __aenter__(self) -> LocalRuntime:
         if (self._home / "keeper").exists():
@@ -111,7 +114,7 @@ class LocalRuntime:
         """End everything, and the keeper."""
         hurrying = asyncio.create_task(self._hurry_containers())
         try:
-            if self._following is not None:
+            if self._following is not None or await self._keeper.is_launched():
                 await self._keeper.shutdown()
         finally:
             hurrying.cancel()
@@ -200,7 +203,8 @@ class LocalRuntime:
                 log=Log(str(log)),
                 limits=limits,
                 wrappers=made.wrappers,
-                host_pids=order.runtime == WAY,
+                # A runner looks for its own in /proc, which is the host's; what it runs is in a box of its own.
+                host_pids=order.runtime == WAY or order.has_runner,
             )
         except KeeperError as error:
             if error.reason in ("StartFailed", "BadRequest"):
@@ -320,7 +324,11 @@ class LocalRuntime:
         self._places.keep_result(namespace, name, uid, result)
 
     async def drop_task_logs(self, namespace: str, name: str) -> None:
-        await asyncio.to_thread(self._places.drop_task_logs, namespace, name)
+        self._dropped.setdefault(namespace, set()).add(name)
+        async with self._dropping:
+            # Those that came while others were dropped go together.
+            if names := self._dropped.pop(namespace, None):
+                await asyncio.to_thread(self._places.drop_task_logs, namespace, names)
 
     def storages(self) -> Iterable[tuple[str, Owner]]:
         return {(namespace, owner) for namespace, _, owner in self._places.storages()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import json
 import os
 import shutil
@@ -57,6 +56,7 @@ class Places:
     def __init__(self, home: Path) -> None:
         self.home = home.absolute()
         self._storage = self.home / "storage"
+        self._tasks = self.home / "tasks"
         # Whose a storage is must not change between a look at it and its removal.
         self._changing_hands = threading.Lock()
 
@@ -121,16 +121,15 @@ class Places:
         return self.folder(subject) / f"entry-{container}.json"
 
     def task_log(self, namespace: str, name: str, uid: str) -> Path:
-        """It outlives the worker, and goes with the task."""
-        folder = self.home / "tasks" / namespace
-        folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
-        return folder / f"{name}@{uid}.log"
+        """It outlives the worker, and goes with the task. Whoever writes there makes the folder: most calls do not."""
+        return Path(f"{self._tasks}/{namespace}/{name}@{uid}.log")
 
     def task_result(self, namespace: str, name: str, uid: str) -> Path:
         return self.task_log(namespace, name, uid).with_suffix(".result")
 
     def keep_result(self, namespace: str, name: str, uid: str, result: str) -> None:
         path = self.task_result(namespace, name, uid)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
         new = path.with_suffix(".new")
         with new.open("w", encoding="utf-8") as file:
             file.write(result)
@@ -138,9 +137,12 @@ class Places:
             os.fsync(file.fileno())
         new.replace(path)
 
-    def drop_task_logs(self, namespace: str, name: str) -> None:
-        for path in (self.home / "tasks" / namespace).glob(f"{glob.escape(name)}@*"):
-            path.unlink(missing_ok=True)
+    def drop_task_logs(self, namespace: str, names: Collection[str]) -> None:
+        """Of all tasks of these names. A folder may have many thousands: it is looked through once for all of them."""
+        with contextlib.suppress(FileNotFoundError), os.scandir(f"{self._tasks}/{namespace}") as found:
+            for entry in found:
+                if entry.name.partition("@")[0] in names:
+                    Path(entry.path).unlink(missing_ok=True)
 
     # What an instance works on.
 

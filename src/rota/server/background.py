@@ -20,11 +20,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from rota.runtime.keeper.client import dial
 from rota.server import background_image
 from rota.server.background_image import Container
 from rota.server.background_log import end_of, log_of, opened, size_of
 from rota.server.background_state import Found, Options, State, find
-from rota.server.home import Home
+from rota.server.home import Home, usable
 from rota.server.main import HAND_OVER
 from rota.server.stopping import Ended, held, kill, stop
 
@@ -104,8 +105,9 @@ async def restart(home: Home, override: Callable[[Options | None], Options], con
 @contextlib.asynccontextmanager
 async def _alone(home: Home) -> AsyncIterator[None]:
     """Nobody else starts a server here meanwhile."""
-    home.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    descriptor = os.open(home.path / START_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    with usable(home.path):
+        home.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(home.path / START_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         deadline = time.monotonic() + READY_SECONDS_MAX + HAND_OVER_SECONDS_MAX
         while True:
@@ -149,6 +151,7 @@ async def _launch(home: Home, options: Options, container: Container | None) -> 
     log = log_of(path)
     arguments = ["up", f"--home={path}", f"--log-file={log}", *options.arguments()]
     await background_image.remove(path)
+    found_keeper = _has_keeper(path)
     with opened(log) as file:
         since, began = size_of(log), time.time()
         if container is not None:
@@ -161,7 +164,18 @@ async def _launch(home: Home, options: Options, container: Container | None) -> 
         # Also when somebody does not want to wait any longer: there is no half of a server.
         process.kill()
         process.wait(KILLED_SECONDS_MAX)
+        if not found_keeper and _has_keeper(path):
+            # All that runs now was begun by this server. What was there before goes on.
+            await stop(home, grace_seconds=0)
         raise
+
+
+def _has_keeper(home: Path) -> bool:
+    stream = dial(home)
+    if stream is None:
+        return False
+    stream.close()
+    return True
 
 
 def _spawned(home: Path, log: BinaryIO, arguments: Sequence[str]) -> subprocess.Popen[bytes]:

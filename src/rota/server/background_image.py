@@ -77,9 +77,14 @@ def chosen(flag: str | None, environment: Mapping[str, str], folder: Path) -> Ch
 def _in_file(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            text = file.read(ENVIRONMENT_BYTES_MAX).decode("utf-8", "replace")
-    except OSError:
+            # Some editors put a mark at the beginning.
+            text = file.read(ENVIRONMENT_BYTES_MAX).decode("utf-8-sig", "replace")
+    except FileNotFoundError:
         return ""
+    except OSError as error:
+        raise CannotRun(f"{path}, which may name an image, cannot be read: {error.strerror}") from None
+    if "\0" in text:
+        raise CannotRun(f"{path}, which may name an image, cannot be read: it is not UTF-8")
     found = ""
     for line in text.splitlines():
         name, is_set, value = line.strip().removeprefix("export ").partition("=")

@@ -6,20 +6,20 @@
     GET   blobs/DIGEST             the bytes
 
 Deployers put, ask and get. A worker gets what a Function of its own namespace refers to. What no Function refers to is
-removed some time after it was last put or asked for.
+removed some time after it was last put or asked for (`blob_collecting`).
+
+Blobs have no namespace: who knows a digest may name it in a Function anywhere, or get it. A digest has 256 bits, and is
+found out by who has the content already, or may read a Function that has it; it cannot be guessed, nor listed here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-import time
-from collections.abc import Callable
-from typing import cast
 
 import msgspec
 
-from rota.api import Function, Instance
+from rota.api import Instance
 from rota.engine.objects import Objects, get
 from rota.registry import ApiError
 from rota.registry.errors import bad_request, too_busy
@@ -27,12 +27,11 @@ from rota.runtime.blobs import BlobRefused, Blobs, is_digest
 from rota.server.audit import Audit, Line
 from rota.server.audit import now as audit_now
 from rota.server.auth import User
+from rota.server.blob_collecting import referred_to
 from rota.server.http import Answer, Request, Response, Stream
 
 PUTS_AT_ONCE_MAX = 16
 PUT_SECONDS_MAX = 600.0
-COLLECT_SECONDS = 300.0
-"""At most so often it is looked what nothing refers to."""
 BYTES = "application/octet-stream"
 WRITERS = ("admin", "deployer")
 CODES = {
@@ -50,19 +49,16 @@ def streams_body(target: bytes) -> bool:
 
 
 class BlobRequests:
-    """Answers requests for blobs, and sees to it that what nothing refers to goes."""
+    """Answers requests for blobs."""
 
-    def __init__(self, blobs: Blobs, audit: Audit, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, blobs: Blobs, audit: Audit) -> None:
         self.blobs = blobs
         self._audit = audit
-        self._clock = clock
         self._puts = 0
-        self._collected = -COLLECT_SECONDS
 
     async def __call__(self, objects: Objects, request: Request, user: User, digest: str) -> Answer:
         if not is_digest(digest):
             raise bad_request(f"{digest!r} is no digest: write sha256: and 64 hexadecimal digits")
-        await self._collect_in_time(objects)
         if request.method == "PUT":
             return await self._put(request, user, digest)
         if user.scope not in WRITERS and not _may_get(objects, user, digest):
@@ -117,26 +113,6 @@ class BlobRequests:
             self._puts -= 1
         return Response(201 if new else 200, _encode({"digest": digest, "bytes": self.blobs.size(digest)}))
 
-    # What nothing refers to.
-
-    async def _collect_in_time(self, objects: Objects) -> None:
-        # To put a blob is what makes another one superfluous, so that is when it is looked.
-        if self._clock() - self._collected >= COLLECT_SECONDS:
-            self._collected = self._clock()
-            await self.collect(objects)
-
-    async def collect(self, objects: Objects) -> list[str]:
-        """Remove what no Function refers to and is not new."""
-        return await asyncio.to_thread(self.blobs.collect, frozenset(_referred_to(objects)))
-
-
-def _referred_to(objects: Objects, namespace: str = "") -> set[str]:
-    """What Functions have, and what is still served of what they had."""
-    functions = cast("list[Function]", objects.list(Function.api, namespace))
-    wanted = {one.spec.source.digest for one in functions}
-    served = {one.status.digest for one in functions if one.status is not None}
-    return {digest for digest in wanted | served if digest}
-
 
 def _may_get(objects: Objects, user: User, digest: str) -> bool:
     """A worker, for as long as its instance is there, gets the code of its own namespace."""
@@ -145,4 +121,4 @@ def _may_get(objects: Objects, user: User, digest: str) -> bool:
     instance = get(objects, Instance, user.name, user.namespace)
     if instance is None or instance.metadata.uid != user.token_id:
         return False
-    return digest in _referred_to(objects, user.namespace)
+    return digest in referred_to(objects, user.namespace)

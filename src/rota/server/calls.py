@@ -2,78 +2,59 @@
 
 - `/NAMESPACE/FUNCTION/…`, any method. A function that is not public is called with a key of its namespace, in
   `Authorization: Bearer` or `X-Rota-Key`. Whoever has none is not told whether there is such a function.
-- A returned object with `statusCode` is the answer, with its `headers` and its `body`; anything else is JSON.
-- What goes wrong in a function is told by the id of the call alone: the rest is in its log.
-- `Prefer: respond-async`: the answer is a Task, which runs when it can.
+- `Prefer: respond-async`: the answer is a Task, which runs when it can, and where its answer will be. If its worker is
+  lost it is made again when its method, or an `Idempotency-Key`, says that this does no harm.
+- A server that ends lets calls end that do so soon, and tells the callers of the others that they are lost.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
-import re
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Collection
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
-from rota.api import Function
+from rota.api import Function, Task
 from rota.control.function import Serving
 from rota.control.functions.calls import RETRY_SECONDS
-from rota.control.functions.later import EVENT_BYTES_MAX
+from rota.control.functions.later import ASYNCHRONOUS, EVENT_BYTES_MAX
 from rota.control.functions.line import Asked, Ended, NotCalled
-from rota.control.functions.recording import Identity, new_identity
+from rota.control.functions.recording import CALL_LABEL, Identity, new_identity
 from rota.engine.objects import get
 from rota.registry import ApiError
 from rota.server.auth import Tokens
-from rota.server.http import JSON, Answer, Request, Response, TooManyParameters
+from rota.server.call_answers import (
+    BETWEEN,
+    CALL_HEADER,
+    OWN_PREFIX,
+    SAFE,
+    BadResult,
+    answer_of,
+    failed,
+    response_of,
+    said,
+)
+from rota.server.http import Answer, Request, Response, TooManyParameters
 
 KEY_HEADER = "x-rota-key"
-CALL_HEADER = "X-Rota-Call"
-"""By which the record and the log of a call are found."""
 ASYNC = "respond-async"
-NOT_PASSED_ON = frozenset(
-    (
-        "connection",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-        "expect",
-        "prefer",
-    )
-)
-"""Headers that are between a client and the edge."""
-OWN_PREFIX = "x-rota-"
+OWN = "-"
+"""Below this is what is the edge's own: no namespace is called so."""
+REPEATABLE = frozenset(("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"))
+"""Methods of which HTTP says that to ask twice is to ask once."""
+REPEATABLE_HEADER = "idempotency-key"
+END_SECONDS_MAX = 2.0
+"""How long calls that are under way may take when the server ends."""
+TOLD_SECONDS_MAX = 2.0
+"""How long it may then take to write down and to tell that the others are lost."""
+SECRET = frozenset(("authorization", "cookie"))
 TOKEN_PREFIX = "rota-"
 """What every token of Rota's begins with: none is for a function's eyes."""
-NOT_ANSWERED = NOT_PASSED_ON | {
-    "content-length",
-    "date",
-    "server",
-    # These are about all that is served here, which is not one tenant's to say.
-    "alt-svc",
-    "clear-site-data",
-    "service-worker-allowed",
-    # All functions have one origin: a cookie of one would be every other's.
-    "set-cookie",
-    "strict-transport-security",
-}
-HEADERS_MAX = 64
-HEADERS_BYTES_MAX = 16 * 1024
-BODYLESS = (204, 304)
-_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
-_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _encode = msgspec.json.Encoder().encode
-
-
-class BadResult(ValueError):  # noqa: N818 - says what the result is
-    """What a function returned cannot be an answer."""
 
 
 class Calling:
@@ -82,20 +63,23 @@ class Calling:
     def __init__(self, serving: Serving, tokens: Tokens) -> None:
         self._serving = serving
         self._tokens = tokens
-        self._under_way: set[asyncio.Task[Answer]] = set()
+        self._under_way: dict[str, asyncio.Task[Answer]] = {}
+        """By the id of the call."""
 
     def find(self, request: Request, namespace: str, name: str) -> Function | Response:
         """The function that a request is for, if it may be called; else what it is told."""
         function = get(self._serving.objects, Function, name, namespace)
-        if function is not None and function.spec.public:
-            return function
-        if not self._has_key(request, namespace):
-            # Alike whether there is one or not.
-            challenge = ("WWW-Authenticate", 'Bearer realm="functions"')
-            return said(
-                401, "this takes a key of the function's namespace: rota token create --scope function", challenge
-            )
+        refused = self._refused(request, namespace, function)
+        if refused is not None:
+            return refused
         return function if function is not None else said(404, f"there is no function {name} in {namespace}")
+
+    def _refused(self, request: Request, namespace: str, function: Function | None) -> Response | None:
+        """What somebody is told who has no key, alike whether there is such a function or not."""
+        if (function is not None and function.spec.public) or self._has_key(request, namespace):
+            return None
+        challenge = ("WWW-Authenticate", 'Bearer realm="functions"')
+        return said(401, "this takes a key of the function's namespace: rota token create --scope function", challenge)
 
     def _has_key(self, request: Request, namespace: str) -> bool:
         secret = request.headers.get(KEY_HEADER, "")
@@ -107,15 +91,18 @@ class Calling:
 
     async def call(self, function: Function, request: Request, path: str) -> Answer:
         try:
-            event = _encode(event_of(request, path, is_keyed=not function.spec.public))
+            event = event_of(request, path, is_keyed=not function.spec.public)
         except TooManyParameters as error:
             return said(400, str(error))
         if ASYNC in request.headers.get("prefer", "").lower():
-            return await self._later(function, event)
+            # It is written down, where whoever may read Tasks reads it.
+            event["headers"] = {name: value for name, value in event["headers"].items() if name not in SECRET}
+            is_repeatable = request.method in REPEATABLE or REPEATABLE_HEADER in request.headers
+            return await self._later(function, _encode(event), is_repeatable=is_repeatable)
         identity = new_identity(function.metadata.name)
-        made = asyncio.create_task(self._made(function, request, path, identity, event))
-        self._under_way.add(made)
-        made.add_done_callback(self._under_way.discard)
+        made = asyncio.create_task(self._made(function, request, path, identity, _encode(event)))
+        self._under_way[identity.uid] = made
+        made.add_done_callback(lambda _: self._under_way.pop(identity.uid))
         # A client that goes away does not end what it began: or many that do would keep all workers starting anew.
         return await asyncio.shield(made)
 
@@ -123,39 +110,84 @@ class Calling:
         meta = function.metadata
         log = str(self._serving.runtime.task_log(meta.namespace, identity.name, identity.uid))
         asked = Asked(identity.uid, event, float(function.spec.timeout_seconds), log)
-        try:
-            ended = await self._serving.calls.call(function, asked)
-        except NotCalled as error:
-            return _not_called(error, identity)
         about = {"method": request.method, "path": path}
-        await self._serving.recorder.record(function, identity, about, ended)
-        return answer_of(ended, identity)
+        answers: list[Response] = []
 
-    async def _later(self, function: Function, event: bytes) -> Answer:
+        def accept(result: bytes) -> None:
+            try:
+                answers.append(response_of(result, (CALL_HEADER, identity.name)))
+            except BadResult as error:
+                answers.append(failed(502, str(error), identity))
+                raise
+
+        try:
+            ended = await self._serving.calls.call(function, asked, accept=accept)
+        except NotCalled as error:
+            if error.reason == "NotLoaded":
+                # The answer has its id: it leads to why.
+                now = time.time()
+                ended = Ended("Failed", now, now, message=f"the function cannot be loaded: {error}")
+                await self._serving.recorder.record(function, identity, about, ended)
+            return _not_called(error, identity)
+        await self._serving.recorder.record(function, identity, about, ended)
+        return answers[0] if answers else answer_of(ended.reason, identity)
+
+    async def finish(self) -> None:
+        """The server is about to end: take no more calls, and have an answer for each that there is."""
+        self._serving.calls.serves = False
+        if self._under_way:
+            await asyncio.wait(self._under_way.values(), timeout=END_SECONDS_MAX)
+        for id_ in self._under_way:
+            self._serving.calls.give_up(id_, "the server was ended while it ran")
+        if self._under_way:
+            await asyncio.wait(self._under_way.values(), timeout=TOLD_SECONDS_MAX)
+
+    async def _later(self, function: Function, event: bytes, *, is_repeatable: bool) -> Answer:
         """A Task for it, which is there before the answer is."""
         if len(event) > EVENT_BYTES_MAX:
             return said(413, f"a call that is answered later has at most {EVENT_BYTES_MAX} bytes")
         try:
-            name = await self._serving.later.make(function, event)
+            name = await self._serving.later.make(function, event, is_repeatable=is_repeatable)
         except NotCalled as error:
             return said(429, str(error), ("Retry-After", str(RETRY_SECONDS)))
         except ApiError as error:
             return said(error.code, str(error))
-        body = _encode({"task": name, "namespace": function.metadata.namespace}) + b"\n"
-        return Response(202, body, headers=(*SAFE, ("Preference-Applied", ASYNC), (CALL_HEADER, name)))
+        return _not_yet(function.metadata.namespace, name, "Pending", ("Preference-Applied", ASYNC))
+
+    def follow(self, request: Request, namespace: str, name: str) -> Answer:
+        """What a call that was to be answered later is answered with; 202 as long as it is not over."""
+        task = get(self._serving.objects, Task, name, namespace)
+        call = task.spec.function if task is not None and task.metadata.labels.get(CALL_LABEL) == ASYNCHRONOUS else None
+        function = get(self._serving.objects, Function, call.name, namespace) if call is not None else None
+        refused = self._refused(request, namespace, function)
+        if refused is not None:
+            return refused
+        if task is None or call is None:
+            return said(404, f"there is no call {name} in {namespace} that is answered later")
+        status = task.status
+        if status is None or not task.over():
+            return _not_yet(namespace, name, str(status.phase) if status is not None else "Pending")
+        identity = Identity(name, task.metadata.uid)
+        if status.phase != "Succeeded":
+            return answer_of(status.reason or "", identity)
+        kept = self._serving.runtime.task_log(namespace, name, task.metadata.uid).with_suffix(".result")
+        result = kept.read_bytes() if kept.exists() else _encode(status.result)
+        try:
+            return response_of(result, (CALL_HEADER, name))
+        except BadResult as error:
+            return failed(502, str(error), identity)
 
 
-SAFE = (("X-Content-Type-Options", "nosniff"),)
-
-
-def said(code: int, message: str, *headers: tuple[str, str]) -> Response:
-    """Why nothing came of a request."""
-    return Response(code, _encode({"error": message}) + b"\n", headers=(*SAFE, *headers))
+def _not_yet(namespace: str, name: str, phase: str, *headers: tuple[str, str]) -> Response:
+    body = _encode({"task": name, "namespace": namespace, "phase": phase}) + b"\n"
+    where = ("Location", f"/{OWN}/calls/{quote(namespace)}/{quote(name)}")
+    retry = ("Retry-After", str(RETRY_SECONDS))
+    return Response(202, body, headers=(*SAFE, where, retry, (CALL_HEADER, name), *headers))
 
 
 def event_of(request: Request, path: str, *, is_keyed: bool) -> dict[str, Any]:
     """What a function is given of a request. Raises TooManyParameters."""
-    dropped = set(NOT_PASSED_ON)
+    dropped = set(BETWEEN)
     dropped |= {one.strip().lower() for one in request.headers.get("connection", "").split(",") if one}
     kind, _, secret = request.headers.get("authorization", "").partition(" ")
     if is_keyed or (kind.lower() == "bearer" and secret.strip().startswith(TOKEN_PREFIX)):
@@ -165,6 +197,7 @@ def event_of(request: Request, path: str, *, is_keyed: bool) -> dict[str, Any]:
         "method": request.method,
         "path": path,
         "query": request.query,
+        "rawQuery": request.query_text,
         "headers": {name: value for name, value in request.headers.items() if _is_passed_on(name, dropped)},
     }
     try:
@@ -180,83 +213,6 @@ def _is_passed_on(name: str, dropped: Collection[str]) -> bool:
     return name not in dropped and not name.startswith(OWN_PREFIX)
 
 
-def answer_of(ended: Ended, identity: Identity) -> Response:
-    """What the caller is told of a call that was made."""
-    which = (CALL_HEADER, identity.name)
-    if ended.reason == "Succeeded":
-        try:
-            return response_of(bytes(ended.result), which)
-        except BadResult as error:
-            return _failed(502, f"what the function returned is no answer: {error}", identity)
-    if ended.reason == "Timeout":
-        return _failed(504, "the function took too long", identity)
-    if ended.reason == "WorkerLost":
-        return _failed(502, "the function's worker was lost; the call may have begun", identity)
-    return _failed(500, "the function failed", identity)
-
-
-def response_of(result: bytes, *headers: tuple[str, str]) -> Response:
-    """What a function returned, as an answer. Raises BadResult."""
-    if not result:
-        return Response(200, b"null", headers=(*SAFE, *headers))
-    if b'"statusCode"' not in result:
-        return Response(200, result, headers=(*SAFE, *headers))
-    try:
-        value = msgspec.json.decode(result)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise BadResult(str(error)) from None
-    if not isinstance(value, dict) or "statusCode" not in value:
-        return Response(200, result, headers=(*SAFE, *headers))
-    status = value["statusCode"]
-    if not isinstance(status, int) or isinstance(status, bool) or not 200 <= status <= 599:
-        raise BadResult(f"statusCode must be a number from 200 to 599, not {status!r}")
-    content_type, given = _headers(value.get("headers") or {})
-    body, default_type = _body(value)
-    if status in BODYLESS:
-        body = b""
-    return Response(status, body, content_type or default_type, (*SAFE, *given, *headers))
-
-
-def _headers(given: Any) -> tuple[str, list[tuple[str, str]]]:
-    """The type of the content, and all other headers. What would break out of a header is refused."""
-    if not isinstance(given, Mapping):
-        raise BadResult("headers must be an object")
-    found: list[tuple[str, str]] = []
-    content_type, total = "", 0
-    for name, value in given.items():
-        for each in value if isinstance(value, list) else [value]:
-            text = each if isinstance(each, str) else str(each) if isinstance(each, int | float) else None
-            if text is None or not _NAME.fullmatch(name) or not _VALUE.fullmatch(text):
-                raise BadResult(f"header {name[:64]!r}: a name is a token, and a value one line of text")
-            total += len(name) + len(text)
-            if len(found) >= HEADERS_MAX or total > HEADERS_BYTES_MAX:
-                raise BadResult(f"headers: at most {HEADERS_MAX}, of {HEADERS_BYTES_MAX} bytes together")
-            if name.lower() == "content-type":
-                content_type = text
-            elif _is_passed_on(name.lower(), NOT_ANSWERED):
-                found.append((name, text))
-    return content_type, found
-
-
-def _body(value: Mapping[str, Any]) -> tuple[bytes, str]:
-    body = value.get("body")
-    if body is None:
-        return b"", "text/plain; charset=utf-8"
-    if not isinstance(body, str):
-        return _encode(body), JSON
-    if value.get("isBase64Encoded") is True:
-        try:
-            return base64.b64decode(body, validate=True), "application/octet-stream"
-        except binascii.Error as error:
-            raise BadResult(f"body is not base64: {error}") from None
-    return body.encode(), "text/plain; charset=utf-8"
-
-
-def _failed(code: int, message: str, identity: Identity) -> Response:
-    body = _encode({"error": message, "call": identity.name}) + b"\n"
-    return Response(code, body, headers=(*SAFE, (CALL_HEADER, identity.name)))
-
-
 def _not_called(error: NotCalled, identity: Identity) -> Response:
     retry = ("Retry-After", str(RETRY_SECONDS))
     if error.reason == "TooMany":
@@ -264,4 +220,4 @@ def _not_called(error: NotCalled, identity: Identity) -> Response:
     if error.reason == "NoWorker":
         return said(503, "no worker of this function had room in time; nothing was begun", retry)
     # Why is for who deployed it: it is in the status of the function.
-    return _failed(500, "the function cannot be loaded", identity)
+    return failed(500, "the function cannot be loaded", identity)

@@ -75,6 +75,10 @@ class Edge:
                 if request.method != "POST":
                     return refusal(405, "a webhook is a POST", ("Allow", "POST"))
                 return self._hook(request, namespace, name)
+            case ["", "-", "calls", namespace, name] if namespace and name:
+                if request.method not in ("GET", "HEAD"):
+                    return refusal(405, "what became of a call is read", ("Allow", "GET, HEAD"))
+                return self._follow(request, namespace, name)
             case ["", namespace, name, *below] if namespace and name and namespace != "-":
                 return self._call(request, namespace, name, "/" + "/".join(below))
         return refusal(404, "there is nothing here")
@@ -91,6 +95,16 @@ class Edge:
             if pause:
                 return refusal(429, "this function is called too often", _retry(pause))
         return calling.call(function, request, path)
+
+    def _follow(self, request: Request, namespace: str, name: str) -> Answer:
+        # All of a namespace together: whoever guesses names does not get far.
+        pause = self._public_rates.pause(f"calls/{namespace}", asyncio.get_running_loop().time())
+        if pause:
+            return refusal(429, "calls are asked about too often", _retry(pause))
+        calling = self._calling()
+        if calling is None:
+            return refusal(503, "no controllers run in this server", _retry(NOT_SERVED_SECONDS))
+        return calling.follow(request, namespace, name)
 
     def _hook(self, request: Request, namespace: str, name: str) -> Answer | Awaitable[Answer]:
         pause = self._rates.pause(f"hooks/{namespace}/{name}", asyncio.get_running_loop().time())

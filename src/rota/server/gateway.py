@@ -31,6 +31,7 @@ from rota.server.claims import ClaimRequests
 from rota.server.controllers import Controllers
 from rota.server.exec import exec_
 from rota.server.files import FileRequests, streams_body
+from rota.server.function_logs import function_logs
 from rota.server.http import Answer, HttpServer, Request, Response, Stream
 from rota.server.logs import logs, task_logs, task_result
 from rota.server.runners import stream
@@ -129,6 +130,9 @@ class Gateway:
                 return self._logs(task_logs, request, user, namespace, name)
             case ["GET", "tasks", namespace, name, "result"]:
                 return self._logs(task_result, request, user, namespace, name)
+            case ["GET", "functions", namespace, name, "logs"]:
+                serving = self.controllers.serving if self.controllers else None
+                return function_logs(serving, self._seen(), user, namespace, name, request.query)
             case ["GET", "exec", namespace, name]:
                 return self._exec(request, user, namespace, name)
             case ["GET" | "PUT" | "DELETE", "instances", namespace, name, "files" | "archive" as what]:
@@ -219,7 +223,9 @@ class Gateway:
 
     def _revoke_token(self, token_id: str, user: User) -> Response:
         if not self._tokens.revoke(token_id):
-            raise ApiError(404, "NotFound", f'token "{token_id}" not found')
+            raise ApiError(
+                404, "NotFound", f'token "{token_id}" not found', details={"name": token_id, "kind": "tokens"}
+            )
         self._audit.write(Line(audit_now(), user.name, user.scope, "delete", "tokens", "", token_id, "", 200))
         self.on_revoked(token_id)
         return Response(200, _encode({"kind": "Status", "apiVersion": "v1", "status": "Success"}))

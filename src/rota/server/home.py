@@ -9,6 +9,7 @@ import os
 import re
 import struct
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -39,10 +40,11 @@ class Home:
     def prepare(self) -> None:
         if len(os.fsencode(self.socket)) > SOCKET_PATH_BYTES_MAX:
             raise HomeDamaged(f"{self.socket} is too long for a socket's path; choose a shorter home with --home")
-        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if self.path.stat().st_mode & 0o077:
-            self.path.chmod(0o700)
-        self._sign()
+        with usable(self.path):
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if self.path.stat().st_mode & 0o077:
+                self.path.chmod(0o700)
+            self._sign()
 
     def _sign(self) -> None:
         """Hold a lock for as long as this object lives, by which others find the process that serves here.
@@ -64,6 +66,8 @@ class Home:
             descriptor = os.open(self.lock, os.O_RDONLY)
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise _unusable(self.path, error) from None
         try:
             wanted = struct.pack(_LOCK, fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
             kind, _, _, _, pid = struct.unpack(_LOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, wanted))
@@ -100,6 +104,20 @@ class Home:
         secret = found[1].decode() if found else ""
         user = tokens.user(secret)
         return secret if user is not None and user.scope == "admin" else ""
+
+
+@contextlib.contextmanager
+def usable(home: Path) -> Iterator[None]:
+    """What the system refuses is told as what it means for whoever chose the home."""
+    try:
+        yield
+    except OSError as error:
+        raise _unusable(home, error) from None
+
+
+def _unusable(home: Path, error: OSError) -> HomeDamaged:
+    why = (error.strerror or str(error)).lower()
+    return HomeDamaged(f"{home} cannot be a home: {error.filename}: {why}; choose another with --home")
 
 
 def _data(path: Path) -> str:

@@ -37,6 +37,8 @@ QUERY_PARAMETERS_MAX = 100
 REQUEST_SECONDS_MAX = 30.0
 """A request must have arrived whole within this time of its first byte."""
 IDLE_SECONDS_MAX = 180.0
+CROWDED_IDLE_SECONDS_MAX = 5.0
+"""While there is no room for more: who asks for nothing must not keep those away who do."""
 STALLED_SECONDS_MAX = 30.0
 """A client that takes nothing of its answer for this long is cut off."""
 LINGER_SECONDS = 5.0
@@ -186,8 +188,10 @@ class HttpServer:
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             now = loop.time()
+            is_crowded = len(self.connections) >= self.connections_max
+            idle_seconds_max = CROWDED_IDLE_SECONDS_MAX if is_crowded else IDLE_SECONDS_MAX
             for connection in tuple(self.connections):
-                connection.check_time(now)
+                connection.check_time(now, idle_seconds_max)
 
 
 class Connection(asyncio.Protocol):
@@ -525,7 +529,7 @@ class Connection(asyncio.Protocol):
         self._transport.write(b"%bContent-Length: %d\r\n\r\n%b" % (head, len(response.body), response.body))
         self._transport.close()
 
-    def check_time(self, now: float) -> None:
+    def check_time(self, now: float, idle_seconds_max: float) -> None:
         if self._upgraded is not None:
             return  # A WebSocket looks after itself.
         body = self._incoming
@@ -540,7 +544,7 @@ class Connection(asyncio.Protocol):
                 self.abort()
         elif self._began and now - self._began > REQUEST_SECONDS_MAX:
             self._refuse(408, f"the request did not arrive whole within {REQUEST_SECONDS_MAX:.0f} seconds")
-        elif not self._busy and not self._began and now - self._idle_since > IDLE_SECONDS_MAX:
+        elif not self._busy and not self._began and now - self._idle_since > idle_seconds_max:
             self._transport.close()
 
     def finish(self) -> None:
@@ -563,11 +567,13 @@ class Connection(asyncio.Protocol):
 
 
 def _head(status: int, content_type: str, headers: tuple[tuple[str, str], ...], keep_alive: bool) -> bytes:
-    text = b"HTTP/1.1 %d %b\r\nContent-Type: %b\r\nCache-Control: no-cache, private\r\n" % (
+    text = b"HTTP/1.1 %d %b\r\nContent-Type: %b\r\n" % (
         status,
         REASONS.get(status, b""),
         content_type.encode("latin-1"),
     )
+    if not any(name.lower() == "cache-control" for name, _ in headers):
+        text += b"Cache-Control: no-cache, private\r\n"
     for name, value in headers:
         text += f"{name}: {value}\r\n".encode()
     return text if keep_alive else text + b"Connection: close\r\n"

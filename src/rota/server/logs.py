@@ -50,12 +50,12 @@ def logs(
     if user.scope == "claim":
         authorise(user, objects, namespace, name)
     else:
-        _check_access(user, Instance.api, namespace, name)
+        check_access(user, Instance.api, namespace, name)
     runtime = running(runtime)
     instance, subject, container = place(objects, namespace, name, query.get("container", ""))
     uid = subject.uid
     path = runtime.log_file(subject, container)
-    tail = _number(query, "tail")
+    tail = number(query, "tail")
 
     def goes_on() -> bool:
         found = get(objects, Instance, name, namespace)
@@ -64,19 +64,19 @@ def logs(
     # Who has it sees what was written since.
     since = options_of(instance).logs.get(container, (0, 0)) if user.scope == "claim" else (0, 0)
     log = InstanceLog(path, TAIL_LINES if tail is None else tail, since)
-    return _stream(pieces(log, goes_on if _follows(query) else None))
+    return as_stream(pieces(log, goes_on if follows(query) else None))
 
 
 def task_logs(
     runtime: Runtime | None, objects: Objects, user: User, namespace: str, name: str, query: Mapping[str, str]
 ) -> Stream:
     """Answer with the log of a Task, of all its attempts: its last lines, or all of it from a byte on."""
-    _check_access(user, Task.api, namespace, name)
+    check_access(user, Task.api, namespace, name)
     runtime = running(runtime)
     task = get(objects, Task, name, namespace)
     if task is None:
         raise not_found(Task.api, name)
-    tail, begin = _number(query, "tail"), _number(query, "from")
+    tail, begin = number(query, "tail"), number(query, "from")
     if tail is not None and begin is not None:
         raise bad_request("tail does not go with from")
     uid = task.metadata.uid
@@ -86,14 +86,14 @@ def task_logs(
         found = get(objects, Task, name, namespace)
         return found is not None and found.metadata.uid == uid and not found.over()
 
-    return _stream(pieces(reader, goes_on if _follows(query) else None, tail))
+    return as_stream(pieces(reader, goes_on if follows(query) else None, tail))
 
 
 def task_result(
     runtime: Runtime | None, objects: Objects, user: User, namespace: str, name: str, query: Mapping[str, str]
 ) -> Response:
     """Answer with the result of a Task, also with one that is too large for its status."""
-    _check_access(user, Task.api, namespace, name)
+    check_access(user, Task.api, namespace, name)
     runtime = running(runtime)
     task = get(objects, Task, name, namespace)
     if task is None:
@@ -105,23 +105,23 @@ def task_result(
     return Response(200, msgspec.json.encode(result))
 
 
-def _check_access(user: User, kind: Kind, namespace: str, name: str) -> None:
+def check_access(user: User, kind: Kind, namespace: str, name: str) -> None:
     if not allows(user, "get", kind, namespace, name, ""):
         raise forbidden(kind, name, f'User "{user.name}" cannot get it')
 
 
-def _follows(query: Mapping[str, str]) -> bool:
+def follows(query: Mapping[str, str]) -> bool:
     return query.get("follow") == "true"
 
 
-def _number(query: Mapping[str, str], name: str) -> int | None:
+def number(query: Mapping[str, str], name: str) -> int | None:
     text = query.get(name, "")
     if text and not _NUMBER.fullmatch(text):
         raise bad_request(f"{name}: {text!r} is no number")
     return int(text) if text else None
 
 
-def _stream(chunks: AsyncIterator[bytes]) -> Stream:
+def as_stream(chunks: AsyncIterator[bytes]) -> Stream:
     return Stream(chunks, "text/plain; charset=utf-8", seconds_max=FOLLOW_SECONDS_MAX, endless=True)
 
 
@@ -131,7 +131,7 @@ async def pieces(reader: Reader, goes_on: Callable[[], bool] | None, tail: int |
     Somebody may write faster than it is read, so that all there is has a bound.
     """
     try:
-        if tail is not None and (text := last_lines(_whole(reader), tail)):
+        if tail is not None and (text := last_lines(whole(reader), tail)):
             yield text
         pause_seconds = LOOK_SECONDS_MIN
         sent_bytes = 0
@@ -151,7 +151,7 @@ async def pieces(reader: Reader, goes_on: Callable[[], bool] | None, tail: int |
         reader.close()
 
 
-def _whole(reader: Reader) -> bytes:
+def whole(reader: Reader) -> bytes:
     """What is there now."""
     text = bytearray()
     while len(text) < LOG_BYTES_MAX and (piece := reader.read(READ_BYTES)):

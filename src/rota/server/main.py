@@ -19,12 +19,14 @@ from rota.control.spawners.apis import Apis
 from rota.engine import StoreObjects
 from rota.engine.leadership import Leadership
 from rota.registry import Registry
+from rota.runtime.blobs import Blobs
 from rota.runtime.interface import Subject
 from rota.runtime.local import LocalRuntime
 from rota.server import tls
 from rota.server.app import App, refusal
 from rota.server.audit import Audit
 from rota.server.auth import Tokens
+from rota.server.blob_collecting import BlobCollecting
 from rota.server.calls import Calling
 from rota.server.controllers import (
     MANAGER,
@@ -112,11 +114,8 @@ async def run(
     workers = SignedTokens(home.worker_key, "worker")
     signed = (workers, claims)
     app = App(registry, tokens, audit, gateway, hosts=hosts, server_uid=os.getuid(), signed=signed)
-    edge = Edge(
-        lambda: gateway.controllers.spawning if gateway.controllers else None,
-        audit,
-        _calling(gateway, tokens),
-    )
+    calling = _calling(gateway, tokens)
+    edge = Edge(lambda: gateway.controllers.spawning if gateway.controllers else None, audit, calling)
     edge_http = HttpServer(edge, edge_refusal, connections_max=EDGE_CONNECTIONS_MAX, body_bytes_max=EDGE_BODY_BYTES_MAX)
     gateway.http = http
     gateway.on_revoked = app.end_watches
@@ -126,6 +125,7 @@ async def run(
     asked_to_end = False
     try:
         await registry.start()
+        await running.enter_async_context(BlobCollecting(Blobs(home.path), StoreObjects(registry)))
         if with_controllers:
             runtime = await running.enter_async_context(LocalRuntime(home.path, introduce=_introduction(home, workers)))
             gateway.controllers = _controllers(registry, home.path, runtime, apis)
@@ -154,6 +154,8 @@ async def run(
         asked_to_end = not handing_over
     finally:
         app.ready = False
+        if (answering := calling()) is not None:
+            await answering.finish()
         if controlling is not None:
             controlling.cancel()
             await asyncio.gather(controlling, return_exceptions=True)

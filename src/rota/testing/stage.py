@@ -117,7 +117,10 @@ class Stage:
         return found
 
     def calls(self, name: str | None) -> list[Call]:
-        return [call for call in self._plane.record.calls if name is None or call.is_of(name)]
+        found = [call for call in self._plane.record.calls if name is None or call.is_of(name)]
+        if name is not None and not found:
+            self.do(self.works.know(name))
+        return found
 
 
 class Raised:

@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from msgspec.structs import replace
 
 from rota.control.instances import DRAINING, Action, Create, is_ready
+from tests.amount import amount
 from tests.control.instances.making import CRASHING, TEMPLATE, wanting
 from tests.control.instances.world import BAD, World
 
@@ -130,5 +131,5 @@ class Interleavings(RuleBasedStateMachine):
 
 TestInterleavings = Interleavings.TestCase
 TestInterleavings.settings = settings(
-    max_examples=200, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=amount(150, 2_000), stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -18,7 +18,7 @@ from tests.server.live import ROTA
 KILLS = int(os.environ.get("ROTA_POOL_KILLS", "12"))
 """More of them: `make chaos`."""
 SEED = int(os.environ.get("ROTA_POOL_SEED", "1"))
-SLACK_SECONDS = 1.0
+SLACK_SECONDS = 5.0
 """The start of a command, on a machine that does other things too."""
 Step = Callable[[World], None]
 STEPS: dict[str, tuple[int, Step]] = {

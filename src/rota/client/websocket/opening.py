@@ -157,7 +157,7 @@ async def connect_unix(
     except TimeoutError:
         raise TimedOut(f"{path} did not open a WebSocket within {OPEN_SECONDS_MAX:g} s") from None
     except (FileNotFoundError, ConnectionRefusedError):
-        raise NoServer(f"no Rota server is running at {path}: start one with `rota up`") from None
+        raise NoServer(f"no Rota server is running at {path}: start one with `rota start`") from None
     except PermissionError as error:
         raise NotConnected(f"may not connect to {path}: {error}") from None
 

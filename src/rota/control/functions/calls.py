@@ -7,6 +7,7 @@ found again in objects and in what runners say, but for the calls that are under
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -16,7 +17,8 @@ from msgspec import Raw
 from rota.api import Function, Instance
 from rota.client import Key
 from rota.control.functions.counting import Counting
-from rota.control.functions.line import Asked, Ended, Line, NotCalled
+from rota.control.functions.line import Asked, Begun, Ended, Line, NotCalled
+from rota.control.functions.planning import Version
 from rota.control.functions.routing import Worker
 from rota.control.instances.names import controller_of
 from rota.control.orders import subject_of
@@ -48,6 +50,7 @@ class Calls:
         self._under_way: dict[str, asyncio.Future[Called | None]] = {}
         """By the id of a call. None: its worker is lost."""
         self._running_on: dict[str, Subject] = {}
+        self._numbers = itertools.count(1)
         self.serves = False
         self.counting = Counting(Metrics())
         self.outgrown: Callable[[Key], None] = lambda key: None
@@ -88,6 +91,14 @@ class Calls:
         line.concurrency, line.most = function.spec.concurrency, function.spec.scale.max
         return line
 
+    def known(self, key: Key) -> Line | None:
+        return self._lines.get(key)
+
+    def versions(self) -> list[Version]:
+        """Those that answer calls, or may have to do so again."""
+        found = [version for line in self._lines.values() for version in (line.good, line.newest)]
+        return [version for version in found if version is not None]
+
     def forget(self, key: Key) -> None:
         """There is no function of this name any more."""
         line = self._lines.pop(key, None)
@@ -104,11 +115,12 @@ class Calls:
         *,
         is_patient: bool = False,
         beginning: Callable[[str], Awaitable[None]] | None = None,
+        accept: Callable[[bytes], None] | None = None,
     ) -> Ended:
         """Make a call, and return how it ended. Raises `NotCalled`, also when it has waited too long.
 
         Who is patient waits as long as it takes, however many others do. `beginning` is told the worker before the
-        call is made.
+        call is made. A call whose result `accept` does not take, with a ValueError, has failed.
         """
         key, came = Key(function.metadata.namespace, function.metadata.name), time.time()
         line = self.line(function)
@@ -117,6 +129,11 @@ class Calls:
         except NotCalled as error:
             self.counting.not_called(key, error.reason)
             raise
+        if accept is not None and ended.reason == "Succeeded":
+            try:
+                accept(bytes(ended.result))
+            except ValueError as error:
+                ended = ended._replace(reason="Failed", message=str(error))
         line.last_call = ended.ended
         if ended.reason == "Succeeded":
             line.succeeded += 1
@@ -144,7 +161,7 @@ class Calls:
             try:
                 if beginning is not None:
                     await beginning(worker.subject.name)
-                ended = await self._made(worker, asked)
+                ended = await self._made(line, worker, asked)
             finally:
                 worker.calls.discard(asked.id)
                 self._serve(line)
@@ -163,6 +180,9 @@ class Calls:
         if line.trouble and not line.routing.is_served:
             line.routing.leave(id_)
             raise NotCalled("NotLoaded", line.trouble)
+        if line.held_up and not is_patient and not line.routing.is_served:
+            line.routing.leave(id_)
+            raise NotCalled("NotLoaded", line.held_up)
         slot: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
         line.slots[id_] = slot
         try:
@@ -180,16 +200,19 @@ class Calls:
         finally:
             del line.slots[id_]
 
-    async def _made(self, worker: Worker, asked: Asked) -> Ended | None:
+    async def _made(self, line: Line, worker: Worker, asked: Asked) -> Ended | None:
         """How a call ended; None: it was not begun."""
         started = time.time()
         called = self._under_way[asked.id] = asyncio.get_running_loop().create_future()
         self._running_on[asked.id] = worker.subject
         told = None
         try:
-            if not self._runners.send(worker.subject, Call(asked.id, Raw(asked.event), asked.seconds, asked.log)):
+            begun = Begun(next(self._numbers), asked.id, started, worker.subject.name, asked.log)
+            call = Call(asked.id, Raw(asked.event), asked.seconds, asked.log, begun.call)
+            if not self._runners.send(worker.subject, call):
                 worker.is_open = False
                 return None
+            line.begun.append(begun)
             async with asyncio.timeout(asked.seconds + GUARD_SECONDS):
                 told = await called
         except TimeoutError:
@@ -208,11 +231,24 @@ class Calls:
             return None
         return Ended(told.reason, started, ended, name, told.result, told.message, told.exit_code)
 
+    def is_under_way(self, id_: str) -> bool:
+        return id_ in self._under_way
+
     def cancel(self, id_: str) -> None:
         """End a call that is under way. Who made it learns how it ended."""
         subject = self._running_on.get(id_)
         if subject is not None:
             self._runners.send(subject, CancelCall(id_))
+
+    def give_up(self, id_: str, why: str) -> None:
+        """Nobody can wait for a call any more. Whoever does learns that it is lost, or that it was not begun."""
+        if id_ in self._under_way:
+            self.cancel(id_)
+            self._settle(id_, Called(id_, "WorkerLost", message=why))
+        for line in self._lines.values():
+            slot = line.slots.get(id_)
+            if slot is not None and not slot.done():
+                slot.set_exception(NotCalled("NoWorker", why))
 
     def _observe(self, line: Line) -> int:
         return line.scale.observe(line.load, line.concurrency, line.most, time.monotonic())

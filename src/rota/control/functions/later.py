@@ -13,10 +13,17 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from rota.api import Function, ObjectMeta, Task
-from rota.api.task import FunctionCall, TaskSpec
+from rota.api.task import FunctionCall, Retry, TaskSpec
 from rota.client import Client, Key
 from rota.control.functions.line import NotCalled
-from rota.control.functions.recording import CALL_LABEL, KEPT_SECONDS, labels_of, new_identity, owned_by
+from rota.control.functions.recording import (
+    CALL_LABEL,
+    KEPT_SECONDS,
+    UNGUESSABLE_BYTES,
+    labels_of,
+    new_identity,
+    owned_by,
+)
 from rota.engine.objects import Objects, get
 from rota.registry import ApiError
 
@@ -53,14 +60,17 @@ class Later:
             self._kept.setdefault(key, deque()).append(kept)
         return self._kept.clear
 
-    async def make(self, function: Function, event: bytes) -> str:
-        """A Task for a call; its name. Raises `NotCalled` and `ApiError`."""
+    async def make(self, function: Function, event: bytes, *, is_repeatable: bool) -> str:
+        """A Task for a call; its name. Unless it is repeatable it is begun once at most.
+
+        Raises `NotCalled` and `ApiError`.
+        """
         meta = function.metadata
         key = Key(meta.namespace, meta.name)
         kept = self._kept.setdefault(key, deque())
         while kept and (len(kept) >= KEPT_MAX or sum(one.size for one in kept) + len(event) > KEPT_BYTES_MAX):
             await self._remove_oldest(key, kept)
-        mine = Kept(new_identity(meta.name).name, len(event))
+        mine = Kept(new_identity(meta.name, UNGUESSABLE_BYTES).name, len(event))
         # Before it is made: others that come meanwhile must not take its place.
         kept.append(mine)
         task = Task(
@@ -72,6 +82,7 @@ class Later:
             ),
             spec=TaskSpec(
                 function=FunctionCall(name=meta.name, payload=msgspec.json.decode(event)),
+                retry=None if is_repeatable else Retry(reasons=[]),
                 ttl_seconds_after_finished=int(KEPT_SECONDS),
             ),
         )

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from pathlib import PurePath
 from typing import Literal, NamedTuple
 
 from msgspec import Raw
 
+from rota.control.functions.planning import Version
 from rota.control.functions.routing import Routing, Worker
 from rota.control.functions.scaling import Scale
 
 NOTHING = Raw()
+BEGUN_MAX = 1000
+"""Calls of one function that are remembered as begun, for who follows what they write."""
 
 Outcome = Literal["Succeeded", "Failed", "Timeout", "Cancelled", "WorkerLost"]
 
@@ -45,6 +50,21 @@ class Asked(NamedTuple):
     log: str = ""
 
 
+class Begun(NamedTuple):
+    """A call that was given to a worker. Their numbers only grow."""
+
+    number: int
+    id: str
+    time: float
+    worker: str
+    log: str
+
+    @property
+    def call(self) -> str:
+        """The task that it is, or will be, written down as."""
+        return PurePath(self.log).name.partition("@")[0]
+
+
 class Line:
     """One function: its workers, who waits for one, and what is counted."""
 
@@ -58,11 +78,18 @@ class Line:
         """Workers of the newest version that there are, ready or not."""
         self.trouble = ""
         """Why the newest version cannot be loaded, while no other can be called."""
+        self.held_up = ""
+        """Why it gets no workers until something else changes. Who is patient waits for that."""
+        self.good: Version | None = None
+        """The newest version that has answered, or could. While a newer one cannot be loaded, it goes on."""
+        self.newest: Version | None = None
+        """The newest of which all that it needs was there. Until that is so of a newer one, it goes on."""
         self.succeeded = self.failed = 0
         """Since they were last written down."""
         self.last_call = 0.0
         self.is_found = False
         """Whether the workers that there were before this process have been counted."""
+        self.begun: deque[Begun] = deque(maxlen=BEGUN_MAX)
         self.slots: dict[str, asyncio.Future[Worker]] = {}
         """Of those that wait."""
 

@@ -1,7 +1,8 @@
 """The instances of a function: objects in, actions out.
 
 A new version gets its own instances beside those that are there, and these go one by one as the new ones can be called.
-So there may be twice as many for a while, and a version that cannot be loaded takes nothing away.
+So there may be twice as many for a while, and a version that cannot be loaded takes nothing away: until one of it can
+be called, the version before has as many instances as calls need.
 """
 
 from __future__ import annotations
@@ -54,6 +55,12 @@ def version_of(function: Function, code: str | None, packages: str) -> Version:
     return Version(template, template_hash(template, annotations=restart_stamps(function.metadata.annotations)))
 
 
+def version_in(instance: Instance) -> Version:
+    """What an instance was made from."""
+    fields = {name: getattr(instance.spec, name) for name in InstanceTemplate.__struct_fields__}
+    return Version(InstanceTemplate(**fields), instance.spec.template_hash)
+
+
 def own(function: Function, instances: Sequence[Instance]) -> list[Instance]:
     """Of all instances of a namespace, those of a function."""
     uid = function.metadata.uid
@@ -68,9 +75,14 @@ def plan(
     *,
     ready: Collection[str],
     load: Mapping[str, int],
+    before: Version | None = None,
     finalizers: Sequence[str] = (),
 ) -> list[Create | Delete]:
-    """What to do about the instances of a function. `ready`, and how many calls each has, are by uid."""
+    """What to do about the instances of a function. `ready`, and how many calls each has, are by uid.
+
+    `before`: the version that goes on to answer calls, and gets the instances that this takes, while none of the newest
+    is ready.
+    """
     staying = [one for one in instances if one.metadata.deletion_timestamp is None]
     current = [one for one in staying if one.spec.template_hash == version.hash]
     outdated = [one for one in staying if one.spec.template_hash != version.hash]
@@ -80,10 +92,13 @@ def plan(
         Delete(one.metadata.name, one.metadata.uid, "ScaledDown") for one in in_order[: max(0, len(current) - wanted)]
     ]
     taken = {one.spec.ordinal for one in instances}
-    free = (ordinal for ordinal in range(len(instances) + wanted) if ordinal not in taken)
-    missing = range(wanted - len(current))
-    actions += [Create(_new(function, version, ordinal, finalizers)) for _, ordinal in zip(missing, free, strict=False)]
-    still_needed = max(0, wanted - sum(one.metadata.uid in ready for one in current))
+    free = (ordinal for ordinal in range(len(instances) + 2 * wanted) if ordinal not in taken)
+    ready_count = sum(one.metadata.uid in ready for one in current)
+    missing = [version] * (wanted - len(current))
+    if before is not None and not ready_count:
+        missing += [before] * (wanted - len(outdated))
+    actions += [Create(_new(function, each, ordinal, finalizers)) for each, ordinal in zip(missing, free, strict=False)]
+    still_needed = max(0, wanted - ready_count)
     outdated.sort(key=lambda one: (_rank(one, ready, load), -one.spec.ordinal))
     going = outdated[: max(0, len(outdated) - still_needed)]
     actions += [Delete(one.metadata.name, one.metadata.uid, "Outdated") for one in going]

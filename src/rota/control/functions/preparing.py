@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -10,9 +11,12 @@ from typing import NamedTuple
 
 from rota.api import Function, Instance
 from rota.client import Key
+from rota.control.functions.planning import Version
 from rota.runtime.code import CODE, PACKAGES, CodeCache, CodeRefused, Packages, environment_name
 from rota.runtime.code.cache import inline_digest
 from rota.runtime.code.places import collect
+
+log = logging.getLogger(__name__)
 
 COLLECT_SECONDS = 60.0
 """At most so often it is looked what nothing uses any more."""
@@ -64,6 +68,12 @@ class Preparing:
             code = inline_digest(source.inline, spec.entrypoint or "")
         return Needs(code, environment_name(spec.requirements))
 
+    @staticmethod
+    def needs_of(version: Version) -> Needs:
+        handler = version.template.handler
+        assert handler is not None
+        return Needs(handler.code, handler.packages or "")
+
     def is_there(self, needs: Needs) -> bool:
         """Whether all of it is; then it stays for a while."""
         has_code = needs.code is None or self._code.has(needs.code)
@@ -104,6 +114,9 @@ class Preparing:
             self._failures[key] = Failure(needs, refused.reason, str(refused), time.time())
         except OSError as error:
             self._failures[key] = Failure(needs, "NoSpace", f"it cannot be kept: {error}", time.time())
+        except Exception as error:
+            log.exception("the code of %s/%s cannot be made ready", *key)
+            self._failures[key] = Failure(needs, "NotPrepared", f"it cannot be made ready: {error}", time.time())
         else:
             self._failures.pop(key, None)
 
@@ -113,12 +126,14 @@ class Preparing:
         if before is not None:
             before[1].cancel()
 
-    async def collect(self, functions: Iterable[Function], instances: Iterable[Instance]) -> None:
-        """Remove what neither a function nor a worker uses."""
+    async def collect(
+        self, functions: Iterable[Function], instances: Iterable[Instance], versions: Iterable[Version]
+    ) -> None:
+        """Remove what neither a function nor a worker uses, nor a version that may have to go on."""
         if time.monotonic() - self._collected < COLLECT_SECONDS:
             return
         self._collected = time.monotonic()
-        needed = [self.needs(one) for one in functions]
+        needed = [self.needs(one) for one in functions] + [self.needs_of(one) for one in versions]
         needed += [
             Needs(handler.code, handler.packages or "")
             for one in instances

@@ -21,9 +21,9 @@ from msgspec import Raw
 from rota.api import Function, ObjectMeta, OwnerReference, Task
 from rota.api.task import Attempt, FunctionCall, TaskSpec, TaskStatus
 from rota.client import Client, Key, Operation
+from rota.control.functions.labels import label_of
 from rota.control.functions.line import Ended
 from rota.control.holds.turns import creation
-from rota.control.instances.names import derived
 from rota.control.tasks.lifecycle import is_large, result_of, time_of
 from rota.engine.fence import Deposed
 from rota.engine.objects import Objects
@@ -31,7 +31,6 @@ from rota.registry import ApiError, DeleteOptions
 
 log = logging.getLogger(__name__)
 
-FUNCTION_LABEL = "rota.dev/function"
 CALL_LABEL = "rota.dev/call"
 WAITED_FOR = "waited-for"
 """The value that the label of a call has that somebody waited for."""
@@ -41,6 +40,9 @@ KEPT_SECONDS = 3600.0
 DELETED_AT_ONCE = 100
 SWEEP_SECONDS = 60.0
 NAME_LENGTH_MAX = 40
+NAME_BYTES = 5
+UNGUESSABLE_BYTES = 8
+"""Of the name of a call whose answer is had by whoever knows that name."""
 RESULT_BYTES_MAX = 64 * 1024
 """Of a result that is kept. Who waited for a larger one has it, and here is its digest."""
 MESSAGE_CHARACTERS_MAX = 2000
@@ -53,12 +55,12 @@ class Identity(NamedTuple):
     uid: str
 
 
-def new_identity(function: str) -> Identity:
-    return Identity(f"{function[:NAME_LENGTH_MAX].rstrip('-.')}-{os.urandom(5).hex()}", str(uuid.uuid4()))
+def new_identity(function: str, name_bytes: int = NAME_BYTES) -> Identity:
+    return Identity(f"{function[:NAME_LENGTH_MAX].rstrip('-.')}-{os.urandom(name_bytes).hex()}", str(uuid.uuid4()))
 
 
 def labels_of(function: str, call: str) -> dict[str, str]:
-    return {FUNCTION_LABEL: derived(function), CALL_LABEL: call}
+    return {**label_of(function), CALL_LABEL: call}
 
 
 def owned_by(function: Function) -> list[OwnerReference]:
@@ -176,8 +178,8 @@ def _status(ended: Ended, result: str) -> TaskStatus:
         reason=None if is_good else ended.reason,
         message=ended.message[:MESSAGE_CHARACTERS_MAX] or None,
         instance_name=ended.instance or None,
-        attempts=[attempt],
-        tries=1,
+        attempts=[attempt] if ended.instance else [],
+        tries=int(bool(ended.instance)),
         losses=int(ended.reason == "WorkerLost"),
         start_time=began,
         completion_time=over,

@@ -98,6 +98,10 @@ class Routing:
         """Whether any worker takes calls."""
         return any(worker.is_open for worker in self._workers.values())
 
+    def open_workers(self) -> set[str]:
+        """Those that take calls now, by uid."""
+        return {uid for uid, worker in self._workers.items() if worker.is_open}
+
     def worker(self, uid: str) -> Worker | None:
         return self._workers.get(uid)
 

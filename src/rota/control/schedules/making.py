@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from rota.api import Schedule, Task
+from rota.control.functions import labels
 from rota.control.instances.names import LABEL_LENGTH_MAX, tailed
 
 SCHEDULE_LABEL = "rota.dev/schedule"
@@ -54,17 +55,19 @@ def task_of(schedule: Schedule, tick: int, name: str, trigger: str = CRON) -> Bo
         SCHEDULED_TIME: time_text(tick),
         TRIGGER: trigger,
     }
+    spec = _spec(schedule, tick, name)
+    called = labels.label_of(spec["function"]["name"]) if "function" in spec else {}
     return {
         "apiVersion": Task.api.api_version,
         "kind": Task.api.name,
         "metadata": {
             "name": name,
             "namespace": meta.namespace,
-            "labels": {SCHEDULE_LABEL: label_of(meta.name)},
+            "labels": {SCHEDULE_LABEL: label_of(meta.name), **called},
             "annotations": notes,
             "ownerReferences": [owner],
         },
-        "spec": _spec(schedule, tick, name),
+        "spec": spec,
     }
 
 

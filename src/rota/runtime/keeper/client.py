@@ -86,6 +86,7 @@ class Keeper:
         self._connecting = asyncio.Lock()
         self._is_done = False
         self._may_launch = True
+        self._launching: asyncio.Future[subprocess.CompletedProcess[bytes]] | None = None
         self.hello: Hello | None = None
 
     @classmethod
@@ -170,6 +171,12 @@ class Keeper:
         await self._ask("shutdown", {} if grace_seconds is None else {"grace_seconds": grace_seconds}, dict)
         await self._disconnect()
 
+    async def is_launched(self) -> bool:
+        """Whether one was started here; also one that nobody waited for, which is there only now."""
+        if self._launching is not None:
+            await asyncio.wait((self._launching,))
+        return self._launching is not None and self._launching.result().returncode == 0
+
     async def exec(
         self,
         key: str,
@@ -251,7 +258,7 @@ class Keeper:
         source = str(Path(rota.__file__).parent.parent)
         argv = [sys.executable, "-P", "-m", "rota.runtime.keeper", str(self._home), *self._options]
         # On a thread: event loops differ in which descriptors of theirs a child gets, and a keeper lives long.
-        process = await asyncio.to_thread(
+        starting = asyncio.to_thread(
             subprocess.run,
             argv,
             env={"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": source},
@@ -260,6 +267,8 @@ class Keeper:
             stderr=subprocess.PIPE,
             check=False,
         )
+        self._launching = asyncio.ensure_future(starting)
+        process = await asyncio.shield(self._launching)
         if process.returncode not in (0, protocol.EXIT_ALREADY_RUNS):
             raise KeeperError("CannotStart", process.stderr.decode().strip())
 

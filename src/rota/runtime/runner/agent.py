@@ -21,9 +21,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Sequence
-from pathlib import Path
-from typing import Any
+
+# Every start would be longer by these, which nothing here needs.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+    from typing import Any
 
 LENGTH_BYTES = 4
 MESSAGE_BYTES_MAX = 8 * 1024 * 1024
@@ -183,9 +186,15 @@ def children(pid: int) -> list[int]:
 
 def _is_alive(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] not in "ZX"
+        return _stat(str(pid))[0] not in "ZX"
     except OSError:
         return False
+
+
+def _stat(pid: str) -> list[str]:
+    """What the kernel says of a process, from its state on."""
+    with open(f"/proc/{pid}/stat", errors="replace") as file:
+        return file.read().rpartition(")")[2].split()
 
 
 def descendants(top: int) -> list[int]:
@@ -194,7 +203,7 @@ def descendants(top: int) -> list[int]:
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
-                state, parent = Path("/proc", name, "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
+                state, parent = _stat(name)[:2]
             except OSError:
                 continue
             if state not in "ZX":

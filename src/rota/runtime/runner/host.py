@@ -192,7 +192,7 @@ class Host:
                     self._loop.call_soon_threadsafe(self._cancel, message["cancel"])
                 continue
             id_ = message["call"]
-            call = Call(id_, message["event"], Context(id_, self._function, message["seconds"]))
+            call = Call(id_, message["event"], Context(message.get("name", id_), self._function, message["seconds"]))
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._begin, call)
             else:

@@ -220,11 +220,13 @@ class Hosting:
         log.info("what answers calls has grown too much: another one takes over")
         self._retire(host)
 
-    def _died(self, host: Host, how: str) -> None:
-        """With all that it was at."""
+    def _died(self, host: Host, how: str, exit_code: int | None) -> None:
+        """With all that it was at. Of a process that ended itself, the one call that it was at is the cause."""
         self._retired.discard(host)
-        for id_ in [id_ for id_, one in self._calls.items() if one.host is host]:
-            self._tell(id_, "WorkerLost", message=how)
+        at = [id_ for id_, one in self._calls.items() if one.host is host]
+        reason: CallReason = "Failed" if exit_code is not None and len(at) == 1 else "WorkerLost"
+        for id_ in at:
+            self._tell(id_, reason, message=how)
         host.close()
         if host is self._host:
             self._host = None

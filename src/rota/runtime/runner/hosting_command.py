@@ -75,7 +75,8 @@ class CommandHost:
         given = os.memfd_create("event", os.MFD_CLOEXEC)
         try:
             _write_all(given, bytes(call.event))
-            env = {ENV_CALL: call.id, ENV_FUNCTION: self._handler.function, ENV_SECONDS: f"{call.seconds:g}"}
+            about = {ENV_CALL: call.name or call.id, ENV_FUNCTION: self._handler.function}
+            env = {**about, ENV_SECONDS: f"{call.seconds:g}"}
             streams = (given, output.writing, errors.writing)
             id_, command = await self._box.run(self._handler.command, env=env, cwd=self._code, streams=streams)
             started.append(id_)

@@ -55,6 +55,8 @@ class Asked(Struct, frozen=True):
     call: str
     event: Raw
     seconds: float
+    name: str
+    """By which the handler knows it."""
 
 
 _decode = msgspec.json.Decoder(Reply).decode
@@ -71,8 +73,9 @@ class PythonHost:
         code: str,
         ended: Ended,
         worn: Callable[[Any], None],
-        died: Callable[[Any, str], None],
+        died: Callable[[Any, str, int | None], None],
     ) -> None:
+        """`died` is told how, and its exit code if it has ended by itself."""
         self.cancels = False
         self.lingering: set[str] = set()
         self._box = box
@@ -119,7 +122,7 @@ class PythonHost:
 
     def call(self, call: Call, log: CallLog) -> None:
         self._logs[call.id] = log
-        self._send(Asked(call.id, call.event, call.seconds))
+        self._send(Asked(call.id, call.event, call.seconds, call.name or call.id))
 
     def cancel(self, id_: str) -> None:
         self._send({"cancel": id_})
@@ -229,9 +232,10 @@ class PythonHost:
             return
         code = ended.result()
         how = f"by {name_of(-code)}" if code < 0 else f"with exit code {code}"
-        self._fail(command.error or f"the process of the function ended {how}")
+        by_itself = code >= 0 and not command.error
+        self._fail(command.error or f"the process of the function ended {how}", exit_code=code if by_itself else None)
 
-    def _fail(self, how: str, error: BaseException | None = None) -> None:
+    def _fail(self, how: str, error: BaseException | None = None, exit_code: int | None = None) -> None:
         """It is gone, or as good as that."""
         if not self._loaded.done():
             if isinstance(error, BoxLost):
@@ -239,4 +243,4 @@ class PythonHost:
             else:
                 self._loaded.set_result(how)
             return
-        self._told_death(self, how)
+        self._told_death(self, how, exit_code)

@@ -161,6 +161,8 @@ class Call(Message, tag="call", frozen=True):
     """After which it is ended."""
     log: str = ""
     """A file of the host; empty: none."""
+    name: str = ""
+    """The task that it is written down as, by which people find it; empty: it has none but its id."""
 
 
 class CancelCall(Message, tag="cancelCall", frozen=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Literal, NamedTuple
@@ -90,13 +91,17 @@ def _namespaces(plan: Plan) -> Iterator[str]:
 def _disk(plan: Plan, uid: int) -> Iterator[str]:
     system_binds = [Bind(folder, str(folder)) for folder in system.python_folders()]
     masks = sorted({*_masks(plan, [*map(_same, system.SYSTEM), *system_binds, *plan.read_only])})
+    links = system.python_links()
     shown = [*system.ETC, *(bind.target for bind in (*system_binds, *plan.read_only)), *plan.files, _home(plan)]
+    shown += map(str, links)
     # First, since what is shown may lie below it: Rota itself, when it was installed there.
     yield from ("--size", str(TMP_BYTES_MAX), "--perms", "1777", "--tmpfs", "/tmp")
     yield from _parents(shown)
     yield from system.options()
     for bind in system_binds:
         yield from ("--ro-bind", str(bind.source), bind.target)
+    for link in links:
+        yield from ("--symlink", os.path.realpath(sys.executable), str(link))
     yield from ("--proc", "/proc", "--dev", "/dev")
     yield from ("--size", str(SHM_BYTES_MAX), "--perms", "1777", "--tmpfs", "/dev/shm")
     own = plan.scratch / "etc"

@@ -21,6 +21,8 @@ ETC = (
 )  # fmt: skip
 PATH = "/usr/local/bin:/usr/bin:/bin"
 USER = "worker"
+LINKS_MAX = 40
+"""As many as the kernel follows."""
 PACKAGES = {"bwrap": "bubblewrap", "setpriv": "util-linux"}
 
 
@@ -60,6 +62,18 @@ def python_folders() -> list[Path]:
         if not any(folder.is_relative_to(other) for other in shown):
             shown.append(folder)
     return [folder for folder in shown if str(folder) not in SYSTEM]
+
+
+def python_links() -> list[Path]:
+    """Names by which the program of the Python that runs Rota is reached, but for those that are shown anyway.
+
+    That of a virtual environment may be a link to one in a folder of programs, which is not ours to show.
+    """
+    shown = [*map(Path, (*SYSTEM, *MERGED)), *python_folders()]
+    names = [Path(sys.executable)]
+    while names[-1].is_symlink() and len(names) < LINKS_MAX:
+        names.append(Path(os.path.normpath(names[-1].parent / names[-1].readlink())))
+    return [name for name in names if not any(name.is_relative_to(folder) for folder in shown)]
 
 
 def staged(argv: Sequence[str], fds: Sequence[int] = ()) -> list[str]:

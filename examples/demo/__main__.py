@@ -1,0 +1,158 @@
+"""What `make run` shows: a project, a function called, a pool at work, a claim, a worker lost, and the clock.
+
+Starts a server in the home ($ROTA_HOME, else ~/.rota), tells that in about twenty seconds, and then shows what happens
+until Ctrl-C. What it made is in a namespace of its own, and goes at the end; so does the server, and all that it runs.
+Arguments are those of `rota up`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import socket
+import sys
+import tempfile
+from pathlib import Path
+
+from screen import Screen
+from story import NAMESPACE, ROTA, Failed, Story
+
+from rota import ApiError, Client
+from rota.api import Namespace, ObjectMeta
+from rota.client import Cache, ConnectionFailed, Update
+
+HOME = Path(os.environ.get("ROTA_HOME") or Path.home() / ".rota")
+PORTS = (7443, 7480)
+LABEL = "rota.dev/demo"
+"""Of the namespace that the demo made, and may take away."""
+ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+EMPTY_SECONDS_MAX = 10.0
+"""What it may take until nothing is in the namespace any more."""
+
+
+def ports() -> list[str]:
+    """The usual ones, or any if something else has those."""
+    try:
+        for port in PORTS:
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(("127.0.0.1", port))
+    except OSError:
+        return ["--port", "0"]
+    return []
+
+
+async def fresh_namespace(client: Client) -> None:
+    """A demo that was killed has left its own. One that somebody else made is not ours to take away."""
+    try:
+        found = await client.get(Namespace, NAMESPACE)
+    except ApiError as error:
+        if error.code != 404:
+            raise
+    else:
+        if found.metadata.labels.get(LABEL) != "true":
+            raise Failed(
+                f"there is a namespace {NAMESPACE} that is not the demo's; see it with ROTA_HOME={other_home()}"
+            )
+        await remove_namespace(client)
+    await client.create(Namespace(metadata=ObjectMeta(name=NAMESPACE, labels={LABEL: "true"})))
+
+
+async def remove_namespace(client: Client) -> None:
+    """With all that is in it."""
+    gone = asyncio.Event()
+
+    def heard(update: Update[Namespace]) -> None:
+        if update.key.name == NAMESPACE and update.new is None:
+            gone.set()
+
+    async with Cache(client, Namespace) as cache:
+        cache.subscribe(heard)
+        try:
+            await client.delete(Namespace, NAMESPACE)
+        except ApiError as error:
+            if error.code == 404:
+                return
+            raise
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(gone.wait(), EMPTY_SECONDS_MAX)
+
+
+async def show(screen: Screen, edge: str) -> None:
+    client = Client.connect(home=HOME, manager="demo")
+    try:
+        await fresh_namespace(client)
+    except BaseException:
+        await client.close()
+        raise
+    try:
+        with tempfile.TemporaryDirectory(prefix="rota-demo-") as folder:
+            await Story(screen, client, HOME, Path(folder), edge).tell()
+    finally:
+        screen.say("everything is ended and taken away")
+        # Also when the server has gone meanwhile.
+        with contextlib.suppress(ConnectionFailed, ApiError):
+            await remove_namespace(client)
+        await client.close()
+
+
+async def main() -> int:
+    """Whatever ends it, the server does not outlive it."""
+    task = asyncio.current_task()
+    assert task is not None
+    for one in ENDINGS:
+        asyncio.get_running_loop().add_signal_handler(one, task.cancel)
+    server = await asyncio.create_subprocess_exec(
+        ROTA,
+        "up",
+        f"--home={HOME}",
+        *(sys.argv[1:] or ports()),
+        stdout=asyncio.subprocess.PIPE,
+        # Ctrl-C is for the demo, which has to tidy up before the server ends.
+        start_new_session=True,
+    )
+    try:
+        return await show_beside(server)
+    except asyncio.CancelledError:
+        return 0
+    except (Failed, ConnectionFailed) as error:
+        print(f"the demo ends: {error}", file=sys.stderr)
+        return 1
+    finally:
+        if server.returncode is None:
+            server.terminate()
+        await server.wait()
+
+
+async def show_beside(server: asyncio.subprocess.Process) -> int:
+    screen = Screen()
+    assert server.stdout is not None
+    said = (await server.stdout.readline()).decode().strip()
+    edge = re.search(r"http://\S+:\d+", said)
+    if edge is None:
+        code = await server.wait()
+        screen.say(f"No demo without a server. To see it in a home of its own: ROTA_HOME={other_home()} make run")
+        return code
+    screen.say(said)
+    showing = asyncio.create_task(show(screen, edge[0]))
+    ending = asyncio.create_task(server.wait())
+    try:
+        await asyncio.wait((showing, ending), return_when=asyncio.FIRST_COMPLETED)
+        if not showing.done():
+            raise Failed("the server has ended")
+        return showing.result() or 0
+    finally:
+        showing.cancel()
+        await asyncio.gather(showing, return_exceptions=True)
+        ending.cancel()
+
+
+def other_home() -> Path:
+    return Path(tempfile.gettempdir()) / f"rota-demo-{os.getuid()}"
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))

@@ -1,0 +1,32 @@
+"""What a function needs before it runs, when that cannot be had."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from rota.api import Function, ObjectMeta
+from rota.api.function import FunctionSpec, Source
+from rota.client import Key
+from rota.control.functions.preparing import Preparing
+from rota.runtime.code import CodeCache
+
+
+async def test_what_nobody_foresaw_is_told_and_tried_again_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> str:
+        raise ValueError("nobody foresaw this")
+
+    monkeypatch.setattr(CodeCache, "put_inline", fail)
+    source = Source(inline="def handler(event, context): ...")
+    function = Function(metadata=ObjectMeta(name="f", namespace="default"), spec=FunctionSpec(source=source))
+    preparing, key, ended = Preparing(tmp_path), Key("default", "f"), asyncio.Event()
+    needs = preparing.needs(function)
+    preparing.start(key, function, needs, ended.set)
+    await ended.wait()
+    failure = preparing.failure(key, needs)
+    assert failure is not None and failure.due > failure.time
+    assert (failure.reason, failure.message) == ("NotPrepared", "it cannot be made ready: nobody foresaw this")
