@@ -176,7 +176,10 @@ def _watch(target: Target, report: Connection) -> None:
     report.send("watching")
     while line := answer.readline():
         at = time.monotonic()
-        report.send((json.loads(line)["object"]["metadata"]["name"], at))
+        event = json.loads(line)
+        # What controllers then say of it is not what is measured.
+        if event["type"] == "ADDED":
+            report.send((event["object"]["metadata"]["name"], at))
 
 
 def fan_out(target: Target, watchers: int, writes: int) -> float:

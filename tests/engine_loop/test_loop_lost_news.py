@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from rota.api import Kind, Object, Secret, Task, Workspace
-from rota.client import Update
+from rota.client import Key, Update
 from rota.engine import DONE, Context, Objects, Outcome
 from rota.engine.healing import JITTER, SLOWEST_SECONDS, TIERS, relook_seconds
 from tests.engine_loop.loops import SLACK_SECONDS, Noting, World, says_ready
@@ -31,6 +31,12 @@ class Lossy:
 
     def find(self, kind: Kind, namespace: str, name: str) -> Object | None:
         return self._objects.find(kind, namespace, name)
+
+    def has(self, kind: Kind, namespace: str, name: str) -> bool:
+        return self._objects.has(kind, namespace, name)
+
+    def id_of(self, kind: Kind, key: Key) -> str:
+        return self._objects.id_of(kind, key)
 
     def list(self, kind: Kind, namespace: str = "") -> list[Object]:
         return self._objects.list(kind, namespace)

@@ -105,7 +105,7 @@ def test_those_that_rest_are_not_remembered() -> None:
     brake.pause("busy", 0.0)
     brake.pause("busy", SPIN_WINDOW_SECONDS)
     brake.pause("busy", 2 * SPIN_WINDOW_SECONDS)
-    assert len(brake._windows) == 1
+    assert len(brake._runs) == 1
 
 
 @given(st.lists(st.floats(0.0, 3.0), max_size=600))

@@ -1,16 +1,40 @@
 """Objects that several look at: decoded once. What is had from here must not be changed."""
 
-from __future__ import annotations
+from functools import cache, lru_cache
+from typing import Annotated, Any, cast
 
-from functools import lru_cache
+import msgspec
 
 from rota.api.kind import Kind
-from rota.api.meta import Object
+from rota.api.meta import ManagedFieldsEntry, Object, ObjectMeta
+from rota.api.model import ModelMeta, doc
 
 DECODED_OBJECTS_MAX = 4_096
 """Objects that are kept decoded."""
 
 
+class _SharedMeta(ObjectMeta):
+    """Without who owns which fields: that is most of what an object has in memory, and nobody here looks at it.
+
+    What is written back without it leaves it as it is.
+    """
+
+    managed_fields: Annotated[list[ManagedFieldsEntry], doc("Not read.")] = msgspec.field(
+        name="-managedFields", default_factory=list
+    )
+
+
+@cache
+def _shared_type(type_: type[Object]) -> type[Object]:
+    body: dict[str, Any] = {"__annotations__": {"metadata": _SharedMeta}, "__module__": type_.__module__}
+    return cast("type[Object]", ModelMeta(type_.__name__, (type_,), body))
+
+
 @lru_cache(maxsize=DECODED_OBJECTS_MAX)
 def decoded(kind: Kind, value: bytes) -> Object:
-    return kind.type.decode(value)
+    return decoded_anew(kind, value)
+
+
+def decoded_anew(kind: Kind, value: bytes) -> Object:
+    """For what is looked at once: it pushes nothing else out."""
+    return _shared_type(kind.type).decode(value)

@@ -20,8 +20,8 @@ Batches = AsyncIterator[list[WatchEvent]]
 class Operation(msgspec.Struct, frozen=True):
     """One write of an atomic batch."""
 
-    verb: Literal["create", "update", "patch", "apply", "delete", "amend"]
-    """The last one only in this process: its body is an `Amendment`."""
+    verb: Literal["create", "update", "patch", "apply", "delete", "amend", "decided"]
+    """The last two only in this process: the body is an `Amendment`, or what `prepare` has decided."""
     kind: Kind
     namespace: str
     name: str = ""
@@ -78,5 +78,7 @@ class Backend(Protocol):
     ) -> Listing: ...
 
     async def batch(self, operations: Sequence[Operation]) -> Sequence[Answer]: ...
+
+    def prepare(self, operations: Sequence[Operation], at: float) -> Sequence[Operation]: ...
 
     async def close(self) -> None: ...

@@ -284,16 +284,25 @@ class Client:
         """
         if not self.atomic:
             raise bad_request("this server has no atomic batch: write one object at a time")
-        named = [
+        answers = await self.backend.batch(self._named(operations))
+        if not typed:
+            return [msgspec.json.decode(answer.value) for answer in answers]
+        return [decoded(o.kind, answer.value) for o, answer in zip(operations, answers, strict=True)]
+
+    def prepare(self, operations: Sequence[Operation], at: float) -> Sequence[Operation]:
+        """Decide already what `batch` is to write at a moment to come, which then takes little time.
+
+        It is refused then where what it rests on has changed. Only in the process of the registry.
+        """
+        return self.backend.prepare(self._named(operations), at)
+
+    def _named(self, operations: Sequence[Operation]) -> Sequence[Operation]:
+        return [
             msgspec.structs.replace(o, options=msgspec.structs.replace(o.options, manager=self.manager))
             if o.options.manager == "unknown"
             else o
             for o in operations
         ]
-        answers = await self.backend.batch(named)
-        if not typed:
-            return [msgspec.json.decode(answer.value) for answer in answers]
-        return [decoded(o.kind, answer.value) for o, answer in zip(named, answers, strict=True)]
 
     # Instances.
 

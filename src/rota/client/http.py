@@ -141,6 +141,9 @@ class HttpBackend:
         path = paths.with_query(paths.collection(kind, namespace), paths.list_query(select))
         return answers.listing(kind, await self._calls.request("DELETE", path, _encode(body) if body else b""))
 
+    def prepare(self, operations: Sequence[Operation], at: float) -> Sequence[Operation]:
+        raise bad_request("what is to be written later can be prepared in the process of the registry only")
+
     async def batch(self, operations: Sequence[Operation]) -> Sequence[Answer]:
         await self.version()
         if not self.atomic:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -19,6 +19,7 @@ from rota.registry import (
     WatchOptions,
     WriteOptions,
 )
+from rota.registry.deciding import Decider, Decision, encoded
 from rota.registry.errors import bad_request
 
 _decode = msgspec.json.Decoder().decode
@@ -97,11 +98,21 @@ class LocalBackend:
         dry_runs = {o.delete.dry_run if o.verb == "delete" else o.options.dry_run for o in operations}
         if len(dry_runs) > 1:
             raise bad_request("a batch is a dry run as a whole, or not at all")
-        decide = [self._decision(operation) for operation in operations]
+        decide = [self._decision(operation, self._registry.decide) for operation in operations]
         return await self._registry.batch(decide, dry_run=True in dry_runs)
 
-    def _decision(self, o: Operation) -> Callable[[], Any]:
-        decide, where = self._registry.decide, (o.kind, o.namespace)
+    def prepare(self, operations: Sequence[Operation], at: float) -> Sequence[Operation]:
+        decide = self._registry.decide_at(at)
+        return [
+            Operation("decided", o.kind, o.namespace, o.name, encoded(self._decision(o, decide)()), o.options)
+            for o in operations
+        ]
+
+    @staticmethod
+    def _decision(o: Operation, decide: Decider) -> Callable[[], Decision]:
+        where = (o.kind, o.namespace)
+        if o.verb == "decided":
+            return lambda: cast(Decision, o.body)
         if o.verb == "amend":
             return lambda: decide.amend(*where, o.name, o.body, o.options)
         body = _own(o.body)

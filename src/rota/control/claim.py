@@ -41,7 +41,7 @@ class Claims(Gate[Claim]):
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
         return self.claiming.begin(wake)
 
-    async def gone(self, key: Key) -> None:
+    async def gone(self, context: Context, key: Key) -> None:
         self._ended.forget(key)
         self.claiming.gone(key)
 

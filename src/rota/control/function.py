@@ -119,7 +119,7 @@ class Functions(Gate[Function]):
             self._calls.close(new.metadata.uid)
         return False
 
-    async def gone(self, key: Key) -> None:
+    async def gone(self, context: Context, key: Key) -> None:
         self._calls.forget(key)
         self._serving.preparing.forget(key)
 

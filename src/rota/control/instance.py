@@ -137,7 +137,7 @@ class Instances(Gate[Instance]):
             await self._end(context, obj)
         return DONE
 
-    async def gone(self, key: Key) -> None:
+    async def gone(self, context: Context, key: Key) -> None:
         if self._desk is not None:
             self._desk.unsee(key)
         for subject in self._runtime.known(*key):

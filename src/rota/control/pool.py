@@ -143,7 +143,7 @@ class Pools(Gate[WorkerPool]):
             self._stale[key] = None
             wake(key)
 
-    async def gone(self, key: Key) -> None:
+    async def gone(self, context: Context, key: Key) -> None:
         """Its storage goes with it. What an instance still has goes with the instance."""
         self._looked.pop(key, None)
         self._stale.pop(key, None)

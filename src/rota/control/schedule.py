@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, NamedTuple, cast
 
 from rota.api import Cell, Condition, Object, Schedule, Task
 from rota.api.function import ScheduleStatus
 from rota.client import Key
 from rota.control.gate import Settling, status_of, with_conditions
+from rota.control.schedules.ahead import READY_MAX, Ahead
 from rota.control.schedules.cron import BadCron, Cron, cron
 from rota.control.schedules.firing import Firing, Shot
+from rota.control.schedules.keeping import Keeping, release
 from rota.control.schedules.planner import Plan, plan
 from rota.control.schedules.regions import region_of, served
 from rota.control.schedules.runs import Run, Runs, told, too_many
@@ -34,6 +37,10 @@ log = logging.getLogger(__name__)
 
 BATCH_SCHEDULES_MAX = 50
 """Schedules that fire in one commit."""
+READY_BATCH = 100
+"""Of those that were made ready before: there is little left to do for each."""
+PREPARE_SECONDS = 0.5
+"""How often it is looked whether there is something to make ready."""
 RETRY_SECONDS = 1.0
 """After which a schedule that could not be fired is tried again."""
 CONCURRENCY = 64
@@ -65,6 +72,7 @@ class Schedules(Settling[Schedule]):
         self.watches = (Watch(Cell, self._regional),)
         self._look_seconds = look_seconds
         self._runs = Runs()
+        self._keeping = Keeping()
         self._regions: set[Key] = set()
         """The schedules that name cities."""
         self._written: dict[str, float] = {}
@@ -72,7 +80,10 @@ class Schedules(Settling[Schedule]):
         self._wake: Callable[[Key], None] = lambda key: None
         self._context: Context | None = None
         self._ticker: Ticker | None = None
+        self._ahead: Ahead | None = None
         self._firing: asyncio.Task[None] | None = None
+        self._preparing: asyncio.Task[None] | None = None
+        self._prepare_again = 0.0
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
         self._wake = wake
@@ -81,29 +92,39 @@ class Schedules(Settling[Schedule]):
     def _end(self) -> None:
         if self._ticker is not None:
             self._ticker.stop()
-        if self._firing is not None:
-            self._firing.cancel()
-        self._context = self._ticker = self._firing = None
+        for task in (self._firing, self._preparing):
+            if task is not None:
+                task.cancel()
+        self._context = self._ticker = self._ahead = self._firing = self._preparing = None
         self._runs.clear()
+        self._keeping.clear()
         self._written.clear()
 
     def _prepare(self, context: Context) -> Ticker:
         self._context = context
         if self._ticker is None:
-            self._ticker = Ticker(context.clock, self._fire_soon, self._look_at_all, self._look_seconds)
+            self._ticker = Ticker(
+                context.clock, self._fire_soon, self._prepare_soon, self._look_at_all, self._look_seconds
+            )
+            self._ahead = Ahead(self._ticker.heap, self._runs, lambda id_: _find(context, id_))
         return self._ticker
 
     def overhear(self, old: Object | None, new: Object | None) -> bool:
-        return not self._runs.hear(cast("Task | None", old), cast("Task | None", new))
+        before, after = cast("Task | None", old), cast("Task | None", new)
+        waits = self._keeping.hear(before, after)
+        return not self._runs.hear(before, after) and not waits
 
     def _regional(self, cell: Cell) -> tuple[Key, ...]:
         return tuple(self._regions)
 
-    async def gone(self, key: Key) -> None:
+    async def gone(self, context: Context, key: Key) -> None:
         self._regions.discard(key)
-        self._written.pop(_id(key), None)
+        for name in [*self._keeping.of(key)]:
+            await release(context.client, key.namespace, name)
+        id_ = Schedule.api.key(*key)
+        self._written.pop(id_, None)
         if self._ticker is not None:
-            self._ticker.set(_id(key), None)
+            self._ticker.set(id_, None)
 
     # Looking at one.
 
@@ -112,21 +133,32 @@ class Schedules(Settling[Schedule]):
         ticker = self._prepare(context)
         obj = get(context.objects, Schedule, key.name, key.namespace)
         if obj is None or obj.metadata.deletion_timestamp is not None or context.held_up(obj) is not None:
-            ticker.set(_id(key), None)
+            ticker.set(context.id, None)
             return None
         standing = self._standing(context, obj, status_of(obj))
         if standing.status != status_of(obj) or standing.problem is not None or standing.prunable:
             return None
-        self._written.pop(_id(key), None)
-        ticker.set(_id(key), standing.due)
+        if self._keeping.of(key):
+            return None
+        self._written.pop(context.id, None)
+        ticker.set(context.id, standing.due)
         return DONE
 
     async def look(self, context: Context, obj: Schedule) -> Outcome:
-        self._prepare(context).set(_id_of(obj), None)
+        self._prepare(context).set(context.id, None)
+        await self._let_go(context, obj)
         return await super().look(context, obj)
 
+    async def _let_go(self, context: Context, obj: Schedule) -> None:
+        """Let go of the Tasks of ticks that are written down: the process that made them had no time for it."""
+        meta, last = obj.metadata, status_of(obj).last_scheduled_time
+        newest = last.timestamp() if last is not None else 0.0
+        for name, tick in [*self._keeping.of(Key(meta.namespace, meta.name)).items()]:
+            if tick <= newest or meta.deletion_timestamp is not None:
+                await release(context.client, meta.namespace, name)
+
     async def go_on(self, context: Context, obj: Schedule, opened: list[Condition]) -> Outcome:
-        id_, now = _id_of(obj), context.clock.now()
+        id_, now = context.id, context.clock.now()
         standing = self._standing(context, obj, with_conditions(context, obj, opened))
         # It does not wait for what is written: that may be refused, and looked at again.
         self._prepare(context).set(id_, standing.due)
@@ -191,12 +223,38 @@ class Schedules(Settling[Schedule]):
         if self._firing is None:
             self._firing = asyncio.get_running_loop().create_task(self._fire(), name="schedules")
 
+    def _prepare_soon(self) -> None:
+        context = self._context
+        assert context is not None
+        now = context.clock.now()
+        if (
+            self._preparing is None
+            and now >= self._prepare_again
+            and context.client.atomic
+            and context.client.in_process
+        ):
+            self._prepare_again = now + PREPARE_SECONDS
+            self._preparing = asyncio.get_running_loop().create_task(self._make_ready(), name="schedules ahead")
+
+    async def _make_ready(self) -> None:
+        context, ahead = self._context, self._ahead
+        assert context is not None and ahead is not None
+        try:
+            await ahead.prepare(Firing(context, self._runs, _firing_cron), context.clock.time())
+        except Exception:
+            log.exception("what is due soon could not be made ready; it is fired all the same")
+        finally:
+            if self._ahead is ahead:
+                self._preparing = None
+
     async def _fire(self) -> None:
         """Fire what is due, in batches, until nothing is."""
         context, ticker = self._context, self._ticker
         assert context is not None and ticker is not None
         firing = Firing(context, self._runs, _firing_cron)
         try:
+            if self._ahead:
+                await self._fire_ready(context, ticker, firing, self._ahead)
             while ids := ticker.heap.pop_due(context.clock.time(), BATCH_SCHEDULES_MAX):
                 await self._fire_batch(context, ticker, firing, ids)
         finally:
@@ -213,6 +271,23 @@ class Schedules(Settling[Schedule]):
                 shots[id_] = aimed
             else:
                 ticker.set(id_, aimed)
+        await self._shoot(context, ticker, firing, shots)
+
+    async def _fire_ready(self, context: Context, ticker: Ticker, firing: Firing, ahead: Ahead) -> None:
+        """Fire what was made ready, all of it at once. What is not is due as before."""
+        now = context.clock.time()
+        ready: dict[str, Shot] = {}
+        for id_ in ticker.heap.pop_due(now, READY_MAX):
+            shot = ahead.take(id_, now)
+            if shot is not None:
+                ready[id_] = shot
+            else:
+                ticker.heap.set(id_, now)
+        parts = [dict(islice(ready.items(), at, at + READY_BATCH)) for at in range(0, len(ready), READY_BATCH)]
+        await asyncio.gather(*(self._shoot(context, ticker, firing, part) for part in parts))
+
+    async def _shoot(self, context: Context, ticker: Ticker, firing: Firing, shots: dict[str, Shot]) -> None:
+        """Together if it can be, or else one by one."""
         if not shots:
             return
         try:
@@ -262,13 +337,6 @@ def _find(context: Context, id_: str) -> Schedule | None:
 
 
 def _key(id_: str) -> Key:
-    namespace, _, name = id_.partition("/")
+    """Of a node, which is what schedules go by here too: the text is there already."""
+    _, namespace, name = id_.split("/", 2)
     return Key(namespace, name)
-
-
-def _id(key: Key) -> str:
-    return f"{key.namespace}/{key.name}"
-
-
-def _id_of(obj: Schedule) -> str:
-    return f"{obj.metadata.namespace}/{obj.metadata.name}"

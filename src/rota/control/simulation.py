@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from rota.api import Claim, Condition, Instance, Object, Task, WorkerPool
+from rota.api import Condition, Instance, Object, WorkerPool
 from rota.control.functions.unserved import UnservedFunctions
 from rota.control.gate import READY, Gate, with_conditions
 from rota.control.instances import ready_condition
@@ -20,7 +20,7 @@ from rota.engine import DONE, Context, Outcome, Reconciler
 
 T = TypeVar("T", bound=Object)
 
-PHASES: dict[type[Object], str] = {Task: "Succeeded", Claim: "Bound"}
+PHASES = {"Task": "Succeeded", "Claim": "Bound"}
 """The phase that says that all went well, where that is not said by a condition."""
 CONDITIONS = {"Workload": "Available"}
 """The condition that tells readiness, where it is not Ready."""
@@ -35,7 +35,7 @@ class Simulated(Gate[T]):
     needs = "readiness"
 
     async def go_on(self, context: Context, obj: T, opened: list[Condition]) -> Outcome:
-        phase = PHASES.get(type(obj))
+        phase = PHASES.get(obj.api.name)
         if phase is None:
             type_ = CONDITIONS.get(obj.api.name, READY)
             opened = [*opened, Condition(type=type_, status="True", reason=SIMULATED)]

@@ -84,7 +84,7 @@ class Spawners(Settling[TaskSpawner]):
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
         return self._spawning.begin()
 
-    async def gone(self, key: Key) -> None:
+    async def gone(self, context: Context, key: Key) -> None:
         self._polls.pop(key, None)
         self._written.pop(key, None)
 

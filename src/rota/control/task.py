@@ -85,7 +85,7 @@ class Tasks(Gate[Task]):
         self._left(obj)
         return DONE
 
-    async def gone(self, key: Key) -> None:
+    async def gone(self, context: Context, key: Key) -> None:
         self._assigner.gone(key)
         if self._called is not None:
             self._called.gone(key)

@@ -96,6 +96,9 @@ class Fenced:
         self._check(options.dry_run)
         return await self._backend.delete_collection(kind, namespace, options, select)
 
+    def prepare(self, operations: Sequence[Operation], at: float) -> Sequence[Operation]:
+        return self._backend.prepare(operations, at)
+
     async def batch(self, operations: Sequence[Operation]) -> Sequence[Answer]:
         self._check(all(o.delete.dry_run if o.verb == "delete" else o.options.dry_run for o in operations))
         return await self._backend.batch(operations)

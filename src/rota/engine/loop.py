@@ -129,7 +129,7 @@ class ControlLoop:
             log.exception("news of %s could not be taken up", kind.key(*update.key))
 
     def _take_up(self, kind: Kind, update: Update[Any]) -> None:
-        id_ = kind.key(*update.key)
+        id_ = self._objects.id_of(kind, update.key)
         old, new = update.old, update.new
         if kind in referring_kinds():
             if new is None:
@@ -137,7 +137,7 @@ class ControlLoop:
                 self.graph.remove(id_)
             elif old is None or old.metadata.generation != new.metadata.generation:
                 self.news += 1
-                self.graph.put(new)
+                self.graph.put(new, id_)
         if kind in self._by_kind:
             if self._is_news(id_, old, new):
                 self.scheduler.arrive(id_)
@@ -210,7 +210,7 @@ class ControlLoop:
         lane, namespace, name = id_.split("/", 2)
         controller = self._controllers[lane]
         key = Key(namespace, name)
-        if controller.kind is not None and self._objects.find(controller.kind.api, namespace, name) is None:
+        if controller.kind is not None and not self._objects.has(controller.kind.api, namespace, name):
             self._forget(id_)
             return DONE if type(controller).gone is Reconciler.gone else self._tidied(controller, key, id_)
         if self._live:
@@ -229,7 +229,7 @@ class ControlLoop:
 
     async def _tidied(self, controller: Reconciler, key: Key, id_: str) -> Outcome:
         try:
-            await controller.gone(key)
+            await controller.gone(self._context(id_, 0), key)
         except Exception as error:
             # It is forgotten when this run ends, and must not be before it is tidied up.
             self.scheduler.arrive(id_)

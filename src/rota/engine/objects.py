@@ -5,12 +5,12 @@ Reading never waits and never fails. What is read is shared: it must not be chan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AsyncExitStack
 from typing import Any, Protocol, TypeVar, cast
 
 from rota.api import BY_BUCKET, Kind, Object
-from rota.api.shared import DECODED_OBJECTS_MAX, decoded
+from rota.api.shared import DECODED_OBJECTS_MAX, decoded, decoded_anew
 from rota.client import Cache, Client, Key, Update
 from rota.registry import Registry
 from rota.store import Event
@@ -34,6 +34,14 @@ class Objects(Protocol):
 
     def find(self, kind: Kind, namespace: str, name: str) -> Object | None:
         """One object, if it is there."""
+        ...
+
+    def has(self, kind: Kind, namespace: str, name: str) -> bool:
+        """Whether an object is there."""
+        ...
+
+    def id_of(self, kind: Kind, key: Key) -> str:
+        """The node of an object, as a text that others have too, where there is one."""
         ...
 
     def list(self, kind: Kind, namespace: str = "") -> list[Object]:
@@ -68,13 +76,22 @@ class StoreObjects:
         entry = self._store.get(kind.key(namespace if kind.namespaced else "", name))
         return None if entry is None else decoded(kind, entry.value)
 
+    def has(self, kind: Kind, namespace: str, name: str) -> bool:
+        return kind.key(namespace if kind.namespaced else "", name) in self._store
+
+    def id_of(self, kind: Kind, key: Key) -> str:
+        return self._store.shared(kind.key(*key))
+
     def list(self, kind: Kind, namespace: str = "") -> list[Object]:
         prefix = f"{kind.bucket}/{namespace}/" if namespace else f"{kind.bucket}/"
-        entries = self._store.list(prefix).entries
-        if len(entries) > DECODED_OBJECTS_MAX // 2:
-            # More than is worth keeping: it would push out everything else.
-            return [kind.type.decode(entry.value) for entry in entries]
-        return [decoded(kind, entry.value) for entry in entries]
+        return [*self._all(kind, prefix)]
+
+    def _all(self, kind: Kind, prefix: str) -> Iterator[Object]:
+        """One after the other: of many, only some are in memory at once."""
+        # More than is worth keeping would push out everything else.
+        decode = decoded if self._store.count(prefix) <= DECODED_OBJECTS_MAX // 2 else decoded_anew
+        for entry in self._store.scan(prefix):
+            yield decode(kind, entry.value)
 
     def listen(self, kinds: Iterable[Kind], listener: Listener) -> Callable[[], None]:
         wanted = dict.fromkeys(kinds)
@@ -90,7 +107,7 @@ class StoreObjects:
                     listener(kind, Update(Key(namespace, name), old, new))
 
         for kind in wanted:
-            for obj in self.list(kind):
+            for obj in self._all(kind, f"{kind.bucket}/"):
                 listener(kind, Update(Key(obj.metadata.namespace, obj.metadata.name), None, obj))
         return self._store.subscribe(published)
 
@@ -118,6 +135,12 @@ class CachedObjects:
 
     def find(self, kind: Kind, namespace: str, name: str) -> Object | None:
         return self._caches[kind].get(name, namespace if kind.namespaced else "")
+
+    def has(self, kind: Kind, namespace: str, name: str) -> bool:
+        return self.find(kind, namespace, name) is not None
+
+    def id_of(self, kind: Kind, key: Key) -> str:
+        return kind.key(*key)
 
     def list(self, kind: Kind, namespace: str = "") -> list[Object]:
         return self._caches[kind].list(namespace)

@@ -37,9 +37,10 @@ class Brake:
     """Counts the runs of each node in a window. One that runs too often pauses before each run, longer each time."""
 
     def __init__(self) -> None:
-        self._windows: dict[str, tuple[float, int]] = {}
+        self._runs: dict[str, int] = {}
+        """Of this window. All nodes have the same one: there may be many."""
+        self._began = 0.0
         self._slowed: dict[str, _Slowed] = {}
-        self._swept = 0.0
 
     def pause(self, id_: str, now: float, runs_max: int = SPIN_RUNS_MAX) -> float:
         """Called before each run: 0, or the seconds that it has to wait first. `runs_max` is what a window may have."""
@@ -50,14 +51,13 @@ class Brake:
             if not slowed.is_calm(now):
                 return slowed.pause_or_run(now)
             del self._slowed[id_]
-        began, count = self._windows.get(id_, (now, 0))
-        if now - began >= SPIN_WINDOW_SECONDS:
-            began, count = now, 0
-            self._sweep(now)
+        if now - self._began >= SPIN_WINDOW_SECONDS:
+            self._runs, self._began = {}, now
+        count = self._runs.get(id_, 0)
         if count < runs_max:
-            self._windows[id_] = (began, count + 1)
+            self._runs[id_] = count + 1
             return 0.0
-        del self._windows[id_]
+        del self._runs[id_]
         self._slowed[id_] = _Slowed(now)
         return SPIN_PAUSE_SECONDS_FIRST
 
@@ -65,15 +65,8 @@ class Brake:
         return id_ in self._slowed
 
     def forget(self, id_: str) -> None:
-        self._windows.pop(id_, None)
+        self._runs.pop(id_, None)
         self._slowed.pop(id_, None)
-
-    def _sweep(self, now: float) -> None:
-        """Forget the windows of nodes that have come to rest."""
-        if now - self._swept >= SPIN_WINDOW_SECONDS:
-            self._swept = now
-            for id_ in [id_ for id_, (began, _) in self._windows.items() if now - began >= SPIN_WINDOW_SECONDS]:
-                del self._windows[id_]
 
 
 class _Slowed:

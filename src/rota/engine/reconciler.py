@@ -201,7 +201,7 @@ class Reconciler:
         """Why an object of its kind waits, as things are now: reason and message. None: its status says all."""
         return None
 
-    async def gone(self, key: Key) -> None:
+    async def gone(self, context: Context, key: Key) -> None:
         """There is no object of this name, or no longer: tidy up what may be left of it."""
 
 

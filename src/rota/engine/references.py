@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -19,6 +20,8 @@ NOT_FOUND, FAILED, NOT_READY, CYCLE = "DependencyNotFound", "DependencyFailed", 
 """Why an object cannot go on. To wait for what is on its way is in order; the others a person should notice."""
 NAMED_AT_ONCE_MAX = 10
 """Objects that one message names."""
+ALIKE_MAX = 1_024
+"""Sets of references that are recognised as the same."""
 
 
 def id_of(obj: Object) -> str:
@@ -61,6 +64,12 @@ class Edge(NamedTuple):
     needs: Need
 
 
+@lru_cache(maxsize=ALIKE_MAX)
+def _one_of_a_kind(edges: tuple[Edge, ...]) -> tuple[Edge, ...]:
+    """The same edges, in memory once for all that refer to the same."""
+    return edges
+
+
 class Graph:
     """Who refers to whom, of all objects that are there. What is referred to need not be there."""
 
@@ -68,11 +77,11 @@ class Graph:
         self._out: dict[str, tuple[Edge, ...]] = {}
         self._in: dict[str, dict[str, Need]] = {}
 
-    def put(self, obj: Object) -> None:
-        """An object is there, or has changed."""
-        id_ = id_of(obj)
+    def put(self, obj: Object, id_: str | None = None) -> None:
+        """An object is there, or has changed. Who has its id at hand shares the text."""
+        id_ = id_ or id_of(obj)
         self.remove(id_)
-        edges = tuple(Edge(r.path, target_of(obj, r), r.needs) for r in references_of(obj))
+        edges = _one_of_a_kind(tuple(Edge(r.path, target_of(obj, r), r.needs) for r in references_of(obj)))
         if edges:
             self._out[id_] = edges
         for edge in edges:

@@ -87,7 +87,7 @@ class Collector:
     def start(self) -> None:
         """Find what was left unfinished, and go to work."""
         for kind in KINDS.values():
-            for entry in self._store.list(f"{kind.bucket}/").entries:
+            for entry in self._store.scan(f"{kind.bucket}/"):
                 if _concerns(entry.value):
                     self._note(kind, entry.key, None, _meta(entry.value).metadata)
         self._unsubscribe = self._store.subscribe(self._published)

@@ -30,6 +30,8 @@ PatchType = Literal["merge", "json", "strategic"]
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
+_NO_REVISION = 9_000_000_000_000_000_000
+"""Which no write ever gets."""
 
 DEFAULT_WRITE = WriteOptions()
 DEFAULT_DELETE = DeleteOptions()
@@ -85,6 +87,24 @@ class Unchanged(msgspec.Struct):
 
 
 Decision = Change | Amended | Unchanged
+
+
+def encoded(decision: Decision) -> Decision:
+    """The same, with its bytes made already, all but the version: little to keep, and little left to do."""
+    if isinstance(decision, Unchanged) or (isinstance(decision, Change) and decision.gone):
+        return decision
+    name = decision.name if isinstance(decision, Amended) else decision.new["metadata"]["name"]
+    mark = b'"resourceVersion":"%d"' % _NO_REVISION
+    head, found, tail = decision.write().value(_NO_REVISION).partition(mark)
+    if not found or mark in tail:
+        return decision
+    return Amended(
+        decision.kind,
+        decision.key,
+        name,
+        decision.expect,
+        lambda revision: b'%b"resourceVersion":"%d"%b' % (head, revision, tail),
+    )
 
 
 class Decider:

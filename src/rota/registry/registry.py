@@ -68,8 +68,13 @@ class Registry:
         second = int(self._clock())
         if second != self._second:
             self._second = second
-            self._second_text = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(second))
+            self._second_text = _time_text(second)
         return self._second_text
+
+    def decide_at(self, moment: float) -> Decider:
+        """Decisions for a moment to come."""
+        text = _time_text(int(moment))
+        return Decider(self.store, lambda: text)
 
     # Reading.
 
@@ -232,6 +237,10 @@ class Registry:
         if self.store.head(Namespace.api.key("", name)) is None:
             obj = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
             await self.create(Namespace.api, "", obj, WriteOptions(manager="rota"))
+
+
+def _time_text(second: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(second))
 
 
 def _foretold(decision: Decision) -> Answer:

@@ -10,21 +10,24 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from threading import get_ident
 from typing import Any
 
 from msgspec import Struct
 
+from rota.store.cooling import Cooling
 from rota.store.errors import Conflict, FutureRevision, Gone, StoreBusy, StoreError, StoreStopped, WatchClosed
 from rota.store.model import Entry, Event, Page, Write
 from rota.store.objects import Objects
-from rota.store.ring import RING_BYTES_MAX, RING_EVENTS_MAX, Bucket, weight
+from rota.store.packing import Packed, unpacked
+from rota.store.ring import RING_BYTES_MAX, RING_EVENTS_MAX, Bucket, growth, weight
 from rota.store.watch import Watch, rouse
 
 PENDING_WRITES_MAX = 20_000
 PENDING_BYTES_MAX = 64 * 1024 * 1024
+SCAN_PAGE_ENTRIES = 1_000
 CLOSED = "the store was closed"
 
 # `Store.list` hides the builtin from annotations in its class.
@@ -49,6 +52,7 @@ class Store(ABC):
         self.revision = 0
         self.compacted = 0
         self._objects = Objects(ring_events_max, ring_bytes_max)
+        self._cooling = Cooling(self._objects)
         self._assigned = 0
         self._newest: dict[str, Event] = {}  # by key, what was accepted last and is not published
         self._pending: deque[Group] = deque()
@@ -91,7 +95,17 @@ class Store(ABC):
 
     def get(self, key: str) -> Entry | None:
         """The published state of a key."""
-        return self._objects.live.get(key)
+        entry = self._objects.live.get(key)
+        return None if entry is None else unpacked(entry)
+
+    def __contains__(self, key: str) -> bool:
+        """Whether a key is there, as `get` would find it."""
+        return key in self._objects.live
+
+    def shared(self, key: str) -> str:
+        """The same key, as the store has it: who keeps many of them has each text in memory once."""
+        entry = self._objects.live.get(key)
+        return key if entry is None else entry.key
 
     def head(self, key: str) -> Entry | None:
         """The newest state of a key, accepted writes included: what a writer decides on. A crash may still undo it."""
@@ -115,6 +129,15 @@ class Store(ABC):
             return self._objects.page(prefix, after, limit, self.revision)
         self._check_kept(revision)
         return self._objects.past_page(prefix, after, limit, revision)
+
+    def scan(self, prefix: str) -> Iterator[Entry]:
+        """All entries under a prefix, as `list`, but not all in memory at once. Nothing may be published meanwhile."""
+        after, more = "", True
+        while more:
+            page = self.list(prefix, after=after, limit=SCAN_PAGE_ENTRIES)
+            yield from page.entries
+            more = page.more
+            after = page.entries[-1].key if more else ""
 
     def watch(self, prefix: str, since: int) -> Watch:
         """The events under a prefix with a revision above `since`."""
@@ -162,6 +185,10 @@ class Store(ABC):
 
     def _before(self, key: str) -> Entry | Event | None:
         """The newest state of a key, accepted writes included."""
+        newest = self._known(key)
+        return newest.entry() if isinstance(newest, Packed) else newest
+
+    def _known(self, key: str) -> Entry | Packed | Event | None:
         event = self._newest.get(key)
         if event is None:
             return self._objects.live.get(key)
@@ -177,7 +204,7 @@ class Store(ABC):
             if key in left:
                 actual = left[key]
             else:
-                before = self._before(key)
+                before = self._known(key)
                 actual = 0 if before is None else before.rev
             if write.expect is not None and write.expect != actual:
                 return key
@@ -286,17 +313,20 @@ class Store(ABC):
                     touched.append(bucket)
                 ring.events.append(event)
                 ring.bytes += weight(event)
+                bucket.bytes += growth(event)
             self._pending_writes -= len(group.rows)
             self._pending_bytes -= group.size
         self.revision = groups[-1].rows[-1][0].rev
-        for listener in self._listeners:
-            listener([row[0] for group in groups for row in group.rows])
-        # Watchers first: when a writer hears that its write is done, whoever watches is already on its way.
+        # Watchers first: whatever listeners set off, and when a writer hears that its write is done, whoever watches is
+        # already on its way.
         for bucket in touched:
             if bucket.armed:
                 rouse(bucket)
             bucket.fresh = -1
-            bucket.ring.trim()
+            if bucket.ring.trim() and self._loop is not None:
+                self._cooling.soon(self._loop)
+        for listener in self._listeners:
+            listener([row[0] for group in groups for row in group.rows])
         for group in groups:
             if not group.future.done():
                 group.future.set_result([row[1] for row in group.rows])
@@ -319,6 +349,7 @@ class Store(ABC):
             return
         self._refusing = self._stopped = reason
         self._closed = closed
+        self._cooling.stop()
         self._newest.clear()
         for group in self._pending:
             if not group.future.done():

@@ -1,11 +1,16 @@
-"""Every published object, as bytes in memory: get, count and list are answered from here and never touch the disk."""
+"""Every published object, as bytes in memory: get, count and list are answered from here and never touch the disk.
+
+What has not been written for a while is packed here, and unpacked on its way out.
+"""
 
 from __future__ import annotations
 
 from heapq import merge
+from typing import cast
 
 from rota.store.errors import Gone
 from rota.store.model import Entry, Page
+from rota.store.packing import Packed, unpacked
 from rota.store.ring import Bucket, Ring
 
 
@@ -13,7 +18,7 @@ class Objects:
     __slots__ = ("_ring_bytes_max", "_ring_events_max", "buckets", "live", "origin")
 
     def __init__(self, ring_events_max: int, ring_bytes_max: int) -> None:
-        self.live: dict[str, Entry] = {}
+        self.live: dict[str, Entry | Packed] = {}
         self.buckets: dict[str, Bucket] = {}
         # The history up to this revision is in no ring, not even of a bucket that has yet to appear.
         self.origin = 0
@@ -39,11 +44,14 @@ class Objects:
 
     def page(self, prefix: str, after: str, limit: int, revision: int) -> Page:
         """A part of the listing as of now, which is `revision`."""
-        index = self.under(prefix).index
+        bucket = self.under(prefix)
+        index = bucket.index
         low, high = _range(prefix, after)
         keys = index.keys(low, high, limit)
         live = self.live
-        entries = [live[key] for key in keys]
+        kept = [live[key] for key in keys]
+        # Mostly there is nothing packed, and then nothing needs to be looked at.
+        entries = [unpacked(one) for one in kept] if bucket.packer.used else cast("list[Entry]", kept)
         remaining = index.count(low, high) - len(keys) if limit and len(keys) == limit else 0
         return Page(entries, revision, remaining > 0, remaining)
 
@@ -60,7 +68,7 @@ class Objects:
         total = bucket.index.count(low, high) + len(since_deleted) - since_created
         entries: list[Entry] = []
         for key in merge(bucket.index.iterate(low, high), since_deleted):
-            entry = past[key] if key in past else live[key]
+            entry = past[key] if key in past else unpacked(live[key])
             if entry is not None:
                 entries.append(entry)
                 if len(entries) == limit:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from rota.store.index import KeyIndex
 from rota.store.model import Entry, Event
+from rota.store.packing import BUCKET_BYTES_MIN, Packer
 
 if TYPE_CHECKING:
     from rota.store.watch import Watch
@@ -27,6 +28,11 @@ _revision_of = attrgetter("rev")
 def weight(event: Event) -> int:
     """What an event keeps in memory, at most: its state before is mostly shared with the event before."""
     return len(event.value) + (len(event.prev) if event.prev is not None else 0)
+
+
+def growth(event: Event) -> int:
+    """By how much an event makes its bucket bigger."""
+    return (0 if event.deleted else len(event.value)) - (len(event.prev) if event.prev is not None else 0)
 
 
 class Ring:
@@ -45,8 +51,8 @@ class Ring:
         """The number that the next event gets."""
         return self.base + len(self.events)
 
-    def trim(self) -> None:
-        """Back under the bounds, if it is over. Called once after any number of appends."""
+    def trim(self) -> bool:
+        """Back under the bounds, if it is over. Called once after any number of appends. Whether something went."""
         drop = 0
         if len(self.events) > self._events_max:
             drop = len(self.events) - self._events_max + self._events_max // DROP_SHARE
@@ -57,6 +63,7 @@ class Ring:
                 kept -= weight(self.events[drop])
                 drop += 1
         self.drop(drop)
+        return drop > 0
 
     def drop(self, count: int) -> None:
         if count:
@@ -91,12 +98,19 @@ class Ring:
 class Bucket:
     """All that is known of one bucket, except the entries: its keys, its events, and who waits for the next one."""
 
-    __slots__ = ("armed", "fresh", "index", "ring")
+    __slots__ = ("armed", "bytes", "fresh", "index", "packer", "ring")
 
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
         self.index = KeyIndex()
+        self.packer = Packer()
+        # Of all values that are there, as if none were packed.
+        self.bytes = 0
         # By prefix: the watches that have seen everything. An insertion-ordered set.
         self.armed: dict[str, dict[Watch, None]] = {}
         # The number of the first event of the publication under way, -1 when it has none here.
         self.fresh = -1
+
+    def packs(self) -> bool:
+        """Whether what goes cold in it is packed."""
+        return self.bytes > BUCKET_BYTES_MIN

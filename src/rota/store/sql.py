@@ -155,6 +155,11 @@ def rows(connection: sqlite3.Connection) -> Iterator[Row]:
     yield from connection.execute("SELECT rev, key, prev, deleted, crc, value FROM log ORDER BY rev")
 
 
+def superseded(connection: sqlite3.Connection, after: int) -> set[int]:
+    """The revisions of the rows that rows above a revision supersede."""
+    return {prev for (prev,) in connection.execute("SELECT prev FROM log WHERE rev > ? AND prev > 0", (after,))}
+
+
 def events(connection: sqlite3.Connection, low: str, high: str, after: int, upto: int) -> Iterator[tuple[Event, int]]:
     """The events with a key in [low, high) and a revision in (after, upto], each with its checksum."""
     found = connection.execute(

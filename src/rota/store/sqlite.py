@@ -18,9 +18,12 @@ from rota.store.errors import Gone, StoreCorrupt, StoreError, StoreStopped
 from rota.store.file import Hold, beside, create_private, loading, open_file, reading, rows, sync_directory, sync_file
 from rota.store.model import Entry, Event
 from rota.store.objects import after_prefix
+from rota.store.packing import unpacked
 from rota.store.ring import RING_BYTES_MAX, RING_EVENTS_MAX, weight
 from rota.store.writer import Append, CompactTo, Stop, Writer
 
+LOADED_REVISIONS = 1024
+"""Of the history, what is had in memory after a start."""
 LOG_PAGE_EVENTS_MAX = 1000
 LOG_PAGE_BYTES_MAX = 4 * 1024 * 1024
 # How much of the log one page looks through, matching or not.
@@ -76,26 +79,37 @@ class SqliteStore(Store):
         )
 
     def _load(self, connection: sqlite3.Connection, policy: Policy) -> None:
-        """Everything into memory, and as much of the recent history into the rings as fits."""
-        self.compacted = self._objects.origin = sql.compacted(connection)
+        """Everything into memory, and the newest history into the rings; what is older, watches read from the log."""
+        self.compacted = sql.compacted(connection)
+        recent = self._objects.origin = max(self.compacted, sql.last_revision(connection) - LOADED_REVISIONS)
+        # What was written over is not kept, not even for a moment, unless an event tells of it: it may be much.
+        superseded = sql.superseded(connection, self.compacted)
+        told = sql.superseded(connection, recent)
         live = self._objects.live
         rev = 0
         for rev, key, prev, deleted, _, value in rows(connection, self.path):
             bucket = self._objects.bucket(key)
             before = live.get(key)
-            if deleted:
-                del live[key]
-                bucket.index.remove(key)
-            else:
-                live[key] = Entry(key, value, rev)
-                if before is None:
-                    bucket.index.add(key)
-            if rev > self.compacted:
-                event = Event(rev, key, value, bool(deleted), before.value if before else None, prev)
+            if rev > recent:
+                then = unpacked(before).value if before is not None else None
+                event = Event(rev, key, value, bool(deleted), then, prev)
                 bucket.ring.events.append(event)
                 bucket.ring.bytes += weight(event)
                 bucket.ring.trim()
+            if deleted:
+                del live[key]
+                bucket.index.remove(key)
+            elif before is None:
+                bucket.index.add(key)
+            if rev in superseded:
+                live[key] = Entry(key, value if rev in told else b"", rev)
+            elif not deleted:
+                bucket.bytes += len(value)
+                entry = Entry(key, value, rev)
+                live[key] = bucket.packer.pack(entry) if bucket.packs() else entry
+            if rev > self.compacted:
                 policy.note(rev, (before is not None) + deleted)
+        self._cooling.at_once()
         self.revision = self._assigned = max(rev, self.compacted)
 
     def _bind(self, loop: asyncio.AbstractEventLoop) -> None:

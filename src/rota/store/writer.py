@@ -18,7 +18,7 @@ from rota.store.compaction import Policy
 from rota.store.core import Group
 from rota.store.model import Event
 
-COMMIT_ROWS_MAX = 1024
+COMMIT_ROWS_MAX = 2048
 COMMIT_BYTES_MAX = 8 * 1024 * 1024
 COMPACT_STEP_REVISIONS = 512
 

@@ -17,6 +17,7 @@ from rota.api.function import ScheduleStatus
 from rota.client import Operation, status_body
 from rota.control.gate import status_of
 from rota.control.schedules.cron import Cron
+from rota.control.schedules.keeping import kept, release
 from rota.control.schedules.making import Body, task_name, task_of
 from rota.control.schedules.planner import Plan, plan
 from rota.control.schedules.runs import Run, Runs, schedule_of, told
@@ -25,12 +26,14 @@ from rota.engine import Context
 from rota.engine.references import id_of
 from rota.registry import ApiError
 from rota.registry.amending import Amendment
+from rota.registry.errors import conflict
 
 log = logging.getLogger(__name__)
 
 TRIES_MAX = 5
 """Of firing, where others change the schedule meanwhile."""
 
+_MADE: Body = {}
 CANCEL: Body = {"spec": {"cancel": True}}
 
 Read = Callable[[Schedule], Cron | None]
@@ -41,11 +44,12 @@ class Made(NamedTuple):
     """A Task of a tick."""
 
     tick: int
+    name: str
     body: Body
 
     @property
     def run(self) -> Run:
-        return Run(self.body["metadata"]["name"], "", self.tick, manual=False, phase="")
+        return Run(self.name, "", self.tick, manual=False, phase="")
 
 
 class Shot(NamedTuple):
@@ -56,9 +60,13 @@ class Shot(NamedTuple):
     tasks: tuple[Made, ...]
     cancel: tuple[str, ...]
     status: ScheduleStatus
+    prepared: Sequence[Operation] = ()
+    """What is to be written, decided already."""
 
-    def operations(self, *, quick: bool) -> list[Operation]:
+    def operations(self, *, quick: bool) -> Sequence[Operation]:
         """`quick`: for the registry of this process."""
+        if self.prepared:
+            return self.prepared
         namespace = self.schedule.metadata.namespace
         return [
             *(Operation("create", Task.api, namespace, body=task.body) for task in self.tasks),
@@ -85,22 +93,25 @@ class Firing:
         self._runs = runs
         self._read = read
 
-    def aim(self, schedule: Schedule) -> Shot | float | None:
-        """What a schedule does now; or when it is due, if it does nothing now."""
+    def aim(self, schedule: Schedule, now: float | None = None) -> Shot | float | None:
+        """What a schedule does now, or at a moment to come; or when it is due, if it does nothing then."""
         cron = self._read(schedule)
         if cron is None:
             return None
-        now, uid = self._context.clock.time(), schedule.metadata.uid
-        found = plan(schedule, cron, self._runs.of(uid), now)
+        now = self._context.clock.time() if now is None else now
+        found = plan(schedule, cron, self._runs.of(schedule.metadata.uid), now)
         if not found.is_due:
             return found.wake
-        tasks = tuple(Made(tick, task_of(schedule, tick, task_name(schedule, tick))) for tick in found.fire)
+        names = {tick: task_name(schedule, tick) for tick in found.fire}
+        tasks = tuple(Made(tick, name, task_of(schedule, tick, name)) for tick, name in names.items())
         return self._shot(schedule, found, tasks, cron.text)
 
     def _shot(
         self, schedule: Schedule, found: Plan, tasks: tuple[Made, ...], text: str, problem: Problem | None = None
     ) -> Shot:
-        runs = [*self._runs.of(schedule.metadata.uid), *(task.run for task in tasks)]
+        # One that was made already may have been heard of.
+        made = {task.name: task.run for task in tasks}
+        runs = (made | {run.name: run for run in self._runs.of(schedule.metadata.uid)}).values()
         status = told(planned(status_of(schedule), found, text), runs)
         if problem is not None:
             status = refused(status, problem)
@@ -108,6 +119,19 @@ class Firing:
             problem = problem_said(schedule)
         status = said(schedule, status, problem, status.region, self._context.clock.time())
         return Shot(schedule, found, tasks, found.cancel, status)
+
+    def prepared(self, schedule: Schedule, due: float) -> Shot | None:
+        """What a schedule will do when it is due, made ready; None if nothing can be said of that now."""
+        aimed = self.aim(schedule, due)
+        if not isinstance(aimed, Shot):
+            return None
+        try:
+            prepared = self._client.prepare(aimed.operations(quick=True), due)
+        except ApiError as error:
+            log.debug("%s cannot be made ready: %s", id_of(schedule), error)
+            return None
+        # Of many, all that is kept is what is left to do.
+        return aimed._replace(prepared=prepared, tasks=tuple(task._replace(body=_MADE) for task in aimed.tasks))
 
     async def together(self, shots: Sequence[Shot]) -> bool:
         """Fire several in one commit. Whether that was done; if not, nothing was."""
@@ -156,11 +180,23 @@ class Firing:
         await self._commit([possible._replace(cancel=())])
 
     async def _step_by_step(self, shot: Shot) -> None:
-        """Where there is no such thing as one commit: make, write down. Made a second time, it is there already."""
-        made = await self._possible(shot, dry_run=False)
+        """Where there is no such thing as one commit: make, write down, let go.
+
+        Made a second time, it is there already: it cannot vanish before it is written down. After that it can, so it
+        is looked first whether it is; what is known here may be behind.
+        """
+        meta = shot.schedule.metadata
+        fresh = await self._fresh(shot.schedule)
+        if fresh is None or fresh.metadata.resource_version != meta.resource_version:
+            raise conflict(Schedule.api, meta.name)
+        made = await self._possible(
+            shot._replace(tasks=tuple(task._replace(body=kept(task.body)) for task in shot.tasks)), dry_run=False
+        )
         await self._cancel(shot)
         self._note([made])
         await self._context.write_status(shot.schedule, made.status)
+        for tick in (*shot.plan.found, *shot.plan.fire):
+            await release(self._client, meta.namespace, task_name(shot.schedule, tick))
 
     async def _possible(self, shot: Shot, *, dry_run: bool) -> Shot:
         """What the server takes of it. A tick whose Task it does not take is passed over; one that is there was fired.

@@ -44,6 +44,18 @@ class Heap:
             heappop(heap)
         return heap[0][0] if heap else None
 
+    def due_by(self, moment: float, most: int) -> list[tuple[float, str]]:
+        """Some of those that are due by a moment, and when each is. They stay."""
+        found: list[tuple[float, str]] = []
+        places, heap = [0], self._heap
+        while places and len(found) < most:
+            at = places.pop()
+            if at < len(heap) and heap[at][0] <= moment:
+                if self._due.get(heap[at][1]) == heap[at][0]:
+                    found.append(heap[at])
+                places += (2 * at + 1, 2 * at + 2)
+        return found
+
     def pop_due(self, now: float, most: int) -> list[str]:
         """Those that are due by now, the first ones of them, each no longer in here."""
         found: list[str] = []

@@ -9,6 +9,7 @@ from rota.engine.clock import Clock, Timer
 
 LOOK_SECONDS = 1.0
 """How long a step of the wall clock, or a suspended machine that goes on, may go unnoticed."""
+SOON_SECONDS = 2.0
 STEP_BACK_SECONDS = 30.0
 """A clock that is set back by less is not worth a word: what is due is due a little later."""
 
@@ -16,19 +17,22 @@ STEP_BACK_SECONDS = 30.0
 class Ticker:
     """Calls `due` whenever something in the heap is due; what is due then is to be taken out of the heap.
 
-    Calls `set_back` when the wall clock was set back.
+    Calls `soon` now and then, if it can, in the `SOON_SECONDS` before that. Calls `set_back` when the wall clock was
+    set back.
     """
 
     def __init__(
         self,
         clock: Clock,
         due: Callable[[], None],
+        soon: Callable[[], None],
         set_back: Callable[[], None],
         look_seconds: float = LOOK_SECONDS,
     ) -> None:
         self.heap = Heap()
         self._clock = clock
         self._due = due
+        self._soon = soon
         self._set_back = set_back
         self._ahead = clock.time() - clock.now()
         self._look_seconds = look_seconds
@@ -59,6 +63,8 @@ class Ticker:
         if left <= 0:
             self._due()
             return
+        if left <= SOON_SECONDS:
+            self._soon()
         until = self._clock.now() + min(left, self._look_seconds)
         if self._timer is None or until < self._at:
             self.stop()
