@@ -49,7 +49,7 @@ async def nothing_left(world: World, party: Party) -> bool:
 
 async def test_one_that_is_free_is_had_at_once(world: World, party: Party) -> None:
     await up(world, party)
-    found = await asyncio.wait_for(party.claiming.opening.open(a_claim("a"), may_wait=True), 1)
+    found = await asyncio.wait_for(party.claiming.opening.open(a_claim("a"), may_wait=True), 20)
     assert phase(found) == "Bound" and await held(world) == {"p-0": "a"}
     await world.rest()
     await release(world, "a")
@@ -75,7 +75,7 @@ async def test_one_that_has_to_wait_is_told_when_it_has_one(world: World, party:
     await world.rest()
     assert not asking.done() and (await phases(world))["b"] == "Waiting"
     await release(world, "a")
-    assert phase(await asyncio.wait_for(asking, 1)) == "Bound"
+    assert phase(await asyncio.wait_for(asking, 20)) == "Bound"
 
 
 async def test_one_that_is_not_served_in_time_is_told_when_its_time_is_over(world: World, party: Party) -> None:
@@ -86,7 +86,7 @@ async def test_one_that_is_not_served_in_time_is_told_when_its_time_is_over(worl
     await world.pass_time(9.9)
     assert not asking.done()
     await world.pass_time(0.2)
-    found = await asyncio.wait_for(asking, 1)
+    found = await asyncio.wait_for(asking, 20)
     assert found is not None and found.status is not None and found.status.reason == "WaitTimeout"
 
 
@@ -112,11 +112,11 @@ async def test_a_name_that_is_taken_is_told_to_who_asked_and_to_nobody_else(worl
     second = opening(party, "a")
     await world.rest()
     with pytest.raises(ApiError, match="already exists"):
-        await asyncio.wait_for(second, 1)
+        await asyncio.wait_for(second, 20)
     assert not first.done()
     await release(world, "busy")
     await world.pass_time(30, step=5)
-    assert phase(await asyncio.wait_for(first, 1)) == "Bound"
+    assert phase(await asyncio.wait_for(first, 20)) == "Bound"
     assert len([one for one in (await held(world)).values() if one == "a"]) == 1
 
 
@@ -124,7 +124,7 @@ async def test_a_name_that_is_taken_costs_nobody_an_instance(world: World, party
     await up(world, party, 2)
     await claim(world, "a")
     with pytest.raises(ApiError, match="already exists"):
-        await asyncio.wait_for(party.claiming.opening.open(a_claim("a"), may_wait=True), 1)
+        await asyncio.wait_for(party.claiming.opening.open(a_claim("a"), may_wait=True), 20)
     await world.rest()
     assert await held(world) == {"p-0": "a"}
     await claim(world, "b")
@@ -135,10 +135,10 @@ async def test_what_is_no_claim_is_told_to_who_asked_and_costs_nobody_an_instanc
     await up(world, party)
     for wrong in (a_claim("No Name"), a_claim("a", lease_seconds=0), a_claim("a", priority=10**12)):
         with pytest.raises(ApiError) as told:
-            await asyncio.wait_for(party.claiming.opening.open(wrong, may_wait=True), 1)
+            await asyncio.wait_for(party.claiming.opening.open(wrong, may_wait=True), 20)
         assert told.value.code == 422
     assert await phases(world) == {} and is_clean(party)
-    assert phase(await asyncio.wait_for(party.claiming.opening.open(a_claim("b"), may_wait=True), 1)) == "Bound"
+    assert phase(await asyncio.wait_for(party.claiming.opening.open(a_claim("b"), may_wait=True), 20)) == "Bound"
 
 
 async def test_a_race_that_is_lost_costs_no_place_and_no_answer(world: World, party: Party) -> None:
@@ -146,11 +146,11 @@ async def test_a_race_that_is_lost_costs_no_place_and_no_answer(world: World, pa
     party.racing.failures = [CONFLICT] * 3
     first = opening(party, "a", holder="x")
     second = opening(party, "b", holder="x")
-    found = await asyncio.wait_for(first, 1)
+    found = await asyncio.wait_for(first, 20)
     await world.rest()
     assert phase(found) == "Bound" and not second.done()
     await release(world, "a")
-    assert phase(await asyncio.wait_for(second, 1)) == "Bound"
+    assert phase(await asyncio.wait_for(second, 20)) == "Bound"
 
 
 async def test_the_server_being_out_of_order_for_a_moment_is_no_answer(world: World, party: Party) -> None:
@@ -205,7 +205,7 @@ async def test_whoever_goes_while_the_instance_comes_leaves_it_to_the_next(
         found = (await asyncio.gather(asking, return_exceptions=True))[0]
         if not isinstance(found, BaseException):
             await release(world, f"c{turns}")
-        assert phase(await asyncio.wait_for(after, 2)) == "Bound"
+        assert phase(await asyncio.wait_for(after, 20)) == "Bound"
         await world.rest()
         party.racing.is_slow = False
         await release(world, f"after{turns}")
@@ -227,7 +227,7 @@ async def test_whoever_goes_while_a_race_is_lost_leaves_nothing_behind(world: Wo
         if "same" in await phases(world):
             await world.delete("Claim", "same")
             await world.rest()
-    assert phase(await asyncio.wait_for(opening(party, "same"), 1)) == "Bound"
+    assert phase(await asyncio.wait_for(opening(party, "same"), 20)) == "Bound"
 
 
 async def test_one_that_somebody_else_waits_for_as_well_stays(world: World, party: Party) -> None:
@@ -241,7 +241,7 @@ async def test_one_that_somebody_else_waits_for_as_well_stays(world: World, part
     await world.rest()
     assert (await phases(world))["a"] == "Waiting"
     await release(world, "before")
-    assert phase(await asyncio.wait_for(second, 1)) == "Bound"
+    assert phase(await asyncio.wait_for(second, 20)) == "Bound"
 
 
 async def test_when_the_last_one_who_waits_for_it_goes_it_goes(world: World, party: Party) -> None:
@@ -279,13 +279,13 @@ async def test_a_server_that_stops_fails_nobody_who_waits(world: World, party: P
     await world.stop()
     for task in asking:
         with pytest.raises(ApiError) as told:
-            await asyncio.wait_for(task, 1)
+            await asyncio.wait_for(task, 20)
         assert told.value.code == 503
     await party.restart()
     assert {(await phases(world))[name] for name in "abc"} == {"Waiting"}
     again = asyncio.create_task(party.claiming.opening.awaited(Key("default", "a")))
     await release(world, "before")
-    assert phase(await asyncio.wait_for(again, 1)) == "Bound", "it has its place, and its name"
+    assert phase(await asyncio.wait_for(again, 20)) == "Bound", "it has its place, and its name"
 
 
 async def test_before_anything_is_known_nobody_is_served_and_told_so(world: World, party: Party) -> None:

@@ -69,7 +69,7 @@ async def test_who_waits_for_a_claim_is_told_when_it_can_be_used(world: World, p
         party.claiming.opening.open(a_claim("a", env=[EnvVar(name="WHO", value="me")]), may_wait=True)
     )
     await world.rest()
-    found = await asyncio.wait_for(opening, 1)
+    found = await asyncio.wait_for(opening, 20)
     assert found is not None and found.status is not None and found.status.phase == "Bound"
     assert party.runtime.orders[-1].env["WHO"] == "me" and party.claiming.is_usable(found)
 

@@ -182,7 +182,7 @@ async def test_an_instance_that_is_asked_to_go_at_the_very_moment_is_not_given(w
     going = await world.get("Instance", "p-0")
     if going.spec.assignment is not None:
         # It was given before it was asked to go: then whoever has it is told.
-        found = await asyncio.wait_for(asking, 1)
+        found = await asyncio.wait_for(asking, 20)
         await settles(world, lambda: _is_lost(world, "a"))
         assert found is not None
     else:
