@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,12 @@ from rota import ApiError, Client
 from rota.api import KINDS
 from rota.manifest.deploying import DeployRefused
 from rota.manifest.deploying_changes import canonical
-from rota.registry import Registry
-from rota.store import MemoryStore
 from tests.amount import LONG, amount
 from tests.conformance.cluster import Cluster
 from tests.conformance.objects import namespace as a_namespace
 from tests.conformance.planes import kubernetes
 from tests.deploy.random_projects import Scene, carry_out, scenes, text
-from tests.deploy.world import World
+from tests.deploy.world import World, in_memory
 
 Object = dict[str, Any]
 
@@ -38,17 +35,6 @@ UNKNOWN = ("neither on the server", "too little is said")
 CHECKED = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 
 pytestmark = [pytest.mark.timeout(PATIENCE_SECONDS)] if LONG else []
-
-
-@asynccontextmanager
-async def _in_memory() -> AsyncIterator[tuple[World, Registry]]:
-    registry = Registry(MemoryStore())
-    await registry.start()
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            yield await World.open(Client.local(registry, manager="person"), Path(folder)), registry
-    finally:
-        await registry.stop()
 
 
 async def _deployed(world: World, project: Object) -> bool:
@@ -150,7 +136,7 @@ async def _is_accepted(world: World, kind: str, name: str, path: tuple[str, ...]
 @given(scenes())
 def test_any_two_projects_deployed_in_turn_converge(scene: Scene) -> None:
     async def deploying() -> None:
-        async with _in_memory() as (world, registry):
+        async with in_memory() as (world, registry):
             await _converges(world, scene)
             revision = registry.store.revision
             with suppress(DeployRefused):

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +16,11 @@ from rota.api import KINDS
 from rota.manifest import dumps
 from rota.manifest.deploying import DeployRefused
 from rota.manifest.deploying_changes import changes
-from rota.registry import Registry
-from rota.store import MemoryStore
 from tests.amount import LONG, amount
 from tests.conformance.cluster import Cluster
 from tests.conformance.objects import namespace as a_namespace
 from tests.conformance.planes import kubernetes
-from tests.deploy.world import World
+from tests.deploy.world import World, in_memory
 
 EXAMPLES = amount(60, 3_000)
 PATIENCE_SECONDS = 1_800
@@ -177,22 +172,11 @@ async def _converges(world: World, first: Any, second: Any, edits: Any, later: A
         assert changes(manifest.kind, manifest.object, live) == []
 
 
-@asynccontextmanager
-async def _in_memory() -> AsyncIterator[tuple[World, Registry]]:
-    registry = Registry(MemoryStore())
-    await registry.start()
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            yield await World.open(Client.local(registry, manager="person"), Path(folder)), registry
-    finally:
-        await registry.stop()
-
-
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(PROJECTS, PROJECTS, EDITS, EDITS)
 def test_any_two_project_files_deployed_in_turn_converge(first: Any, second: Any, edits: Any, later: Any) -> None:
     async def deploying() -> None:
-        async with _in_memory() as (world, registry):
+        async with in_memory() as (world, registry):
             await _converges(world, first, second, edits, later)
             if await _deployed(world, dumps(second)):
                 before = registry.store.revision
@@ -242,7 +226,7 @@ async def _spec(world: World, name: str) -> dict[str, Any]:
 @given(PROJECTS, EDITS, PROJECTS)
 def test_no_field_of_a_schedule_changes_that_the_file_leaves_out(first: Any, edits: Any, second: Any) -> None:
     async def deploying() -> None:
-        async with _in_memory() as (world, _):
+        async with in_memory() as (world, _):
             await _spares(world, first, edits, second)
 
     asyncio.run(deploying())

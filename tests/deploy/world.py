@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,9 @@ from rota.manifest.deploying import PRUNED, Deployer, Deployment, Doomed, Step
 from rota.manifest.deploying_blobs import BlobStore, blobs_of
 from rota.manifest.deploying_reading import all_of
 from rota.manifest.project import Project, loads_project
+from rota.registry import Registry
 from rota.runtime.blobs import Blobs
+from rota.store import MemoryStore
 
 Object = dict[str, Any]
 
@@ -83,3 +87,14 @@ class World:
 def outcomes(deployment: Deployment) -> dict[str, str]:
     """What becomes of each object."""
     return {step.name: step.outcome for step in deployment.steps}
+
+
+@asynccontextmanager
+async def in_memory() -> AsyncIterator[tuple[World, Registry]]:
+    registry = Registry(MemoryStore())
+    await registry.start()
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            yield await World.open(Client.local(registry, manager="person"), Path(folder)), registry
+    finally:
+        await registry.stop()
