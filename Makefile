@@ -17,9 +17,9 @@ $(VENV)/.installed: pyproject.toml
 run: setup
 	$(BIN)/python examples/demo
 
-# Most tests wait for processes of their own: several at a time take far less long.
+# Most tests wait for processes of their own: two at a time take little more than half as long.
 test: setup
-	$(BIN)/python -m pytest -n 3 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: setup
 	$(BIN)/ruff check .
@@ -52,7 +52,7 @@ chaos: setup
 
 # The suite with what takes too long for every change, and with what is drawn by chance drawn anew.
 long: setup
-	ROTA_LONG=1 $(BIN)/python -m pytest -n 3 --dist loadfile
+	ROTA_LONG=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 crash: setup
 	$(BIN)/python -m bench.crash --kills 2000

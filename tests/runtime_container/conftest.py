@@ -69,7 +69,11 @@ def make_image(engine: Engine, *changes: str) -> str:
             link = tarfile.TarInfo(f"bin/{applet}")
             link.type, link.linkname = tarfile.SYMTYPE, "busybox"
             tar.addfile(link)
-    name = f"localhost/rota-test-{uuid.uuid4().hex}"
+        name = f"localhost/rota-test-{uuid.uuid4().hex}"
+        # No two share a layer: one that is being removed would take it from one that is being made.
+        own = tarfile.TarInfo("own")
+        own.size = len(name)
+        tar.addfile(own, io.BytesIO(name.encode()))
     options = [f"--change={change}" for change in changes]
     podman(engine, "import", "--quiet", *options, "-", name, content=content.getvalue())
     return name

@@ -32,6 +32,7 @@ class Live:
         self.start()
 
     def start(self) -> None:
+        self._close()
         self.process = subprocess.Popen(
             [ROTA, "up", "--home", str(self.home), "--port", "0", *self.arguments],
             stdout=subprocess.PIPE,
@@ -53,9 +54,15 @@ class Live:
         if self.process.poll() is None:
             os.killpg(self.process.pid, how)
         code = self.process.wait(10)
-        if self.process.stdout is not None:
-            self.process.stdout.close()
+        self._close()
         return code
+
+    def _close(self) -> None:
+        before: subprocess.Popen[str] | None = getattr(self, "process", None)
+        if before is not None and before.stdout is not None:
+            before.stdout.close()
+
+    __del__ = _close
 
     def end(self) -> None:
         """In good order: what it runs ends with it. If it was killed, what it ran is still there."""

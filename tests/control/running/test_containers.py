@@ -84,8 +84,10 @@ def pool(image: str, replicas: int = 2, **template: Any) -> str:
 
 
 def is_ready(server: Live, count: int) -> bool:
-    status = server.json("get", "wp", "box").get("status", {})
-    return (status.get("phase"), status.get("readyReplicas")) == ("Ready", count)
+    found = server.json("get", "wp", "box")
+    status = found.get("status", {})
+    seen = [status.get(name) for name in ("observedGeneration", "replicas", "readyReplicas", "updatedReplicas")]
+    return status.get("phase") == "Ready" and seen == [found["metadata"]["generation"], count, count, count]
 
 
 def restarts(server: Live) -> int:
