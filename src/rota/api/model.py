@@ -5,6 +5,7 @@ default (one that the server stores) is a plain default. The wire name is the ca
 else, schemas, pruning, defaulting, field ownership, is derived from these annotations.
 """
 
+from collections.abc import Callable
 from datetime import datetime
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Union, dataclass_transform, get_args, get_origin
@@ -29,6 +30,8 @@ class Rule(NamedTuple):
 
 
 ASCII_CLASSES = "(?a)"
+ANNOTATION_VALUES = 1
+"""`annotationlib.Format.VALUE`, which only Python 3.14 and newer can import."""
 BOUNDS = ("ge", "le", "min_length", "max_length", "pattern")
 
 
@@ -42,23 +45,31 @@ def _bounds_inward(annotation: Any) -> Any:
     if len(members) != 1 or len(get_args(inner)) != 2 or get_origin(inner) not in (Union, UnionType) or not bounds:
         return annotation
     plain = Meta(description=meta.description, extra_json_schema=meta.extra_json_schema, extra=meta.extra)
-    # Subscripting with a computed type is beyond the type checker, not beyond Python.
-    return Annotated.__class_getitem__(
-        (Annotated.__class_getitem__((members[0], Meta(**bounds))) | None, plain, *others)
-    )
+    bounded: Any = Annotated[members[0], Meta(**bounds)]
+    return Annotated[(bounded | None, plain, *others)]
+
+
+def _take_annotations(namespace: dict[str, Any]) -> dict[str, Any]:
+    """Remove the annotations from a class body and return them, evaluated.
+
+    Since Python 3.14 a class body holds a function that makes them instead of the annotations themselves.
+    """
+    make: Callable[[int], dict[str, Any]] | None = namespace.pop("__annotate_func__", None)
+    annotations: dict[str, Any] = namespace.pop("__annotations__", {})
+    return make(ANNOTATION_VALUES) if make else annotations
 
 
 class ModelMeta(msgspec.StructMeta):
-    """What msgspec leaves to each class: fields are keywords; the bounds of an optional field are those of its value.
+    """Make fields keyword-only, and apply the bounds of an optional field to its value.
 
-    The annotations must be real types, so modules of kinds do without `from __future__ import annotations`.
+    The annotations must be real types when the class is made: modules of kinds do without
+    `from __future__ import annotations` and without forward references.
     """
 
     def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **config: Any) -> "ModelMeta":
         config.setdefault("kw_only", True)
-        annotations = namespace.get("__annotations__", {})
-        for field, annotation in annotations.items():
-            annotations[field] = _bounds_inward(annotation)
+        annotations = _take_annotations(namespace)
+        namespace["__annotations__"] = {field: _bounds_inward(one) for field, one in annotations.items()}
         return super().__new__(cls, name, bases, namespace, **config)
 
 

@@ -150,8 +150,11 @@ class WebSocket(asyncio.Protocol):
             self.abort()
 
     async def drain(self) -> None:
-        """Wait until the other end has taken most of what was sent. Raises Closed."""
-        self._flush()
+        """Wait until the other end has taken most of what was sent. Raises Closed.
+
+        Flushes nothing: asyncio's own transport counts its whole buffer at each write, so that a write for each of
+        many small messages would take time that grows with their square.
+        """
         self._check()
         if self._writable is not None:
             # Several may wait; one that is cancelled must not wake the others.
