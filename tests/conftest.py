@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
 
+from tests import leftovers
 from tests.amount import LONG
 
 # What is drawn is the same in every run, so that a change is judged by what it changes. `make long` draws anew.
@@ -14,6 +16,16 @@ from tests.amount import LONG
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("anew", deadline=None)
 settings.load_profile("anew" if LONG else "same")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_process_is_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Fail a run that leaves processes behind, naming the tests that started them, and end them."""
+    mark = leftovers.mark_run()
+    yield
+    left = leftovers.left_behind(mark, tmp_path_factory.getbasetemp())
+    leftovers.end(left)
+    assert not left, "\n  ".join(["processes outlived the tests that started them:", *left.values()])
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rota.runtime.keeper import protocol
-from rota.runtime.keeper.client import Exited, Keeper, Limits, Log, Record, Snapshot
+from rota.runtime.keeper.client import Keeper, Limits, Log, Record, Snapshot
 
 DAEMON = "setsid sh -c 'echo $$ > {fifo}; exec sleep 1000' &"
 """A grandchild in a session of its own, whose parent is gone."""
@@ -66,15 +66,7 @@ class Home:
         return found
 
     def groups(self) -> list[str]:
-        mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
-        name = f"rota-{protocol.hash_of(str(self.path.resolve()))}"
-        return [
-            path
-            for fields in mounts
-            if fields[2] == "cgroup2"
-            for path, _, _ in os.walk(fields[1])
-            if f"/{name}" in path
-        ]
+        return groups_of(self.path)
 
     def fifo(self, name: str = "fifo") -> Path:
         path = self.path / name
@@ -125,6 +117,14 @@ async def gone(pid: int) -> None:
         os.close(descriptor)
 
 
+def groups_of(home: Path) -> list[str]:
+    """Return the cgroups of a home's processes, once each however often the hierarchy is mounted."""
+    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    tops = {os.stat(fields[1]).st_dev: fields[1] for fields in mounts if fields[2] == "cgroup2"}
+    name = f"rota-{protocol.hash_of(str(home.resolve()))}"
+    return [path for top in tops.values() for path, _, _ in os.walk(top) if f"/{name}" in path]
+
+
 def ask(stream: socket.socket, **request: Any) -> Any:
     stream.sendall(json.dumps(request).encode() + b"\n")
     return answer(stream)
@@ -138,6 +138,3 @@ def answer(stream: socket.socket) -> Any:
             return None
         line += data
     return json.loads(line)
-
-
-__all__ = ["DAEMON", "Exited", "Home", "Keeper", "Limits", "Log", "answer", "ask", "exit_of", "gone", "told", "until"]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rota.runtime.keeper.client import Exited, KeeperError, Snapshot, Started
-from tests.runtime.homes import Home, Limits, Log, exit_of, told
+from rota.runtime.keeper.client import Exited, KeeperError, Limits, Log, Snapshot, Started
+from tests.runtime.homes import Home, exit_of, told
 
 
 async def test_an_exit_code_is_recorded(any_home: Home) -> None:

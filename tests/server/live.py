@@ -11,6 +11,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,8 @@ class Live:
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
-            preexec_fn=die_with_parent,
+            # The signal comes when the thread ends that started the server, not when its process does.
+            preexec_fn=die_with_parent if threading.current_thread() is threading.main_thread() else None,
         )
         assert self.process.stdout is not None
         said = []

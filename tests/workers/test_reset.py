@@ -161,34 +161,40 @@ def test_what_only_root_could_protect_is_removed_all_the_same(seen: Seen) -> Non
 def test_keep_keeps_the_tree_and_no_process(seen: Seen) -> None:
     made = seen.farm
     made.hold("keep-0", "first")
+    fresh = made.execute("keep-0", "ls -A /tmp")
     made.execute("keep-0", f"echo mine > work; echo x > /tmp/left; {DAEMON.format(SLEEP.format(3))}")
     assert running(SLEEP.format(3))
     made.release("keep-0")
     assert running(SLEEP.format(3)) == []
     made.hold("keep-0", "second")
-    assert made.execute("keep-0", "cat work; ls -A /tmp") == "mine\n"
+    assert made.execute("keep-0", "cat work; ls -A /tmp") == "mine\n" + fresh
 
 
 def test_recreate_gives_a_new_instance_and_new_storage(seen: Seen) -> None:
     made = seen.farm
     made.hold("anew-0", "first")
-    before = made.instance("anew-0")["metadata"]["uid"], os.stat(made.storage("anew-0")).st_ino
+    uid = made.instance("anew-0")["metadata"]["uid"]
+    # The number of a folder that is still open is not given to another.
+    folder = os.open(made.storage("anew-0"), os.O_DIRECTORY)
     made.execute("anew-0", "echo mine > work; echo '[a]' > ~/.gitconfig")
     made.release("anew-0")
     made.hold("anew-0", "second")
-    after = made.instance("anew-0")["metadata"]["uid"], os.stat(made.storage("anew-0")).st_ino
-    assert before[0] != after[0] and before[1] != after[1]
+    assert made.instance("anew-0")["metadata"]["uid"] != uid
+    assert os.stat(made.storage("anew-0")).st_ino != os.fstat(folder).st_ino
+    os.close(folder)
     assert made.execute("anew-0", "cat work ~/.gitconfig 2>/dev/null || true") == ""
     assert list((made.home / "discarded").iterdir()) == []
 
 
 def test_a_box_that_is_killed_ends_the_hold_and_leaves_nothing(seen: Seen) -> None:
     made = seen.farm
-    made.execute("clean-0", "echo x > work; echo x > ~/work")
+    fresh = made.execute("clean-0", "ls -A /tmp").split()
+    made.execute("clean-0", "echo x > work; echo x > ~/work; echo x > /tmp/left")
     box = int(next((made.home / "instances" / "default").glob("clean-0-*/box")).read_text().partition("@")[0])
     os.kill(box, 9)
     made.until(lambda: made.instance("clean-0")["status"].get("assignment", {}).get("phase") == "Done")
-    assert made.execute("clean-0", "ls -A . ~; ls /tmp").split() == [".:", ".git", "file", "/workspace/home:"]
+    left = made.execute("clean-0", "ls -A . ~; ls -A /tmp").split()
+    assert left == [".:", ".git", "file", "/workspace/home:", *fresh]
     made.release("clean-0")
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from rota.runtime import sandbox
-from rota.runtime.keeper import protocol
+from tests.runtime.homes import groups_of
 from tests.server.live import ROTA, Live
 from tests.workspace.conftest import Repo
 
@@ -230,10 +230,7 @@ class World:
 
     def groups(self) -> list[str]:
         """The groups of this home's processes, wherever they are: the one of all first."""
-        mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
-        name = f"rota-{protocol.hash_of(str(self.home.resolve()))}"
-        tops = [fields[1] for fields in mounts if fields[2] == "cgroup2"]
-        return sorted({path for top in tops for path, _, _ in os.walk(top) if f"/{name}" in path})
+        return sorted(groups_of(self.home))
 
     def mounts(self) -> list[str]:
         return [line for line in Path("/proc/mounts").read_text().splitlines() if str(self.home) in line]
