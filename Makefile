@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup run test lint docs bench chaos long crash clean
+.PHONY: setup run test versions lint docs bench chaos long crash clean
 
 setup: $(VENV)/.installed
 
@@ -20,6 +20,10 @@ run: setup
 # Most tests wait for processes of their own: two at a time take little more than half as long.
 test: setup
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# The whole suite on the lowest and on the highest supported Python of this machine, a smoke test on those between.
+versions:
+	.ci/versions --whole
 
 lint: setup
 	$(BIN)/ruff check .
@@ -58,5 +62,5 @@ crash: setup
 	$(BIN)/python -m bench.crash --kills 2000
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	rm -rf $(VENV) $(VENV)-* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
