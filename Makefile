@@ -8,14 +8,21 @@ BIN := $(VENV)/bin
 
 setup: $(VENV)/.installed
 
-$(VENV)/.installed: pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Rota needs Python 3.11 or newer; say PYTHON=... make setup")'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
-	touch $@
+# What running Rota needs, which takes seconds. The tools of its tests come with `make test`.
+$(VENV)/.runs: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Rota needs Python 3.11 or newer; say make PYTHON=... run")'
+	@echo "Setting Rota up in $(VENV) …"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
 
-run: setup
-	$(BIN)/python examples/demo
+$(VENV)/.installed: $(VENV)/.runs
+	@echo "Installing the tools of the tests in $(VENV), which takes a minute or two …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+run: $(VENV)/.runs
+	@$(BIN)/python examples/demo
 
 # Most tests wait for processes of their own: two at a time take little more than half as long.
 test: setup

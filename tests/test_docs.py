@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import re
@@ -82,6 +83,7 @@ def test_the_example_shows_what_it_says() -> None:
 
 
 TOLD = (
+    "Rota is ready at https://",
     "WorkerPool/demo/workers created",
     '{"message": "Hello, Ada!"}',
     ": Succeeded on workers-",
@@ -89,31 +91,54 @@ TOLD = (
     ": Released, workers-",
     "is started again (1)",
     "tick   hello.every-minute: Succeeded on hello-",
-    "In another terminal:",
 )
 """What the demo says, in this order."""
+DEMO_SECONDS_MAX = 100
 
 
-def test_the_demo_tells_its_story_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    demo = subprocess.Popen(
+def demo(home: Path, out: int = subprocess.PIPE) -> subprocess.Popen[str]:
+    return subprocess.Popen(
         [sys.executable, ROOT / "examples" / "demo", "--port", "0"],
-        stdout=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        stdout=out,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, "ROTA_HOME": str(tmp_path), "ROTA_DEMO_PAUSE": "0.1"},
+        env={**os.environ, "ROTA_HOME": str(home), "ROTA_DEMO_PAUSE": "0.1", "COLUMNS": "200"},
     )
+
+
+def assert_over(process: subprocess.Popen[str], home: Path) -> None:
+    """Assert that the demo ended by itself with 0, and so did its server and all that it ran."""
     try:
-        assert demo.stdout is not None
-        assert "Rota is ready at https://" in demo.stdout.readline()
-        for sign in TOLD:
-            assert any(sign in line for line in iter(demo.stdout.readline, "")), sign
-        demo.terminate()
-        assert "everything is ended and taken away" in demo.communicate(timeout=30)[0]
-        assert demo.returncode == 0 and not (tmp_path / "rota.sock").exists(), "the server has ended in good order"
+        assert process.wait(DEMO_SECONDS_MAX) == 0
     finally:
-        demo.kill()
-        demo.communicate()
-    assert processes_of(tmp_path) == []
+        process.kill()
+        process.wait()
+    assert not (home / "rota.sock").exists() and processes_of(home) == []
+
+
+def test_the_demo_tells_its_story_ends_with_0_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    with demo(tmp_path) as process:
+        assert process.stdout is not None
+        lines = iter(process.stdout.readline, "")
+        for sign in (*TOLD, "everything is ended and taken away"):
+            assert any(sign in line for line in lines), sign
+        assert_over(process, tmp_path)
+
+
+def test_on_a_terminal_the_demo_goes_on_until_it_is_ended(tmp_path: Path) -> None:
+    terminal, end = os.openpty()
+    process = demo(tmp_path, out=end)
+    os.close(end)
+    shown = b""
+    with contextlib.suppress(OSError):  # A terminal whose other end is closed cannot be read.
+        while data := os.read(terminal, 65536):
+            shown += data
+            if b"In another terminal:" in shown and b"the next tick in" in shown:
+                process.terminate()
+    os.close(terminal)
+    assert_over(process, tmp_path)
+    assert b"Ctrl-C ends it, and takes all of it away" in shown and b"everything is ended and taken away" in shown
 
 
 def test_the_demo_says_what_to_do_when_it_cannot_have_a_server(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """What `make run` shows: a project, a function called, a pool at work, a claim, a worker lost, and the clock.
 
-Starts a server in the home ($ROTA_HOME, else ~/.rota), tells that in about twenty seconds, and then shows what happens
-until Ctrl-C. What it made is in a namespace of its own, and goes at the end; so does the server, and all that it runs.
-Arguments are those of `rota up`.
+Starts a server in the home ($ROTA_HOME, else ~/.rota) and tells that in about twenty seconds. On a terminal it then
+shows what happens until Ctrl-C; anywhere else it ends with the story. What it made is in a namespace of its own, and
+goes at the end; so does the server, and all that it runs. Arguments are those of `rota up`.
 """
 
 from __future__ import annotations

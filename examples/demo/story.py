@@ -39,7 +39,7 @@ class Failed(Exception):  # noqa: N818 - says what became of it
 
 
 class Story:
-    """Told once, and then what happens is shown until somebody has seen enough."""
+    """Told once. On a terminal, what happens is then shown until Ctrl-C; anywhere else that is the end."""
 
     def __init__(self, screen: Screen, client: Client, home: Path, folder: Path, edge: str) -> None:
         self._screen = screen
@@ -60,8 +60,9 @@ class Story:
                 for chapter in (self._project, self._function, self._tasks, self._claim, self._loss, self._clock):
                     await chapter()
                     await asyncio.sleep(PAUSE_SECONDS)
-                self._what_next()
-                await self._go_on()
+                if self._screen.console.is_terminal:
+                    self._what_next()
+                    await self._go_on()
             finally:
                 self._watching.is_closing = True
 
@@ -146,7 +147,6 @@ class Story:
         with self._screen.console.status("") as status:
             turns = 0
             while True:
-                # The line at the bottom is there on a terminal only.
                 until = time.monotonic() + CALL_EVERY_SECONDS
                 while (left := until - time.monotonic()) > 0:
                     status.update(f"{await self._next_tick()}; the next call in {left:.0f} s; Ctrl-C ends it")
@@ -155,8 +155,6 @@ class Story:
                 await self._call(f"visitor {turns}")
 
     async def _next_tick(self) -> str:
-        if not self._screen.console.is_terminal:
-            return ""
         found = (await self._client.list(Schedule, namespace=NAMESPACE)).items
         times = [one.status.next_run_time for one in found if one.status is not None and one.status.next_run_time]
         left = min(times).timestamp() - time.time() if times else 0.0
