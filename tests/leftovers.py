@@ -11,7 +11,7 @@ import signal
 import time
 from pathlib import Path
 
-MARK = "ROTA_TEST_RUN"
+MARK = "TEST_RUN_OF_ROTA"
 GRACE_SECONDS = 10.0
 POLL_SECONDS = 0.1
 

@@ -35,7 +35,7 @@ def deployed(rota: Terminal, text: str, *more: str) -> dict[str, Any]:
 
 
 def test_it_says_what_the_lines_say(rota: Terminal) -> None:
-    none = {"created": 0, "updated": 0, "unchanged": 0, "deleted": 0}
+    none = {"created": 0, "updated": 0, "unchanged": 0, "deleted": 0, "released": 0}
     said = deployed(rota, PROJECT, "--dry-run")
     assert (said["project"], said["namespace"], said["dryRun"], said["finished"]) == ("shop", "default", True, True)
     said = deployed(rota, PROJECT)

@@ -286,6 +286,20 @@ async def test_pruning_spares_a_function_that_is_still_named(world: World) -> No
     assert set(await world.versions()) == {("Function", "report"), ("Schedule", "report.nightly")}
 
 
+async def test_pruning_spares_and_releases_what_the_project_only_changed(world: World) -> None:
+    by_hand = {"entrypoint": "m:h", "source": {"inline": "def h(event, context): return 1"}}
+    await world.client.create(
+        {"apiVersion": "rota.dev/v1alpha1", "kind": "Function", "metadata": {"name": "theirs"}, "spec": by_hand}
+    )
+    await world.deploy("name: shop\nfunctions:\n  - {name: theirs, public: true}\n")
+    assert (await world.get("Function", "theirs"))["metadata"]["labels"] == {"rota.dev/project": "shop"}
+    done = await world.deploy("name: shop\n", prune=True)
+    assert [(one.name, one.outcome) for one in done.doomed] == [("theirs", "released")]
+    left = await world.get("Function", "theirs")
+    assert left["spec"]["public"] is True and not left["metadata"].get("labels")
+    assert (await world.deploy("name: shop\n", prune=True)).doomed == []
+
+
 async def test_pruning_spares_a_namesake_of_what_was_shown(world: World) -> None:
     await world.deploy(FUNCTION)
     foreseen = await world.deployer.foresee(world.project("name: shop\n"), prune=True)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from rota.cli.command import command, is_terminal
+from rota.cli.command import command, confirm, is_terminal
 from rota.cli.output import line
 from rota.cli.session import CommandError, Session, bad_usage
 
@@ -68,8 +68,7 @@ def restore(
     if target.exists() and not yes:
         if not is_terminal():
             raise CommandError(f"this replaces everything in {target}; say --yes if that is meant")
-        if not typer.confirm(f"Replace everything in {target}?", err=True):
-            raise CommandError("nothing was changed")
+        confirm(f"Replace everything in {target}?")
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
         put_back(file, target)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import signal
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -129,3 +130,20 @@ def _os_error(error: Exception) -> str:
 def is_terminal() -> bool:
     """Whether somebody is there to answer a question."""
     return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def confirm(question: str) -> None:
+    """Ask somebody on the terminal. Raises CommandError unless the answer is yes; Ctrl-C is a no.
+
+    An event loop that runs would only remember Ctrl-C for later, and the question would go on.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        agreed = typer.confirm(question, err=True)
+    except typer.Abort:
+        print(file=sys.stderr)  # After the ^C.
+        raise CommandError("nothing was changed", INTERRUPTED) from None
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if not agreed:
+        raise CommandError("nothing was changed")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rota.cli.command import command, is_terminal
+from rota.cli.command import command, confirm, is_terminal
 from rota.cli.project_file import ProjectFile
 from rota.cli.session import CommandError, Session, bad_usage
 
@@ -24,7 +24,7 @@ async def deploy(
     filename: ProjectFile = "rota.yaml",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change, and change nothing.")] = False,
     prune: Annotated[
-        bool, typer.Option("--prune", help="Delete what is labelled as this project's and no longer in its file.")
+        bool, typer.Option("--prune", help="Delete what this project created and its file no longer has.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")] = False,
     take_over: Annotated[
@@ -81,12 +81,13 @@ async def _deploy(
 
 def _confirm(deployment: Deployment, namespace: str, *, yes: bool) -> None:
     """Show what is to be deleted, and ask; where nobody can answer it takes --yes."""
-    if not deployment.doomed:
+    doomed = [one for one in deployment.doomed if one.created]
+    if not doomed:
         return
     from rota.cli.output import note
     from rota.manifest.deploying import named
 
-    names = [named(one, namespace) for one in deployment.doomed]
+    names = [named(one, namespace) for one in doomed]
     note("no longer in the file, to be deleted:")
     for name in names:
         note(f"  {name}")
@@ -94,5 +95,4 @@ def _confirm(deployment: Deployment, namespace: str, *, yes: bool) -> None:
         return
     if not is_terminal():
         raise CommandError("--prune would delete these; say --yes to delete them\nnothing was changed")
-    if not typer.confirm(f"Delete {'it' if len(names) == 1 else f'these {len(names)}'}?", err=True):
-        raise CommandError("nothing was changed")
+    confirm(f"Delete {'it' if len(names) == 1 else f'these {len(names)}'}?")

@@ -13,8 +13,16 @@ from rota.engine.references import shown
 from rota.manifest.deploying import Deployment, Doomed, Step, named
 from rota.manifest.deploying_changes import ABSENT, Change
 
-MARKS: dict[str, Part] = {"created": ("+", "green"), "updated": ("~", "yellow"), "deleted": ("-", "red")}
-OUTCOMES = ("created", "updated", "unchanged", "deleted")
+MARKS: dict[str, Part] = {
+    "created": ("+", "green"),
+    "updated": ("~", "yellow"),
+    "deleted": ("-", "red"),
+    "released": ("~", "yellow"),
+}
+OUTCOMES = ("created", "updated", "unchanged", "deleted", "released")
+RARE_OUTCOMES = ("deleted", "released")
+"""Counted only where there are any."""
+RELEASED_BECAUSE = ": it is no longer in the file, and stays because the project did not create it"
 NOT_SET = "(not set)"
 HIDDEN = "***"
 VALUE_LENGTH_MAX = 60
@@ -49,11 +57,14 @@ class Deployed:
             line(("^", "cyan"), f" code {digest[:19]}…: {packed.files} files, {len(packed.content)} bytes{self._note}")
 
     def write(self, one: Step | Doomed) -> None:
-        outcome = "deleted" if isinstance(one, Doomed) else one.outcome
+        outcome = one.outcome
         self._counts[one.kind.name, outcome] += 1
         if outcome == "unchanged":
             return
-        line(MARKS[outcome], f" {named(one, self._namespace)} {outcome}{self._note}")
+        why = (
+            ": no longer in the file; it stays, because the project did not create it" if outcome == "released" else ""
+        )
+        line(MARKS[outcome], f" {named(one, self._namespace)} {outcome}{why}{self._note}")
         if isinstance(one, Step):
             for change in one.changes[:FIELDS_MAX]:
                 _write_change(change)
@@ -68,9 +79,8 @@ class Deployed:
     def write_summary(self, urls: Mapping[str, str]) -> None:
         """How many of each kind were created, updated, left and deleted, and where functions are called."""
         for kind in sorted({kind for kind, _ in self._counts}):
-            counts = [f"{self._counts[kind, outcome]} {outcome}" for outcome in OUTCOMES[:3]]
-            if gone := self._counts[kind, "deleted"]:
-                counts.append(f"{gone} deleted")
+            shown_outcomes = [one for one in OUTCOMES if one not in RARE_OUTCOMES or self._counts[kind, one]]
+            counts = [f"{self._counts[kind, outcome]} {outcome}" for outcome in shown_outcomes]
             line((f"{kind}: ", "bold"), f"{', '.join(counts)}{self._note}")
         if not self._counts:
             line(f"nothing is declared{self._note}")

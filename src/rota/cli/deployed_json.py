@@ -28,7 +28,7 @@ class DeployedJson:
         """Nothing yet: it is said with the rest."""
 
     def write(self, one: Step | Doomed) -> None:
-        outcome = "deleted" if isinstance(one, Doomed) else one.outcome
+        outcome = one.outcome
         self._counts[one.kind.name][outcome] += 1
         if outcome == "unchanged":
             return

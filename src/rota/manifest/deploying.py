@@ -2,7 +2,7 @@
 
 Promises: everything is read, compared, and tried out on the server before anything is written; what is written is what
 the file declares and differs, nothing else; a deploy that was interrupted is finished by the next one; nothing that is
-not declared is deleted, unless it is asked for, and then only what is labelled as this project's.
+not declared is deleted, unless it is asked for, and then only what a deploy created and this project's label marks.
 
 Never: replaces an object by a new one of the same name, resets a field that the file no longer has.
 """
@@ -27,7 +27,7 @@ from rota.manifest.deploying_maps import CodeInMaps, code_of, codes_named
 from rota.manifest.deploying_reading import all_of, find
 from rota.manifest.load import Manifest
 from rota.manifest.project import Project
-from rota.manifest.project_form import PROJECT_LABEL, SECTIONS
+from rota.manifest.project_form import CREATED_ANNOTATION, PROJECT_LABEL, SECTIONS
 from rota.registry import ApiError
 
 Json = dict[str, Any]
@@ -79,7 +79,13 @@ class Doomed:
     name: str
     uid: str
     code: str = ""
-    """If it holds code, which."""
+    """The digest of the code that it holds, if it holds code."""
+    created: bool = True
+    """A deploy created it, so it is deleted. Otherwise only the project's label is removed from it."""
+
+    @property
+    def outcome(self) -> Literal["deleted", "released"]:
+        return "deleted" if self.created else "released"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +156,7 @@ class Deployer:
         if refused:
             raise DeployRefused(refused)
         graph, known = _graph(planned)
-        gone = {one.kind.key(self._client.namespace, one.name) for one in doomed}
+        gone = {one.kind.key(self._client.namespace, one.name) for one in doomed if one.created}
         lacks = await lacking(self._client, graph, known, gone)
         return Deployment(project, ordered(planned), doomed, missing, take_over, lacks)
 
@@ -211,7 +217,8 @@ class Deployer:
             for obj in await all_of(self._client, kind, f"{PROJECT_LABEL}={project.name}"):
                 meta = obj["metadata"]
                 if (kind, meta["name"]) not in kept and not meta.get("deletionTimestamp"):
-                    found.append(Doomed(kind, meta["name"], meta["uid"]))
+                    created = CREATED_ANNOTATION in meta.get("annotations", {})
+                    found.append(Doomed(kind, meta["name"], meta["uid"], created=created))
         return found
 
     async def _doomed_code(
@@ -222,7 +229,7 @@ class Deployer:
         if not held:
             return []
         after = {step.name: obj for step, obj in planned if step.kind is Function.api}
-        gone = {one.uid for one in doomed}
+        gone = {one.uid for one in doomed if one.created}
         lives = [obj for obj in await all_of(self._client, Function.api) if obj["metadata"]["uid"] not in gone]
         used = codes_named([*after.values(), *(obj for obj in lives if obj["metadata"]["name"] not in after)])
         return [
@@ -232,9 +239,9 @@ class Deployer:
         ]
 
     async def _spared(self, doomed: Doomed, project: Project) -> str:
-        """Why the server would not delete it, if so."""
+        """Why the server would not delete or release it, if so."""
         try:
-            await self._delete(doomed, dry_run=True)
+            await self._remove(doomed, project.name, dry_run=True)
         except ApiError as error:
             return f"{project.source}: {error.message}"
         return ""
@@ -254,14 +261,14 @@ class Deployer:
             told(done)
         for doomed in deployment.doomed:
             if not doomed.code:
-                await self._delete(doomed, dry_run=False)
+                await self._remove(doomed, project.name, dry_run=False)
                 told(doomed)
         code = [doomed for doomed in deployment.doomed if doomed.code]
         # Somebody may have deployed meanwhile what was to go.
         used = codes_named(await all_of(self._client, Function.api)) if code else set()
         for doomed in code:
             if doomed.code not in used:
-                await self._delete(doomed, dry_run=False)
+                await self._remove(doomed, project.name, dry_run=False)
                 told(doomed)
 
     async def _write(self, step: Step, project: Project, *, take_over: bool, dry_run: bool) -> tuple[Step, Json]:
@@ -269,7 +276,7 @@ class Deployer:
         manifest = step.manifest
         for tries_left in reversed(range(TRIES_MAX)):
             try:
-                return step, await self._written(step, dry_run=dry_run)
+                return step, await self._written(step, project, dry_run=dry_run)
             except ApiError as error:
                 if error.code not in (404, 409, 422) or not tries_left:
                     raise
@@ -284,22 +291,43 @@ class Deployer:
                 step = fresh
         raise AssertionError("the last try ends it")
 
-    async def _written(self, step: Step, *, dry_run: bool) -> Json:
+    async def _written(self, step: Step, project: Project, *, dry_run: bool) -> Json:
         if step.live is None:
-            return await self._client.create(step.manifest.object, dry_run=dry_run)
+            return await self._client.create(_created_by(project, step.manifest.object), dry_run=dry_run)
         if not step.changes:
             return step.live
         patch = operations(step.changes, step.live["metadata"]["uid"])
         return await self._client.patch(step.kind, step.name, patch, type="json", dry_run=dry_run)
 
-    async def _delete(self, doomed: Doomed, *, dry_run: bool) -> None:
+    async def _remove(self, doomed: Doomed, project: str, *, dry_run: bool) -> None:
         kind, name, uid = doomed.kind, doomed.name, doomed.uid
         try:
-            await self._client.delete(kind, name, uid=uid, propagation="Background", dry_run=dry_run)
+            if doomed.created:
+                await self._client.delete(kind, name, uid=uid, propagation="Background", dry_run=dry_run)
+            else:
+                await self._client.patch(kind, name, _unlabelled(uid, project), type="json", dry_run=dry_run)
         except ApiError as error:
             # It is gone, or another one of the same name has come, which is not the one that was shown.
-            if error.code not in (404, 409):
+            if error.code not in (404, 409) and (doomed.created or error.code != 422):
                 raise
+
+
+def _created_by(project: Project, obj: Json) -> Json:
+    meta = obj["metadata"]
+    return {
+        **obj,
+        "metadata": {**meta, "annotations": {**meta.get("annotations", {}), CREATED_ANNOTATION: project.name}},
+    }
+
+
+def _unlabelled(uid: str, project: str) -> list[Json]:
+    """Return a JSON patch that removes the project's label, and fails if the object or the label is another by now."""
+    path = f"/metadata/labels/{PROJECT_LABEL.replace('/', '~1')}"
+    return [
+        {"op": "test", "path": "/metadata/uid", "value": uid},
+        {"op": "test", "path": path, "value": project},
+        {"op": "remove", "path": path},
+    ]
 
 
 def _at(manifest: Manifest, why: str) -> str:

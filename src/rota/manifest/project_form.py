@@ -12,6 +12,8 @@ from rota.api.schema import Schema, object_schema
 
 FILE_NAME = "rota.yaml"
 PROJECT_LABEL = "rota.dev/project"
+CREATED_ANNOTATION = "rota.dev/created-by-project"
+"""Set on what a deploy created. Pruning deletes nothing else."""
 ENTRIES_MAX = 10_000
 """Entries of a section, and schedules of a function."""
 NAME_PATTERN = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
