@@ -119,8 +119,8 @@ async def test_a_task_whose_worker_is_lost_is_tried_again(town: Town) -> None:
         import os, time
         def handler(event, context):
             print("begun")
-            if not os.path.exists("/workspace/second"):
-                open("/workspace/second", "w").close()
+            if not os.path.exists(os.path.expanduser("~/second")):
+                open(os.path.expanduser("~/second"), "w").close()
                 os.kill(os.getpid(), 9)
             return "done"
     """
@@ -183,8 +183,8 @@ def _function(name: str, **spec: Any) -> dict[str, Any]:
     code = """
 import os, time
 def handler(event, context):
-    if not os.path.exists("/workspace/second"):
-        open("/workspace/second", "w").close()
+    if not os.path.exists(os.path.expanduser("~/second")):
+        open(os.path.expanduser("~/second"), "w").close()
         time.sleep(60)
     return "done"
 """
@@ -282,8 +282,8 @@ DIES = """
     import os
     def handler(event, context):
         print("begun", flush=True)
-        if not os.path.exists("/workspace/home/second"):
-            open("/workspace/home/second", "w").close()
+        if not os.path.exists(os.path.expanduser("~/second")):
+            open(os.path.expanduser("~/second"), "w").close()
             os.kill(os.getpid(), 9)
         return "done"
 """

@@ -13,6 +13,7 @@ import pytest
 
 from rota.api import Instance
 from rota.client import Client
+from rota.runtime import sandbox
 from tests.workers.farm import Farm, farm, pool, running, workspace
 from tests.workspace.conftest import Repo
 
@@ -72,9 +73,11 @@ def _is_ready(one: Instance) -> bool:
     return ready is not None and ready.status == "True"
 
 
+@pytest.mark.skipif(not sandbox.available().ok, reason="without a sandbox, what a command starts ends with it")
 def test_what_a_holder_does_goes_on_while_the_server_is_away(made: Farm) -> None:
     made.hold("w-0")
     made.execute("w-0", f"echo mine > work; (setsid sleep {os.getpid()}.7 >/dev/null 2>&1 &)")
+    made.until(lambda: running(f"sleep {os.getpid()}.7"))
     made.kill()
     assert running(f"sleep {os.getpid()}.7")
     made.start()

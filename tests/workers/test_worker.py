@@ -198,7 +198,7 @@ async def test_keep_keeps_the_files_and_no_process(boxed: Site) -> None:
     await boxed.up(reset="Keep")
     await boxed.held()
     await boxed.execute("sh", "-c", "echo mine > work; echo x > /tmp/left; (setsid sleep 4711 >/dev/null 2>&1 &)")
-    assert boxed.below("sleep 4711")
+    await eventually(lambda: boxed.below("sleep 4711"))
     await boxed.released()
     assert boxed.below("sleep 4711") == []
     assert await boxed.execute("sh", "-c", "cat work; find /tmp -name left") == "mine\n"

@@ -111,7 +111,7 @@ class Box:
             if not limit.expired():
                 raise
             raise TimeoutError(f"the command was ended: it ran for more than {timeout} s") from None
-        except ConnectionCut:
+        except (ConnectionCut, channels.ExecFailed):
             await self._lease.look()
             raise
         return Result(code, said.whole(), complained.whole(), truncated=said.truncated or complained.truncated)

@@ -90,6 +90,7 @@ class WebSocket(asyncio.Protocol):
         self._deaf = False
         self._heard_at = self._loop.time()
         self._pulse: asyncio.TimerHandle | None = None
+        self._pulse_due = 0.0
         self._limit: asyncio.TimerHandle | None = None
         self.lost: asyncio.Future[None] = self._loop.create_future()
         """Done when nothing is left of the connection."""
@@ -300,9 +301,12 @@ class WebSocket(asyncio.Protocol):
             due = now + min(seconds, PAUSED_PING_SECONDS)
         elif due <= now:
             due = min(now + seconds, late) if late > now else now + seconds
+        self._pulse_due = due
         self._pulse = self._loop.call_at(due, self._on_pulse)
 
     def _on_pulse(self) -> None:
+        # While this process did not run itself, it could hear nobody: a laptop that slept, a machine that was busy.
+        self._heard_at += max(0.0, self._loop.time() - self._pulse_due)
         silent = self._loop.time() - self._heard_at
         if silent >= self._heartbeat.silence_seconds_max and not self._reading_paused:
             self._end(Closed(framing.ABNORMAL, f"the other end gave no sign of life for {silent:.0f} s"))
