@@ -26,6 +26,8 @@ from rota.api.worker import WorkerConfig
 ATTEMPTS_MAX = 32
 DEPENDENCIES_MAX = 100
 OUTPUTS_MAX = 64
+RETRY_OF = "rota.dev/retry-of"
+"""The label that names the first of several tries of the same task."""
 
 NAME_PATTERN = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 """What the name of a task has to be."""
@@ -161,6 +163,7 @@ class Dependency(Model):
     uid: Annotated[str, doc("Its uid.", max_length=64)]
     phase: Annotated[Text, doc("How it ended.")]
     outputs: Outputs = {}
+    retry_of: Annotated[Name | None, doc("The task that it is a further try of.")] = None
 
 
 class TaskStatus(ObjectStatus):

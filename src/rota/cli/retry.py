@@ -2,89 +2,119 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
 
 from rota.api import Task
+from rota.api.task import RETRY_OF
 from rota.cli.command import command
 from rota.cli.following import everything
 from rota.cli.naming import reference
 from rota.cli.options import Targets
 from rota.cli.output import line
-from rota.cli.session import CommandError, Session
+from rota.cli.session import CommandError, Session, bad_usage
 from rota.cli.tasks import is_over, named_tasks, status_of
 from rota.client import Client
+from rota.client.backend import Operation
 from rota.registry import ApiError
 
 Object = dict[str, Any]
 
-RETRY_OF = "rota.dev/retry-of"
-"""The label that names the task which was the first."""
-OWN_LABELS = "rota.dev/"
-"""What begins like this says something of the one task that has it."""
-LABEL_LENGTH_MAX = 63
-NUMBER_DIGITS_MAX = 4
 TAKEN_MAX = 10
-"""Names that others may have taken meanwhile."""
-_NUMBERED = re.compile(r"-retry-([0-9]{1,4})$")
+"""Times that a name is chosen anew because another task has got it meanwhile."""
+TOGETHER_MAX = 100
+"""Tasks that are created in one commit."""
+CONFLICT = 409
 
 
 @command
-async def retry(session: Session, which: Targets = None) -> None:
+async def retry(
+    session: Session,
+    which: Targets = None,
+    failed: Annotated[
+        bool,
+        typer.Option(
+            "--failed", help="Run what they depend on and what depended on that again, too, where it has failed."
+        ),
+    ] = False,
+) -> None:
     """Run tasks that are over once more, each as a new task: NAME-retry-1, NAME-retry-2 and so on.
 
-    Prints the name of each.
+    Prints the name of each. A graph of tasks that has failed is run again from where it failed with --failed.
     """
     names = named_tasks(which or [])
+    if not names:
+        raise bad_usage("name tasks, such as task/build")
     async with session.client() as client:
         tasks = [await client.get(Task.api, name) for name in names]
         for task in tasks:
-            if not is_over(task):
-                own_name = reference(Task.api, task["metadata"]["name"])
-                phase = status_of(task).get("phase") or "not seen yet"
-                hint = f"`rota cancel task/{task['metadata']['name']}` ends it"
-                raise CommandError(f"{own_name} is not over: it is {phase}; {hint}")
+            _check(task, failed=failed)
+        if failed:
+            for name in await _graph_again(client, names):
+                line(reference(Task.api, name))
+            return
         for task in tasks:
             line(reference(Task.api, await _again(client, task)))
 
 
+def _check(task: Object, *, failed: bool) -> None:
+    """Raise CommandError for a task that cannot be run again in this way."""
+    name, status = task["metadata"]["name"], status_of(task)
+    if not is_over(task):
+        phase = status.get("phase") or "not seen yet"
+        hint = f"`rota cancel task/{name}` ends it"
+        raise CommandError(f"{reference(Task.api, name)} is not over: it is {phase}; {hint}")
+    if not failed and status.get("reason") == "DependencyFailed":
+        raise CommandError(
+            f"{reference(Task.api, name)} did not run, and would not run again: {status.get('message')}\n"
+            f"`rota retry task/{name} --failed` runs what failed before it again, and then it"
+        )
+
+
 async def _again(client: Client, task: Object) -> str:
-    first = first_of(task)
-    spec = {field: value for field, value in task["spec"].items() if field != "cancel"}
-    kept = {key: value for key, value in task["metadata"].get("labels", {}).items() if not key.startswith(OWN_LABELS)}
-    labels = {**kept, RETRY_OF: first}
-    others, _ = await everything(client, Task.api, namespace=None, labels=f"{RETRY_OF}={first}")
-    number = _next_number([other["metadata"]["name"] for other in others])
-    for further in range(TAKEN_MAX):
-        name = f"{first}-retry-{number + further}"
-        body = {
-            "apiVersion": Task.api.api_version,
-            "kind": Task.api.name,
-            "metadata": {"name": name, "labels": labels},
-            "spec": spec,
-        }
-        try:
-            await client.create(body)
-        except ApiError as error:
-            if error.code != 409:
-                raise
-        else:
+    from rota.control.tasks.retrying import first_of, retried
+
+    tries, _version = await everything(client, Task.api, namespace=None, labels=f"{RETRY_OF}={first_of(task)}")
+    for _ in range(TAKEN_MAX):
+        new = retried(task, tries)
+        if await _created(client, [new]):
+            name: str = new["metadata"]["name"]
             return name
-    raise CommandError(f"{TAKEN_MAX} names beginning with {first}-retry-{number} are taken")
+        tries.append(new)
+    raise CommandError(f"others keep taking the names of further tries of task/{first_of(task)}; try again")
 
 
-def first_of(task: Object) -> str:
-    """The task that this one is a further try of, or itself; cut so that it fits a label's value."""
-    meta = task["metadata"]
-    first: str = meta.get("labels", {}).get(RETRY_OF) or meta["name"]
-    length_max = LABEL_LENGTH_MAX - len("-retry-") - NUMBER_DIGITS_MAX
-    if len(first) <= length_max:
-        return first
-    from rota.control.instances.names import tailed
+async def _graph_again(client: Client, names: Sequence[str]) -> list[str]:
+    from rota.control.tasks.retrying import RetryError, failed_graph
 
-    return tailed(first, length_max=length_max)
+    for _ in range(TAKEN_MAX):
+        tasks, _version = await everything(client, Task.api, namespace=None)
+        try:
+            new = failed_graph(tasks, names)
+        except RetryError as error:
+            raise CommandError(f"{error}\nnothing was changed") from None
+        if await _created(client, new):
+            return [task["metadata"]["name"] for task in new]
+    raise CommandError(f"others keep taking the names of further tries of task/{names[0]}; try again")
 
 
-def _next_number(names: list[str]) -> int:
-    found = (_NUMBERED.search(name) for name in names)
-    return max((int(one[1]) for one in found if one is not None), default=0) + 1
+async def _created(client: Client, tasks: Sequence[Object]) -> bool:
+    """Create tasks, all or none where the server can. Returns False if a name is taken, and nothing was created."""
+    if client.atomic and len(tasks) <= TOGETHER_MAX:
+        try:
+            await client.batch([Operation("create", Task.api, client.namespace, body=task) for task in tasks])
+        except ApiError as error:
+            if error.code != CONFLICT:
+                raise
+            return False
+        return True
+    for done, task in enumerate(tasks):
+        try:
+            await client.create(task)
+        except ApiError as error:
+            if error.code != CONFLICT or done:
+                raise
+            return False
+    return True

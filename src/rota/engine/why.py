@@ -18,7 +18,7 @@ from msgspec import Struct
 from rota.api import Kind, Object
 from rota.engine.advice import Matter, Verdict, advice
 from rota.engine.outcome import Blocked, Failed, RequeueAfter
-from rota.engine.references import CYCLE, Find, Graph, cycle_message, id_of, kind_of, shown
+from rota.engine.references import CYCLE, FAILED, Find, Graph, cycle_message, id_of, kind_of, shown
 from rota.engine.view import NodeView, View
 
 DEPTH_MAX = 32
@@ -219,6 +219,8 @@ class _Explanation:
             return _Seen(id_, None, None, False, "Absent", "NotFound", self._not_found(id_), "Missing", ())
         state, reason, message = _told(obj, node)
         verdict = self._verdict(obj, node, state)
+        if verdict == "Failed" and reason == FAILED and (causes := self._failed_before(id_)):
+            return _Seen(id_, obj, node, False, state, reason, message, "Blocked", causes)
         return _Seen(id_, obj, node, False, state, reason, message, verdict, self._waits_for(obj, node, state, verdict))
 
     def _waits_for(self, obj: Object, node: NodeView | None, state: State, verdict: Verdict) -> tuple[str, ...]:
@@ -230,6 +232,16 @@ class _Explanation:
             # Nothing holds it up by name, but it cannot begin with what is not ready: a task in its pool's queue.
             return tuple(dict.fromkeys(edge.target for edge in self._graph.references(id_of(obj))))
         return ()
+
+    def _failed_before(self, id_: str) -> tuple[str, ...]:
+        """Return what has failed of that which an object needed ready."""
+        found: list[str] = []
+        for target in dict.fromkeys(edge.target for edge in self._graph.references(id_) if edge.needs == "readiness"):
+            kind = kind_of(target)
+            _, namespace, name = target.split("/", 2)
+            if kind is not None and _state(self._find(kind, namespace, name)) == "Failed":
+                found.append(target)
+        return tuple(found)
 
     def _not_found(self, id_: str) -> str:
         by = [one for one in self._graph.referrers(id_) if self._readable(one)]

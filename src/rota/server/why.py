@@ -93,7 +93,7 @@ def why(
         may_read=lambda *where: allows(user, "get", *where),
     )
     now = loop.scheduler.clock.time()
-    advice = _about_task(loop, running.objects, found.root) or found.advice
+    advice = _about_task(loop, running.objects, found) or found.advice
     answer = Answer(found.step, found.root, advice, found.over, _events(found, running, user), _at(now))
     return Response(200, msgspec.json.encode(answer))
 
@@ -122,8 +122,9 @@ def _as_it_stands(loop: ControlLoop, objects: Objects, obj: Object | None) -> Ob
     return msgspec.structs.replace(obj, status=msgspec.structs.replace(obj.status, reason=reason, message=message))
 
 
-def _about_task(loop: ControlLoop, objects: Objects, root: Step) -> str:
-    """What to do about a task that is at the bottom of it; empty where tasks are like all else."""
+def _about_task(loop: ControlLoop, objects: Objects, why: Why) -> str:
+    """Return what to do about a task that is at the bottom of it; empty where tasks are like all else."""
+    root = why.root
     bucket, namespace, name = root.id.split("/", 2)
     found = objects.find(Task.api, namespace, name) if bucket == Task.api.bucket and not root.hidden else None
     if not isinstance(found, Task) or found.metadata.deletion_timestamp is not None:
@@ -131,8 +132,12 @@ def _about_task(loop: ControlLoop, objects: Objects, root: Step) -> str:
     place = f" -n {namespace}" if namespace != "default" else ""
     if root.state == "Failed" and found.over():
         once_more = f"run it once more: `rota retry task/{name}{place}`"
+        if why.step.id != root.id and why.over:
+            asked = why.step.id.rpartition("/")[2]
+            once_more = f"run it and what depends on it once more: `rota retry task/{asked}{place} --failed`"
         if found.status is not None and found.status.start_time is not None:
-            return f"see what it wrote: `rota logs task/{name}{place}`; then {once_more}"
+            who = "it" if why.step.id == root.id else root.name
+            return f"see what {who} wrote: `rota logs task/{name}{place}`; then {once_more}"
         anew = f"`rota delete task/{name}{place}`, then `rota apply -f FILE{place}`"
         return f"put right what it says, and {once_more}; if it is the task itself that is wrong, make it anew ({anew})"
     tasks = loop.controller(Task.api)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from rota.api import Task
-from rota.api.task import ATTEMPTS_MAX, Attempt, Dependency, Retry, TaskStatus
+from rota.api.task import ATTEMPTS_MAX, RETRY_OF, Attempt, Dependency, Retry, TaskStatus
 from rota.runtime.runner.jobs import Outcome
 
 LOSSES_MAX = 10
@@ -151,7 +151,11 @@ def copied(status: TaskStatus, ended: Sequence[Task]) -> TaskStatus:
         found = task.status
         if found is not None and task.metadata.name not in known:
             known[task.metadata.name] = Dependency(
-                name=task.metadata.name, uid=task.metadata.uid, phase=found.phase or "", outputs=found.outputs
+                name=task.metadata.name,
+                uid=task.metadata.uid,
+                phase=found.phase or "",
+                outputs=found.outputs,
+                retry_of=task.metadata.labels.get(RETRY_OF),
             )
     if len(known) == len(status.dependencies):
         return status

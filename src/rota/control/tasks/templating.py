@@ -68,6 +68,18 @@ def literal(text: str) -> str:
     return _EXPRESSION.sub(lambda found: BRACES + found[0][2:], text) if "{{" in text else text
 
 
+def renamed(text: str, names: Mapping[str, str]) -> str:
+    """Return a text whose expressions name tasks by their new names."""
+
+    def rename(found: re.Match[str]) -> str:
+        matched = _OUTPUT.fullmatch((found[1] or "").rstrip())
+        if matched is None or matched[1] not in names:
+            return found[0]
+        return f"{{{{ tasks.{names[matched[1]]}.outputs.{matched[2]} }}}}"
+
+    return _EXPRESSION.sub(rename, text) if "{{" in text else text
+
+
 def _element(index: int, text: str, known: Mapping[str, Dependency]) -> str:
     where = f"command[{index}]"
     found = next((one for one in _EXPRESSION.finditer(text) if one[1]), None) if "{{" in text else None
@@ -97,10 +109,14 @@ def _value(expression: str, known: Mapping[str, Dependency], where: str) -> str:
 
 
 def environment(dependencies: Sequence[Dependency]) -> dict[str, str]:
-    """The same values as variables: ROTA_TASKS_NAME_KEY. Of two that would have the same name, the later one."""
+    """Return the same values as variables: ROTA_TASKS_NAME_KEY. Of two with the same name, the later one.
+
+    A dependency that is a further try of another task has both names, so that a script need not know of it.
+    """
     return {
-        variable(dependency.name, key): value
+        variable(name, key): value
         for dependency in dependencies
+        for name in filter(None, (dependency.retry_of, dependency.name))
         for key, value in sorted(dependency.outputs.items())
     }
 
