@@ -175,10 +175,12 @@ def test_a_server_moves_into_a_container_and_out_again(place: Place, engine: Eng
     assert "it is running already, from the image" in place.says("start", "--image", image)
 
     pid = place.pid()
-    place.says("restart", "--image", image)
+    assert f"it runs from the image {image}" in place.says("restart"), "a restart keeps it"
     assert place.pid() != pid and place.found().condition == "running"
+    place.says("stop")
+    assert f"it runs from the image {image}" in place.says("start"), "and so does a start"
 
-    assert f"the server before ran from the image {image}" in place.says("restart")
+    assert f"the server before ran from the image {image}" in place.says("restart", "--image=")
     assert "natively" in place.says("status")
     assert containers_of(engine, place.home) == []
     assert "host" in place.says("run", "--pool", "crew", "-f", "--", "sh", "-c", f"test -d {Path.cwd()} && echo host")

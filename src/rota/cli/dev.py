@@ -72,20 +72,22 @@ async def _have_server(
     if settings.context or settings.kubeconfig or os.environ.get("ROTA_CONTEXT") or sys.platform != "linux":
         return None
     from rota.server.background import NotReady, start
-    from rota.server.background_state import find
+    from rota.server.background_state import find, last_start
     from rota.server.home import Home
 
     home = Home(settings.home_path)
     if find(home).condition == "running":
         return home
+    last = last_start(home)
+    options = options_from(last, None, port, edge_port, None)
     container = await container_of(session, image, project)
     try:
-        started = await start(home, options_from(None, None, port, edge_port, None), container)
+        started = await start(home, options, container)
     except NotReady as error:
         raise failure(error, home.path) from None
     if started.is_new:
         note("no server ran here; one was started in the background")
-        tell_where(started, home.path)
+        tell_where(started, home.path, last)
     return home
 
 

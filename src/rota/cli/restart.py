@@ -40,21 +40,22 @@ async def restart(
     another nothing can be taken along: what runs is ended in good order, and begun anew by the new server.
     """
     check_local(session)
-    options_from(None, host, port, edge_port, allow_api)
-    container = await container_of(session, image)
     from rota.server.background import NotReady
     from rota.server.background import restart as restart_server
+    from rota.server.background_state import find, last_start
     from rota.server.home import Home
 
     home = session.settings.home_path
+    last, running = last_start(Home(home)), find(Home(home)).state
+    controllers = running.options.controllers if running is not None else True
+    options = options_from(last, host, port, edge_port, allow_api, controllers=controllers)
+    container = await container_of(session, image)
     try:
-        done = await restart_server(
-            Home(home), lambda before: options_from(before, host, port, edge_port, allow_api), container
-        )
+        done = await restart_server(Home(home), options, container)
     except NotReady as error:
         raise failure(error, home) from None
     _tell_before(done)
-    tell_where(done.started, home)
+    tell_where(done.started, home, last)
 
 
 def _tell_before(done: Restarted) -> None:

@@ -9,16 +9,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rota.cli.output import line, printable
+from rota.cli.output import line, note, printable
 from rota.cli.session import CommandError, Session, bad_usage
 
 if TYPE_CHECKING:
     from rota.server.background import NotReady, Started
     from rota.server.background_image import Container
-    from rota.server.background_state import Options, State
+    from rota.server.background_state import LastStart, Options, State
 
 Port = Annotated[
-    int | None, typer.Option("--port", metavar="PORT", min=0, max=65535, help="The port; 0 takes a free one.")
+    int | None,
+    typer.Option(
+        "--port",
+        metavar="PORT",
+        min=0,
+        max=65535,
+        help="The port; 0 takes a free one. Without it, as the last time in this home, or 7443.",
+    ),
 ]
 EdgePort = Annotated[
     int | None,
@@ -27,16 +34,21 @@ EdgePort = Annotated[
         metavar="PORT",
         min=0,
         max=65535,
-        help="The port for functions and webhooks; 0 takes a free one.",
+        help="The port for functions and webhooks; 0 takes a free one. Without it, as the last time, or 7480, or a "
+        "free one with --port 0.",
     ),
 ]
-Host = Annotated[str | None, typer.Option("--host", metavar="ADDRESS", help="Where to listen.")]
+Host = Annotated[
+    str | None,
+    typer.Option("--host", metavar="ADDRESS", help="Where to listen; without it, as the last time, or 127.0.0.1."),
+]
 AllowApi = Annotated[
     list[str] | None,
     typer.Option(
         "--allow-api",
         metavar="URL",
-        help="An API that TaskSpawners may poll beside https://api.github.com. May be given several times.",
+        help="An API that TaskSpawners may poll beside https://api.github.com. May be given several times. Without it, "
+        "as the last time.",
     ),
 ]
 Image = Annotated[
@@ -45,7 +57,7 @@ Image = Annotated[
         "--image",
         metavar="REFERENCE",
         help="Run it from this container image, which must be on this host and is never pulled. Without it "
-        "$ROTA_IMAGE, or ROTA_IMAGE in .env.local; else, or when it is empty, natively.",
+        "$ROTA_IMAGE, or ROTA_IMAGE in .env.local, or the image of the last time; else, or when it is empty, natively.",
     ),
 ]
 
@@ -59,16 +71,26 @@ def check_local(session: Session) -> None:
 
 
 async def container_of(session: Session, image: str | None, project: Path | None = None) -> Container | None:
-    """What the server is to run in, checked; None: natively. `project`: its folder, if it is not this one."""
+    """Return the checked container that the server is to run in; None: natively. `project`: if not in this folder."""
     from rota.server.background_image import checked, chosen
+    from rota.server.background_state import last_start
+    from rota.server.home import Home
 
-    return await checked(chosen(image, os.environ, project or Path.cwd()), session.settings.home_path)
+    home = session.settings.home_path
+    last = last_start(Home(home))
+    return await checked(chosen(image, os.environ, project or Path.cwd(), last.image if last else ""), home)
 
 
 def options_from(
-    before: Options | None, host: str | None, port: int | None, edge_port: int | None, allow_api: list[str] | None
+    last: LastStart | None,
+    host: str | None,
+    port: int | None,
+    edge_port: int | None,
+    allow_api: list[str] | None,
+    *,
+    controllers: bool = True,
 ) -> Options:
-    """What is said, else what it was, else what `rota up` takes."""
+    """Return the options that are given, else those of the last start, else the defaults."""
     from rota.control.spawners.apis import api_of
     from rota.server.background_state import Options
     from rota.server.main import DEFAULT_HOST, DEFAULT_PORT
@@ -78,13 +100,13 @@ def options_from(
             api_of(url)
         except ValueError as error:
             raise bad_usage(f"--allow-api: {error}") from None
-    was = before or Options(DEFAULT_HOST, DEFAULT_PORT, None)
+    was = last.options if last is not None else Options(DEFAULT_HOST, DEFAULT_PORT, None)
     return Options(
         was.host if host is None else host,
         was.port if port is None else port,
         was.edge_port if edge_port is None else edge_port,
         was.allow_api if allow_api is None else tuple(allow_api),
-        was.controllers,
+        controllers,
     )
 
 
@@ -92,12 +114,17 @@ def way_of(state: State) -> str:
     return f"from the image {state.image}" if state.image else "natively"
 
 
-def tell_where(started: Started, home: Path) -> None:
+def tell_where(started: Started, home: Path, last: LastStart | None) -> None:
+    """Say where the server is, and if it was elsewhere the last time."""
     state = started.state
     if started.ended is not None and (count := len(started.ended.instances)):
         line(f"{count} instance{'s' if count != 1 else ''} could not be taken along: ended, to be begun anew")
     line("Rota is ready at ", (state.url, "bold"), f"; functions and webhooks at {state.edge}")
     line(f"it runs {way_of(state)} as process {started.pid}; for kubectl: export KUBECONFIG={home / 'kubeconfig'}")
+    if last is not None and last.url != state.url:
+        note(f"it was at {last.url} before: the kubeconfig is up to date, copies of it are not")
+    if last is not None and last.edge != state.edge:
+        note(f"functions and webhooks were at {last.edge} before: tell whoever calls them")
 
 
 def failure(error: NotReady, home: Path) -> CommandError:

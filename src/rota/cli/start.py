@@ -24,7 +24,7 @@ from rota.cli.session import Session
 if TYPE_CHECKING:
     from rota.server.background import Started
     from rota.server.background_image import Container
-    from rota.server.background_state import Options
+    from rota.server.background_state import Options, State
 
 
 @command
@@ -38,22 +38,23 @@ async def start(
 ) -> None:
     """Start a server in the background, one per home. It returns when the server is ready."""
     check_local(session)
-    options = options_from(None, host, port, edge_port, allow_api)
-    container = await container_of(session, image)
     from rota.server.background import NotReady
     from rota.server.background import start as start_server
+    from rota.server.background_state import last_start
     from rota.server.home import Home
 
     home = session.settings.home_path
+    last = last_start(Home(home))
+    options = options_from(last, host, port, edge_port, allow_api)
+    container = await container_of(session, image)
     try:
         started = await start_server(Home(home), options, container)
     except NotReady as error:
         raise failure(error, home) from None
     if started.is_new:
-        tell_where(started, home)
+        tell_where(started, home, last)
     else:
-        wanted = options_from(started.state.options, host, port or None, edge_port or None, allow_api)
-        _tell_running(started, container, wanted)
+        _tell_running(started, container, options)
 
 
 def _tell_running(started: Started, container: Container | None, wanted: Options) -> None:
@@ -63,5 +64,14 @@ def _tell_running(started: Started, container: Container | None, wanted: Options
     if image != state.image:
         meant = f"from the image {image}" if image else "natively"
         note(f"what was asked for is to run it {meant}: `rota restart` with the same options does that")
-    elif wanted != state.options:
+    elif wanted not in (state.options, _as_it_is(state)):
         note("it runs with other options than these: `rota restart` with the same options changes that")
+
+
+def _as_it_is(state: State) -> Options:
+    """Return the options of a server with the ports that it chose."""
+    import msgspec
+
+    from rota.server.background_state import port_of
+
+    return msgspec.structs.replace(state.options, port=port_of(state.url), edge_port=port_of(state.edge))

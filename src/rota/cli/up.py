@@ -11,35 +11,17 @@ import typer
 from rota import __version__
 from rota.cli.command import command
 from rota.cli.output import line
+from rota.cli.serving_options import AllowApi, EdgePort, Host, Port, options_from
 from rota.cli.session import CommandError, Session, bad_usage
 
 
 @command
 def up(
     session: Session,
-    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="The port; 0 takes a free one.")
-    ] = 7443,
-    edge_port: Annotated[
-        int | None,
-        typer.Option(
-            "--edge-port",
-            metavar="PORT",
-            min=0,
-            max=65535,
-            help="The port for functions and webhooks; 0 takes a free one. Without it 7480, or a free one "
-            "with --port 0.",
-        ),
-    ] = None,
-    allow_api: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--allow-api",
-            metavar="URL",
-            help="An API that TaskSpawners may poll beside https://api.github.com. May be given several times.",
-        ),
-    ] = None,
+    host: Host = None,
+    port: Port = None,
+    edge_port: EdgePort = None,
+    allow_api: AllowApi = None,
     controllers: Annotated[
         bool, typer.Option("--controllers/--no-controllers", help="Whether controllers run in this process.")
     ] = True,
@@ -53,21 +35,15 @@ def up(
     ] = "",
 ) -> None:
     """Start a server here, in the foreground. Ctrl-C stops it. `rota start` starts one in the background."""
-    from rota.control.spawners.apis import api_of
     from rota.server import Ready, serve
-    from rota.server.background_state import Options, State, announce, find, own_state, withdraw
+    from rota.server.background_state import State, announce, find, last_start, own_state, port_of, withdraw
     from rota.server.home import Home
 
     if session.settings.context or session.settings.kubeconfig:
         raise bad_usage("a server starts here: --context and --kubeconfig mean another one")
-
-    for url in allow_api or ():
-        try:
-            api_of(url)
-        except ValueError as error:
-            raise bad_usage(f"--allow-api: {error}") from None
-
     home = Home(session.settings.home_path)
+    last = last_start(home)
+    asked = options_from(last, host, port, edge_port, allow_api, controllers=controllers)
     found = find(home)
     if found.condition == "running" and found.state is not None:
         where = f"at {found.state.url} (process {found.pid})"
@@ -79,29 +55,25 @@ def up(
         _write_to(log_file)
 
     def ready(at: Ready) -> None:
-        # A port that was chosen is kept by the next server: clients know it.
-        options = Options(host, _port_of(at.url), _port_of(at.edge), tuple(allow_api or ()), controllers)
-        told.append(own_state(__version__, at.url, at.edge, options, _no_sandbox))
+        told.append(own_state(__version__, at.url, at.edge, asked, _no_sandbox))
         announce(home, told[0])
         kubeconfig = f"; for kubectl: export KUBECONFIG={at.kubeconfig}"
         line("Rota is ready at ", (at.url, "bold"), f"; functions and webhooks at {at.edge}{kubeconfig}")
 
     serve(
         home.path,
-        host=host,
-        port=port,
-        edge_port=edge_port,
-        allowed_apis=allow_api or (),
+        host=asked.host,
+        port=asked.port,
+        edge_port=asked.edge_port,
+        # A port that was chosen is kept by the next server: clients know it.
+        ports_before=(port_of(last.url), port_of(last.edge)) if last is not None else (0, 0),
+        allowed_apis=asked.allow_api,
         with_controllers=controllers,
         on_ready=ready,
     )
     withdraw(home, told[0])
     if log_file:
         _mark("ended")
-
-
-def _port_of(url: str) -> int:
-    return int(url.rpartition(":")[2])
 
 
 def _no_sandbox() -> str:

@@ -16,7 +16,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -83,8 +83,8 @@ async def start(home: Home, options: Options, container: Container | None) -> St
         return (await _launch(home, options, container))._replace(ended=ended)
 
 
-async def restart(home: Home, override: Callable[[Options | None], Options], container: Container | None) -> Restarted:
-    """Have a new server instead of the one that runs. `override`: its options, from those of the one before.
+async def restart(home: Home, options: Options, container: Container | None) -> Restarted:
+    """Have a new server instead of the one that runs.
 
     What runs natively goes on when the new one is native as well. What runs in a container ends with it, and what runs
     natively cannot be reached from one: this is ended in good order, and begun anew by the new server.
@@ -92,7 +92,6 @@ async def restart(home: Home, override: Callable[[Options | None], Options], con
     async with _alone(home):
         found = await _settled(home)
         before = found.state if found.condition == "running" else None
-        options = override(found.state.options if found.state is not None else None)
         ended, killed = None, False
         if before is not None and container is None and not before.image:
             killed = await _hand_over(home)

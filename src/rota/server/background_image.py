@@ -64,14 +64,16 @@ class _Note(msgspec.Struct, frozen=True):
     facts: Facts
 
 
-def chosen(flag: str | None, environment: Mapping[str, str], folder: Path) -> Choice:
-    """The flag, else the environment, else the project's file, else none. An empty flag means none."""
+def chosen(flag: str | None, environment: Mapping[str, str], folder: Path, last: str = "") -> Choice:
+    """Return the flag, else the environment, else the project's file, else the last start's. An empty flag is none."""
     if flag is not None:
         return Choice(flag, "--image")
     if environment.get(VARIABLE):
         return Choice(environment[VARIABLE], VARIABLE)
     file = folder / PROJECT_ENVIRONMENT
-    return Choice(_in_file(file), str(file))
+    if named := _in_file(file):
+        return Choice(named, str(file))
+    return Choice(last, "the image of the last start; --image= runs the server natively")
 
 
 def _in_file(path: Path) -> str:

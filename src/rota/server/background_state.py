@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -20,17 +20,21 @@ from rota.server.auth import write_private
 from rota.server.home import Home
 
 STATE = "server.json"
+LAST_START = "last-start.json"
+"""Stays when the server ends, so that the next one is started alike."""
 IMAGE_VARIABLE = "ROTA_SERVER_IMAGE"
 """Tells a server that it runs in a container, and of which image."""
 STATE_BYTES_MAX = 64 * 1024
+S = TypeVar("S", bound=msgspec.Struct)
 Condition = Literal["stopped", "starting", "running", "crashed"]
 
 
 class Options(msgspec.Struct, frozen=True):
-    """What a server was started with, so that the next one can be started alike."""
+    """The options that a server was started with."""
 
     host: str
     port: int
+    """0: a free one, the one before if it is still free."""
     edge_port: int | None
     allow_api: tuple[str, ...] = ()
     controllers: bool = True
@@ -59,6 +63,15 @@ class State(msgspec.Struct, frozen=True):
     """Why there can be no sandbox in that container."""
 
 
+class LastStart(msgspec.Struct, frozen=True):
+    """How the server of a home was started last, and where it was then."""
+
+    options: Options
+    url: str
+    edge: str
+    image: str = ""
+
+
 class Found(NamedTuple):
     """How the server of a home is."""
 
@@ -70,13 +83,21 @@ class Found(NamedTuple):
 
 
 def announce(home: Home, state: State) -> None:
+    """Say in the home that the server is ready, and remember how it was started."""
+    last = LastStart(state.options, state.url, state.edge, state.image)
+    write_private(home.path / LAST_START, msgspec.json.encode(last))
     write_private(home.path / STATE, msgspec.json.encode(state))
+
+
+def last_start(home: Home) -> LastStart | None:
+    """Return how the server of a home was started last; None if never, or if that cannot be read."""
+    return _decoded(home.path / LAST_START, LastStart)
 
 
 def withdraw(home: Home, state: State | None = None) -> None:
     """A server that ends in good order leaves no word; one that is killed does. `state`: only if it says this."""
     path = home.path / STATE
-    if state is None or _read(path) == state:
+    if state is None or _decoded(path, State) == state:
         path.unlink(missing_ok=True)
 
 
@@ -87,9 +108,13 @@ def own_state(version: str, url: str, edge: str, options: Options, why_no_sandbo
     return State(began, time.time(), version, url, edge, options, image, why_no_sandbox() if image else "")
 
 
+def port_of(url: str) -> int:
+    return int(url.rpartition(":")[2])
+
+
 def find(home: Home) -> Found:
     """How the server of a home is, now."""
-    pid, state = home.server_pid(), _read(home.path / STATE)
+    pid, state = home.server_pid(), _decoded(home.path / STATE, State)
     if pid is None:
         return Found("stopped" if state is None else "crashed", None, state)
     if state is None or (pid > 0 and kernel.start_time_of(pid) != state.pid_start):
@@ -97,7 +122,7 @@ def find(home: Home) -> Found:
     return Found("running", pid, state)
 
 
-def _read(path: Path) -> State | None:
+def _decoded(path: Path, type_: type[S]) -> S | None:
     with contextlib.suppress(OSError, msgspec.MsgspecError), path.open("rb") as file:
-        return msgspec.json.decode(file.read(STATE_BYTES_MAX), type=State)
+        return msgspec.json.decode(file.read(STATE_BYTES_MAX), type=type_)
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import gc
 import os
@@ -74,6 +75,7 @@ async def run(
     host: str = DEFAULT_HOST,
     port: int = DEFAULT_PORT,
     edge_port: int | None = None,
+    ports_before: tuple[int, int] = (0, 0),
     allowed_apis: Iterable[str] = (),
     with_controllers: bool = True,
     on_ready: Callable[[Ready], None] = lambda ready: None,
@@ -81,6 +83,7 @@ async def run(
 ) -> None:
     """Serve until SIGTERM, SIGINT or `stop`. Port 0 takes a free one, and then so does the edge unless it is said.
 
+    `ports_before`: which ones to take of the free ones, for the API and for the edge, while nobody else has them.
     Then what runs here is ended. After `HAND_OVER` it goes on, and the next server in this home takes it up.
     """
     stop = stop or asyncio.Event()
@@ -100,9 +103,9 @@ async def run(
     tokens = Tokens(home.tokens)
     apis = Apis(allowed_apis)
     with ExitStack() as bound:
-        listening = bound.enter_context(_bind(host, port, "--port"))
+        listening = bound.enter_context(_bind(host, port, "--port", before=ports_before[0]))
         edge_wanted = (DEFAULT_EDGE_PORT if port else 0) if edge_port is None else edge_port
-        edge_listening = bound.enter_context(_bind(host, edge_wanted, "--edge-port"))
+        edge_listening = bound.enter_context(_bind(host, edge_wanted, "--edge-port", before=ports_before[1]))
         store = SqliteStore(home.store)
         bound.pop_all()
     registry = Registry(store)
@@ -206,8 +209,11 @@ def _authority(host: str, listening: socket.socket) -> str:
     return f"{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
 
 
-def _bind(host: str, port: int, flag: str) -> socket.socket:
-    """Bind first: a taken port is found out before anything is touched."""
+def _bind(host: str, port: int, flag: str, *, before: int = 0) -> socket.socket:
+    """Bind first: a taken port is found out before anything is touched. `before` is preferred when any port will do."""
+    if port == 0 and before:
+        with contextlib.suppress(OSError):
+            return _bind(host, before, flag)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -230,6 +236,7 @@ def serve(
     host: str,
     port: int,
     edge_port: int | None = None,
+    ports_before: tuple[int, int] = (0, 0),
     allowed_apis: Iterable[str] = (),
     with_controllers: bool = True,
     on_ready: Callable[[Ready], None],
@@ -247,6 +254,7 @@ def serve(
             host=host,
             port=port,
             edge_port=edge_port,
+            ports_before=ports_before,
             allowed_apis=allowed_apis,
             with_controllers=with_controllers,
             on_ready=ready,
