@@ -44,7 +44,7 @@ class Gate(ObjectReconciler[T]):
         before = status_of(obj).condition(RESOLVED)
         if held_up is not None:
             await say(context, obj, self.closed(held_up))
-            if held_up.reason != NOT_READY and _lasts(before, held_up, context.clock.time()):
+            if held_up.reason != NOT_READY and lasts(before, held_up, context.clock.time()):
                 context.tell_once(obj, held_up.reason, held_up.message)
             return held_up
         opened = [] if before is None else [Condition(type=RESOLVED, status="True", reason="Resolved")]
@@ -72,7 +72,7 @@ class Settling(Gate[T]):
         return DONE
 
 
-def _lasts(before: Condition | None, held_up: Blocked | Failed, now: float) -> bool:
+def lasts(before: Condition | None, held_up: Blocked | Failed, now: float) -> bool:
     """Whether an object is held up for longer than it takes to apply a folder of manifests."""
     if before is None or before.reason != held_up.reason or before.last_transition_time is None:
         return False

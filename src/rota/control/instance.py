@@ -20,7 +20,7 @@ from rota.control.holds.desk import Desk
 from rota.control.holds.options import has_runner, is_restarted_for
 from rota.control.instances import crashes_in_a_row, ready_condition, restart_delay, restarts, storage_name
 from rota.control.instances.names import controller_of
-from rota.control.instances.reasons import is_ready
+from rota.control.instances.reasons import is_noticed, is_ready
 from rota.control.instances.states import is_used
 from rota.control.orders import order, owner_of, subject_of
 from rota.control.seen import AVAILABLE, Seen, phase_of, seen, unavailable, with_last_exit
@@ -367,7 +367,12 @@ class Instances(Gate[Instance]):
             status = context.condition(obj, status, condition)
         status = msgspec.structs.replace(status, phase=phase)
         ready = ready_condition(msgspec.structs.replace(obj, status=status))
-        return await context.write_status(obj, context.condition(obj, status, ready))
+        before = status_of(obj).condition("Ready")
+        written = await context.write_status(obj, context.condition(obj, status, ready))
+        if ready.status != "True" and (before is None or before.reason != ready.reason) and is_noticed(ready.reason):
+            # Without when it is started again: many that say the same are one Event.
+            context.events.record(obj, "Warning", ready.reason, ready.message.partition("; ")[0])
+        return written
 
     # Ending.
 

@@ -14,7 +14,7 @@ from rota.api.worker import WorkerRole
 from rota.client import Key
 from rota.control.carrying import RUNTIME_FINALIZER, carry_out
 from rota.control.functions.tasks import Calling
-from rota.control.gate import RESOLVED, Gate, status_of
+from rota.control.gate import RESOLVED, Gate, lasts, status_of
 from rota.control.holds.members import PoolKey
 from rota.control.instances import Desired, plan, template_hash
 from rota.control.instances.names import instance_name
@@ -24,7 +24,7 @@ from rota.control.tasks.assigner import Assigner
 from rota.control.tasks.holding import has_more_to_come, is_running_on
 from rota.control.tasks.jobs import CannotRun, check
 from rota.control.tasks.locks import BRANCH_LOCKED, Locks
-from rota.control.tasks.telling import Standing, standing_of
+from rota.control.tasks.telling import Standing, standing_of, warn
 from rota.control.tasks.templating import TemplateError
 from rota.control.workers import worker_template
 from rota.engine import DONE, Blocked, Context, Done, Failed, Outcome, RequeueAfter
@@ -231,6 +231,7 @@ class Tasks(Gate[Task]):
         return self._since[uid]
 
     async def _held_up(self, context: Context, obj: Task, status: TaskStatus, held_up: Blocked | Failed) -> Outcome:
+        before = status.condition(RESOLVED)
         closed = Condition(type=RESOLVED, status="False", reason=held_up.reason, message=held_up.message)
         status = context.condition(obj, status, closed)
         if isinstance(held_up, Failed):
@@ -238,7 +239,7 @@ class Tasks(Gate[Task]):
             return held_up
         await context.write_status(obj, lifecycle.waiting(status, held_up.reason, held_up.message))
         await self._hold_dependencies(context, obj)
-        if held_up.reason != NOT_READY:
+        if held_up.reason != NOT_READY and lasts(before, held_up, context.clock.time()):
             context.tell_once(obj, held_up.reason, held_up.message)
         self._tell_ring(context, obj, held_up)
         return held_up
@@ -358,6 +359,7 @@ class Tasks(Gate[Task]):
         worker = self._assigner.worker_of(obj)
         instance = worker.subject.name if worker is not None else status.instance_name or ""
         written = await context.write_status(obj, lifecycle.after(obj, status, instance, ended))
+        warn(context.events, context.objects, written, ended.reason, ended.message)
         self._assigner.recorded(obj, ended.id, is_over=written.over())
         if self._called is not None:
             self._called.recorded(ended.id)
@@ -377,6 +379,7 @@ class Tasks(Gate[Task]):
         self._locks.left(obj)
         now = lifecycle.time_of(context.clock.time())
         written = await context.write_status(obj, lifecycle.over(status, phase, reason, message, now))
+        warn(context.events, context.objects, written, reason, message)
         self._assigner.counting.completed(written)
         return await self._after(context, written)
 

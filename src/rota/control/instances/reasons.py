@@ -58,6 +58,12 @@ def meaning(reason: str) -> str:
     return "" if known is None else known[1].meaning
 
 
+def is_noticed(reason: str) -> bool:
+    """Whether people should be told by an Event: it will not mend by itself, and nobody has asked for it."""
+    known = _BY_NAME.get(reason)
+    return known is not None and known[1].band in ("quota", "failure") and reason != "Stopped"
+
+
 class Blocker(NamedTuple):
     """Something that keeps instances from being ready."""
 

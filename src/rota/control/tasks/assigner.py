@@ -24,9 +24,11 @@ from rota.control.instances.states import is_draining
 from rota.control.tasks.counting import Counting
 from rota.control.tasks.holding import beginning, has_more_to_come, is_attempt, is_running_on, key_of, request
 from rota.control.tasks.lifecycle import after, assignment_id, is_large, time_of
+from rota.control.tasks.telling import warn
 from rota.engine import Context
 from rota.engine.metrics import Metrics
 from rota.engine.objects import Objects, get
+from rota.engine.reconciler import Recording
 from rota.pools import Binding, Queue
 from rota.registry import ApiError
 from rota.runtime.interface import Subject
@@ -71,6 +73,7 @@ class Assigner:
         self.wake: Callable[[Key], None] = lambda key: None
         self.left: Callable[[Task], None] = lambda task: None
         """Told of a task that waits no longer, or is over."""
+        self._events: Recording | None = None
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
         self.wake = wake
@@ -83,6 +86,7 @@ class Assigner:
         return end
 
     def prepare(self, context: Context) -> None:
+        self._events = context.events
         self._desk.prepare(context)
 
     # What the desk asks.
@@ -351,6 +355,8 @@ class Assigner:
         worker.instance = turned.instance
         self._leave(task, worker, outcome.id, is_over=ended.over())
         self.counting.ran(task, outcome.ended - outcome.started)
+        if self._events is not None:
+            warn(self._events, self._objects, ended, outcome.reason, outcome.message)
         if ended.over():
             self.counting.completed(ended)
         if binding is not None and following is not None:

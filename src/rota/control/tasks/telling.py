@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple, cast
 
-from rota.api import Instance, WorkerPool
+from rota.api import Function, Instance, Task, WorkerPool
 from rota.control.instances.names import controller_of
-from rota.engine.objects import Objects
+from rota.engine.objects import Objects, get
+from rota.engine.reconciler import Recording
+from rota.engine.references import FAILED as DEPENDENCY_FAILED
 
 NAMED_MAX = 5
 """Holders that one message names."""
@@ -39,6 +41,25 @@ class Standing(NamedTuple):
         if self.before is None:
             return ", and is about to get one"
         return f", {self.before} before it" if self.before else ", it is next"
+
+
+def warn(events: Recording, objects: Objects, task: Task, reason: str, message: str) -> None:
+    """Record an Event for an attempt that failed. A task that failed because of another one has that one's.
+
+    A call's is about its function: there may be a thousand calls a second, and many similar Events about one object
+    become one.
+    """
+    if reason in ("Succeeded", "Cancelled", DEPENDENCY_FAILED):
+        return
+    text = f"{reason}: {message}" if message else reason
+    if not task.over():
+        text += "; it is tried again"
+    about: Task | Function | None = task
+    if task.spec.function is not None:
+        about = get(objects, Function, task.spec.function.name, task.metadata.namespace)
+        text = f"{task.metadata.name}: {text}"
+    if about is not None:
+        events.record(about, "Warning", "TaskFailed" if task.over() else "AttemptFailed", text)
 
 
 def standing_of(pool: WorkerPool, before: int | None, objects: Objects) -> Standing:
