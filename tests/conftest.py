@@ -6,15 +6,16 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests import leftovers
 from tests.amount import LONG
 
 # What is drawn is the same in every run, so that a change is judged by what it changes. `make long` draws anew.
 # How long an example takes is the machine's business.
-settings.register_profile("same", derandomize=True, deadline=None)
-settings.register_profile("anew", deadline=None)
+SLOW = (HealthCheck.too_slow,)
+settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=SLOW)
+settings.register_profile("anew", deadline=None, suppress_health_check=SLOW)
 settings.load_profile("anew" if LONG else "same")
 
 

@@ -35,7 +35,7 @@ Body = Callable[[Context, Any], Awaitable[Outcome]]
 Way = Literal["store", "cached"]
 
 START = 1_700_000_000.0
-PATIENCE_SECONDS = 5
+PATIENCE_SECONDS = 60
 SLACK_SECONDS = 1e-6
 """Beside a moment on the clock, for what sums of fractions are off."""
 QUIET_TURNS = 30

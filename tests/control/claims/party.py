@@ -36,7 +36,8 @@ PLAIN: dict[str, Any] = {"template": {"containers": [{"name": "main", "command":
 WORKERS: dict[str, Any] = {"worker": {"type": "shell"}}
 """Instances with a runner, which can."""
 LINGER_TURNS = 10
-WAIT_SECONDS = 5.0
+WAIT_SECONDS = 60.0
+STEP_SECONDS = 0.005
 """Of real time, for what is looked at again a moment after a race was lost."""
 
 
@@ -204,11 +205,11 @@ async def held(world: World) -> dict[str, str]:
 
 
 async def settles(world: World, what: Any) -> None:
-    """Go on when something is so; what lost a race is tried again a moment later, by a real clock."""
+    """Go on when something is so. What lost a race is tried again a moment later, by the real clock or the virtual."""
     async with asyncio.timeout(WAIT_SECONDS):
         while not await what():
-            await asyncio.sleep(0.005)
-            await world.rest()
+            await asyncio.sleep(STEP_SECONDS)
+            await world.pass_time(STEP_SECONDS)
 
 
 def is_clean(party: Party) -> bool:

@@ -157,7 +157,7 @@ async def test_the_server_being_out_of_order_for_a_moment_is_no_answer(world: Wo
     await up(world, party)
     party.racing.failures = [ApiError(500, "InternalError", "the disk is full")]
     asking = opening(party, "a")
-    assert phase(await asyncio.wait_for(asking, 5)) == "Bound" and await held(world) == {"p-0": "a"}
+    assert phase(await asyncio.wait_for(asking, 60)) == "Bound" and await held(world) == {"p-0": "a"}
 
 
 # Who goes before the answer comes.
