@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 
@@ -27,7 +28,7 @@ class Secure:
     """A server behind TLS that wants a token."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self.http = HttpServer(self._answer, refusal)
         self.good = "good"
         self.seen: list[Request] = []
@@ -41,13 +42,13 @@ class Secure:
         return Upgrade(echo, "spoken")
 
     async def start(self) -> None:
-        context = server_tls.ensure(self._folder, ["localhost"])
+        context = server_tls.ensure(self.folder, ["localhost"])
         listening = socket.create_server(("127.0.0.1", 0))
         self.port = listening.getsockname()[1]
         await self.http.listen(sock=listening, ssl=context)
 
     def target(self, credentials: Fixed | Renewed) -> Target:
-        authority = Tls((self._folder / "ca.crt").read_text())
+        authority = Tls((self.folder / "ca.crt").read_text())
         url = f"https://127.0.0.1:{self.port}/under"
         return at_url(url, tls=authority, credentials=credentials, server_name="localhost")
 
@@ -98,6 +99,19 @@ async def test_a_refusal_is_the_servers_own_words(secure: Secure) -> None:
             pass
     assert (refused.value.code, refused.value.message) == (401, "Unauthorized")
     await backend.close()
+
+
+async def test_a_client_that_does_not_hang_up_is_cut_when_the_server_stops(secure: Secure) -> None:
+    trusted = ssl.create_default_context(cafile=str(secure.folder / "ca.crt"))
+    raw = socket.create_connection(("127.0.0.1", secure.port))
+    with await asyncio.to_thread(trusted.wrap_socket, raw, server_hostname="localhost") as client:
+        await asyncio.to_thread(client.sendall, b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        async with asyncio.timeout(10):
+            while not secure.seen:
+                await asyncio.sleep(0.01)
+        # It was answered, and the server closed its side, which the client never says it has read.
+        await secure.http.close(grace_seconds=0)
+        assert not secure.http.connections
 
 
 async def test_credentials_that_can_be_renewed_are(secure: Secure) -> None:

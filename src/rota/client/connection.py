@@ -189,7 +189,8 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close an unused connection."""
-        self._transport.close()
+        if not self._transport.is_closing():  # an asyncio transport of TLS that is closed twice cannot be aborted
+            self._transport.close()
 
     def abort(self) -> None:
         """Close it at once, whatever is under way."""

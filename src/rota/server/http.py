@@ -363,7 +363,7 @@ class Connection(asyncio.Protocol):
         if self._incoming is not None:
             self._incoming.end()
             if self._lingers_until:
-                self._transport.close()
+                self._close()
             return
         if self._refused is not None or self._last:
             return
@@ -448,7 +448,7 @@ class Connection(asyncio.Protocol):
         body = self._incoming
         sends = body is not None and not body.is_whole
         if body is None or not sends or ("expect" in request.headers and not body.was_asked_for):
-            self._transport.close()
+            self._close()
             return
         body.discard()
         self._lingers_until = self._loop.time() + LINGER_SECONDS
@@ -480,7 +480,7 @@ class Connection(asyncio.Protocol):
                 timer.cancel()
             await cast(Any, stream.chunks).aclose()
             self._busy = self._streaming = False
-            self._transport.close()
+            self._close()
 
     # A WebSocket.
 
@@ -519,6 +519,14 @@ class Connection(asyncio.Protocol):
 
     # Hanging up.
 
+    def _close(self) -> None:
+        """Close the transport once what was written is sent. A second call does nothing.
+
+        An asyncio transport of TLS that is closed twice lets go of its connection and cannot be aborted any more.
+        """
+        if not self._transport.is_closing():
+            self._transport.close()
+
     def _refuse(self, status: int, message: str) -> None:
         """Answer what is no proper request, and hang up."""
         if self._last:
@@ -527,7 +535,7 @@ class Connection(asyncio.Protocol):
         response = self._server.refusal(status, message)
         head = _head(response.status, response.content_type, response.headers, keep_alive=False)
         self._transport.write(b"%bContent-Length: %d\r\n\r\n%b" % (head, len(response.body), response.body))
-        self._transport.close()
+        self._close()
 
     def check_time(self, now: float, idle_seconds_max: float) -> None:
         if self._upgraded is not None:
@@ -535,7 +543,7 @@ class Connection(asyncio.Protocol):
         body = self._incoming
         if self._lingers_until:
             if now > self._lingers_until:
-                self._transport.close()
+                self._close()
         elif self._stalled_since:
             if now - self._stalled_since > STALLED_SECONDS_MAX:
                 self.abort()
@@ -545,7 +553,7 @@ class Connection(asyncio.Protocol):
         elif self._began and now - self._began > REQUEST_SECONDS_MAX:
             self._refuse(408, f"the request did not arrive whole within {REQUEST_SECONDS_MAX:.0f} seconds")
         elif not self._busy and not self._began and now - self._idle_since > idle_seconds_max:
-            self._transport.close()
+            self._close()
 
     def finish(self) -> None:
         """Close when what is under way is done; at once when nothing is. A stream ends where it is."""
@@ -557,7 +565,7 @@ class Connection(asyncio.Protocol):
             self._task.cancel()
         elif not self._busy:
             self._last = True
-            self._transport.close()
+            self._close()
 
     def abort(self) -> None:
         self._last = True

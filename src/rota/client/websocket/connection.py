@@ -282,7 +282,7 @@ class WebSocket(asyncio.Protocol):
     def _hang_up(self, code: int, reason: str) -> None:
         """Both have said it now. It is the server that closes the connection."""
         self._say_close(code, reason)
-        if not self._is_client:
+        if not self._is_client and not self._transport.is_closing():
             self._transport.close()
         self._cut_after(CLOSE_SECONDS_MAX)
 
