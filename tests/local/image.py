@@ -21,7 +21,7 @@ LEFT_OUT = frozenset(
     ("test", "tests", "idlelib", "tkinter", "lib2to3", "ensurepip", "turtledemo", "site-packages", "pydoc_data")
 )
 APPLETS = ("sh", "cat", "echo", "env", "sleep", "true", "date")
-LDD_SECONDS_MAX = 30
+PROGRAM_SECONDS_MAX = 30
 
 
 def make_rota_image(engine: Engine) -> str:
@@ -44,7 +44,7 @@ class _Tree:
         python = os.path.realpath(sys.executable)
         self._add(python, python)
         self._add_folder(self._library, self._library)
-        packages = self._library / "site-packages"
+        packages = _packages_of(python)
         self._add_folder(Path(rota.__file__).parent, packages / "rota")
         for distribution in needed("rota"):
             for file, name in files_of(distribution):
@@ -93,11 +93,21 @@ def _entry(path: str, target: str) -> tuple[tarfile.TarInfo, io.BytesIO]:
     info = tarfile.TarInfo(target.lstrip("/"))
     status = os.stat(path)
     # Times are kept: what was compiled before is good only for a file of the same time.
-    info.size, info.mode, info.mtime = len(content), status.st_mode & 0o777, int(status.st_mtime)
+    # So are rights, but anybody in the image may read what is in it, whatever the umask was here.
+    info.size, info.mode, info.mtime = len(content), status.st_mode & 0o777 | 0o444, int(status.st_mtime)
+    if info.mode & 0o100:
+        info.mode |= 0o111
     return info, io.BytesIO(content)
+
+
+def _packages_of(python: str) -> Path:
+    """Return the folder in which a Python looks for packages; distributions have names of their own for it."""
+    argv = [python, "-I", "-c", "import site; print(site.getsitepackages()[0])"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=PROGRAM_SECONDS_MAX, check=True)
+    return Path(done.stdout.strip())
 
 
 def _libraries(files: list[str]) -> list[str]:
     """What the system's loader finds for programs and libraries, and the loader."""
-    done = subprocess.run(["ldd", *files], capture_output=True, text=True, timeout=LDD_SECONDS_MAX, check=False)
+    done = subprocess.run(["ldd", *files], capture_output=True, text=True, timeout=PROGRAM_SECONDS_MAX, check=False)
     return sorted(set(re.findall(r"(?:=> |^\t)(/\S+) \(0x", done.stdout, re.MULTILINE)))

@@ -7,6 +7,7 @@ import functools
 import io
 import os
 import shutil
+import signal
 import subprocess
 import tarfile
 import tempfile
@@ -117,7 +118,8 @@ class Host:
 
     async def started(self, script: str, **more: Any) -> asyncio.subprocess.Process:
         """A container that runs a script, which has to say that it runs."""
-        process = await begun(self.command(self.order("/bin/sh", "-c", f"echo runs; {script}", **more)))
+        mounts = {key: more.pop(key) for key in ("storage", "volumes") if key in more}
+        process = await begun(self.command(self.order("/bin/sh", "-c", f"echo runs; {script}", **more), **mounts))
         assert process.stdout is not None
         assert await asyncio.wait_for(process.stdout.readline(), SECONDS_MAX) == b"runs\n"
         return process
@@ -147,6 +149,12 @@ async def begun(command: Command) -> asyncio.subprocess.Process:
         stderr=asyncio.subprocess.STDOUT,
         start_new_session=True,
     )
+
+
+async def kill(process: asyncio.subprocess.Process) -> None:
+    """Kill a client, all of it: that of an ordinary user is two processes."""
+    os.killpg(process.pid, signal.SIGKILL)
+    await asyncio.wait_for(process.communicate(), SECONDS_MAX)
 
 
 @pytest.fixture

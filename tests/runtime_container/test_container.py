@@ -97,13 +97,17 @@ def test_it_has_the_few_capabilities_of_entrypoints_and_gains_none(host: Host) -
     assert status["CapEff"] == status["CapBnd"] and status["NoNewPrivs"] == "1"
 
 
-async def test_a_signal_to_the_command_is_the_containers(host: Host) -> None:
-    process = await host.started("trap 'echo asked; exit 5' TERM; while :; do sleep 0.01; done")
+async def test_a_signal_to_the_command_is_the_containers(host: Host, tmp_path: Path) -> None:
+    script = "trap 'echo asked > /data/asked; exit 5' TERM; while :; do sleep 0.01; done"
+    process = await host.started(script, storage=(storage(tmp_path), "/data"))
     # In the moment in which it starts a container, a signal is the client's own.
     assert ended(host.engine.exec_command(host.name, ["/bin/true"], tty=False, env={})).returncode == 0
     process.send_signal(signal.SIGTERM)
-    said, _ = await asyncio.wait_for(process.communicate(), SECONDS_MAX)
-    assert (said, process.returncode) == (b"asked\n", 5)
+    await asyncio.wait_for(process.communicate(), SECONDS_MAX)
+    assert (tmp_path / "storage" / "asked").read_text() == "asked\n"
+    # An ordinary user's podman is two processes, and the first loses the code when it passes a signal on to the second.
+    # `ask_to_end` goes another way.
+    assert process.returncode in ((0, 5) if host.engine.facts.is_rootless else (5,))
 
 
 async def test_it_is_asked_to_end_with_the_signal_that_its_image_wants(host: Host) -> None:

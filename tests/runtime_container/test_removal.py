@@ -12,7 +12,7 @@ from pathlib import Path
 from rota.runtime.container import container_name
 from rota.runtime.container.monitors import Monitor, monitors_of
 from rota.runtime.interface import Subject
-from tests.runtime_container.conftest import SECONDS_MAX, Host, begun, podman
+from tests.runtime_container.conftest import SECONDS_MAX, Host, begun, kill, podman
 
 HALF_MADE_TIMES = 5
 FOR_EVER = "while :; do sleep 0.01; done"
@@ -21,8 +21,7 @@ FOR_EVER = "while :; do sleep 0.01; done"
 async def test_a_container_whose_client_is_killed_goes_on_until_it_is_removed(host: Host) -> None:
     process = await host.started(FOR_EVER)
     main = int(podman(host.engine, "inspect", "--format={{.State.Pid}}", host.name))
-    process.kill()
-    await process.wait()
+    await kill(process)
     assert is_there(main)
     await host.engine.remove(host.name)
     assert not is_there(main)
@@ -33,16 +32,14 @@ async def test_one_that_was_killed_half_way_leaves_nothing_either(host: Host) ->
     for _ in range(HALF_MADE_TIMES):
         process = await begun(host.command(host.order("/bin/sleep", "1000")))
         held = await until(lambda: monitors_of(host.name, host.engine.facts.monitor))
-        process.kill()
-        await process.communicate()
+        await kill(process)
         await host.engine.remove(host.name)
         assert traces(host, held) == []
 
 
 async def test_a_name_is_free_for_the_next_when_it_was_removed(host: Host) -> None:
     process = await host.started(FOR_EVER)
-    process.kill()
-    await process.wait()
+    await kill(process)
     await host.engine.remove(host.name)
     assert host.shell("echo next") == "next\n"
 
