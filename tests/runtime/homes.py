@@ -117,6 +117,14 @@ async def gone(pid: int) -> None:
         os.close(descriptor)
 
 
+def unsearchable(folder: Path) -> str:
+    """Make folders that nobody can search, for a path: one that is locked, and, for root, one that leads to itself."""
+    locked, loop = folder / "locked", folder / "loop"
+    locked.mkdir(mode=0)
+    loop.symlink_to("loop")
+    return f"{locked}:{loop}"
+
+
 def groups_of(home: Path) -> list[str]:
     """Return the cgroups of a home's processes, once each however often the hierarchy is mounted."""
     mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rota.runtime.keeper.client import Exited, KeeperError, Limits, Log, Snapshot, Started
-from tests.runtime.homes import Home, exit_of, told
+from tests.runtime.homes import Home, exit_of, told, unsearchable
 
 
 async def test_an_exit_code_is_recorded(any_home: Home) -> None:
@@ -151,6 +151,16 @@ async def test_what_cannot_start_says_why_and_leaves_nothing(
         assert refused.value.reason == "StartFailed"
         assert await keeper.list() == []
         await any_home.start(keeper, "a", "true")
+
+
+async def test_a_folder_of_the_path_that_cannot_be_searched_is_passed_over(home: Home) -> None:
+    path = f"{unsearchable(home.path)}:{os.defpath}"
+    async with home.keeper() as keeper:
+        with pytest.raises(KeeperError, match="no-such-program: No such file"):
+            await keeper.start("a", "1", ["no-such-program"], env={"PATH": path}, cwd="/", log=Log(str(home.path / "a")))
+        await home.start(keeper, "a", "exit 3", env={"PATH": path})
+        ended = await exit_of(keeper, "a")
+        assert ended.exit and ended.exit.code == 3
 
 
 async def test_repeating_a_start_has_no_second_effect(home: Home) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from rota.runtime.sandbox import enter, main_process
-from tests.runtime_sandbox.conftest import SECONDS_MAX, Box
+from tests.runtime.homes import unsearchable
+from tests.runtime_sandbox.conftest import INSIDE, SECONDS_MAX, Box
 
 # Two forks and a session of its own: what a daemon does to be nobody's child.
 DAEMON = (
@@ -70,6 +71,14 @@ def test_the_exit_code_is_the_commands(box: Box) -> None:
 def test_a_command_that_is_not_there_is_told(box: Box) -> None:
     done = box.run("/no/such/program")
     assert (done.returncode, done.stderr) == (127, "cannot run /no/such/program: No such file or directory\n")
+
+
+def test_a_folder_of_the_path_that_cannot_be_searched_is_passed_over(box: Box) -> None:
+    unsearchable(box.storage)
+    env = {"PATH": f"{INSIDE}/locked:{INSIDE}/loop:{os.defpath}"}
+    assert box.run("true", env=env).returncode == 0
+    done = box.run("no-such-program", env=env)
+    assert (done.returncode, done.stderr) == (127, "cannot run no-such-program: No such file or directory\n")
 
 
 def test_a_signal_is_delivered_to_the_command_which_may_end_with_grace(box: Box) -> None:

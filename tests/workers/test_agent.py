@@ -19,6 +19,7 @@ import pytest
 from rota.runtime.composing import AGENT
 from rota.runtime.keeper.kernel import descendants_of
 from rota.runtime.runner.agent import LENGTH_BYTES
+from tests.runtime.homes import unsearchable
 
 SECONDS_MAX = 20.0
 DAEMON = "(setsid sh -c 'echo $$ > {note}; exec sleep 1000' &) ; while ! test -s {note}; do :; done"
@@ -146,6 +147,14 @@ def test_a_program_that_is_not_there_is_told_and_the_agent_goes_on(agent: Spoken
     ended = agent.next("code")
     assert ended["code"] == 127 and "no-such-program" in ended["error"]
     assert agent.run("true")[0] == 0
+
+
+def test_a_folder_of_the_path_that_cannot_be_searched_is_passed_over(agent: Spoken) -> None:
+    path = f"{unsearchable(agent.folder)}:{os.environ['PATH']}"
+    assert agent.run("true", env={"PATH": path})[0] == 0
+    agent.start("one", "no-such-program", env={"PATH": path})
+    ended = agent.next("code")
+    assert ended["code"] == 127 and "No such file" in ended["error"]
 
 
 def test_a_program_that_may_not_be_run_is_told_apart(agent: Spoken) -> None:

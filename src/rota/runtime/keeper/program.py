@@ -86,7 +86,8 @@ def _execute(plan: Plan) -> NoReturn:
         try:
             os.execve(place + name, plan.argv, plan.env)
         except OSError as error:
-            if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+            # A folder of the path that may not be searched is passed over, as a shell does: it may have no such program.
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR) and (not place or os.path.lexists(place + name)):
                 failure = error.errno or failure
     raise OSError(failure, os.strerror(failure), name)
 

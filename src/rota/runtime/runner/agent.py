@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import json
 import os
 import selectors
@@ -94,19 +95,23 @@ class Agent:
 
     def _run(self, message: dict[str, Any], descriptors: list[int]) -> None:
         standard_input, output, errors = descriptors
+        env = {**os.environ, **message["env"]}
         try:
             process = subprocess.Popen(
                 message["argv"],
                 stdin=standard_input,
                 stdout=output,
                 stderr=errors,
-                env={**os.environ, **message["env"]},
+                env=env,
                 cwd=message["cwd"],
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:
-            code = NO_PERMISSION if isinstance(error, PermissionError) else NO_PROGRAM
-            told = {"id": message["id"], "code": code, "error": str(error)}
+            why: Exception = error
+            if isinstance(error, OSError) and error.filename == message["argv"][0] and _is_nowhere(error.filename, env):
+                why = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), error.filename)
+            code = NO_PERMISSION if isinstance(why, PermissionError) else NO_PROGRAM
+            told = {"id": message["id"], "code": code, "error": str(why)}
         else:
             self._commands[process.pid] = message["id"], process
             told = {"id": message["id"], "pid": process.pid}
@@ -155,6 +160,14 @@ class Agent:
     def _tell(self, message: dict[str, Any]) -> None:
         content = json.dumps(message).encode()
         self._control.sendall(len(content).to_bytes(LENGTH_BYTES, "big") + content)
+
+
+def _is_nowhere(name: str, env: dict[str, str]) -> bool:
+    """Report whether no folder of the path has a program. As a shell does, pass over one that may not be searched.
+
+    The kernel refuses to look into such a folder, and a start fails as if the program itself were forbidden.
+    """
+    return "/" not in name and not any(os.path.lexists(os.path.join(place, name)) for place in os.get_exec_path(env))
 
 
 def _is_clear(kept: Collection[int]) -> bool:

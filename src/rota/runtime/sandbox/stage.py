@@ -7,6 +7,7 @@ would be a way out), unpacks the environment, and executes. The standard library
 for every start.
 """
 
+import errno
 import os
 import sys
 
@@ -29,8 +30,16 @@ def main() -> None:
     try:
         os.execvpe(argv[0], argv, environment)
     except OSError as error:
-        os.write(2, os.fsencode(f"cannot run {argv[0]}: {error.strerror}\n"))
-        sys.exit(NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_RUNNABLE)
+        is_missing = isinstance(error, FileNotFoundError) or _is_nowhere(argv[0], environment)
+        why = os.strerror(errno.ENOENT) if is_missing else error.strerror
+        os.write(2, os.fsencode(f"cannot run {argv[0]}: {why}\n"))
+        sys.exit(NOT_FOUND if is_missing else NOT_RUNNABLE)
+
+
+def _is_nowhere(name: str, environment: dict[bytes, bytes]) -> bool:
+    """Report whether no folder of the path has a program. As a shell does, pass over one that may not be searched."""
+    places = os.fsdecode(environment.get(b"PATH", os.fsencode(os.defpath))).split(os.pathsep)
+    return "/" not in name and not any(os.path.lexists(os.path.join(place, name)) for place in places)
 
 
 if __name__ == "__main__":
