@@ -49,8 +49,6 @@ class Fields:
         number = None if self.values.get(name) is None else self.integer(name)
         if number is not None and not 0 <= number < 2**32 - 1:
             raise Refused("BadRequest", f"{name}: out of range")
-        if number is not None and os.geteuid() != 0:
-            raise Refused("NotAllowed", f"{name}: only a keeper that runs as root can give it")
         return number
 
     def number(self, name: str, default: float) -> float:
@@ -73,6 +71,8 @@ class Fields:
             return None
         if uid is None or gid is None:
             raise Refused("BadRequest", "uid and gid: give both or none")
+        if os.geteuid() != 0:
+            raise Refused("NotAllowed", "uid and gid: only a keeper that runs as root can give them")
         return uid, gid
 
     def argv(self) -> list[str]:
