@@ -1,7 +1,10 @@
 """Find the processes that a test run started and did not end.
 
 A run marks its environment, which the processes that it starts inherit, however they detach themselves; pytest adds the
-name of the test. A keeper has an environment of its own and is found by its home, below the run's temporary folder.
+name of the test. A keeper has an environment of its own, which an ordinary user may not read either; it is found by its
+home, below the run's temporary folder.
+
+An ordinary user's podman starts a process of its own when it is first used, and keeps it on purpose: that one may stay.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from pathlib import Path
 MARK = "TEST_RUN_OF_ROTA"
 GRACE_SECONDS = 10.0
 POLL_SECONDS = 0.1
+KEPT_BY_PODMAN = "_PODMAN_PAUSE=1"
 
 
 def mark_run() -> str:
@@ -33,7 +37,7 @@ def end(pids: dict[int, str]) -> None:
     for pid in pids:
         try:
             os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
+        except (ProcessLookupError, PermissionError):
             continue
 
 
@@ -42,12 +46,18 @@ def _of_run(mark: str, folder: Path) -> dict[int, str]:
     for name in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else ()):
         if int(name) == os.getpid():
             continue
-        try:
-            environment = Path("/proc", name, "environ").read_bytes().decode(errors="replace").split("\0")
-            command = Path("/proc", name, "cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
-        except OSError:
+        environment, command = _words(name, "environ"), " ".join(_words(name, "cmdline"))
+        if KEPT_BY_PODMAN in environment:
             continue
         if f"{MARK}={mark}" in environment or f"{folder}/" in command:
             test = next((one.partition("=")[2] for one in environment if one.startswith("PYTEST_CURRENT_TEST=")), "?")
             found[int(name)] = f"{command.strip()[:160]} (started by {test})"
     return found
+
+
+def _words(pid: str, file: str) -> list[str]:
+    """Return what a process says of itself; nothing if it is gone, or does not let this user read it."""
+    try:
+        return Path("/proc", pid, file).read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return []
