@@ -20,6 +20,7 @@ from pathlib import Path
 from rota.runtime.containers import Containers
 from rota.runtime.keeper import protocol
 from rota.runtime.keeper.client import Exited, Keeper, KeeperError, Snapshot, dial
+from rota.runtime.keeper.predecessor import has_left_something
 from rota.runtime.places import Places
 from rota.server import background_image
 from rota.server.background_state import withdraw
@@ -93,7 +94,7 @@ async def stop(home: Home, grace_seconds: float = GRACE_SECONDS) -> Ended:
     async with _following(home.path, grace_seconds, ended):
         await _end_server(home, deadline - KEEPER_SECONDS, ended)
         await _end_keeper(home.path, grace_seconds, deadline, ended)
-    if await asyncio.to_thread(_is_left_over, home.path):
+    if await asyncio.to_thread(has_left_something, home.path):
         # What a killed keeper has left is ended by the next one, before that does anything else.
         ended.left = True
         async with Keeper.connect(home.path) as keeper:
@@ -209,13 +210,3 @@ async def _follow(keeper: Keeper, ended: Ended, known: asyncio.Event) -> None:
             run = (event.record.key, event.record.run)
             if event.record.exit is not None and event.record.exit.signal == signal.SIGKILL and run in ended.instances:
                 ended.killed.add(run)
-
-
-def _is_left_over(home: Path) -> bool:
-    """Whether a keeper that is gone has left a group of processes."""
-    try:
-        path = Path((home / "keeper" / "cgroup").read_text())
-    except FileNotFoundError:
-        return False
-    # In a copy of a home there is a note of the groups of the other one.
-    return path.name == f"rota-{protocol.hash_of(str(home.resolve()))}" and path.is_dir()

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import signal
 import time
 from pathlib import Path
 
-from rota.runtime.keeper import kernel
+from rota.runtime.keeper import kernel, protocol
 from rota.runtime.keeper.cgroup import Group, Groups
 from rota.runtime.keeper.minder import kill_descendants_of
-from rota.runtime.keeper.records import Record, Records
+from rota.runtime.keeper.records import Record, Records, stored_in
 
 _END_SECONDS_MAX = 10.0
 # The minders end their trees by themselves, and better than anybody could in their place.
@@ -40,13 +41,33 @@ def take_lock(path: Path) -> int:
     return lock
 
 
+def owner_of(home: Path) -> str:
+    """Whose the processes of a record are. A home that was copied has records of processes that are not its own."""
+    return f"{protocol.name_of(home)} {kernel.boot_id()}"
+
+
+def has_left_something(home: Path) -> bool:
+    """Report whether a keeper that is gone has left processes. The next keeper ends them."""
+    folder = home / "keeper"
+    with contextlib.suppress(FileNotFoundError):
+        group = Path((folder / "cgroup").read_text())
+        # In a copy of a home there is a note of the groups of the other one.
+        if group.name == protocol.name_of(home) and group.is_dir():
+            return True
+    return bool(_alive(stored_in(folder / "records"), owner_of(home)))
+
+
 def end_what_is_left(groups: Groups | None, records: Records, owner: str) -> None:
     """The next run of a key must not meet the one before."""
-    running = [record for record in records.read() if record["state"] == "running" and record.get("owner") == owner]
+    stored = records.read()
+    for pid in _alive(stored, owner):
+        # A minder that was stopped could not end its tree.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
     begun = time.monotonic()
     while True:
         left = [group for group in groups.left_over() if not _is_ended(group)] if groups else []
-        alive = [record["pid"] for record in running if kernel.is_alive(record["pid"], record["pid_start"])]
+        alive = _alive(stored, owner)
         if not left and not alive and (groups is None or groups.remove()):
             return
         passed = time.monotonic() - begun
@@ -55,8 +76,14 @@ def end_what_is_left(groups: Groups | None, records: Records, owner: str) -> Non
         if passed > _MINDERS_SECONDS:
             for pid in alive:
                 kill_descendants_of(pid)
-                os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         time.sleep(_PAUSE_SECONDS)
+
+
+def _alive(stored: list[Record], owner: str) -> list[int]:
+    running = [record for record in stored if record["state"] == "running" and record.get("owner") == owner]
+    return [record["pid"] for record in running if kernel.is_alive(record["pid"], record["pid_start"])]
 
 
 def _is_ended(group: Group) -> bool:

@@ -19,7 +19,7 @@ from rota.runtime.keeper.fields import Fields, Refused
 from rota.runtime.keeper.listener import Connection, Listener
 from rota.runtime.keeper.loop import Loop
 from rota.runtime.keeper.minder import can_unshare_pids
-from rota.runtime.keeper.predecessor import CannotStart, adopt_records, end_what_is_left, take_lock
+from rota.runtime.keeper.predecessor import CannotStart, adopt_records, end_what_is_left, owner_of, take_lock
 from rota.runtime.keeper.records import Record, Records
 
 _DISK_RETRY_SECONDS = 1.0
@@ -34,9 +34,8 @@ class Keeper:
         self._folder = home / "keeper"
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = take_lock(self._folder / "lock")
-        self._name = f"rota-{protocol.hash_of(str(home.resolve()))}"
-        # A home that was copied has records of processes that are not its own.
-        owner = f"{self._name} {kernel.boot_id()}"
+        self._name = protocol.name_of(home)
+        owner = owner_of(home)
         self._records = Records(self._folder / "records")
         end_what_is_left(self._noted_groups(), self._records, owner)
         kernel.adopt_orphans()

@@ -8,6 +8,7 @@ on both sides, so fields can be added without a new version; a new version means
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 
 VERSION = 1
 
@@ -44,3 +45,8 @@ EXIT_CANNOT_START = 4
 def hash_of(key: str) -> str:
     """The name of a key's record and cgroup."""
     return hashlib.sha256(key.encode()).hexdigest()[:32]
+
+
+def name_of(home: Path) -> str:
+    """The name of a home's keeper, and of the cgroup of all that it runs. A copy of the home has another."""
+    return f"rota-{hash_of(str(home.resolve()))}"

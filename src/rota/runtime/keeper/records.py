@@ -22,14 +22,11 @@ class Records:
         """All there are. A file cut short by a crash was never told to anybody, and is dropped."""
         found = []
         for path in sorted(self._folder.iterdir()):
-            try:
-                record = json.loads(path.read_bytes()) if path.suffix == ".json" else None
-            except ValueError:
-                record = None
-            if isinstance(record, dict) and isinstance(record.get("key"), str) and "state" in record:
+            record = _parsed(path)
+            if record is not None:
                 found.append(record)
             else:
-                path.unlink()
+                path.unlink(missing_ok=True)
         return found
 
     def put(self, record: Record) -> None:
@@ -59,6 +56,20 @@ class Records:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def stored_in(folder: Path) -> list[Record]:
+    """Read the records of a folder, whoever it belongs to, and change nothing in it."""
+    paths = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [record for path in paths if (record := _parsed(path)) is not None]
+
+
+def _parsed(path: Path) -> Record | None:
+    try:
+        record = json.loads(path.read_bytes()) if path.suffix == ".json" else None
+    except (ValueError, FileNotFoundError):
+        return None
+    return record if isinstance(record, dict) and isinstance(record.get("key"), str) and "state" in record else None
 
 
 def _private(path: str, flags: int) -> int:
