@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
@@ -117,6 +118,16 @@ async def gone(pid: int) -> None:
         os.close(descriptor)
 
 
+def keepers_of(home: Path) -> list[int]:
+    """Return the keepers of a home. A fork of one, on its way to be something else, looks like it and is none."""
+    found: dict[int, int] = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if f"rota.runtime.keeper\0{home}\0".encode() in Path("/proc", name, "cmdline").read_bytes():
+                found[int(name)] = int(Path("/proc", name, "stat").read_text().rpartition(")")[2].split()[1])
+    return [pid for pid, parent in found.items() if parent not in found]
+
+
 def unsearchable(folder: Path) -> str:
     """Make folders that nobody can search, for a path: one that is locked, and, for root, one that leads to itself."""
     locked, loop = folder / "locked", folder / "loop"
@@ -129,7 +140,7 @@ def groups_of(home: Path) -> list[str]:
     """Return the cgroups of a home's processes, once each however often the hierarchy is mounted."""
     mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
     tops = {os.stat(fields[1]).st_dev: fields[1] for fields in mounts if fields[2] == "cgroup2"}
-    name = f"rota-{protocol.hash_of(str(home.resolve()))}"
+    name = protocol.name_of(home)
     return [path for top in tops.values() for path, _, _ in os.walk(top) if f"/{name}" in path]
 
 

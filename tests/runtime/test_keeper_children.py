@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rota.runtime.keeper.client import Exited, KeeperError, Limits, Log, Snapshot, Started
+from rota.runtime.keeper.kernel import descendants_of
 from tests.runtime.homes import Home, exit_of, told, unsearchable
 
 
@@ -157,10 +158,24 @@ async def test_a_folder_of_the_path_that_cannot_be_searched_is_passed_over(home:
     path = f"{unsearchable(home.path)}:{os.defpath}"
     async with home.keeper() as keeper:
         with pytest.raises(KeeperError, match="no-such-program: No such file"):
-            await keeper.start("a", "1", ["no-such-program"], env={"PATH": path}, cwd="/", log=Log(str(home.path / "a")))
+            await keeper.start(
+                "a", "1", ["no-such-program"], env={"PATH": path}, cwd="/", log=Log(str(home.path / "a"))
+            )
         await home.start(keeper, "a", "exit 3", env={"PATH": path})
         ended = await exit_of(keeper, "a")
         assert ended.exit and ended.exit.code == 3
+
+
+async def test_what_is_around_a_program_does_not_look_like_one_more_keeper(any_home: Home) -> None:
+    async with any_home.keeper() as keeper:
+        record = await any_home.start(keeper, "a", "exec sleep 1000", pid_namespace=True)
+        await any_home.until_alive(1)
+        assert keeper.hello is not None
+        own = Path(f"/proc/{keeper.hello.pid}/cmdline").read_bytes()
+        around = [record.pid, *descendants_of(record.pid)]
+        assert own not in [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in around]
+        shown = Path(f"/proc/{record.pid}/cmdline").read_text().rstrip("\0").split("\0")
+        assert shown == ["rota-minder", str(any_home.path), "a"]
 
 
 async def test_repeating_a_start_has_no_second_effect(home: Home) -> None:

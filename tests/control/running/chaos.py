@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from rota.runtime import sandbox
-from tests.runtime.homes import groups_of
+from tests.runtime.homes import groups_of, keepers_of
 from tests.server.live import ROTA, Live
 from tests.workspace.conftest import Repo
 
@@ -221,12 +221,7 @@ class World:
                 yield Process(int(name), command, environment, group)
 
     def keepers(self) -> list[int]:
-        found = []
-        for name in filter(str.isdigit, os.listdir("/proc")):
-            with contextlib.suppress(OSError):
-                if f"rota.runtime.keeper\0{self.home}\0".encode() in Path("/proc", name, "cmdline").read_bytes():
-                    found.append(int(name))
-        return found
+        return keepers_of(self.home)
 
     def groups(self) -> list[str]:
         """The groups of this home's processes, wherever they are: the one of all first."""

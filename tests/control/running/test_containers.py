@@ -14,7 +14,8 @@ import pytest
 
 from rota.runtime.container import Engine
 from rota.runtime.keeper.protocol import hash_of
-from tests.control.running.test_processes import apply, keeper_of, told, until
+from tests.control.running.test_processes import apply, told, until
+from tests.runtime.homes import keepers_of
 from tests.runtime_container.conftest import found, make_image, podman
 from tests.server.live import Live, execute
 
@@ -124,7 +125,7 @@ def test_containers_of_a_killed_keeper_are_replaced_and_none_is_left(server: Liv
     until(lambda: is_ready(server, 1), told(server), seconds=PATIENCE_SECONDS)
     # Its client is up before it is.
     [before] = until(lambda: containers(engine, server.home), told(server), seconds=PATIENCE_SECONDS)
-    for pid in keeper_of(server.home):
+    for pid in keepers_of(server.home):
         os.kill(pid, signal.SIGKILL)
     until(
         lambda: server.json("get", "inst", "box-0")["status"]["restarts"] == 1, told(server), seconds=PATIENCE_SECONDS
@@ -133,7 +134,7 @@ def test_containers_of_a_killed_keeper_are_replaced_and_none_is_left(server: Liv
     until(lambda: containers(engine, server.home) == [before], told(server), seconds=PATIENCE_SECONDS)
     # While nobody looks: its container goes on, and is found by the server that comes then.
     server.kill()
-    for pid in keeper_of(server.home):
+    for pid in keepers_of(server.home):
         os.kill(pid, signal.SIGKILL)
     server.start()
     until(

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.runtime.homes import keepers_of
 from tests.server.live import ROTA, Live
 
 PATIENCE_SECONDS = 20.0
@@ -142,27 +143,12 @@ def test_a_killed_keeper_takes_everything_with_it_and_everything_comes_back(serv
     home = server.home
     apply(server, pool(home, 2))
     before = until(lambda: all_of(server, 2), told(server))
-    [keeper] = keeper_of(home)
+    [keeper] = keepers_of(home)
     os.kill(keeper, signal.SIGKILL)
     after = until(
         lambda: ready(server, 2) and len(mains(home)) == 2 and mains(home) != before and mains(home), told(server)
     )
     assert not set(before) & set(after)
-
-
-def keeper_of(home: Path) -> list[int]:
-    return [
-        int(entry.name)
-        for entry in Path("/proc").iterdir()
-        if entry.name.isdigit() and f"rota.runtime.keeper\0{home}\0".encode() in _command(entry)
-    ]
-
-
-def _command(entry: Path) -> bytes:
-    try:
-        return (entry / "cmdline").read_bytes()
-    except OSError:
-        return b""
 
 
 def test_a_command_that_is_not_there_is_said_and_a_good_one_takes_its_place(server: Live) -> None:

@@ -36,12 +36,13 @@ _RLIMITS = {"nofile": resource.RLIMIT_NOFILE, "memory": resource.RLIMIT_DATA, "p
 
 
 class Children:
-    def __init__(self, loop: Loop, records: Records, groups: Groups | None, tree: str, owner: str) -> None:
+    def __init__(self, loop: Loop, records: Records, groups: Groups | None, tree: str, owner: str, home: Path) -> None:
         self._loop = loop
         self._disk = records
         self._groups = groups
         self.tree = tree
         self._owner = owner
+        self._home = home
         self.records: dict[str, Record] = {}
         self.live: dict[str, Child] = {}
         self.told: Callable[[str, Record], None] = lambda event, record: None
@@ -132,6 +133,7 @@ class Children:
             rlimits=child.rlimits,
             group_file=child.group.procs_file if child.group else None,
             minded=True,
+            minder_arguments=(str(self._home), key),
             tty=fields.flag("tty"),
             oom_score=self._oom_score,
         )
@@ -219,6 +221,7 @@ class Children:
                 rlimits={resource.RLIMIT_NOFILE: self._nofile, **{_RLIMITS[name]: rlimits[name] for name in rlimits}},
                 group_file=group.procs_file if group else None,
                 minded=wants_namespace or group is None,
+                minder_arguments=(str(self._home), key),
                 new_namespace=wants_namespace,
                 wrappers=int(fields.number("wrappers", 0)),
                 oom_score=self._oom_score,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 CLONE_NEWUSER = 0x10000000
@@ -53,11 +53,21 @@ def set_name(name: str) -> None:
     _check(_libc.prctl(_PR_SET_NAME, buffer, 0, 0, 0), "PR_SET_NAME")
 
 
+def set_arguments(words: Sequence[str]) -> None:
+    """Show these words as this process's arguments, cut to the room that the old ones have."""
+    fields = _stat_of("self")
+    assert fields is not None
+    start, end = int(fields[45]), int(fields[46])
+    # The last byte stays NUL, or the kernel would go on to read the environment.
+    shown = b"\0".join(os.fsencode(word) for word in words)[: end - start - 1]
+    ctypes.memmove(start, shown.ljust(end - start, b"\0"), end - start)
+
+
 def unshare(flags: int) -> None:
     _check(_libc.unshare(flags), "unshare")
 
 
-def _stat_of(pid: int) -> list[bytes] | None:
+def _stat_of(pid: int | str) -> list[bytes] | None:
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):

@@ -26,6 +26,7 @@ END_SIGNAL = signal.SIGALRM
 FORWARDED = tuple(
     getattr(signal, f"SIG{name}") for name in ("HUP", "INT", "QUIT", "USR1", "USR2", "TERM", "CONT", "WINCH")
 )
+NAME = "rota-minder"
 _SWEEP_PAUSE_SECONDS = 0.002
 
 
@@ -67,7 +68,9 @@ class _EndNow(BaseException):
 def mind(plan: Plan, is_orphan: Callable[[], bool]) -> None:
     """The minder outside: the one whose pid and status the keeper knows."""
     os.setsid()
-    kernel.set_name("rota-minder")
+    kernel.set_name(NAME)
+    # Else each would look like one more keeper of this home.
+    kernel.set_arguments((NAME, *plan.minder_arguments))
     kernel.adopt_orphans()
     signal.signal(END_SIGNAL, _end_now)
     if plan.new_namespace:

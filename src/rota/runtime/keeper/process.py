@@ -47,7 +47,7 @@ class Keeper:
             raise CannotStart("no PID namespace can be made here")
         tree = tree or ("cgroup" if self._groups else "namespace" if can_unshare_pids() else "sweep")
         self._loop = Loop()
-        self._children = Children(self._loop, self._records, self._groups, tree, owner)
+        self._children = Children(self._loop, self._records, self._groups, tree, owner, home)
         self._children.told = self._tell_watchers
         self._children.records = adopt_records(self._records)
         self._records.commit()

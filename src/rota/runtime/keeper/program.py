@@ -34,6 +34,7 @@ class Plan:
     rlimits: dict[int, tuple[int, int]] = field(default_factory=dict)
     group_file: str | None = None
     minded: bool = False
+    minder_arguments: tuple[str, ...] = ()
     new_namespace: bool = False
     tty: bool = False
     wrappers: int = 0
@@ -86,7 +87,7 @@ def _execute(plan: Plan) -> NoReturn:
         try:
             os.execve(place + name, plan.argv, plan.env)
         except OSError as error:
-            # A folder of the path that may not be searched is passed over, as a shell does: it may have no such program.
+            # As a shell does, pass over a folder of the path that may not be searched.
             if error.errno not in (errno.ENOENT, errno.ENOTDIR) and (not place or os.path.lexists(place + name)):
                 failure = error.errno or failure
     raise OSError(failure, os.strerror(failure), name)
