@@ -103,9 +103,11 @@ class Site:
     async def kill(self) -> None:
         """As a crash does, with everything below: that is what a keeper sees to."""
         assert self.process is not None
-        below = descendants_of(self.process.pid)
-        for pid in (self.process.pid, *below):
-            _kill(pid)
+        tree: list[int] = []
+        # Stopped first, until none is new: one that runs on could start another that would not be in the list.
+        while tree != (tree := [self.process.pid, *descendants_of(self.process.pid)]):
+            _send(tree, signal.SIGSTOP)
+        _send(tree, signal.SIGKILL)
         await self.process.wait()
 
     async def end(self) -> None:
@@ -217,9 +219,10 @@ def command_of(pid: int) -> str:
         return ""
 
 
-def _kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+def _send(pids: Sequence[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 async def eventually(what: Callable[[], Any]) -> Any:
