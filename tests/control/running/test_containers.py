@@ -112,6 +112,8 @@ def test_containers_come_up_keep_their_storage_and_leave_nothing(server: Live, e
     assert not [path for path in Path("/proc").glob("[0-9]*/cmdline") if SECRET.encode() in _read(path)]
     apply(server, pool(image, 1, terminationGracePeriodSeconds=1))
     until(lambda: is_ready(server, 1), told(server), seconds=PATIENCE_SECONDS)
+    # Its client is up before it is.
+    until(lambda: len(containers(engine, server.home)) == 1, told(server), seconds=PATIENCE_SECONDS)
     assert inside(server, "cat /data/f") == "kept\n"
     server.kubectl("delete", "wp", "box")
     until(lambda: not server.json("get", "inst")["items"], told(server), seconds=PATIENCE_SECONDS)
