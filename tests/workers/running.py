@@ -16,11 +16,11 @@ from typing import Any, Literal
 from rota.api.pool import WorkspaceFile, WorkspaceSpec
 from rota.client.websocket import Closed, WebSocket
 from rota.runtime import composing
-from rota.runtime.entering import inside, process_of
-from rota.runtime.interface import Order, Owner, Subject
-from rota.runtime.keeper.kernel import descendants_of, is_alive
+from rota.runtime.entering import Found, find, inside
+from rota.runtime.interface import Order, Owner, Run, Subject
+from rota.runtime.keeper.kernel import descendants_of
 from rota.runtime.local import RUNNER
-from rota.runtime.places import Places
+from rota.runtime.places import Entry, Places
 from rota.runtime.runner.messages import PROTOCOL, Configure, Hold, Place, Release, Report, ResetPolicy, Source
 from rota.runtime.runners import Runners
 from rota.server.app import refusal
@@ -190,15 +190,16 @@ class Site:
 
     def box(self) -> int:
         """The process that its box is."""
-        pid, began = process_of(self.places.box(SUBJECT).read_text())
-        assert is_alive(pid, began)
-        return pid
+        return self._entry()[0].pid
+
+    def _entry(self) -> tuple[Found, Entry]:
+        entry = self.places.enter(SUBJECT, "worker")
+        assert entry is not None
+        return find(self.places, SUBJECT, Run(self._run, "", 0.0), entry), entry
 
     async def execute(self, *argv: str) -> str:
         """What a command says that runs in the box, as `rota exec` has it."""
-        entry = self.places.enter(SUBJECT, "worker")
-        assert entry is not None
-        made = inside(self.box(), entry, argv, {})
+        made = inside(*self._entry(), argv, {})
         process = await asyncio.create_subprocess_exec(
             *made.argv, env=made.env, cwd=made.cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
         )

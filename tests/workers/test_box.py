@@ -15,6 +15,7 @@ import pytest
 from rota.runtime.composing import AGENT
 from rota.runtime.keeper.kernel import descendants_of, start_time_of
 from rota.runtime.runner import box as module
+from rota.runtime.runner import note
 from rota.runtime.runner.agent import LENGTH_BYTES, MESSAGE_BYTES_MAX
 from rota.runtime.runner.box import Box, BoxLost
 from tests.workers.apart import apart
@@ -65,12 +66,14 @@ async def test_a_command_runs_in_it(tmp_path: Path) -> None:
 
 
 @apart
-async def test_which_process_it_is_is_written_down_for_as_long_as_it_is(tmp_path: Path) -> None:
-    note = tmp_path / "note"
+async def test_what_it_is_is_written_down_for_as_long_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "note"
     async with boxed(tmp_path):
-        pid, _, began = note.read_text().partition("@")
+        found = note.read(path)
+        assert found is not None and found.env == ENVIRONMENT
+        pid, _, began = found.process.partition("@")
         assert start_time_of(int(pid)) == int(began) and int(pid) in descendants_of(os.getpid())
-    assert note.read_text() == ""
+    assert note.read(path) is None
 
 
 @apart

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rota.runtime.runner import note
 from rota.runtime.runner.messages import Report
 from rota.runtime.runners import Runners
 from tests.workers.running import SUBJECT, Site, eventually, workspace
@@ -157,7 +158,7 @@ async def test_a_box_that_dies_while_nobody_has_it_is_made_again_and_the_tree_st
     (site.tree / "mark").touch()
     before = site.box()
     os.kill(before, signal.SIGKILL)
-    await eventually(lambda: site.places.box(SUBJECT).read_text().partition("@")[0] not in ("", str(before)))
+    await eventually(lambda: (box := note.read(site.places.box(SUBJECT))) and not box.process.startswith(f"{before}@"))
     await site.until("Idle")
     assert (site.tree / "mark").exists()
 

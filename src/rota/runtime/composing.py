@@ -47,21 +47,17 @@ def command(places: Places, order: Order) -> Launch:
         raise Refused("ConfigurationError", f"container {order.container} has no command, and a process needs one")
     folder, inside = places.storage(order)
     if is_sandboxed(order):
-        places.write_entry(
-            order.subject, order.container, Entry("sandbox", order.working_dir or inside, inside, places.uid(order))
-        )
         uid = places.uid(order)
         if uid is not None:
             sandbox.own(folder, uid)
         scratch = places.scratch(order.subject, order.container)
         cwd = order.working_dir or inside
         made = _in_sandbox(places, order, order.argv, folder, order.env, cwd, scratch=scratch)
+        places.write_entry(order.subject, order.container, Entry("sandbox", cwd, inside, made.env, uid))
         return Launch(made.argv, made.env, wrappers=sandbox.WRAPPERS)
-    places.write_entry(
-        order.subject, order.container, Entry("plain", order.working_dir or str(folder), str(folder), None)
-    )
-    plain = _plain(order, folder)
-    return Launch(plain.argv, plain.env, order.working_dir or str(folder))
+    plain, cwd = _plain(order, folder), order.working_dir or str(folder)
+    places.write_entry(order.subject, order.container, Entry("plain", cwd, str(folder), plain.env))
+    return Launch(plain.argv, plain.env, cwd)
 
 
 def box(places: Places, order: Order, digest: str) -> Box:
@@ -73,7 +69,7 @@ def box(places: Places, order: Order, digest: str) -> Box:
             raise _no_volumes()
         home, tree = str(folder / HOME), str(folder / TREE)
         env = {"PATH": PATH, **order.env, "HOME": home}
-        places.write_entry(order.subject, order.container, Entry("plain", tree, home))
+        places.write_entry(order.subject, order.container, Entry("plain", tree, home, {}))
         return Box(
             argv,
             env,
@@ -88,7 +84,7 @@ def box(places: Places, order: Order, digest: str) -> Box:
     # It starts where it can whatever becomes of the tree, which is made anew between two holders.
     scratch = places.box_scratch(order.subject, digest)
     made = _in_sandbox(places, order, argv, folder, {"HOME": home, **order.env}, inside, scratch=scratch)
-    places.write_entry(order.subject, order.container, Entry("sandbox", tree, home, uid))
+    places.write_entry(order.subject, order.container, Entry("sandbox", tree, home, {}, uid))
     return Box(
         tuple(made.argv),
         made.env,

@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from rota.runtime.composing import NO_RUNNER, write_volumes
 from rota.runtime.container import Engine, available, container_name
 from rota.runtime.container.availability import REMEMBERED
-from rota.runtime.interface import Order, Refused, Subject
+from rota.runtime.entering import Starting
+from rota.runtime.interface import Order, Refused, Run, Subject
 from rota.runtime.keeper.protocol import hash_of
 from rota.runtime.places import Entry, Launch, Places
 from rota.runtime.sandbox import Bind
@@ -26,6 +27,8 @@ class Containers:
         self._places = places
         self._label = hash_of(str(places.home.resolve()))
         self._fetches: dict[str, asyncio.Task[None]] = {}
+        self._up: dict[str, str] = {}
+        """By the name of a container, the run of which it is known that the container is up."""
 
     async def command(self, order: Order, fetched: Callable[[], None]) -> Launch:
         """What to execute. `fetched` is told when an image that was on its way is there, or is not."""
@@ -41,7 +44,7 @@ class Containers:
         shown = await asyncio.to_thread(self.write_volumes, order)
         storage = await asyncio.to_thread(self._places.storage, order) if order.storage_name else None
         made = engine.command(order, name=name, home_label=self._label, storage=storage, volumes=shown)
-        entry = Entry(WAY, order.working_dir, "", None, name)
+        entry = Entry(WAY, order.working_dir, "", {}, None, name)
         self._places.write_entry(order.subject, order.container, entry)
         # Where an engine's monitor leaves its notes.
         return Launch(made.argv, made.env, str(self._places.folder(order.subject)))
@@ -50,9 +53,13 @@ class Containers:
         # The home keeps everybody else out.
         return write_volumes(self._places, order, for_all=True)
 
-    async def inside(self, entry: Entry, argv: Sequence[str], env: Mapping[str, str], *, tty: bool) -> Launch:
-        """The command that runs `argv` in a container."""
+    async def inside(self, run: Run, entry: Entry, argv: Sequence[str], env: Mapping[str, str], *, tty: bool) -> Launch:
+        """The command that runs `argv` in a container. Raises `Starting`: a run begins with the engine's client."""
         engine = await self._engine()
+        if self._up.get(entry.name) != run.id:
+            if not await engine.is_running(entry.name):
+                raise Starting("the container is just being started")
+            self._up[entry.name] = run.id
         made = engine.exec_command(entry.name, argv, tty=tty, env=env, cwd=entry.cwd)
         return Launch(made.argv, made.env)
 
@@ -65,6 +72,7 @@ class Containers:
         """Nothing of the containers of an instance is left when this returns."""
         for entry in self._places.entries(subject):
             if entry.way == WAY:
+                self._up.pop(entry.name, None)
                 await (await self._engine()).remove(entry.name)
 
     async def sweep(self, but: Collection[str] = ()) -> None:

@@ -6,13 +6,14 @@ import os
 import shutil
 import stat
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from typing import NamedTuple
 
 from rota.runtime import sandbox
 from rota.runtime.composing import PATH
 from rota.runtime.interface import NotRunning, Run, Subject
 from rota.runtime.keeper.kernel import is_alive
 from rota.runtime.places import Entry, Launch, Places
+from rota.runtime.runner import note
 
 
 def process_of(id_: str) -> tuple[int, int]:
@@ -25,32 +26,42 @@ class Starting(NotRunning):
     """It is about to run."""
 
 
-def main_of(places: Places, subject: Subject, run: Run) -> int:
-    """The process that commands join: what was started, or the box that a runner has."""
+class Found(NamedTuple):
+    """The process that commands join, and the environment that it was started with."""
+
+    pid: int
+    env: Mapping[str, str]
+
+
+def find(places: Places, subject: Subject, run: Run, entry: Entry) -> Found:
+    """What was started, or the box that a runner has. Raises Starting.
+
+    The environment is the one that was composed for it. A process that is still being set up has another one, and one
+    that runs can write to its own.
+    """
     try:
-        written = places.box(subject).read_text()
+        box = note.read(places.box(subject))
     except FileNotFoundError:
-        written = run.id
-    pid, began = process_of(written) if written else (0, 0)
-    if not is_alive(pid, began):
+        box = note.Note(run.id, entry.env)
+    pid, began = process_of(box.process) if box is not None else (0, 0)
+    if box is None or not is_alive(pid, began):
         raise Starting(f"what {subject.name} runs commands in is just being started")
-    return pid
+    return Found(pid, box.env)
 
 
-def inside(pid: int, entry: Entry, argv: Sequence[str], env: Mapping[str, str]) -> Launch:
-    """The command that runs `argv` where a process runs, with its environment and more."""
+def inside(found: Found, entry: Entry, argv: Sequence[str], env: Mapping[str, str]) -> Launch:
+    """The command that runs `argv` where a process runs, with its environment and more. Raises Starting."""
     if entry.way == "sandbox":
-        main = sandbox.main_process(pid)
-        if main is None:
+        if sandbox.main_process(found.pid) is None:
             raise Starting("the sandbox is just being started")
-        whole = {**_environment(main), **env}
-        made = sandbox.enter(pid, argv, env=whole, cwd=entry.cwd, uid=entry.uid, home=entry.home)
+        whole = {**sandbox.unpacked(found.env), **env}
+        made = sandbox.enter(found.pid, argv, env=whole, cwd=entry.cwd, uid=entry.uid, home=entry.home)
         return Launch(made.argv, made.env)
-    whole = {**_environment(pid), **env}
+    whole = {**found.env, **env}
     program = shutil.which(argv[0], path=whole.get("PATH", PATH))
     # What is not there is left for the shell's own words: the command ends with 127.
-    found = [program, *argv[1:]] if program else ["/bin/sh", "-c", 'echo "$0: not found" >&2; exit 127', argv[0]]
-    return Launch(found, whole, entry.cwd)
+    words = [program, *argv[1:]] if program else ["/bin/sh", "-c", 'echo "$0: not found" >&2; exit 127', argv[0]]
+    return Launch(words, whole, entry.cwd)
 
 
 def own_streams(streams: Iterable[int], uid: int | None) -> None:
@@ -60,12 +71,3 @@ def own_streams(streams: Iterable[int], uid: int | None) -> None:
     for stream in streams:
         if stat.S_ISFIFO(os.fstat(stream).st_mode) or os.isatty(stream):
             os.fchown(stream, uid, -1)
-
-
-def _environment(pid: int) -> dict[str, str]:
-    """What a process was started with."""
-    try:
-        text = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="surrogateescape")
-    except OSError:
-        return {}
-    return dict(part.split("=", 1) for part in text.split("\0") if "=" in part)

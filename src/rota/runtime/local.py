@@ -14,7 +14,7 @@ from types import TracebackType
 from rota.runtime import composing, sandbox
 from rota.runtime.container import container_name
 from rota.runtime.containers import WAY, Containers
-from rota.runtime.entering import Starting, inside, main_of, own_streams
+from rota.runtime.entering import Starting, find, inside, own_streams
 from rota.runtime.interface import Box, Execution, Exit, NotRunning, Order, Owner, Reach, Refused, Run, Subject, Wish
 from rota.runtime.keeper.client import (
     Execution as KeptExecution,
@@ -30,6 +30,7 @@ from rota.runtime.keeper.client import (
     Started,
 )
 from rota.runtime.places import Entry, Launch, Places
+from rota.runtime.runner import note
 
 TAIL_BYTES_MAX = 2_048
 TAIL_LINES_MAX = 10
@@ -41,6 +42,8 @@ SIGNALLED = 128
 """What a shell adds to a signal's number, to tell it from an exit code."""
 ENTER_SECONDS_MAX, ENTER_PAUSE_SECONDS = 5.0, 0.005
 """How long a command waits for what it is to run in to be there, and how often that is looked at."""
+CONTAINER_SECONDS_MAX, CONTAINER_PAUSE_SECONDS = 30.0, 0.1
+"""The same for a container, which an engine takes longer to make, and to be asked about."""
 
 
 class LocalRuntime:
@@ -220,7 +223,7 @@ class LocalRuntime:
         # Whether it can be had is found out now, and not when its runner asks for it.
         composing.is_sandboxed(order)
         # Nobody joins the runner itself while it has no box.
-        self._places.box(order.subject).write_text("")
+        note.write(self._places.box(order.subject), None)
         env = {"PATH": os.environ.get("PATH", composing.PATH), "ROTA_RUN": str(order.number)}
         told = {**env, "ROTA_HOME": str(self._home), "ROTA_BOX": str(self._places.box(order.subject))}
         return Launch([sys.executable, *RUNNER], {**told, **self._introduce(order.subject)}, str(folder))
@@ -278,29 +281,40 @@ class LocalRuntime:
         entry = self._places.enter(subject, container)
         if run is None or run.exit is not None or entry is None:
             raise NotRunning(f"{subject.name} is not running")
-        if entry.way == WAY:
-            made = await self._containers.inside(entry, argv, env, tty=tty)
-        else:
-            made = await self._inside(subject, run, entry, argv, env)
-            own_streams(streams, entry.uid)
+        made = await self._inside(subject, container, run, entry, argv, env, tty=tty)
+        own_streams(streams, entry.uid)
         started = await self._keeper.exec(
             _key(subject, container), made.argv, env=made.env, cwd=made.cwd, streams=streams, tty=tty
         )
         return _Execution(started)
 
     async def _inside(
-        self, subject: Subject, run: Run, entry: Entry, argv: Sequence[str], env: Mapping[str, str]
+        self,
+        subject: Subject,
+        container: str,
+        run: Run,
+        entry: Entry,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        tty: bool,
     ) -> Launch:
         """What was started a moment ago can be entered a moment later."""
-        deadline = asyncio.get_running_loop().time() + ENTER_SECONDS_MAX
+        is_contained = entry.way == WAY
+        deadline = asyncio.get_running_loop().time() + (CONTAINER_SECONDS_MAX if is_contained else ENTER_SECONDS_MAX)
         while True:
             try:
-                main = await asyncio.to_thread(main_of, self._places, subject, run)
-                return await asyncio.to_thread(inside, main, entry, argv, env)
+                if is_contained:
+                    return await self._containers.inside(run, entry, argv, env, tty=tty)
+                found = await asyncio.to_thread(find, self._places, subject, run, entry)
+                return await asyncio.to_thread(inside, found, entry, argv, env)
             except Starting:
                 if asyncio.get_running_loop().time() > deadline:
                     raise
-            await asyncio.sleep(ENTER_PAUSE_SECONDS)
+            await asyncio.sleep(CONTAINER_PAUSE_SECONDS if is_contained else ENTER_PAUSE_SECONDS)
+            known = self.runs(subject).get(container)
+            if known is None or known.id != run.id or known.exit is not None:
+                raise NotRunning(f"{subject.name} has just ended")
 
     def reach(self, subject: Subject, container: str) -> Reach:
         run = self.runs(subject).get(container)

@@ -15,6 +15,7 @@ import msgspec
 
 from rota.runtime import sandbox
 from rota.runtime.interface import Order, Owner, Subject
+from rota.runtime.private import write_private
 from rota.runtime.workspace.discard import discard
 from rota.runtime.workspace.failures import MustReplace
 
@@ -26,11 +27,13 @@ PRIVATE, PASSABLE = 0o700, 0o711
 
 
 class Entry(NamedTuple):
-    """How to get to what a container runs; kept on disk, for a server that comes later."""
+    """How to get to what a container runs. Kept on disk, readable for Rota alone, for a server that comes later."""
 
     way: str
     cwd: str
     home: str
+    env: Mapping[str, str]
+    """What it was started with; empty where the note of a runner's box says it, or an engine knows it."""
     uid: int | None = None
     name: str = ""
     """Of the container, where an engine runs it."""
@@ -83,7 +86,7 @@ class Places:
         return self.folder(subject) / f"volumes-{container}"
 
     def box(self, subject: Subject) -> Path:
-        """The file in which a runner says which process its box is."""
+        """The file in which a runner writes down what its box is."""
         return self.folder(subject) / "box"
 
     def remove(self, subject: Subject) -> None:
@@ -115,7 +118,7 @@ class Places:
         return [entry for name in names if (entry := self.enter(subject, name)) is not None]
 
     def write_entry(self, subject: Subject, container: str, entry: Entry) -> None:
-        self._entry(subject, container).write_text(json.dumps(entry._asdict()))
+        write_private(self._entry(subject, container), json.dumps(entry._asdict()).encode())
 
     def _entry(self, subject: Subject, container: str) -> Path:
         return self.folder(subject) / f"entry-{container}.json"

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 
 from rota.api import Instance
 from rota.client.websocket import handshake
-from rota.control.holds.options import options_of
+from rota.control.holds.options import is_restarted_for, options_of
 from rota.control.orders import value
 from rota.engine.objects import Objects
 from rota.registry.errors import bad_request, conflict
@@ -66,7 +66,9 @@ def _session(
 
 
 def _env(objects: Objects, instance: Instance) -> dict[str, str]:
-    """What whoever has the instance wants commands to find in their environment."""
+    """The variables of a claim that are not in the environment of what runs: it was not started anew for them."""
+    if is_restarted_for(instance):
+        return {}
     try:
         return {one.name: value(objects, instance, one) for one in options_of(instance).env}
     except Refused as refused:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from rota.runtime.container import removal
-from rota.runtime.container.client import environment
+from rota.runtime.container.client import ask, environment
 from rota.runtime.container.dialect import DIALECTS, base
 from rota.runtime.container.environment import carried
 from rota.runtime.container.facts import Facts
@@ -24,6 +24,8 @@ HOSTNAME_CHARS_MAX = 63
 # With these the entrypoints of common images take what is theirs and become an ordinary user, and servers listen on
 # the ports they are known by. What else an engine gives by default, raw sockets on the host's network among it, is not.
 CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "NET_BIND_SERVICE", "SETGID", "SETUID")
+IS_RUNNING = "{{.State.Running}}"
+INSPECT_SECONDS_MAX = 10
 # The user of an image is not known here, and its storage is for it to write to.
 STORAGE_MODE = 0o777
 
@@ -115,6 +117,12 @@ class Engine:
         held = self.facts.holds_memory, self.facts.holds_cpus
         wanted = ("memory", order.memory_bytes), ("cpu", order.cpus)
         return [what for (what, limit), is_held in zip(wanted, held, strict=True) if limit and not is_held]
+
+    async def is_running(self, name: str) -> bool:
+        """Whether a container is there, and what it runs has been started."""
+        asked = [*base(self.facts), "container", "inspect", f"--format={IS_RUNNING}", name]
+        said = await ask(asked, seconds_max=INSPECT_SECONDS_MAX)
+        return said.code == 0 and said.out.strip() == "true"
 
     async def ask_to_end(self, name: str) -> bool:
         """Ask a container to end, as its image wants to be asked; whether there was one. It may take its time."""

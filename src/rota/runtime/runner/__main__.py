@@ -5,7 +5,7 @@ ROTA_INSTANCE  the instance, as NAMESPACE/NAME
 ROTA_TOKEN     what makes it known there, as this instance and no other
 ROTA_RUN       which run of it this is
 ROTA_HOME      the home, for the mirrors of repositories
-ROTA_BOX       where to write down which process its box is
+ROTA_BOX       where to write down what its box is
 """
 
 from __future__ import annotations

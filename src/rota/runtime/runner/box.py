@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from rota.runtime.keeper.kernel import start_time_of
+from rota.runtime.runner import note
 from rota.runtime.runner.agent import CLEAR_PAUSE_SECONDS, LENGTH_BYTES, MESSAGE_BYTES_MAX, READ_BYTES, descendants
 from rota.runtime.runner.outside import Outside
 
@@ -49,10 +50,10 @@ class Box:
     `lost` is set when it has ended by itself.
     """
 
-    def __init__(self, argv: Sequence[str], env: Mapping[str, str], note: Path) -> None:
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str], noted_in: Path) -> None:
         self._argv = argv
         self._env = env
-        self._note = note
+        self._note = noted_in
         self._process: asyncio.subprocess.Process | None = None
         self._control: socket.socket | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -89,7 +90,7 @@ class Box:
             await asyncio.shield(self._ready)
         pid = self._process.pid
         self._outside = Outside(pid, self._ready.result())
-        self._write_down(f"{pid}@{start_time_of(pid)}")
+        self._write_down(note.Note(f"{pid}@{start_time_of(pid)}", self._env))
 
     async def run(
         self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, streams: tuple[int, int, int]
@@ -127,7 +128,7 @@ class Box:
 
     async def stop(self) -> None:
         """End it and everything in it. Raises BoxLost when something cannot be ended."""
-        self._write_down("")
+        self._write_down(None)
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
@@ -142,12 +143,10 @@ class Box:
         self._fail()
         await asyncio.to_thread(_sweep)
 
-    def _write_down(self, process: str) -> None:
-        """Whole or not at all, and empty while there is no box: without a note, commands would join the runner."""
-        new = self._note.with_name(f"{self._note.name}.new")
+    def _write_down(self, box: note.Note | None) -> None:
+        """Never removed: without a note, commands would join the runner."""
         with contextlib.suppress(FileNotFoundError):  # All of the instance may be gone.
-            new.write_text(process)
-            new.replace(self._note)
+            note.write(self._note, box)
 
     async def _send(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
         assert self._control is not None

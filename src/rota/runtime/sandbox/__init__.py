@@ -29,6 +29,7 @@ from rota.runtime.sandbox.availability import Availability, SandboxUnavailable, 
 from rota.runtime.sandbox.command import Bind, Command, command
 from rota.runtime.sandbox.identity import UID_COUNT, UID_FIRST, own, uid_of
 from rota.runtime.sandbox.inside import WRAPPERS, enter, main_process
+from rota.runtime.sandbox.system import unpacked
 
 __all__ = [
     "UID_COUNT",
@@ -45,4 +46,5 @@ __all__ = [
     "own",
     "require",
     "uid_of",
+    "unpacked",
 ]

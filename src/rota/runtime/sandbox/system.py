@@ -124,6 +124,12 @@ def packed_environment(home: str, given: Mapping[str, str]) -> dict[str, str]:
     return {"PATH": PATH, **packed}
 
 
+def unpacked(env: Mapping[str, str]) -> dict[str, str]:
+    """The environment that the stage makes of a packed one."""
+    packed = stage.PACKED.decode()
+    return dict(value.partition("=")[::2] for name, value in env.items() if name.startswith(packed))
+
+
 def _read(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace")
