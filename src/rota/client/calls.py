@@ -31,6 +31,8 @@ TRIES_MAX = 5
 AGAIN_SECONDS_FIRST = 0.1
 RETRY_AFTER_SECONDS_MAX = 30.0
 """A server that wants more patience than this is not waited for."""
+HEARTBEAT = "heartbeat"
+"""What is preferred of a server that may take long to answer: signs of life meanwhile."""
 METHODS = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE"))
 
 Sleep = Callable[[float], Awaitable[None]]
@@ -73,7 +75,9 @@ class Calls:
         headers: Mapping[str, str] | None = None,
         patience_seconds: float = 0,
     ) -> Response:
-        """The answer, which may take that long. For who knows better when to send it again: it is sent once."""
+        """The answer, which may take that long. Sent once: the caller decides whether a retry is safe."""
+        if patience_seconds:
+            headers = {**(headers or {}), "Prefer": HEARTBEAT}
 
         async def send(request: bytes) -> Response:
             return await self._pool.request(request, patience_seconds)

@@ -3,7 +3,8 @@
 - An answer is taken whole, or piece by piece; then no more is buffered than the bound, and the server has to wait.
 - A connection whose answer was not read to its end is never used again. Neither is one on which the server said
   something that nobody asked for.
-- Silence ends it: during an answer with `TimedOut`, between answers by closing it.
+- Silence ends it: during an answer with `TimedOut`, between answers by closing it. How much silence is borne before
+  an answer is up to the request, until a server gives signs of life by interim answers.
 """
 
 from __future__ import annotations
@@ -364,6 +365,10 @@ class Connection(asyncio.Protocol):
         if not self._head_complete:
             # Of an interim answer (1xx): the real one follows.
             self._headers = []
+            self._fed_bytes = self._header_bytes = 0
+            if self._patience_seconds > self._limits.read_seconds:
+                # A server that gives signs of life while it works on an answer is missed when it gives none.
+                self.expect(self._limits.read_seconds)
             return
         self._complete = True
         self._reusable = self._parser.should_keep_alive()

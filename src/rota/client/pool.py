@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
@@ -13,13 +11,10 @@ from typing import TypeVar
 
 from rota.client.connection import Connection, Gunzip, Headers, Limits, Response, header
 from rota.client.failures import BadAnswer, NoServer, NotConnected, TimedOut, TooManyStreams, Unreachable
+from rota.client.keepalive import keep_alive
 from rota.client.websocket.connection import HEARTBEAT, HEARTBEAT_LOCAL, WebSocket
 from rota.client.websocket.opening import OPEN_SECONDS_MAX, Opening, Refused, opened
 
-KEEPALIVE_IDLE_SECONDS = 15
-KEEPALIVE_INTERVAL_SECONDS = 15
-KEEPALIVE_PROBES = 3
-"""A watch may be silent for long. That its server vanished without a word is found out by the kernel, in a minute."""
 CLOSE_SECONDS_MAX = 1.0
 ERROR_BYTES_MAX = 1024 * 1024
 """Of the body of a refused stream; the rest is left."""
@@ -272,7 +267,7 @@ class Pool:
             transport, connection = await loop.create_connection(
                 new, at.host, at.port, ssl=self._tls, server_hostname=name
             )
-        _keep_alive(transport.get_extra_info("socket"))
+        keep_alive(transport.get_extra_info("socket"))
         return connection
 
     def _new(self) -> Connection:
@@ -288,11 +283,3 @@ class Pool:
             why = f"its certificate is not trusted: {error.verify_message}"
             return NotConnected(f"cannot connect to {at.url}: {why}; check the certificate-authority in the kubeconfig")
         return Unreachable(f"cannot connect to {at.url}: {error}; is the server running, and the address right?")
-
-
-def _keep_alive(sock: socket.socket) -> None:
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    with contextlib.suppress(AttributeError, OSError):  # Not every system has them.
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_SECONDS)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_SECONDS)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_PROBES)

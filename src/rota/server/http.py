@@ -23,8 +23,10 @@ from urllib.parse import parse_qsl, unquote
 import httptools
 import msgspec
 
+from rota.client.keepalive import keep_alive
 from rota.client.websocket import handshake
 from rota.server.body import Body
+from rota.server.heartbeats import Heartbeats, wants_heartbeats
 from rota.server.upgrade import Upgrade, Upgraded
 
 log = logging.getLogger(__name__)
@@ -60,7 +62,18 @@ class TooManyParameters(Exception):  # noqa: N818 - says what the request has
 class Request:
     """One request, complete."""
 
-    __slots__ = ("_query", "body", "headers", "method", "path", "peer_uid", "pieces", "query_text", "user")
+    __slots__ = (
+        "_query",
+        "body",
+        "headers",
+        "method",
+        "path",
+        "peer_uid",
+        "pieces",
+        "query_text",
+        "user",
+        "wants_heartbeats",
+    )
 
     def __init__(self, method: str, target: bytes, headers: dict[str, str], body: bytes, peer_uid: int | None) -> None:
         path, _, query = target.decode("ascii", "replace").partition("?")
@@ -75,6 +88,8 @@ class Request:
         """The body as it comes, where it is not handed over whole."""
         self.user: Any = None
         """Who asks: set by whoever finds out."""
+        self.wants_heartbeats = False
+        """Whether interim answers may be sent while it is worked on."""
         self._query: dict[str, str] | None = None
 
     @property
@@ -230,7 +245,11 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        self._peer_uid = _peer_uid(transport.get_extra_info("socket"))
+        sock = transport.get_extra_info("socket")
+        self._peer_uid = _peer_uid(sock)
+        if sock is not None:
+            # A client may wait for long, and vanish.
+            keep_alive(sock)
         connections = self._server.connections
         connections.add(self)
         limit = self._server.connections_max
@@ -370,6 +389,8 @@ class Connection(asyncio.Protocol):
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         method = self._parser.get_method().decode("ascii")
         request = Request(method, self._target, self._headers, body, self._peer_uid)
+        if "prefer" in self._headers:
+            request.wants_heartbeats = wants_heartbeats(self._headers, self._parser.get_http_version())
         # A request to upgrade that gets an ordinary answer is the last: what follows it may be anything.
         self._requests.append((request, self._parser.should_keep_alive() and not self._parser.should_upgrade()))
         if len(self._requests) > PIPELINED_REQUESTS_MAX:
@@ -407,10 +428,14 @@ class Connection(asyncio.Protocol):
             if isinstance(answer, Stream):
                 settled = answer
             else:
+                beats = Heartbeats(self._loop, self._transport) if request.wants_heartbeats else None
                 try:
                     settled = await answer
                 except Exception:
                     settled = self._failed(request)
+                finally:
+                    if beats is not None:
+                        beats.stop()
             if isinstance(settled, Response):
                 self._task = None
                 self._send(request, settled, keep_alive)
@@ -460,6 +485,7 @@ class Connection(asyncio.Protocol):
         timer = self._loop.call_later(stream.seconds_max, self.finish) if stream.seconds_max else None
         try:
             async for chunk in stream.chunks:
+                assert chunk, "an empty chunk would end the stream"
                 self._transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
                 if self._writable is not None:
                     await self._writable
