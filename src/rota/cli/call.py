@@ -18,6 +18,7 @@ from rota.cli.output import line, printable
 from rota.cli.run import stem
 from rota.cli.session import Session, bad_usage
 from rota.cli.task_following import Follower
+from rota.cli.wait_out import AWAY_SECONDS_MAX, Patience
 
 Object = dict[str, Any]
 
@@ -84,7 +85,8 @@ async def call(
         code = await _Follower(client, task).run()
         if code == 0:
             where = f"{quote(client.namespace, safe='')}/{quote(task_name, safe='')}"
-            answer = await backend.raw("GET", f"/v1/tasks/{where}/result")
+            patience = Patience(seconds_max=AWAY_SECONDS_MAX)
+            answer = await patience.ask(lambda: backend.raw("GET", f"/v1/tasks/{where}/result"))
             line(printable(answer.body.decode(errors="replace"), keep="\n\t"))
         return code
 

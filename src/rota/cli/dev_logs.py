@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from rota.api import Function, Instance, Kind, Task, WorkerPool
 from rota.cli.following import follow
-from rota.cli.gateway import backend_of
+from rota.cli.log_following import log_pieces
 from rota.cli.output import line, note
 from rota.cli.task_output import Lines, output_of
 from rota.cli.tasks import is_over
@@ -97,8 +97,12 @@ class Tail:
                 note(f"more than {FOLLOWED_MAX} logs at once: those of the rest are not shown; `rota logs` has them")
             self._is_full = True
             return
-        pieces = self._of_task(obj) if kind is Task.api else self._of_instance(obj, 0 if was_known else TAIL_LINES)
-        following = asyncio.create_task(self._show(obj["metadata"]["name"], pieces))
+        name = obj["metadata"]["name"]
+        if kind is Task.api:
+            pieces = output_of(self._client, name, self._patience)
+        else:
+            pieces = self._of_instance(obj, 0 if was_known else TAIL_LINES)
+        following = asyncio.create_task(self._show(name, pieces))
         self._followed[uid] = following
         following.add_done_callback(lambda _: self._followed.pop(uid, None))
 
@@ -117,23 +121,15 @@ class Tail:
 
     # One log.
 
-    async def _of_task(self, task: Object) -> AsyncGenerator[bytes, None]:
-        async with contextlib.aclosing(output_of(self._client, task)) as pieces:
-            async for piece in pieces:
-                yield piece
-
-    async def _of_instance(self, instance: Object, tail: int) -> AsyncGenerator[bytes, None]:
+    def _of_instance(self, instance: Object, tail: int) -> AsyncGenerator[bytes, None]:
         meta = instance["metadata"]
-        asked = urlencode({"follow": "true", "tail": tail})
         place = f"{quote(meta['namespace'], safe='')}/{quote(meta['name'], safe='')}"
-        async with backend_of(self._client).stream("GET", f"/v1/logs/{place}?{asked}") as pieces:
-            async for piece in pieces:
-                yield piece
+        return log_pieces(self._client, f"/v1/logs/{place}", {"follow": "true", "tail": tail}, self._patience)
 
     async def _show(self, name: str, pieces: AsyncGenerator[bytes, None]) -> None:
         prefix = (f"{name:<{NAME_CHARS}}  ", self._colour_of(name))
         lines = Lines()
-        # It has not begun, or is gone, or the server is away: the next change of it is the next attempt.
+        # It has not begun, or is gone: the next change of it is the next attempt.
         with contextlib.suppress(ApiError, ConnectionFailed):
             async with contextlib.aclosing(pieces):
                 async for piece in pieces:

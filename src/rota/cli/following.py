@@ -8,7 +8,8 @@ from typing import Any
 
 from rota.api import Kind
 from rota.cli.naming import key
-from rota.client import ALL_NAMESPACES, Client
+from rota.cli.wait_out import Patience
+from rota.client import ALL_NAMESPACES, Client, ConnectionFailed
 from rota.registry import ApiError
 
 PAGE_ITEMS = 500
@@ -37,16 +38,30 @@ async def everything(
 
 
 async def follow(
-    client: Client, kind: Kind, *, namespace: str | None, labels: str = "", fields: str = ""
+    client: Client,
+    kind: Kind,
+    *,
+    namespace: str | None,
+    labels: str = "",
+    fields: str = "",
+    patience: Patience | None = None,
 ) -> AsyncGenerator[Batch, None]:
     """Batches of what is new or changed, and of what is gone, beginning with what there is. It does not end.
 
-    When the server has forgotten what came between, the differences are told.
+    When the server has forgotten what came between, the differences are told; with patience, also when it was away.
     """
     where: dict[str, Any] = {"namespace": namespace, "labels": labels, "fields": fields}
     last: dict[Key, Object] = {}
     while True:
-        found, version = await everything(client, kind, **where)
+        try:
+            found, version = await everything(client, kind, **where)
+        except (ApiError, ConnectionFailed) as error:
+            if patience is None or not patience.has_heard:
+                raise
+            await patience.bear(error)
+            continue
+        if patience is not None:
+            patience.is_there()
         now = {key(obj): obj for obj in found}
         changed = [obj for at, obj in now.items() if at not in last or _version(last[at]) != _version(obj)]
         yield changed, [obj for at, obj in last.items() if at not in now]
@@ -58,9 +73,12 @@ async def follow(
                     last.update({key(obj): obj for obj in batch[0]})
                     for obj in batch[1]:
                         last.pop(key(obj), None)
-        except ApiError as error:
-            if error.code != GONE:
+        except (ApiError, ConnectionFailed) as error:
+            if isinstance(error, ApiError) and error.code == GONE:
+                continue
+            if patience is None:
                 raise
+            await patience.bear(error)
 
 
 async def _changes(client: Client, kind: Kind, version: str, where: dict[str, Any]) -> AsyncGenerator[Batch, None]:

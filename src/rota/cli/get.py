@@ -25,6 +25,7 @@ from rota.cli.naming import Target, targets
 from rota.cli.options import AllNamespaces, FieldSelector, Selector, Targets, Watch
 from rota.cli.output import line, note
 from rota.cli.session import FAILED, Session, bad_usage
+from rota.cli.wait_out import AWAY_SECONDS_MAX, Patience
 from rota.client import ALL_NAMESPACES, Client
 from rota.registry import ApiError
 
@@ -123,13 +124,15 @@ async def _watch(client: Client, wanted: list[Target], query: Query, form: Forma
         )
         for target in wanted
     }
+    # One for all: that the server is away is told once.
+    away = Patience(seconds_max=AWAY_SECONDS_MAX)
     async with asyncio.TaskGroup() as following:
         for target in wanted:
-            following.create_task(_follow(client, target, query, form, tables[target.kind.name]))
+            following.create_task(_follow(client, target, query, form, tables[target.kind.name], away))
 
 
-async def _follow(client: Client, target: Target, query: Query, form: Format, table: TableOf) -> None:
-    async with contextlib.aclosing(follow(client, target.kind, **query.of(target))) as batches:
+async def _follow(client: Client, target: Target, query: Query, form: Format, table: TableOf, away: Patience) -> None:
+    async with contextlib.aclosing(follow(client, target.kind, **query.of(target), patience=away)) as batches:
         async for changed, gone in batches:
             objects = [*changed, *gone]
             if form.is_table:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 from typing import Annotated, Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 from zlib import crc32
 
 import typer
@@ -14,15 +14,15 @@ import typer
 from rota.api import Function, Instance, Task, WorkerPool
 from rota.cli.command import command
 from rota.cli.following import everything
-from rota.cli.gateway import backend_of
+from rota.cli.log_following import log_pieces
 from rota.cli.naming import Target, targets
 from rota.cli.options import Targets
 from rota.cli.output import Part, line, note
 from rota.cli.server_log import show_server_log
 from rota.cli.session import CommandError, Session, bad_usage
-from rota.cli.task_output import Lines, explained, output_of
+from rota.cli.task_output import Lines
+from rota.cli.wait_out import AWAY_SECONDS_MAX, Patience
 from rota.client import Client
-from rota.registry import ApiError
 
 COLOURS = ("cyan", "magenta", "blue", "green", "yellow")
 LOGS_MAX = 100
@@ -81,11 +81,13 @@ async def logs(
             note("there are no instances yet")
         if len(sources) > LOGS_MAX:
             raise CommandError(f"these are {len(sources)} logs; name {LOGS_MAX} at most")
+        # One for all: that the server is away is told once.
+        away = Patience(seconds_max=AWAY_SECONDS_MAX)
         width = max((len(source.name) for source in sources), default=0)
         try:
             async with asyncio.TaskGroup() as group:
                 for i, source in enumerate(sources):
-                    pieces = _pieces(client, source, container, tail, follow=follow)
+                    pieces = _pieces(client, source, container, tail, away, follow=follow)
                     colour = COLOURS[i % len(COLOURS)]
                     prefix = (f"{source.name:<{width}}  ", colour) if len(sources) > 1 else None
                     if source.kind is Function.api:
@@ -108,36 +110,18 @@ async def _of_pool(client: Client, target: Target) -> list[Target]:
 
 
 def _pieces(
-    client: Client, source: Target, container: str, tail: int | None, *, follow: bool
+    client: Client, source: Target, container: str, tail: int | None, patience: Patience, *, follow: bool
 ) -> AsyncGenerator[bytes, None]:
     place = f"{quote(client.namespace, safe='')}/{quote(source.name, safe='')}"
     asked: dict[str, Any] = {"follow": "true"} if follow else {}
     if source.kind is Instance.api:
         asked |= {"tail": TAIL_LINES if tail is None else tail, "container": container}
-        return _stream(client, f"/v1/logs/{place}?{urlencode(asked)}")
+        return log_pieces(client, f"/v1/logs/{place}", asked, patience)
     if source.kind is Function.api:
         asked |= {"tail": TAIL_LINES if tail is None else tail}
-        return _stream(client, f"/v1/functions/{place}/logs?{urlencode(asked)}")
-    if follow and tail is None:
-        return _from_the_beginning(client, source.name)
+        return log_pieces(client, f"/v1/functions/{place}/logs", asked, patience)
     asked |= {"tail": tail} if tail is not None else {}
-    return _stream(client, f"/v1/tasks/{place}/logs?{urlencode(asked)}")
-
-
-async def _stream(client: Client, path: str) -> AsyncGenerator[bytes, None]:
-    try:
-        async with backend_of(client).stream("GET", path) as pieces:
-            async for piece in pieces:
-                yield piece
-    except ApiError as error:
-        raise explained(error) from None
-
-
-async def _from_the_beginning(client: Client, name: str) -> AsyncGenerator[bytes, None]:
-    task: dict[str, Any] = await client.get(Task.api, name)
-    async with contextlib.aclosing(output_of(client, task)) as pieces:
-        async for piece in pieces:
-            yield piece
+    return log_pieces(client, f"/v1/tasks/{place}/logs", asked, patience)
 
 
 async def _show(pieces: AsyncGenerator[bytes, None], prefix: Part | None) -> None:

@@ -53,7 +53,8 @@ async def run(
             "--follow",
             "-f",
             help="Show its output until it is over; the exit code is then the task's,"
-            " 124 if its time was up, 130 if it was cancelled. Ctrl-C cancels it; a second one leaves it.",
+            " 124 if its time was up, 130 if it was cancelled, 3 if the server was away for a minute."
+            " Ctrl-C cancels it; a second one leaves it.",
         ),
     ] = False,
     stdin: Annotated[bool, typer.Option("--stdin", "-i", help="Give it what is on standard input.")] = False,

@@ -20,6 +20,7 @@ from rota.cli.session import FAILED
 from rota.cli.status_line import StatusLine
 from rota.cli.task_output import Lines, forms_of, output_of
 from rota.cli.tasks import ending, exit_code, is_over, progress, status_of
+from rota.cli.wait_out import AWAY_SECONDS_MAX, Patience
 from rota.client import Client
 
 Object = dict[str, Any]
@@ -36,6 +37,7 @@ class Follower:
         self._since = time.monotonic()
         self._said: list[Part] = []
         self._line = StatusLine(self._tell)
+        self._patience = Patience(self._line.aside, seconds_max=AWAY_SECONDS_MAX)
         self._following: asyncio.Task[None] | None = None
         self._cancelling: asyncio.Task[None] | None = None
         self._has_left = False
@@ -87,7 +89,7 @@ class Follower:
 
     async def _watch(self) -> None:
         meta = self._task["metadata"]
-        async with contextlib.aclosing(forms_of(self._client, meta["name"], meta["uid"])) as forms:
+        async with contextlib.aclosing(forms_of(self._client, meta["name"], meta["uid"], self._patience)) as forms:
             async for task in forms:
                 self._task = task
                 now = progress(task)
@@ -99,7 +101,7 @@ class Follower:
 
     async def _show(self) -> None:
         lines = Lines()
-        async with contextlib.aclosing(output_of(self._client, self._task)) as pieces:
+        async with contextlib.aclosing(output_of(self._client, self._name, self._patience)) as pieces:
             async for piece in pieces:
                 self._write(lines.split(piece))
         self._write(lines.end())

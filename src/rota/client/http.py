@@ -183,10 +183,19 @@ class HttpBackend:
         return await self._calls.once(method, path, body or b"", headers=headers, patience_seconds=patience_seconds)
 
     def stream(
-        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        patience_seconds: float = 0,
     ) -> AbstractAsyncContextManager[Stream]:
-        """Any request whose answer is read piece by piece, e.g. a backup: `async for piece in stream`."""
-        return self._calls.stream(method, path, body or b"", headers=headers)
+        """Any request whose answer is read piece by piece, e.g. a backup: `async for piece in stream`.
+
+        Once it has begun it may be silent for that long.
+        """
+        return self._calls.stream(method, path, body or b"", headers=headers, patience_seconds=patience_seconds)
 
     def websocket(
         self, path: str, *, headers: Mapping[str, str] | None = None, protocols: Sequence[str] = ()

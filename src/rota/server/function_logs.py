@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -23,23 +23,13 @@ from rota.engine.objects import Objects, get
 from rota.registry import ApiError
 from rota.registry.errors import not_found
 from rota.runtime.interface import Subject
-from rota.runtime.runner.tasklog import LogReader
+from rota.runtime.runner.tasklog import LogReader, written_bytes
 from rota.server.auth import User
-from rota.server.http import Stream
-from rota.server.logs import (
-    LOOK_SECONDS_MAX,
-    LOOK_SECONDS_MIN,
-    READ_BYTES,
-    TAIL_LINES,
-    InstanceLog,
-    Reader,
-    as_stream,
-    check_access,
-    follows,
-    last_lines,
-    number,
-    whole,
-)
+from rota.server.function_position import MARGIN_SECONDS, Position, Progress, position_in
+from rota.server.http import Request, Stream
+from rota.server.instance_log import BEGINNING, InstanceLog, Place, last_lines, place_in
+from rota.server.log_streams import Piece, Pieces, Rhythm, as_stream, begin_of, follows, number
+from rota.server.logs import READ_BYTES, TAIL_LINES, Reader, check_access, whole
 
 FOLLOWED_MAX = 256
 """Logs that are read at once: those of calls that began later come when others are over."""
@@ -51,18 +41,26 @@ NO_CALL = "-"
 
 
 class Source(NamedTuple):
-    """A log that is there."""
+    """The log of a call that is there."""
 
     began: float
     call: str
     worker: str
     log: Path
+    id: str = ""
+    """Of the call, if it began in this process; empty: it is over."""
+    number: int = 0
+
+    @property
+    def key(self) -> str:
+        """By which a position names it."""
+        return self.log.stem
 
 
 def function_logs(
-    serving: Serving | None, objects: Objects, user: User, namespace: str, name: str, query: Mapping[str, str]
+    serving: Serving | None, objects: Objects, request: Request, user: User, namespace: str, name: str
 ) -> Stream:
-    """Answer with the last lines, and with `follow` go on for as long as there is the function."""
+    """Answer with the last lines, or with what is after a position; with `follow` go on while there is the function."""
     check_access(user, Function.api, namespace, name)
     check_access(user, Task.api, namespace, name)
     if serving is None:
@@ -70,9 +68,10 @@ def function_logs(
     function = get(objects, Function, name, namespace)
     if function is None:
         raise not_found(Function.api, name)
-    tail = number(query, "tail")
+    query = request.query
+    tail, begin = number(query, "tail"), position_in(begin_of(query))
     merged = Merged(serving, function)
-    return as_stream(merged.pieces(TAIL_LINES if tail is None else tail, follow=follows(query)))
+    return as_stream(request, merged.pieces(TAIL_LINES if tail is None else tail, begin, follow=follows(query)))
 
 
 class Merged:
@@ -84,31 +83,33 @@ class Merged:
         self._line = serving.calls.line(function)
         self._seen = 0
         """The number of the last call that is read, or was."""
-        self._coming: deque[Begun] = deque()
+        self._coming: deque[Source] = deque()
         self._readers: dict[str, LogReader] = {}
         """Of calls, by the place of the log: it is read on where it was left off."""
         self._open: dict[str, Open] = {}
+        self._places: dict[str, Place] = {}
+        """Where the logs of workers are to be read on, until they are."""
+        self._progress = Progress(serving.calls.epoch, self._may_go_on)
 
-    async def pieces(self, tail: int, *, follow: bool) -> AsyncIterator[bytes]:
+    async def pieces(self, tail: int, begin: Position | None, *, follow: bool) -> Pieces:
         try:
             begun = list(self._line.begun)
             self._seen = begun[-1].number if begun else 0
-            if follow:
-                self._coming.extend(one for one in begun if self._serving.calls.is_under_way(one.id))
-                self._see_workers(is_first=True)
-            followed = {one.log for one in self._coming}
-            sources = [one for one in self._sources(begun) if str(one.log) not in followed]
-            if before := await asyncio.to_thread(_last, sources, tail):
-                yield before
-            pause_seconds = LOOK_SECONDS_MIN
+            before = b""
+            if begin is not None:
+                self._resume(begin, begun)
+            else:
+                before = await asyncio.to_thread(_last, self._begin(begun, follow=follow), tail)
+            yield Piece(before, self._progress.take())
+            rhythm = Rhythm()
             while follow and self._is_there():
                 self._see()
-                if said := b"".join(self._read()):
-                    pause_seconds = LOOK_SECONDS_MIN
-                    yield said
-                else:
-                    await asyncio.sleep(pause_seconds)
-                    pause_seconds = min(2 * pause_seconds, LOOK_SECONDS_MAX)
+                said = b"".join(self._read())
+                if change := self._progress.take():
+                    yield Piece(said, change)
+                    rhythm.heard()
+                elif await rhythm.rest():
+                    yield None
         finally:
             for one in self._open.values():
                 one.reader.close()
@@ -118,13 +119,52 @@ class Merged:
         found = get(self._serving.objects, Function, meta.name, meta.namespace)
         return found is not None and found.metadata.uid == meta.uid
 
+    # Where it begins.
+
+    def _begin(self, begun: list[Begun], *, follow: bool) -> list[tuple[float, str, str, Path]]:
+        """Have what is under way read from now on. Returns all else that was written, the oldest first."""
+        calls = self._calls(begun)
+        if follow:
+            self._coming.extend(one for one in calls if one.id and self._serving.calls.is_under_way(one.id))
+            self._see_workers(is_first=True)
+        followed = {one.key for one in self._coming}
+        for one in calls:
+            self._progress.know(one.number, one.began)
+            if one.key in followed:
+                self._progress.reach(one.key, 0)
+            elif one.began > calls[-1].began - MARGIN_SECONDS:
+                self._progress.reach(one.key, written_bytes(one.log))
+                self._progress.leave(one.key, one.began)
+        return sorted([*(one[:4] for one in calls if one.key not in followed), *self._workers()])
+
+    def _resume(self, begin: Position, begun: list[Begun]) -> None:
+        """Have everything after a position read: the rest of what was being read, and all of what has begun since."""
+        is_same = begin.epoch == self._serving.calls.epoch
+        # As many are remembered as there is room for. Those between are found as tasks.
+        is_gap = is_same and bool(begun) and begun[0].number > begin.seen + 1
+        self._progress.know(begin.seen if is_same else 0, begin.after)
+        for one in self._calls(begun):
+            offset = begin.logs.get(one.key)
+            if offset is not None:
+                self._readers[str(one.log)] = LogReader(one.log, offset if isinstance(offset, int) else 0)
+            elif one.number and is_same:
+                if one.number <= begin.seen:
+                    continue
+            elif (is_same and not is_gap) or not begin.may_be_new(one.began):
+                continue
+            self._coming.append(one)
+            self._progress.reach(one.key, offset or 0)
+        for key, place in begin.logs.items():
+            if key.startswith(NO_CALL) and (found := place_in(str(place))) is not None:
+                self._places[key] = found
+
     # What there is.
 
-    def _sources(self, begun: Iterable[Begun]) -> list[Source]:
-        """All logs, in the order in which they were begun."""
+    def _calls(self, begun: Iterable[Begun]) -> list[Source]:
+        """The logs of all calls, in the order in which they began."""
         meta, runtime, objects = self._function.metadata, self._serving.runtime, self._serving.objects
         # The newest calls may not be written down yet. Of one that is tried again the last try is told.
-        known = {one.log: Source(one.time, one.call, one.worker, Path(one.log)) for one in begun}
+        known = {one.log: Source(one.time, one.call, one.worker, Path(one.log), one.id, one.number) for one in begun}
         found = list(known.values())
         for task in cast("list[Task]", objects.list(Task.api, meta.namespace)):
             call, status = task.spec.function, task.status
@@ -134,11 +174,23 @@ class Merged:
             if str(log) not in known:
                 worker = status.attempts[-1].instance if status.attempts else status.instance_name
                 found.append(Source(status.start_time.timestamp(), task.metadata.name, worker or NO_CALL, log))
-        for instance in own(self._function, cast("list[Instance]", objects.list(Instance.api, meta.namespace))):
-            made = instance.metadata.creation_timestamp
-            log = runtime.log_file(subject_of(instance), CONTAINER)
-            found.append(Source(made.timestamp() if made else 0.0, NO_CALL, instance.metadata.name, log))
         return sorted(found)
+
+    def _workers(self) -> list[tuple[float, str, str, Path]]:
+        """The logs of all workers: when each was made, no call, its name, and the log."""
+        objects, found = self._serving.objects, []
+        instances = cast("list[Instance]", objects.list(Instance.api, self._function.metadata.namespace))
+        for instance in own(self._function, instances):
+            made = instance.metadata.creation_timestamp
+            log = self._serving.runtime.log_file(subject_of(instance), CONTAINER)
+            found.append((made.timestamp() if made else 0.0, NO_CALL, instance.metadata.name, log))
+        return found
+
+    def _may_go_on(self, key: str) -> bool:
+        """Whether a call whose log was read to its end may be made again, and then writes to the same."""
+        name, _, uid = key.partition("@")
+        task = get(self._serving.objects, Task, name, self._function.metadata.namespace)
+        return task is not None and task.metadata.uid == uid and not task.over()
 
     # What comes.
 
@@ -146,16 +198,25 @@ class Merged:
         """Calls and workers that are new."""
         line = self._now()
         if line.begun and line.begun[-1].number > self._seen:
-            self._coming.extend(one for one in line.begun if one.number > self._seen)
+            fresh = [one for one in line.begun if one.number > self._seen]
+            self._coming.extend(
+                Source(one.time, one.call, one.worker, Path(one.log), one.id, one.number) for one in fresh
+            )
             self._seen = line.begun[-1].number
         while self._coming and len(self._open) < FOLLOWED_MAX:
-            one = self._coming.popleft()
-            reader = self._readers.pop(one.log, None) or LogReader(Path(one.log))
-            self._readers[one.log] = reader
-            if len(self._readers) > KNOWN_MAX:
-                self._readers.pop(next(iter(self._readers))).close()
-            self._open[one.id] = Open(one.call, one.worker, reader, self._until_over(one.id))
+            self._open_call(self._coming.popleft())
         self._see_workers(is_first=False)
+
+    def _open_call(self, source: Source) -> None:
+        log = str(source.log)
+        reader = self._readers.pop(log, None) or LogReader(source.log)
+        self._readers[log] = reader
+        if len(self._readers) > KNOWN_MAX:
+            self._readers.pop(next(iter(self._readers))).close()
+        opened = Open(source.key, f"{source.call} {source.worker} ", reader, self._until_over(source.id), source.began)
+        self._open[source.id or source.key] = opened
+        self._progress.know(source.number, source.began)
+        self._progress.reach(opened.key, opened.position)
 
     def _now(self) -> Line:
         """It is another one when this process has led anew."""
@@ -169,11 +230,14 @@ class Merged:
         """Of those that there are already, nothing before: that was among the last lines."""
         for worker in self._now().routing.workers:
             subject = worker.subject
-            if subject.uid not in self._open:
-                log = InstanceLog(self._serving.runtime.log_file(subject, CONTAINER), 0 if is_first else TAIL_LINES)
-                if is_first:
-                    log.read(0)
-                self._open[subject.uid] = Open(NO_CALL, subject.name, log, self._until_gone(subject))
+            if subject.uid in self._open:
+                continue
+            key = f"{NO_CALL}{subject.uid}"
+            begin = None if is_first else self._places.pop(key, BEGINNING)
+            log = InstanceLog(self._serving.runtime.log_file(subject, CONTAINER), 0, begin=begin)
+            opened = Open(key, f"{NO_CALL} {subject.name} ", log, self._until_gone(subject))
+            self._open[subject.uid] = opened
+            self._progress.reach(key, opened.position)
 
     def _until_gone(self, subject: Subject) -> Callable[[], bool]:
         return lambda: self._now().routing.worker(subject.uid) is not None
@@ -185,20 +249,34 @@ class Merged:
             goes_on = one.goes_on()
             if said := one.read():
                 found.append(said)
+                self._progress.reach(one.key, one.position)
             elif not goes_on:
                 found.append(one.end())
                 del self._open[id_]
+                if one.began:
+                    self._progress.reach(one.key, one.position)
+                    self._progress.leave(one.key, one.began)
+                else:
+                    self._progress.drop(one.key)
         return found
 
 
 class Open:
     """A log that is followed."""
 
-    def __init__(self, call: str, worker: str, reader: Reader, goes_on: Callable[[], bool]) -> None:
-        self._prefix = f"{call} {worker} ".encode()
+    def __init__(self, key: str, prefix: str, reader: Reader, goes_on: Callable[[], bool], began: float = 0.0) -> None:
+        """`began` is when the call did that it is of; 0: it is a worker's."""
+        self._prefix = prefix.encode()
         self._rest = b""
+        self.key = key
         self.reader = reader
         self.goes_on = goes_on
+        self.began = began
+
+    @property
+    def position(self) -> int | str:
+        """Where somebody goes on who has every line that was handed out."""
+        return self.reader.position(len(self._rest))
 
     def read(self) -> bytes:
         """The lines that are complete by now."""
@@ -208,20 +286,22 @@ class Open:
         return b"".join(self._prefix + each + b"\n" for each in lines)
 
     def end(self) -> bytes:
+        """What is left of a line that was not ended."""
+        rest, self._rest = self._rest, b""
         self.reader.close()
-        return self._prefix + self._rest + b"\n" if self._rest else b""
+        return self._prefix + rest + b"\n" if rest else b""
 
 
-def _last(sources: list[Source], count: int) -> bytes:
+def _last(logs: list[tuple[float, str, str, Path]], count: int) -> bytes:
     """The last lines of all of them."""
     found: list[bytes] = []
     left = count
-    while sources and left > 0:
-        source = sources.pop()
-        reader = LogReader(source.log)
+    while logs and left > 0:
+        _, call, worker, log = logs.pop()
+        reader = LogReader(log)
         text = last_lines(whole(reader), left)
         reader.close()
         lines = text.removesuffix(b"\n").split(b"\n") if text else []
-        found.append(b"".join(f"{source.call} {source.worker} ".encode() + each + b"\n" for each in lines))
+        found.append(b"".join(f"{call} {worker} ".encode() + each + b"\n" for each in lines))
         left -= len(lines)
     return b"".join(reversed(found))

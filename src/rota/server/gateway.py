@@ -132,7 +132,7 @@ class Gateway:
                 return self._logs(task_result, request, user, namespace, name)
             case ["GET", "functions", namespace, name, "logs"]:
                 serving = self.controllers.serving if self.controllers else None
-                return function_logs(serving, self._seen(), user, namespace, name, request.query)
+                return function_logs(serving, self._seen(), request, user, namespace, name)
             case ["GET", "exec", namespace, name]:
                 return self._exec(request, user, namespace, name)
             case ["GET" | "PUT" | "DELETE", "instances", namespace, name, "files" | "archive" as what]:
@@ -187,7 +187,7 @@ class Gateway:
     def _logs(self, of: Callable[..., Answer], request: Request, user: User, namespace: str, name: str) -> Answer:
         running = self.controllers
         runtime, objects = (running.runtime, running.objects) if running else (None, StoreObjects(self._registry))
-        return of(runtime, objects, user, namespace, name, request.query)
+        return of(runtime, objects, request, user, namespace, name)
 
     def _stream(self, user: User, namespace: str, name: str) -> Upgrade:
         if self.controllers is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import secrets
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -50,6 +51,8 @@ class Calls:
         self._under_way: dict[str, asyncio.Future[Called | None]] = {}
         """By the id of a call. None: its worker is lost."""
         self._running_on: dict[str, Subject] = {}
+        self.epoch = secrets.token_hex(8)
+        """Tells the numbers of calls apart from those of another process."""
         self._numbers = itertools.count(1)
         self.serves = False
         self.counting = Counting(Metrics())

@@ -104,8 +104,18 @@ class LogReader:
         self._at += len(data)
         return data
 
+    def position(self, behind: int = 0) -> int:
+        """The byte of all that was ever written at which somebody goes on who has all but the last bytes of it."""
+        at = max(0, self._at - behind)
+        if self._file < 0 or at <= HEAD_BYTES:
+            return at
+        line_bytes, missing = _gap(self._file)
+        return max(HEAD_BYTES, at + missing - line_bytes)
+
     def close(self) -> None:
+        """It may be read on afterwards, where it was left off."""
         if self._file >= 0:
+            self._at = self.position()
             os.close(self._file)
             self._file = -1
 
@@ -123,9 +133,6 @@ class LogReader:
             new = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
             return False
-        if self._file >= 0 and self._at > HEAD_BYTES:
-            line_bytes, missing = _gap(self._file)
-            self._at += missing - line_bytes
         self.close()
         self._file = new
         if self._at > HEAD_BYTES:
@@ -134,6 +141,19 @@ class LogReader:
             if self._at < HEAD_BYTES + line_bytes:
                 self._at = HEAD_BYTES
         return True
+
+
+def written_bytes(path: Path) -> int:
+    """How much was ever written to a log."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    try:
+        line_bytes, missing = _gap(file)
+        return os.fstat(file).st_size + missing - line_bytes
+    finally:
+        os.close(file)
 
 
 def _gap(file: int) -> tuple[int, int]:

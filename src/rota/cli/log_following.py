@@ -1,0 +1,76 @@
+"""What a server's logs say, to their end: a stream that is cut is taken up where it was."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any
+from urllib.parse import urlencode
+
+from rota.cli.gateway import NOT_ROTA, backend_of
+from rota.cli.session import CommandError
+from rota.cli.wait_out import Patience
+from rota.client import Client, ConnectionFailed, frames
+from rota.client.connection import header
+from rota.client.failures import BadAnswer
+from rota.client.frames import Frame, Frames, Position
+from rota.registry import ApiError
+
+AGAIN_SECONDS = 0.2
+"""Before a stream is asked for again that the server has ended: it is about to stop, or hours have passed."""
+ANOTHER_VERSION = "the server is another version of Rota, which sends logs in another form: `rota restart` restarts it"
+
+
+async def log_pieces(
+    client: Client, path: str, asked: Mapping[str, Any], patience: Patience
+) -> AsyncGenerator[bytes, None]:
+    """What a log says, in pieces, each once. `asked` are the parameters of the first request."""
+    position = Position()
+    while True:
+        try:
+            async with aclosing(_frames(client, path, asked, position)) as coming:
+                async for frame in coming:
+                    patience.is_there()
+                    if frame.kind == frames.END:
+                        return
+                    if frame.kind == frames.DATA:
+                        position.take(frame.position)
+                    if frame.data:
+                        yield frame.data
+            await asyncio.sleep(AGAIN_SECONDS)
+        except BadAnswer:
+            raise
+        except (ConnectionFailed, ApiError) as error:
+            if not patience.has_heard:
+                raise explained(error) from None
+            if isinstance(error, ApiError) and error.code == 404 and position.text:
+                return  # What wrote it is gone, and the log with it.
+            await patience.bear(error)
+
+
+async def _frames(
+    client: Client, path: str, asked: Mapping[str, Any], position: Position
+) -> AsyncGenerator[Frame, None]:
+    backend = backend_of(client)
+    query = dict(asked)
+    if position.text:
+        query.pop("tail", None)
+        query["from"] = position.text
+    accepted = {"Accept": frames.CONTENT_TYPE}
+    url = f"{path}?{urlencode(query)}"
+    async with backend.stream("GET", url, headers=accepted, patience_seconds=frames.SILENCE_SECONDS_MAX) as stream:
+        if not header(stream.headers, "content-type").startswith(frames.CONTENT_TYPE):
+            raise CommandError(ANOTHER_VERSION)
+        arriving = Frames(backend.target.endpoint.url)
+        async for piece in stream:
+            for frame in arriving.split(piece):
+                yield frame
+
+
+def explained(error: Exception) -> Exception:
+    """What is wrong with a request to the gateway."""
+    if not isinstance(error, ApiError):
+        return error
+    is_unknown_path = error.code in (403, 404) and not (error.details or {}).get("name")
+    return CommandError(NOT_ROTA) if is_unknown_path else error

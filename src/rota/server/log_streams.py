@@ -1,0 +1,100 @@
+"""Logs as they are sent: as text, or in frames with heartbeats and positions to who asks for that."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
+from typing import Any, NamedTuple
+
+from rota.client import frames
+from rota.client.frames import Frame
+from rota.registry.errors import bad_request
+from rota.server.http import Request, Stream
+
+LOOK_SECONDS_MIN = 0.01
+LOOK_SECONDS_MAX = 0.2
+"""How often a log that is followed is looked at: soon after something was written, and less often in silence."""
+FOLLOW_SECONDS_MAX = 4 * 3600.0
+TEXT = "text/plain; charset=utf-8"
+
+_NUMBER = re.compile(r"[0-9]{1,15}")
+
+
+class Piece(NamedTuple):
+    """What was written, and where a client that has received it goes on."""
+
+    data: bytes
+    position: Any
+
+
+Pieces = AsyncGenerator[Piece | None, None]
+"""None: there was silence for so long that a client may wonder."""
+
+
+def as_stream(request: Request, pieces: Pieces) -> Stream:
+    """The answer to a request for a log, in the form that it asks for."""
+    if frames.CONTENT_TYPE in request.headers.get("accept", ""):
+        return Stream(_framed(pieces), frames.CONTENT_TYPE, seconds_max=FOLLOW_SECONDS_MAX, endless=True)
+    return Stream(_plain(pieces), TEXT, seconds_max=FOLLOW_SECONDS_MAX, endless=True)
+
+
+async def _framed(pieces: Pieces) -> AsyncIterator[bytes]:
+    async with aclosing(pieces):
+        async for piece in pieces:
+            if piece is None:
+                yield frames.encoded(Frame(frames.HEARTBEAT))
+            else:
+                yield frames.encoded(Frame(frames.DATA, piece.position, piece.data))
+    yield frames.encoded(Frame(frames.END))
+
+
+async def _plain(pieces: Pieces) -> AsyncIterator[bytes]:
+    async with aclosing(pieces):
+        async for piece in pieces:
+            if piece is not None and piece.data:
+                yield piece.data
+
+
+class Rhythm:
+    """When a log that is followed is looked at again, and when its silence is broken."""
+
+    def __init__(self) -> None:
+        self._clock = asyncio.get_running_loop().time
+        self.heard()
+
+    def heard(self) -> None:
+        """Something was sent."""
+        self._pause_seconds = LOOK_SECONDS_MIN
+        self._silent_since = self._clock()
+
+    async def rest(self) -> bool:
+        """Wait until it is time to look again. Returns whether it is time for a heartbeat."""
+        await asyncio.sleep(self._pause_seconds)
+        self._pause_seconds = min(2 * self._pause_seconds, LOOK_SECONDS_MAX)
+        if self._clock() - self._silent_since < frames.HEARTBEAT_SECONDS:
+            return False
+        self._silent_since = self._clock()
+        return True
+
+
+# What is asked for.
+
+
+def follows(query: Mapping[str, str]) -> bool:
+    return query.get("follow") == "true"
+
+
+def begin_of(query: Mapping[str, str]) -> str:
+    """The position to go on from; empty: none is asked for."""
+    if "from" in query and "tail" in query:
+        raise bad_request("tail does not go with from")
+    return query.get("from", "")
+
+
+def number(query: Mapping[str, str], name: str) -> int | None:
+    text = query.get(name, "")
+    if text and not _NUMBER.fullmatch(text):
+        raise bad_request(f"{name}: {text!r} is no number")
+    return int(text) if text else None
