@@ -49,26 +49,34 @@ class Bodies:
         seen = self.scheduler.view.get(id_)
         return seen is not None and seen.state == "failed"
 
+    def skipped(self, id_: str) -> bool:
+        seen = self.scheduler.view.get(id_)
+        return seen is not None and seen.state == "done" and seen.status == "Skipped"
+
     def decide(self, id_: str, level: int) -> Outcome:
         """The rule: wait; later fail for what cannot come; at last fail for whatever is not ready."""
         needs = self.graph[id_]
         failed = tuple(need for need in needs if self.failed(need))
-        undecided = tuple(need for need in needs if need not in failed and not self.ready(need))
+        skipped = tuple(need for need in needs if self.skipped(need))
+        undecided = tuple(need for need in needs if need not in failed + skipped and not self.ready(need))
         view = self.scheduler.view
         if level < FORCE:
             waits_for = undecided if level < CASCADE else tuple(filter(view.pending, undecided))
             if waits_for:
                 return Blocked(waits_for, message=f"not ready: {', '.join(waits_for)}")
             if undecided:
-                return Failed(undecided + failed, message=f"dependency not found: {', '.join(undecided)}")
+                because = undecided + failed + skipped
+                return Failed(because, message=f"dependency not found: {', '.join(undecided)}")
             if failed:
-                return Failed(failed, message=f"dependencies failed: {', '.join(failed)}")
+                return Failed(failed + skipped, message=f"dependencies failed: {', '.join(failed)}")
+            if skipped:
+                return Failed(skipped, message=f"dependencies skipped: {', '.join(skipped)}")
             return DONE
-        if not undecided and not failed:
+        if not undecided and not failed and not skipped:
             return DONE
         circle = view.cycle(id_)
         message = f"dependency cycle detected: {' → '.join(circle)}" if circle else f"not ready: {', '.join(undecided)}"
-        return Failed(undecided + failed, message=message)
+        return Failed(undecided + failed + skipped, message=message)
 
     def runs(self, id_: str) -> int:
         return sum(ran == id_ for ran, _ in self.ran)

@@ -35,6 +35,8 @@ class Part:
     """Data that it brings whenever it runs, whatever comes of it."""
     naps: int = 0
     """How often it asks for more time when it could be done."""
+    copies: str = ""
+    """Two data, of which it brings the second when it is done and the first is there. It waits for neither of them."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ def ids(alphabet: str, most: int) -> st.SearchStrategy[str]:
 
 
 FATES: list[Fate] = ["ready", "ready", "ready", "tolerates", "fails", "heals", "raises", "skips"]
-PARTS = st.builds(
+WAITERS = st.builds(
     Part,
     needs=ids(NODES + DATA + MISSING, 3),
     every=st.booleans(),
@@ -81,6 +83,14 @@ PARTS = st.builds(
     early=ids(DATA, 1),
     naps=st.sampled_from([0, 0, 0, 1, 2]),
 )
+SELECTORS = st.builds(
+    Part,
+    fate=st.sampled_from(FATES),
+    makes=ids(NODES, 1),
+    copies=st.permutations(DATA).map(lambda data: "".join(data[:2])),
+    naps=st.sampled_from([0, 0, 0, 1]),
+)
+PARTS = WAITERS | WAITERS | SELECTORS
 LATE = st.lists(st.builds(Late, turns=st.integers(0, 6), id=st.sampled_from(NODES + DATA)), max_size=4)
 WORLDS = st.builds(
     World, parts=st.fixed_dictionaries(dict.fromkeys(NODES, PARTS)), seeds=ids(NODES, len(NODES)), late=LATE
@@ -106,7 +116,10 @@ class Inhabitants(Bodies):
         self.under_way: set[str] = set()
         self.naps: dict[str, int] = {}
         self.on(
-            concurrency=pace.concurrency, lane_of=lambda id_: id_ in NODES[::2], lane_limit=lambda _: pace.lane_limit
+            concurrency=pace.concurrency,
+            lane_of=lambda id_: id_ in NODES[::2],
+            lane_limit=lambda _: pace.lane_limit,
+            rerun_at_drain=lambda id_: bool(world.parts[id_].copies),
         )
         self.scheduler.seed(world.seeds, self.known_needs if pace.after else None)
 
@@ -151,13 +164,15 @@ class Inhabitants(Bodies):
             return Failed(message=f"{id_} has failed")
         for given in part.gives:
             self.give(given)
+        if part.copies and part.copies[0] in self.data:
+            self.give(part.copies[1])
         for made in part.makes:
             self.make(made)
         return Done("Skipped") if part.fate == "skips" else DONE
 
     def is_bearable(self, outcome: Failed, level: int) -> bool:
         # One that is forced has to fail: whether the others of its circle failed before it is a matter of luck.
-        return level < FORCE and all(map(self.failed, outcome.because))
+        return level < FORCE and all(self.failed(id_) or self.skipped(id_) for id_ in outcome.because)
 
     def give(self, id_: str) -> None:
         self.put(id_, "the same")
@@ -212,11 +227,17 @@ class Oracle:
     def failed(self, id_: str) -> bool:
         return self.said.get(id_, "").startswith("Failed")
 
+    def skipped(self, id_: str) -> bool:
+        return self.said.get(id_) == "Skipped"
+
     def pending(self, id_: str) -> bool:
         return id_ in self.there and id_ not in self.said
 
     def open(self, id_: str) -> list[str]:
-        return [need for need in self.world.parts[id_].needs if not self.ready(need) and not self.failed(need)]
+        return [need for need in self.world.parts[id_].needs if not self.ready(need) and need not in self.ended()]
+
+    def ended(self) -> list[str]:
+        return [id_ for id_ in self.said if self.failed(id_) or self.skipped(id_)]
 
     def settle(self) -> bool:
         before = (dict(self.said), set(self.there), set(self.data))
@@ -225,7 +246,13 @@ class Oracle:
             if id_ not in self.said or self.may_recover(id_):
                 self.said.pop(id_, None)
                 self.look(id_, self.levels[id_])
+            self.copy(id_)
         return before != (self.said, self.there, self.data)
+
+    def copy(self, id_: str) -> None:
+        copies = self.world.parts[id_].copies
+        if copies and copies[0] in self.data and self.said.get(id_) in ("Ready", "Skipped"):
+            self.data.add(copies[1])
 
     def may_recover(self, id_: str) -> bool:
         """Whether it failed because of what is ready now, or was not there and is."""
@@ -234,17 +261,20 @@ class Oracle:
     def look(self, id_: str, level: int) -> None:
         part = self.world.parts[id_]
         failed = [need for need in part.needs if self.failed(need)]
+        skipped = [need for need in part.needs if self.skipped(need)]
         absent = self.open(id_)
         if level < FORCE and any(level < CASCADE or self.pending(need) for need in absent):
             return
-        if absent or (failed and (part.fate != "tolerates" or level == FORCE)):
+        if absent or ((failed or skipped) and (part.fate != "tolerates" or level == FORCE)):
             if level == FORCE:
                 message = f"dependency cycle detected: {self.circles[id_]}"
             elif absent:
                 message = f"dependency not found: {', '.join(absent)}"
-            else:
+            elif failed:
                 message = f"dependencies failed: {', '.join(failed)}"
-            self.end(id_, f"Failed: {message}", [*failed, *absent])
+            else:
+                message = f"dependencies skipped: {', '.join(skipped)}"
+            self.end(id_, f"Failed: {message}", [*failed, *skipped, *absent])
         elif part.fate == "raises":
             self.end(id_, f"Failed: {id_} is broken")
         elif part.fate == "fails" or (part.fate == "heals" and id_ not in self.changed):

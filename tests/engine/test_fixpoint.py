@@ -19,7 +19,7 @@ from rota.engine import (
     Scheduler,
     VirtualClock,
 )
-from tests.engine.bodies import Bodies, assert_nothing_left, body_for, run, said, settle, soon
+from tests.engine.bodies import Bodies, assert_nothing_left, body_for, run, said, serving, settle, soon
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -27,6 +27,7 @@ BUDGET = 32
 CYCLE = "Failed: dependency cycle detected: "
 NOT_FOUND = "Failed: dependency not found: "
 FAILED = "Failed: dependencies failed: "
+SKIPPED = "Failed: dependencies skipped: "
 
 
 # Who runs when.
@@ -221,8 +222,8 @@ async def test_a_dependency_that_was_not_seeded_arrives_and_wakes_its_waiter() -
     assert said(scheduler) == {"a": "Ready", "b": "Ready"}
 
 
-@pytest.mark.parametrize(("status", "wakes"), [("Ready", 1), ("Failed", 1), ("Skipped", 0), ("Pending", 0)])
-async def test_only_ready_and_failed_wake(status: str, wakes: int) -> None:
+@pytest.mark.parametrize(("status", "wakes"), [("Ready", 1), ("Failed", 1), ("Skipped", 1), ("Pending", 0)])
+async def test_every_status_but_pending_wakes(status: str, wakes: int) -> None:
     ran = 0
 
     def body(id_: str, level: int) -> Outcome:
@@ -241,15 +242,79 @@ async def test_only_ready_and_failed_wake(status: str, wakes: int) -> None:
     await soon(running)
 
 
-async def test_a_body_may_end_skipped_which_wakes_nobody_and_counts_as_not_ready() -> None:
-    bodies = body_for({"a": "b", "b": ""})
-    bodies.decide = lambda id_, level: (  # type: ignore[method-assign]
-        Done("Skipped") if id_ == "b" else Bodies.decide(bodies, id_, level)
-    )
+class Skipping(Bodies):
+    """Bodies of which `b` ends skipped."""
+
+    def decide(self, id_: str, level: int) -> Outcome:
+        return Done("Skipped") if id_ == "b" else super().decide(id_, level)
+
+
+async def test_who_waits_for_a_node_that_ends_skipped_is_woken_and_says_so() -> None:
+    bodies = Skipping({"a": "b", "b": ""})
     scheduler = bodies.on()
-    assert (await run(scheduler, "a", "b")).level == CASCADE
-    assert said(scheduler) == {"a": NOT_FOUND + "b", "b": "Skipped"}
-    assert bodies.ran == [("a", 0), ("b", 0), ("a", CASCADE)]
+    assert (await run(scheduler, "a", "b")).level == NO_CASCADE
+    assert said(scheduler) == {"a": SKIPPED + "b", "b": "Skipped"}
+    assert bodies.ran == [("a", 0), ("b", 0), ("a", 0)]
+    assert_nothing_left(scheduler)
+
+
+async def test_who_waits_for_every_one_of_them_runs_when_one_was_skipped() -> None:
+    bodies = Skipping({"a": "b c", "b": "", "c": "x"})
+    scheduler = bodies.on()
+    scheduler.seed(bodies.graph, after=bodies.graph.__getitem__)
+    with scheduler.hold():
+        running = asyncio.create_task(scheduler.run())
+        await settle()
+        assert bodies.ran == [("b", 0), ("a", 0)]
+        bodies.put("x")
+    assert (await soon(running)).level == NO_CASCADE
+    assert said(scheduler)["a"] == SKIPPED + "b"
+
+
+async def test_a_seed_whose_need_was_skipped_already_runs_at_once() -> None:
+    bodies = Skipping({"a": "b", "b": ""})
+    scheduler = bodies.on()
+    await run(scheduler, "b")
+    scheduler.seed(["a"], after=bodies.graph.__getitem__)
+    assert (await soon(scheduler.run())).level == NO_CASCADE
+    assert said(scheduler)["a"] == SKIPPED + "b"
+
+
+async def test_what_failed_because_of_a_skipped_node_recovers_when_that_is_ready() -> None:
+    skips = True
+
+    class Once(Bodies):
+        def decide(self, id_: str, level: int) -> Outcome:
+            return Done("Skipped") if id_ == "b" and skips else super().decide(id_, level)
+
+    bodies = Once({"a": "b", "b": ""})
+    scheduler = bodies.on()
+    await run(scheduler, "a", "b")
+    skips = False
+    scheduler.arrive("b", "changed")
+    await soon(scheduler.run())
+    assert said(scheduler) == {"a": "Ready", "b": "Ready"}
+
+
+async def test_who_waits_for_a_skipped_node_does_not_hang_while_serving() -> None:
+    bodies = Skipping({"a": "b", "b": ""})
+    decide, there = bodies.decide, set[str]()
+
+    def with_memory(id_: str, level: int) -> Outcome:
+        # What has ended is forgotten while serving: what came of it is read from where it is kept.
+        if id_ == "a" and "b" in there:
+            return Failed(("b",), message="dependencies skipped: b")
+        there.add(id_)
+        return decide(id_, level)
+
+    bodies.decide = with_memory  # type: ignore[method-assign]
+    scheduler = bodies.on(live=True)
+    async with serving(scheduler):
+        scheduler.seed(["a", "b"])
+        await settle()
+        assert bodies.ran == [("a", 0), ("b", 0), ("a", 0)]
+        assert scheduler.view.failed_because_of("b") == ["a"]
+        assert scheduler.view.parked() == []
 
 
 async def test_the_view_tells_that_a_node_was_skipped() -> None:

@@ -9,9 +9,13 @@ The scheduler runs nodes, which are ids; what a node is and does is its dispatch
   between its end and its parking.
 - *Fair and bounded.* Lanes bound how many nodes run at once, and take turns.
 - *Always an outcome.* A body that raises, is cancelled or takes too long has failed; it leaves nothing behind.
+- *Whoever waits hears of the end.* A node that ends ready, failed or skipped wakes those that are parked on it.
 - *A structural end.* `run` ends when nothing runs, nothing can, and what is parked could never go on: then what waits
   for something that cannot come fails first, and only when there is no such thing, what waits in a circle. No time-out
-  is involved. A node that does not come to rest is stopped by its budget.
+  is involved.
+- *A budget.* On the way to one fixpoint a node is charged for runs after it has ended, and for wakes without progress.
+  Retries of a blocked node are free, and so are reruns at the fixpoint of a node that has emitted nothing new. One that
+  does not come to rest fails when its budget is spent, and `Result.error` names it. The next `run` has a new budget.
 - *For ever.* `serve` has no end and no budget; what is parked is looked at again now and then, should an event be lost.
 - *Stingy.* A node that has ended, whose content was not given and that waits for nothing, is forgotten (`serve`); data
   that nobody waits for leaves no trace.

@@ -7,10 +7,10 @@ happened meanwhile. The contract is in the package's docstring; two parts of it 
 the numbers since its start: if something it would wait for has advanced meanwhile, it runs again instead of being
 parked. Nothing is noted while nothing runs, so ids that nobody waits for cost nothing.
 
-*The end.* When nothing runs and nothing can, `drain` raises the level of the parked nodes of which nothing they wait
-for can advance; only when there are none, of those that wait for each other in a circle. Each call raises a level,
-levels fall only when a node ends, and a node that ended runs again only at the expense of its budget: so there is an
-end.
+*The end.* When nothing runs and nothing can, `drain` runs those again that read whatever is there (see `reruns`), then
+raises the level of the parked nodes of which nothing they wait for can advance; only when there are none, of those that
+wait for each other in a circle. Each call raises a level, levels fall only when a node ends, and a node that ended runs
+again at the expense of its budget, or because of what another emitted at the expense of its own: so there is an end.
 """
 
 from __future__ import annotations
@@ -25,11 +25,14 @@ from rota.engine.node import DONE, FAILED, FORCE, GONE, PARKED, RUNNABLE, RUNNIN
 from rota.engine.notes import Notes
 from rota.engine.outcome import Blocked, Done, Failed, NotConverged, Outcome, RequeueAfter, Status
 from rota.engine.paths import shortest_cycle, sink_cycles
+from rota.engine.reruns import Reruns
 from rota.engine.timers import Timers
 from rota.engine.waiters import Index, add, has, once, remove
 
 BUDGET = 32
-"""Charged runs after its first that a node has, on the way to a fixpoint."""
+"""Charged runs after its first that a node has, on the way to one fixpoint."""
+ENDED: tuple[Status, ...] = ("Failed", "Skipped")
+"""What a node that ended without being ready may be."""
 _ARRIVED, _READY, _ENDED = range(3)
 _UNKNOWN = object()
 _NOT_RUN = Blocked(())
@@ -47,7 +50,7 @@ class Core:
         live: bool = False,
         lane_of: Callable[[str], Hashable] | None = None,
         lane_limit: Callable[[Hashable], int] = lambda lane: UNBOUNDED,
-        rerun_at_drain: Callable[[str], bool] | None = None,
+        reruns: bool = False,
         budget: int = BUDGET,
     ) -> None:
         self.clock = clock
@@ -63,33 +66,56 @@ class Core:
         self.queued = 0
         self.timed = False
         """Whether it is noted since when a node could run."""
+        self.at_end = False
+        """Whether a run has come to its end, and nothing has happened since that counts for the next one."""
         self.level = 0
-        """The highest level that was needed so far."""
+        """The highest level that was needed in this run."""
+        self.not_converged: NotConverged | None = None
+        """The first node whose budget was spent in this run."""
+        self.charges: dict[Node, int] = {}
+        """Charged runs in this run."""
+        self._flips: dict[Node, int] = {}
+        """How often the status of a node has counted as progress in this run."""
         self._lane_of = lane_of
         self._lane_limit = lane_limit
         self.lanes: dict[Hashable, Lane] = {}
         self._turn: deque[Lane] = deque()
         self._budget = budget
-        self._rerun = rerun_at_drain
-        self._reruns: dict[Node, int] = {}  # how many arrivals each had seen when it last ran
+        self.reruns = Reruns() if reruns else None
         self._contents: dict[str, Hashable] = {}
+        """Of the data that somebody waits for."""
+        self._came: set[str] = set()
+        """The data that somebody waited for and that has come in this run: that it comes again is no progress."""
         self._notes = Notes()
         self._apart: dict[Node, None] = {}
         self._progress = 0
-        self._arrived = 0
         self._timers = Timers()
         self._relooks = Slots(RELOOKS_PER_SECOND_MAX)
         self._first: set[Node] = set()
         self._then: list[Node] = []
         self._cycles: dict[str, frozenset[str]] = {}
 
+    def begin(self) -> None:
+        """A run to the fixpoint begins. What happened since the last one is part of it."""
+        if self.at_end:
+            self._renew()
+
+    def _renew(self) -> None:
+        """Every node has its whole budget again."""
+        self.at_end = False
+        self.level = 0
+        self.not_converged = None
+        self.charges.clear()
+        self._flips.clear()
+        self._came.clear()
+
     # What happens outside.
 
     def seed(self, ids: Iterable[str], after: Callable[[str], Iterable[str]] | None = None) -> None:
         """Nodes to begin with, run in the order of their ids. Those that are known already are left alone.
 
-        `after` says what a node is known to need: it does not run before each of those is ready, or one has failed; but
-        when serving it is looked at now and then, as everything that is parked.
+        `after` says what a node is known to need: it does not run before each of those is ready, or one has failed or
+        was skipped; but when serving it is looked at now and then, as everything that is parked.
         """
         wanted = sorted(set(ids))
         needs = [once(after(id_)) for id_ in wanted] if after else None
@@ -145,7 +171,7 @@ class Core:
         for id_ in needs:
             need = nodes.get(id_)
             if need is None or need.status != "Ready":
-                if need is not None and need.status == "Failed":
+                if need is not None and need.status in ENDED:
                     return False
                 missing.append(id_)
         if not missing:
@@ -163,7 +189,8 @@ class Core:
                 node.content = content
                 self._changed(node)
         elif runnable:
-            self._arrived += 1
+            if self.reruns is not None:
+                self.reruns.arrived()
             self._progress += 1
             self._enqueue(self._new(id_, content))
             self._rouse(id_, _ARRIVED)
@@ -171,32 +198,44 @@ class Core:
             self._data(id_, content)
 
     def _data(self, id_: str, content: Hashable) -> None:
-        if id_ not in self.waiting and id_ not in self.recovering and not self._reruns:
+        if id_ not in self.waiting and id_ not in self.recovering:
             if self.running:
                 self._notes.add(id_, True)
+            if self.reruns is not None:
+                self.reruns.data(id_, content, known=False)
             return
-        known = self._contents.get(id_, _UNKNOWN)
-        if content is not None and known == content:
+        known = content is not None and self._contents.get(id_, _UNKNOWN) == content
+        if self.reruns is not None:
+            self.reruns.data(id_, content, known=known)
+        if known:
             return
-        if known is _UNKNOWN:
+        if not self.live and id_ not in self._came:
+            self._came.add(id_)
             self._progress += 1
         self._contents[id_] = content
-        self._arrived += 1
         self._rouse(id_, _READY)
 
     def status(self, id_: str, status: Status) -> None:
-        """The status of something has changed. Ready and Failed wake those that wait for it."""
+        """The status of something has changed. All but Pending wake those that wait for it."""
         node = self.nodes.get(id_)
         if node is not None and node.status != status:
-            node.status = status
-            if node.flips < self._budget:
-                # A status that keeps changing to and fro is no progress.
-                node.flips += 1
-                self._progress += 1
+            self._flip(node, status)
         if status == "Ready":
             self._rouse(id_, _READY)
-        elif status == "Failed":
+        elif status in ENDED:
             self._rouse(id_, _ENDED)
+
+    def _flip(self, node: Node, status: Status) -> None:
+        node.status = status
+        if self.live:
+            return
+        if self.at_end:
+            self._renew()
+        flips = self._flips.get(node, 0)
+        if flips < self._budget:
+            # A status that keeps changing to and fro is no progress.
+            self._flips[node] = flips + 1
+            self._progress += 1
 
     def forget(self, id_: str) -> None:
         """A node is gone for good. If it runs, that run's outcome is the last thing heard of it."""
@@ -211,7 +250,12 @@ class Core:
     def _vanish(self, node: Node) -> None:
         self._leave(node)
         self._let_go(node)
-        self._reruns.pop(node, None)
+        if not self.live:
+            self.charges.pop(node, None)
+            self._flips.pop(node, None)
+            self._cycles.pop(node.id, None)
+        if self.reruns is not None:
+            self.reruns.forget(node)
         del self.nodes[node.id]
         node.state = GONE
         node.due = None
@@ -254,8 +298,8 @@ class Core:
             node.runs += 1
             node.started = self._notes.number
             node.progress = self._progress
-            if self._reruns and node in self._reruns:
-                self._reruns[node] = self._arrived
+            if self.reruns is not None:
+                self.reruns.began(node)
             return node
         return None
 
@@ -267,9 +311,11 @@ class Core:
         """This one will take its time: others run before it is finished."""
         self._apart[node] = None
 
-    def finish(self, node: Node, outcome: Outcome) -> None:
-        """A node has run."""
+    def finish(self, node: Node, outcome: Outcome, *, again: bool = False) -> None:
+        """A node has run; `again`: it is one that runs again at the fixpoint, if something has arrived."""
         self.running -= 1
+        if self.reruns is not None and self.reruns.ended(node, again):
+            self._progress += 1
         lane = node.lane
         lane.running -= 1
         if lane.ready and not lane.in_turn:
@@ -286,13 +332,18 @@ class Core:
             node.level = 0
             node.state = DONE
             node.outcome = outcome
-            self._progress += 1
             status = outcome.status  # type: ignore[union-attr]
-            if status != "Pending":
-                node.status = status
+            if self.reruns is None:
+                self._progress += 1
+            else:
+                self._note_end(node, status)
             if status == "Ready":
+                node.status = status
                 self._cycles.pop(node.id, None)
                 self._rouse(node.id, _READY)
+            elif status != "Pending":
+                node.status = status
+                self._rouse(node.id, _ENDED)
             if node.woken or self.live:
                 self._after_end(node)
         elif kind is Failed:
@@ -322,6 +373,8 @@ class Core:
         node.outcome = outcome
         if node.status == "Failed":
             self._hope_again(node)
+            if node.state != PARKED:
+                return  # it waits for itself too
         if node.woken or (self._notes.number != node.started and self._notes.advanced_since(node.started, on)):
             self._wake_parked(node)
         elif self.live:
@@ -350,6 +403,13 @@ class Core:
         node.state = PARKED
         self.parked += 1
 
+    def _note_end(self, node: Node, status: Status) -> None:
+        """The end of a node is progress; one that was run again for free has to end otherwise than before."""
+        if self.reruns is None or not self.reruns.is_free(node):
+            self._progress += 1
+        elif status not in ("Pending", node.status):
+            self._flip(node, status)
+
     def _fail(self, node: Node, outcome: Failed) -> None:
         self._end(node, outcome, FAILED)
         node.status = "Failed"
@@ -368,7 +428,7 @@ class Core:
         node.level = 0
         node.state = state
         node.outcome = outcome
-        self._progress += 1
+        self._note_end(node, "Failed")
 
     def _after_end(self, node: Node) -> None:
         """What becomes of a node that has ended."""
@@ -400,7 +460,8 @@ class Core:
     # Waking.
 
     def _changed(self, node: Node) -> None:
-        self._arrived += 1
+        if self.reruns is not None:
+            self.reruns.arrived()
         if node.state == RUNNING:
             node.woken = True
         elif node.state == PARKED:
@@ -486,15 +547,25 @@ class Core:
             self._let_go(node)
 
     def _enqueue(self, node: Node, *, charge: bool = False) -> None:
-        if charge and not self.live:
-            node.charged += 1
-            if node.charged > self._budget:
-                self._give_up(node)
-                return
+        if charge and not self.live and not self._charge(node):
+            return
         if node.state != GONE:
             self._leave(node)
         node.state = RUNNABLE
         self._queue(node)
+
+    def _charge(self, node: Node) -> bool:
+        """Whether a node has budget left for one more run. One that has not is given up."""
+        if self.at_end:
+            self._renew()
+        charges = self.charges.get(node, 0)
+        if charges >= self._budget:
+            self._give_up(node)
+            return False
+        self.charges[node] = charges + 1
+        if self.reruns is not None:
+            self.reruns.charged(node)
+        return True
 
     def _queue(self, node: Node) -> None:
         self.queued += 1
@@ -519,13 +590,17 @@ class Core:
                 self._queue(one)
 
     def _give_up(self, node: Node) -> None:
+        before = node.outcome
+        if node.state == FAILED and isinstance(before, Failed) and isinstance(before.error, NotConverged):
+            return  # whoever waits for it was told, and once is progress enough
         self._leave(node)
-        first = not (isinstance(node.outcome, Failed) and isinstance(node.outcome.error, NotConverged))
         message = f"{node.id} did not converge: it was run {node.runs} times, and was to run again"
-        self._end(node, Failed(reason="NotConverged", message=message, error=NotConverged(message)), FAILED)
+        error = NotConverged(message)
+        if self.not_converged is None:
+            self.not_converged = error
+        self._end(node, Failed(reason="NotConverged", message=message, error=error), FAILED)
         node.status = "Failed"
-        if first:
-            self._rouse(node.id, _ENDED)
+        self._rouse(node.id, _ENDED)
 
     # Who waits for what.
 
@@ -559,8 +634,6 @@ class Core:
         if lane is None:
             lane = self.lanes[name] = Lane(name, max(1, self._lane_limit(name)))
         node = self.nodes[id_] = Node(id_, lane, content)
-        if self._rerun is not None and self._rerun(id_):
-            self._reruns[node] = self._arrived
         return node
 
     # Time.
@@ -597,10 +670,9 @@ class Core:
         return self._rerun_at_end() or (self.parked > 0 and self._escalate())
 
     def _rerun_at_end(self) -> bool:
-        again = [node for node, seen in self._reruns.items() if seen < self._arrived]
-        for node in sorted(again, key=lambda node: node.id):
-            self._reruns[node] = self._arrived
-            self._enqueue(node, charge=True)
+        if self.reruns is not None:
+            for node, charge in self.reruns.due():
+                self._enqueue(node, charge=charge)
         return self.queued > 0
 
     def _escalate(self) -> bool:

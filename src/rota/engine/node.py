@@ -39,10 +39,7 @@ class Node(Struct, eq=False):
     content: Hashable = None
     state: int = GONE  # nowhere yet
     level: int = 0
-    charged: int = 0
     runs: int = 0
-    flips: int = 0
-    """How often its status has counted as progress."""
     woken: bool = False
     on: tuple[str, ...] = ()
     """What it was parked under; for one that has failed, what it may recover by."""

@@ -7,14 +7,15 @@ from typing import Literal
 from msgspec import Struct
 
 Status = Literal["Ready", "Failed", "Skipped", "Pending"]
-"""What is said of a node to those that wait for it. Only the first two wake them."""
+"""The state of a node, for those that wait for it. All but Pending wake them."""
 
 
 class Done(Struct, frozen=True, gc=False):
     """Nothing is left to do, until the node changes."""
 
     status: Status = "Ready"
-    """Ready wakes those that wait for this node. The others do not: their news, if any, comes as a status."""
+    """Ready and Skipped wake those that wait for this node, and they decide what it means to them: what was skipped is
+    not ready, and will not be unless it changes. Pending wakes nobody: its status is to come as news."""
     again_after: float | None = None
     """Look again after so many seconds all the same. The fixpoint does not wait for that."""
 

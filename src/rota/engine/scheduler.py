@@ -9,12 +9,14 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
 from concurrent.futures import Future as ThreadFuture
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from typing import Any, NamedTuple, Protocol
 
 from rota.engine.clock import Clock, RealClock, Timer, VirtualClock
 from rota.engine.core import BUDGET, Core
 from rota.engine.node import UNBOUNDED, Node
 from rota.engine.outcome import DONE, OUTCOMES, BodyCancelled, Failed, Outcome, Status
+from rota.engine.reruns import EMITTER, SOMEBODY
 from rota.engine.view import View
 
 AT_ONCE = 256
@@ -38,7 +40,7 @@ class Result(NamedTuple):
     """The drain level that was needed: 0 none, 1 something could never come, 2 some waited for each other."""
     cancelled: bool
     error: BaseException | None
-    """The first error that a body raised."""
+    """The first error that a body raised; if none did, of the first node that did not converge, with its name."""
 
 
 class Observer(Protocol):
@@ -51,6 +53,9 @@ class Scheduler:
     """Runs nodes. The contract is in the package's docstring.
 
     All methods may be called from bodies, on the loop or on threads; what they say has happened when they return.
+
+    `rerun_at_drain` is asked after each run of a node whether the node runs again at the fixpoint, if something has
+    arrived since that run began: for nodes that read whatever is there, and have no id to be parked on.
     """
 
     def __init__(
@@ -75,9 +80,10 @@ class Scheduler:
             live=live,
             lane_of=lane_of,
             lane_limit=lane_limit,
-            rerun_at_drain=rerun_at_drain,
+            reruns=rerun_at_drain is not None,
             budget=budget,
         )
+        self._rerun_at_drain = rerun_at_drain
         self.view = View(self._core)
         self._concurrency = concurrency
         self._timeout = timeout_seconds
@@ -115,8 +121,8 @@ class Scheduler:
     def seed(self, ids: Iterable[str], after: Callable[[str], Iterable[str]] | None = None) -> None:
         """Nodes to begin with, run in the order of their ids. Those that are known already are left alone.
 
-        `after` says what a node is known to need: it does not run before each of those is ready, or one has failed; but
-        when serving it is looked at now and then, as everything that is parked.
+        `after` says what a node is known to need: it does not run before each of those is ready, or one has failed or
+        was skipped; but when serving it is looked at now and then, as everything that is parked.
         """
         self._tell(self._core.seed, ids, after)
         if self._thread in (0, threading.get_ident()):
@@ -136,7 +142,7 @@ class Scheduler:
             self._pump_soon()
 
     def status(self, id_: str, status: Status) -> None:
-        """The status of something is now this. Ready and Failed wake those that wait for it."""
+        """The status of something is now this. All but Pending wake those that wait for it."""
         self._tell(self._core.status, id_, status)
 
     def forget(self, id_: str) -> None:
@@ -171,6 +177,8 @@ class Scheduler:
         done: ThreadFuture[None] = ThreadFuture()
 
         def on_loop() -> None:
+            if EMITTER.get() is None:
+                EMITTER.set(SOMEBODY)
             try:
                 call()
             except BaseException as error:
@@ -191,10 +199,13 @@ class Scheduler:
     async def run(self) -> Result:
         """Run until nothing runs, nothing can, and whatever is parked could never go on."""
         assert not self._core.live, "what runs for ever has no fixpoint"
-        self._core.level = 0
+        self._core.begin()
         self._error = None
-        cancelled = await self._until_end()
-        return Result(self._core.level, cancelled, self._error)
+        try:
+            cancelled = await self._until_end()
+        finally:
+            self._core.at_end = True
+        return Result(self._core.level, cancelled, self._error or self._core.not_converged)
 
     async def serve(self) -> None:
         """Run for ever: until `stop` or `cancel`."""
@@ -262,6 +273,7 @@ class Scheduler:
     def _pump(self) -> None:
         """Run what can run, for a while."""
         core, dispatch, observer = self._core, self._dispatch, self.observer
+        tracks = core.reruns is not None
         if self._end is None or self._stopping:
             self._pumping = False
             self._finish_if_stopped()
@@ -274,6 +286,8 @@ class Scheduler:
             if node is None:
                 break
             began = core.clock.now() if observer else 0.0
+            if tracks:
+                EMITTER.set(node)
             try:
                 answer = dispatch(node.id, node.level)
             except asyncio.CancelledError:
@@ -282,14 +296,17 @@ class Scheduler:
                 answer = self._raised(error)
             except BaseException as error:
                 self._pumping = False
-                core.finish(node, self._raised(error))
+                self._finished(node, self._raised(error))
                 self._stopping = True
                 self._end.set_exception(error)
                 return
             if answer is DONE or type(answer) in OUTCOMES:
                 if observer:
                     observer.ran(node.id, answer, began - node.queued, core.clock.now() - began)  # type: ignore[arg-type]
-                core.finish(node, answer)  # type: ignore[arg-type]
+                if tracks:
+                    self._finished(node, answer)  # type: ignore[arg-type]
+                else:
+                    core.finish(node, answer)  # type: ignore[arg-type]
             else:
                 self._run_apart(node, answer)  # type: ignore[arg-type]
             if self._stopping:
@@ -365,7 +382,7 @@ class Scheduler:
         if self.observer:
             self.observer.ran(node.id, outcome, began - node.queued, self.clock.now() - began)
         self._tasks.pop(asyncio.current_task(), None)  # type: ignore[arg-type]
-        self._core.finish(node, outcome)
+        self._finished(node, outcome)
         self._pump_soon()
 
     def _gone(self, task: asyncio.Task[None]) -> None:
@@ -383,8 +400,18 @@ class Scheduler:
         outcome = self._raised(error)
         if self.observer:
             self.observer.ran(node.id, outcome, 0.0, 0.0)
-        self._core.finish(node, outcome)
+        self._finished(node, outcome)
         self._pump_soon()
+
+    def _finished(self, node: Node, outcome: Outcome) -> None:
+        """The body of a node has run."""
+        again = False
+        if self._rerun_at_drain is not None:
+            try:
+                again = self._rerun_at_drain(node.id)
+            except Exception as error:
+                outcome = self._raised(error)
+        self._core.finish(node, outcome, again=again)
 
     def _raised(self, error: BaseException) -> Failed:
         if self._error is None and not (self._stopping and isinstance(error, BodyCancelled)):
@@ -412,7 +439,8 @@ class Threads:
         before = self._under_way.get(id_)
         if before is not None:
             await asyncio.wait((before,))
-        run = asyncio.get_running_loop().run_in_executor(self._executor, self._body, id_, level)
+        # In the context of the node, so that what its thread emits is known to be its own.
+        run = asyncio.get_running_loop().run_in_executor(self._executor, copy_context().run, self._body, id_, level)
         self._under_way[id_] = run
         run.add_done_callback(lambda run: self._over(id_, run))
         return await asyncio.shield(run)

@@ -30,6 +30,7 @@ class NodeView(NamedTuple):
     level: int
     runs: int
     charged: int
+    """Runs that counted against its budget, on the way to the last fixpoint."""
 
 
 class View:
@@ -89,8 +90,9 @@ class View:
     def _seen(self, node: Node) -> NodeView:
         state: State = STATES[node.state]  # type: ignore[assignment]
         on = tuple(self._core.awaited(node))
+        charged = self._core.charges.get(node, 0)
         return NodeView(
-            node.id, state, on, node.since, node.due, node.outcome, node.status, node.level, node.runs, node.charged
+            node.id, state, on, node.since, node.due, node.outcome, node.status, node.level, node.runs, charged
         )
 
 
