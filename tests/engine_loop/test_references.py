@@ -230,7 +230,14 @@ NOT_THERE = "dependency not found: Secret/b (spec.x)"
         ([PENDING], CASCADE, True, None, Blocked((A,), NOT_READY, "not ready: Task/a")),
         ([PENDING], CASCADE, False, None, Failed((A,), NOT_READY, "not ready: Task/a")),
         ([PENDING], FORCE, True, None, Failed((A,), NOT_READY, "not ready: Task/a")),
-        ([SKIPPED], NO_CASCADE, False, None, Blocked((A,), NOT_READY, "not ready: Task/a (Cancelled)")),
+        (
+            [SKIPPED],
+            NO_CASCADE,
+            False,
+            None,
+            Failed((A,), "DependencySkipped", "dependencies skipped: Task/a (Cancelled)"),
+        ),
+        ([SKIPPED, ABSENT], NO_CASCADE, False, None, Blocked((B,), NOT_FOUND, NOT_THERE)),
         ([BROKEN], NO_CASCADE, False, None, Failed((A,), FAILED, "dependencies failed: Task/a")),
         ([BROKEN], NO_CASCADE, False, RING, Failed((A,), FAILED, "dependencies failed: Task/a")),
         ([BROKEN, ABSENT], NO_CASCADE, False, None, Blocked((B,), NOT_FOUND, NOT_THERE)),
@@ -275,7 +282,7 @@ def test_whether_it_may_go_on(found: Any, level: int, pending: bool, cycle: Any,
         st.builds(
             needed,
             st.sampled_from([A, B, tid("c"), tid("d")]),
-            st.sampled_from(["Absent", "Pending", "Failed", "Ready"]),
+            st.sampled_from(["Absent", "Pending", "Failed", "Skipped", "Ready"]),
         ),
         unique_by=lambda d: d.id,
     ),
@@ -284,7 +291,7 @@ def test_whether_it_may_go_on(found: Any, level: int, pending: bool, cycle: Any,
 def test_it_waits_for_exactly_what_may_still_come(level: int, found: list[Dependency], pending: set[str]) -> None:
     outcome = decide(found, level, pending.__contains__, lambda awaited: None)
     undecided = {d.id for d in found if d.state in ("Absent", "Pending")}
-    failed = {d.id for d in found if d.state == "Failed"}
+    failed = {d.id for d in found if d.state in ("Failed", "Skipped")}
     if not undecided | failed:
         assert outcome is None
     elif (level == NO_CASCADE and undecided) or (level == CASCADE and undecided & pending):

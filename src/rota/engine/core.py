@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
+from rota.engine.budget import BUDGET, Budget
 from rota.engine.clock import Clock
 from rota.engine.healing import RELOOKS_PER_SECOND_MAX, Slots, jittered, relook_seconds
 from rota.engine.node import DONE, FAILED, FORCE, GONE, PARKED, RUNNABLE, RUNNING, SLEEPING, UNBOUNDED, Lane, Node
@@ -29,8 +30,6 @@ from rota.engine.reruns import Reruns
 from rota.engine.timers import Timers
 from rota.engine.waiters import Index, add, has, once, remove
 
-BUDGET = 32
-"""Charged runs after its first that a node has, on the way to one fixpoint."""
 ENDED: tuple[Status, ...] = ("Failed", "Skipped")
 """What a node that ended without being ready may be."""
 _ARRIVED, _READY, _ENDED = range(3)
@@ -66,26 +65,16 @@ class Core:
         self.queued = 0
         self.timed = False
         """Whether it is noted since when a node could run."""
-        self.at_end = False
-        """Whether a run has come to its end, and nothing has happened since that counts for the next one."""
         self.level = 0
         """The highest level that was needed in this run."""
-        self.not_converged: NotConverged | None = None
-        """The first node whose budget was spent in this run."""
-        self.charges: dict[Node, int] = {}
-        """Charged runs in this run."""
-        self._flips: dict[Node, int] = {}
-        """How often the status of a node has counted as progress in this run."""
+        self.budget = Budget(budget)
         self._lane_of = lane_of
         self._lane_limit = lane_limit
         self.lanes: dict[Hashable, Lane] = {}
         self._turn: deque[Lane] = deque()
-        self._budget = budget
         self.reruns = Reruns() if reruns else None
         self._contents: dict[str, Hashable] = {}
         """Of the data that somebody waits for."""
-        self._came: set[str] = set()
-        """The data that somebody waited for and that has come in this run: that it comes again is no progress."""
         self._notes = Notes()
         self._apart: dict[Node, None] = {}
         self._progress = 0
@@ -94,20 +83,6 @@ class Core:
         self._first: set[Node] = set()
         self._then: list[Node] = []
         self._cycles: dict[str, frozenset[str]] = {}
-
-    def begin(self) -> None:
-        """A run to the fixpoint begins. What happened since the last one is part of it."""
-        if self.at_end:
-            self._renew()
-
-    def _renew(self) -> None:
-        """Every node has its whole budget again."""
-        self.at_end = False
-        self.level = 0
-        self.not_converged = None
-        self.charges.clear()
-        self._flips.clear()
-        self._came.clear()
 
     # What happens outside.
 
@@ -209,8 +184,7 @@ class Core:
             self.reruns.data(id_, content, known=known)
         if known:
             return
-        if not self.live and id_ not in self._came:
-            self._came.add(id_)
+        if not self.live and self.budget.is_data_progress(id_):
             self._progress += 1
         self._contents[id_] = content
         self._rouse(id_, _READY)
@@ -227,14 +201,7 @@ class Core:
 
     def _flip(self, node: Node, status: Status) -> None:
         node.status = status
-        if self.live:
-            return
-        if self.at_end:
-            self._renew()
-        flips = self._flips.get(node, 0)
-        if flips < self._budget:
-            # A status that keeps changing to and fro is no progress.
-            self._flips[node] = flips + 1
+        if not self.live and self.budget.is_flip_progress(node):
             self._progress += 1
 
     def forget(self, id_: str) -> None:
@@ -251,8 +218,7 @@ class Core:
         self._leave(node)
         self._let_go(node)
         if not self.live:
-            self.charges.pop(node, None)
-            self._flips.pop(node, None)
+            self.budget.forget(node)
             self._cycles.pop(node.id, None)
         if self.reruns is not None:
             self.reruns.forget(node)
@@ -311,11 +277,9 @@ class Core:
         """This one will take its time: others run before it is finished."""
         self._apart[node] = None
 
-    def finish(self, node: Node, outcome: Outcome, *, again: bool = False) -> None:
-        """A node has run; `again`: it is one that runs again at the fixpoint, if something has arrived."""
+    def finish(self, node: Node, outcome: Outcome) -> None:
+        """A node has run."""
         self.running -= 1
-        if self.reruns is not None and self.reruns.ended(node, again):
-            self._progress += 1
         lane = node.lane
         lane.running -= 1
         if lane.ready and not lane.in_turn:
@@ -402,6 +366,13 @@ class Core:
             node.on = on
         node.state = PARKED
         self.parked += 1
+
+    def finish_and_mark(self, node: Node, outcome: Outcome, *, again: bool) -> None:
+        """A node has run; `again`: it is one that runs again at the fixpoint, if something has arrived."""
+        assert self.reruns is not None
+        if self.reruns.ended(node, again):
+            self._progress += 1
+        self.finish(node, outcome)
 
     def _note_end(self, node: Node, status: Status) -> None:
         """The end of a node is progress; one that was run again for free has to end otherwise than before."""
@@ -556,13 +527,9 @@ class Core:
 
     def _charge(self, node: Node) -> bool:
         """Whether a node has budget left for one more run. One that has not is given up."""
-        if self.at_end:
-            self._renew()
-        charges = self.charges.get(node, 0)
-        if charges >= self._budget:
+        if not self.budget.charge(node):
             self._give_up(node)
             return False
-        self.charges[node] = charges + 1
         if self.reruns is not None:
             self.reruns.charged(node)
         return True
@@ -594,11 +561,8 @@ class Core:
         if node.state == FAILED and isinstance(before, Failed) and isinstance(before.error, NotConverged):
             return  # whoever waits for it was told, and once is progress enough
         self._leave(node)
-        message = f"{node.id} did not converge: it was run {node.runs} times, and was to run again"
-        error = NotConverged(message)
-        if self.not_converged is None:
-            self.not_converged = error
-        self._end(node, Failed(reason="NotConverged", message=message, error=error), FAILED)
+        error = self.budget.spent(node)
+        self._end(node, Failed(reason="NotConverged", message=str(error), error=error), FAILED)
         node.status = "Failed"
         self._rouse(node.id, _ENDED)
 

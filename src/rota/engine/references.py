@@ -17,6 +17,7 @@ from rota.engine.paths import shortest_cycle
 Find = Callable[[Kind, str, str], Object | None]
 
 NOT_FOUND, FAILED, NOT_READY, CYCLE = "DependencyNotFound", "DependencyFailed", "DependencyNotReady", "DependencyCycle"
+SKIPPED = "DependencySkipped"
 """Why an object cannot go on. To wait for what is on its way is in order; the others a person should notice."""
 NAMED_AT_ONCE_MAX = 10
 """Objects that one message names."""
@@ -129,8 +130,8 @@ class Dependency(NamedTuple):
 
     @property
     def undecided(self) -> bool:
-        """Whether it may still come to be what is needed."""
-        return self.state not in ("Failed", "Ready")
+        """Whether it may still come to be what is needed, without having to change."""
+        return self.state not in ("Failed", "Skipped", "Ready")
 
 
 def dependencies(obj: Object, find: Find, *, needs: Need | None = None) -> list[Dependency]:
@@ -169,7 +170,7 @@ def decide(
     finds the circle that the object is in, given what it waits for.
     """
     undecided = [d for d in needed if d.undecided]
-    failed = [d for d in needed if d.state == "Failed"]
+    failed = [d for d in needed if d.state in ("Failed", "Skipped")]
     if not undecided and not failed:
         return None
     path = cycle([d.id for d in undecided]) if undecided or level >= FORCE else None
@@ -194,15 +195,18 @@ def _reason(unmet: Sequence[Dependency]) -> tuple[str, str]:
     """The reason of the worst, and a sentence on all."""
     absent = [d for d in unmet if d.state == "Absent"]
     failed = [d for d in unmet if d.state == "Failed"]
-    others = [d for d in unmet if d.state not in ("Absent", "Failed")]
+    skipped = [d for d in unmet if d.state == "Skipped"]
+    others = [d for d in unmet if d.undecided and d.state != "Absent"]
     parts = []
     if absent:
         parts.append(f"dependency not found: {_names(absent, lambda d: f' ({d.path})')}")
     if failed:
         parts.append(f"dependencies failed: {_names(failed)}")
+    if skipped:
+        parts.append(f"dependencies skipped: {_names(skipped, _how)}")
     if others:
         parts.append(f"not ready: {_names(others, _how)}")
-    reason = NOT_FOUND if absent else FAILED if failed else NOT_READY
+    reason = NOT_FOUND if absent else FAILED if failed else SKIPPED if skipped else NOT_READY
     return reason, "; ".join(parts)
 
 

@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from contextvars import copy_context
 from typing import Any, NamedTuple, Protocol
 
+from rota.engine.budget import BUDGET
 from rota.engine.clock import Clock, RealClock, Timer, VirtualClock
-from rota.engine.core import BUDGET, Core
+from rota.engine.core import Core
 from rota.engine.node import UNBOUNDED, Node
 from rota.engine.outcome import DONE, OUTCOMES, BodyCancelled, Failed, Outcome, Status
 from rota.engine.reruns import EMITTER, SOMEBODY
@@ -199,13 +200,15 @@ class Scheduler:
     async def run(self) -> Result:
         """Run until nothing runs, nothing can, and whatever is parked could never go on."""
         assert not self._core.live, "what runs for ever has no fixpoint"
-        self._core.begin()
+        core = self._core
+        core.level = 0
+        core.budget.begin()
         self._error = None
         try:
             cancelled = await self._until_end()
         finally:
-            self._core.at_end = True
-        return Result(self._core.level, cancelled, self._error or self._core.not_converged)
+            core.budget.end()
+        return Result(core.level, cancelled, self._error or core.budget.not_converged)
 
     async def serve(self) -> None:
         """Run for ever: until `stop` or `cancel`."""
@@ -274,6 +277,7 @@ class Scheduler:
         """Run what can run, for a while."""
         core, dispatch, observer = self._core, self._dispatch, self.observer
         tracks = core.reruns is not None
+        finish = self._finished if tracks else core.finish
         if self._end is None or self._stopping:
             self._pumping = False
             self._finish_if_stopped()
@@ -286,10 +290,8 @@ class Scheduler:
             if node is None:
                 break
             began = core.clock.now() if observer else 0.0
-            if tracks:
-                EMITTER.set(node)
             try:
-                answer = dispatch(node.id, node.level)
+                answer = dispatch(node.id, node.level) if not tracks else self._dispatch_as(node)
             except asyncio.CancelledError:
                 answer = self._raised(BodyCancelled(f"{node.id}: its body was cancelled"))
             except Exception as error:
@@ -303,10 +305,7 @@ class Scheduler:
             if answer is DONE or type(answer) in OUTCOMES:
                 if observer:
                     observer.ran(node.id, answer, began - node.queued, core.clock.now() - began)  # type: ignore[arg-type]
-                if tracks:
-                    self._finished(node, answer)  # type: ignore[arg-type]
-                else:
-                    core.finish(node, answer)  # type: ignore[arg-type]
+                finish(node, answer)  # type: ignore[arg-type]
             else:
                 self._run_apart(node, answer)  # type: ignore[arg-type]
             if self._stopping:
@@ -323,6 +322,12 @@ class Scheduler:
             self._wait_for_timers()
         elif not core.running and not self._held:
             self._quiet()
+
+    def _dispatch_as(self, node: Node) -> Outcome | Awaitable[Outcome]:
+        """Run a body such that what it emits is known to be its own."""
+        # The context ends with this turn of the loop; a body that awaits has a copy of it.
+        EMITTER.set(node)
+        return self._dispatch(node.id, node.level)
 
     def _quiet(self) -> None:
         """Nothing runs, nothing can, and nothing is left to be told."""
@@ -405,13 +410,15 @@ class Scheduler:
 
     def _finished(self, node: Node, outcome: Outcome) -> None:
         """The body of a node has run."""
+        if self._rerun_at_drain is None:
+            self._core.finish(node, outcome)
+            return
         again = False
-        if self._rerun_at_drain is not None:
-            try:
-                again = self._rerun_at_drain(node.id)
-            except Exception as error:
-                outcome = self._raised(error)
-        self._core.finish(node, outcome, again=again)
+        try:
+            again = self._rerun_at_drain(node.id)
+        except Exception as error:
+            outcome = self._raised(error)
+        self._core.finish_and_mark(node, outcome, again=again)
 
     def _raised(self, error: BaseException) -> Failed:
         if self._error is None and not (self._stopping and isinstance(error, BodyCancelled)):

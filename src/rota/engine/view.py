@@ -90,7 +90,7 @@ class View:
     def _seen(self, node: Node) -> NodeView:
         state: State = STATES[node.state]  # type: ignore[assignment]
         on = tuple(self._core.awaited(node))
-        charged = self._core.charges.get(node, 0)
+        charged = self._core.budget.charged(node)
         return NodeView(
             node.id, state, on, node.since, node.due, node.outcome, node.status, node.level, node.runs, charged
         )
