@@ -318,7 +318,9 @@ _ALL: list[Object] = [
                 {"instance": "pool-0", "start": TIME, "end": TIME, "exitCode": 0, "reason": "Succeeded"},
                 {"instance": "pool-0"},
             ],
-            "dependencies": [{"name": "first", "uid": "u-1", "phase": "Succeeded", "outputs": {"a": "b"}}],
+            "dependencies": [
+                {"name": "first", "uid": "u-1", "phase": "Succeeded", "outputs": {"a": "b"}, "retryOf": "zeroth"}
+            ],
             "startTime": TIME,
             "completionTime": TIME,
             "exitCode": 0,

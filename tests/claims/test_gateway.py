@@ -68,7 +68,8 @@ async def release(server: Server, name: str, token: str = "") -> Reply:
 
 async def phase(server: Server, name: str) -> str:
     reply = await server.ask("GET", f"{API}/claims/{name}")
-    return str(reply.json["status"]["phase"]) if reply.status == 200 else "gone"
+    # One that was just made may have no status yet.
+    return str(reply.json.get("status", {}).get("phase", "")) if reply.status == 200 else "gone"
 
 
 async def token_of(server: Server, name: str, scope: str = "deployer") -> str:

@@ -173,7 +173,7 @@ def test_a_server_that_is_killed_finds_its_workers_and_a_task_is_tried_again(tmp
         (before,) = one.runners().values()
         one.kill()
         one.start()
-        one.until(lambda: one.json("get", "task", "t")["status"]["phase"] == "Succeeded")
+        one.until(lambda: one.json("get", "task", "t").get("status", {}).get("phase") == "Succeeded")
         attempts = one.json("get", "task", "t")["status"]["attempts"]
         assert [attempt["reason"] for attempt in attempts] == ["WorkerLost", "Succeeded"]
         assert list(one.runners().values()) == [before]
