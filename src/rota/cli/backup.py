@@ -13,6 +13,9 @@ from rota.cli.command import command, confirm, is_terminal
 from rota.cli.output import line
 from rota.cli.session import CommandError, Session, bad_usage
 
+COPY_SECONDS_MAX = 3600.0
+"""How long a server may take to copy what it has, before it sends the first byte."""
+
 
 @command
 async def backup(
@@ -29,7 +32,8 @@ async def backup(
     try:
         async with session.client() as client:
             with of_rota_only():
-                async with backend_of(client).stream("GET", "/v1/backup") as pieces:
+                backend = backend_of(client)
+                async with backend.stream("GET", "/v1/backup", patience_seconds=COPY_SECONDS_MAX) as pieces:
                     size = await _save(pieces, partial)
         partial.rename(file)
     finally:
