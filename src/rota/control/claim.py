@@ -72,6 +72,8 @@ class Claims(Gate[Claim]):
         pool = get(objects, WorkerPool, obj.spec.pool_ref.name, obj.metadata.namespace)
         if pool is None or status_of(obj).phase != "Waiting":
             return None
+        if self.claiming.opening.is_absent(obj):
+            return "Waiting", "who asked for it has not come back since the server was started again"
         return "Waiting", standing_of(pool, self.claiming.before(obj), objects).message
 
     def _is_well(self, obj: Claim) -> bool:
@@ -111,7 +113,15 @@ class Claims(Gate[Claim]):
         wrong = lifecycle.unfit(obj.spec.images, obj.spec.labels, obj.spec.annotations, template_of(pool))
         if wrong is not None:
             return await self._end(context, obj, "Failed", "Invalid", wrong)
-        if not self.claiming.knows(obj.metadata.uid) and self.claiming.is_full(pool):
+        absent_left, left = self.claiming.opening.absent_seconds_left(obj), lifecycle.deadline(obj, pool) - now
+        if absent_left is not None and left > 0:
+            if absent_left > 0:
+                return Done(again_after=min(left, absent_left))
+            await self.claiming.opening.give_up(obj)
+            return DONE
+        # One that had its place before a restart has it still.
+        is_new = status.arrival is None and not self.claiming.knows(obj.metadata.uid)
+        if is_new and self.claiming.is_full(pool):
             message = f"{pool.spec.queue.limit} wait for WorkerPool/{pool.metadata.name} already"
             return await self._end(context, obj, "Failed", "QueueFull", message)
         arrival = self.claiming.arrival_of(obj)

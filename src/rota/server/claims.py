@@ -131,7 +131,7 @@ class ClaimRequests:
         if (claim.spec.pool_ref.name, claim.spec.holder) != (pool, _holder(asked, user)):
             raise ApiError(409, "AlreadyExists", f'claims "{asked.name}" is somebody else\'s, or of another pool')
         if not claim.over() and not claiming.is_usable(claim):
-            claim = await claiming.opening.awaited(key)
+            claim = await claiming.opening.awaited(claim)
         if claim is None:
             return None
         if (claim.spec.pool_ref.name, claim.spec.holder) != (pool, _holder(asked, user)):
@@ -264,7 +264,9 @@ def _made(asked: Asked, user: User, namespace: str, pool: str) -> Claim:
     )
     if asked.lease_seconds is not None:
         spec = msgspec.structs.replace(spec, lease_seconds=asked.lease_seconds)
-    return Claim(metadata=ObjectMeta(name=asked.name, namespace=namespace, uid=new_uid()), spec=spec)
+    # Who asks waits for the answer: without them nobody would use what it gets.
+    marks = {lifecycle.ATTENDED: "true"}
+    return Claim(metadata=ObjectMeta(name=asked.name, namespace=namespace, uid=new_uid(), annotations=marks), spec=spec)
 
 
 def _check_fields(claim: Claim) -> None:

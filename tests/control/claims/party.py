@@ -15,6 +15,7 @@ from rota.client import Client, LocalBackend, Operation
 from rota.control.claim import Claims
 from rota.control.claims.claiming import Claiming
 from rota.control.claims.counting import Counting
+from rota.control.claims.lifecycle import ATTENDED
 from rota.control.holds.desk import Desk
 from rota.control.instance import Instances
 from rota.control.pool import Pools
@@ -159,7 +160,7 @@ class Party(Crew):
 
 def a_claim(name: str, pool: str = "p", **spec: Any) -> Claim:
     """As the gateway makes one."""
-    metadata = ObjectMeta(name=name, namespace="default", uid=new_uid())
+    metadata = ObjectMeta(name=name, namespace="default", uid=new_uid(), annotations={ATTENDED: "true"})
     return Claim(metadata=metadata, spec=ClaimSpec(pool_ref=Ref(name=pool), **spec))
 
 
@@ -223,6 +224,7 @@ def is_clean(party: Party) -> bool:
         claiming.births,
         claiming.opening._unwanted,
         claiming.opening.orphans,
+        claiming.opening._absent_since,
         claiming.arrivals,
         claiming._taken_on,
     )

@@ -9,6 +9,7 @@ import pytest
 
 from rota.api import Claim
 from rota.client import Key
+from rota.control.claims.opening import RETURN_SECONDS_MAX
 from rota.registry import ApiError
 from tests.control.claims.party import (
     WORKERS,
@@ -37,6 +38,12 @@ def phase(found: Claim | None) -> str | None:
 
 def opening(party: Party, name: str, **spec: Any) -> asyncio.Task[Claim | None]:
     return asyncio.create_task(party.claiming.opening.open(a_claim(name, **spec), may_wait=True))
+
+
+async def awaiting(world: World, party: Party, name: str) -> asyncio.Task[Claim | None]:
+    """Somebody who asks for a claim that is there."""
+    found = await world.get("Claim", name)
+    return asyncio.create_task(party.claiming.opening.awaited(found))
 
 
 async def over(world: World) -> bool:
@@ -220,8 +227,11 @@ async def test_whoever_goes_while_a_race_is_lost_leaves_nothing_behind(world: Wo
         for _ in range(turns):
             await asyncio.sleep(0)
         asking.cancel()
-        await asyncio.gather(asking, return_exceptions=True)
+        found = (await asyncio.gather(asking, return_exceptions=True))[0]
         party.racing.failures = []
+        if not isinstance(found, BaseException):
+            # The race was run again meanwhile, and won: it has its answer.
+            await release(world, "same")
         await settles(world, lambda: nothing_left(world, party))
         assert party.claiming.being_made(Key("default", "same")) is None
         if "same" in await phases(world):
@@ -235,7 +245,7 @@ async def test_one_that_somebody_else_waits_for_as_well_stays(world: World, part
     await claim(world, "before")
     first = opening(party, "a")
     await world.rest()
-    second = asyncio.create_task(party.claiming.opening.awaited(Key("default", "a")))
+    second = await awaiting(world, party, "a")
     await asyncio.sleep(0)
     first.cancel()
     await world.rest()
@@ -249,7 +259,7 @@ async def test_when_the_last_one_who_waits_for_it_goes_it_goes(world: World, par
     await claim(world, "before")
     first = opening(party, "a")
     await world.rest()
-    others = [asyncio.create_task(party.claiming.opening.awaited(Key("default", "a"))) for _ in range(2)]
+    others = [await awaiting(world, party, "a") for _ in range(2)]
     await asyncio.sleep(0)
     for task in (others[0], first, others[1]):
         task.cancel()
@@ -264,7 +274,7 @@ async def test_one_that_was_not_made_by_who_asks_is_not_taken_away_by_it(world: 
     await up(world, party)
     await claim(world, "before")
     await claim(world, "a")
-    asking = asyncio.create_task(party.claiming.opening.awaited(Key("default", "a")))
+    asking = await awaiting(world, party, "a")
     await asyncio.sleep(0)
     asking.cancel()
     await world.rest()
@@ -283,7 +293,7 @@ async def test_a_server_that_stops_fails_nobody_who_waits(world: World, party: P
         assert told.value.code == 503
     await party.restart()
     assert {(await phases(world))[name] for name in "abc"} == {"Waiting"}
-    again = asyncio.create_task(party.claiming.opening.awaited(Key("default", "a")))
+    again = await awaiting(world, party, "a")
     await release(world, "before")
     assert phase(await asyncio.wait_for(again, 20)) == "Bound", "it has its place, and its name"
 
@@ -293,3 +303,89 @@ async def test_before_anything_is_known_nobody_is_served_and_told_so(world: Worl
     with pytest.raises(ApiError) as told:
         await party.claiming.opening.open(a_claim("a"), may_wait=True)
     assert told.value.code == 503
+
+
+# Across a restart.
+
+
+async def test_a_claim_whose_maker_is_gone_is_not_bound_after_a_restart(world: World, party: Party) -> None:
+    await up(world, party, reset="Keep")
+    await claim(world, "before")
+    asking = opening(party, "gone")
+    await world.rest()
+    await party.restart()
+    assert isinstance((await asyncio.gather(asking, return_exceptions=True))[0], ApiError)
+    await release(world, "before")
+    assert await phases(world) == {"before": "Released", "gone": "Waiting"} and await held(world) == {}
+    # Others do not wait for it.
+    assert phase(await asyncio.wait_for(opening(party, "next"), 20)) == "Bound"
+    await world.pass_time(RETURN_SECONDS_MAX + 5, step=5)
+    assert await phases(world) == {"before": "Released", "next": "Bound"}
+    await release(world, "next")
+    await settles(world, lambda: nothing_left(world, party))
+
+
+async def test_a_maker_who_comes_back_after_a_restart_has_the_place_that_was_theirs(world: World, party: Party) -> None:
+    await up(world, party, reset="Keep", queue={"limit": 2})
+    await claim(world, "before")
+    for name in ("first", "second"):
+        opening(party, name).add_done_callback(lambda task: task.exception())
+        await world.rest()
+    await party.restart()
+    later = [opening(party, name) for name in ("third", "fourth")]
+    await world.rest()
+    await world.pass_time(RETURN_SECONDS_MAX - 10, step=5)
+    back = [await awaiting(world, party, name) for name in ("second", "first")]
+    await world.rest()
+    for name, task in (("before", back[1]), ("first", back[0]), ("second", later[0]), ("third", later[1])):
+        await release(world, name)
+        assert phase(await asyncio.wait_for(task, 20)) == "Bound", name
+    await release(world, "fourth")
+    await settles(world, lambda: nothing_left(world, party))
+
+
+async def test_a_maker_who_comes_back_and_leaves_again_leaves_nothing(world: World, party: Party) -> None:
+    await up(world, party, reset="Keep")
+    await claim(world, "before")
+    opening(party, "a").add_done_callback(lambda task: task.exception())
+    await world.rest()
+    await party.restart()
+    back = await awaiting(world, party, "a")
+    await world.rest()
+    back.cancel()
+    await world.rest()
+    assert await phases(world) == {"before": "Bound"}
+    await release(world, "before")
+    await settles(world, lambda: nothing_left(world, party))
+
+
+@pytest.mark.parametrize("is_attended", [True, False])
+async def test_a_claim_whose_time_to_wait_was_over_before_the_restart_is_not_bound(
+    world: World, party: Party, is_attended: bool
+) -> None:
+    await up(world, party, reset="Keep")
+    await claim(world, "before")
+    if is_attended:
+        opening(party, "late", wait_seconds=10).add_done_callback(lambda task: task.exception())
+    else:
+        await claim(world, "late", waitSeconds=10)
+    await world.rest()
+    await world.stop()
+    await world.client.patch(Claim, "before", {"spec": {"release": True}})
+    world.clock.advance(20)
+    await party.up()
+    party.reconnect()
+    await world.pass_time(5, step=1)
+    found = await status(world, "late")
+    assert (found.phase, found.reason) == ("Failed", "WaitTimeout") and await held(world) == {}
+
+
+async def test_a_claim_that_nobody_ever_waited_for_on_a_connection_is_bound_after_a_restart(
+    world: World, party: Party
+) -> None:
+    await up(world, party, reset="Keep")
+    for name in ("before", "a"):
+        await claim(world, name)
+    await party.restart()
+    await release(world, "before")
+    assert await is_bound(world, "a")

@@ -134,6 +134,9 @@ class Claiming:
                 self._last_arrival = max(self._last_arrival, _ticks(status.arrival.timestamp()))
             if status is None or status.phase != "Waiting" or status.arrival is None or claim.metadata.uid in self._at:
                 continue
+            pool = get(self.objects, WorkerPool, claim.spec.pool_ref.name, claim.metadata.namespace)
+            if self.opening.is_absent(claim) or lifecycle.deadline(claim, pool) <= self.clock():
+                continue  # Nobody is there who would use an instance.
             if not claim.spec.release and claim.metadata.deletion_timestamp is None:
                 wanted = self._wants(claim, pool_of(claim))
                 arrived = lifecycle.request(claim, status.arrival.timestamp())
@@ -267,6 +270,7 @@ class Claiming:
         uid = claim.metadata.uid
         member = self.member_of(claim)
         self.leave(uid)
+        self.opening.forget(key_of(claim))
         if member is not None:
             self.desk.settle(member)
 
@@ -278,6 +282,7 @@ class Claiming:
             self.leave(uid)
             if member is not None:
                 self.desk.settle(member)
+        self.opening.forget(key)
         self.heard.gone(key, but=unborn)
         timer = self._timers.pop(key, None)
         if timer is not None:

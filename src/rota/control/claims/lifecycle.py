@@ -21,6 +21,9 @@ DEFAULT_WAIT_SECONDS = 120
 OWN_DOMAIN = "rota.dev"
 """Labels and annotations below it cannot be set by a claim: they are Rota's."""
 
+ATTENDED = "rota.dev/attended"
+"""Annotation of a claim whose maker waits for it on a connection. It is bound only while somebody does."""
+
 Marks = list[dict[str, Any]]
 """What changes of the labels and annotations of an instance, as operations of a JSON patch."""
 
@@ -41,6 +44,11 @@ def deadline(claim: Claim, pool: WorkerPool | None) -> float:
     created = claim.metadata.creation_timestamp
     began = claim.status.arrival if claim.status is not None and claim.status.arrival is not None else created
     return (began.timestamp() if began is not None else 0.0) + wait_seconds(claim, pool)
+
+
+def is_attended(claim: Claim) -> bool:
+    """Whether it is to be bound only while somebody waits for it on a connection."""
+    return ATTENDED in claim.metadata.annotations
 
 
 def expiry(claim: Claim, now: float) -> datetime | None:

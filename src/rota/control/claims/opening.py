@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ABANDON_TRIES_MAX = 10
+RETURN_SECONDS_MAX = 30.0
+"""How long the maker of a claim may stay away after a restart. Clients of Rota look for a server for half as long."""
 NOT_FOUND = 404
 
 
@@ -38,9 +40,51 @@ class Opening:
         """Those that nobody wants any more, and that are just being written down."""
         self.orphans: dict[Key, str] = {}
         """Those whose caller has gone while somebody else waits for the same."""
+        self._absent_since: dict[Key, tuple[str, float]] = {}
+        """Claims that are not to be bound while nobody waits for them: the uid, and since when nobody does."""
 
-    async def awaited(self, key: Key) -> Claim | None:
+    def is_absent(self, claim: Claim) -> bool:
+        """Whether a claim is not to be bound for now: its maker waited for it on a connection that is gone.
+
+        So it is after a restart. A maker that is alive asks again under the same name; until then the claim keeps its
+        place, and others are served.
+        """
+        uid = claim.metadata.uid
+        if not lifecycle.is_attended(claim) or uid in self._claims.unborn or uid in self._claims.births:
+            return False
+        return not self._claims.heard.is_heard(key_of(claim), uid)
+
+    def absent_seconds_left(self, claim: Claim) -> float | None:
+        """How long the maker of a claim that waits may stay away; None: they are there."""
+        uid, key = claim.metadata.uid, key_of(claim)
+        if not self.is_absent(claim):
+            self.forget(key)
+            return None
+        now = self._claims.clock()
+        known, since = self._absent_since.get(key, ("", now))
+        if known != uid:
+            since = now
+            self._absent_since[key] = (uid, since)
+        return max(0.0, since + RETURN_SECONDS_MAX - now)
+
+    def forget(self, key: Key) -> None:
+        """A claim is over, or gone, or somebody waits for it."""
+        self._absent_since.pop(key, None)
+
+    async def give_up(self, claim: Claim) -> None:
+        """Remove a claim whose maker did not come back."""
+        meta = claim.metadata
+        log.info("claim %s/%s is given up: who asked for it did not come back", meta.namespace, meta.name)
+        self.forget(key_of(claim))
+        await self._remove(claim)
+
+    async def awaited(self, claim: Claim) -> Claim | None:
         """A claim of which somebody has heard before, as it is once it is settled; None: it is gone."""
+        key = key_of(claim)
+        if self.is_absent(claim) and (claim.status is None or claim.status.phase != "Bound"):
+            # Whoever asks is its maker from now on: if they leave, nobody wants it.
+            self.orphans[key] = claim.metadata.uid
+            self._claims.wake(key)
         listener = self._claims.heard.join(key)
         try:
             found = await listener.future
