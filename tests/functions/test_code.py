@@ -101,7 +101,7 @@ async def test_packages_that_cannot_be_had_are_a_condition_with_what_pip_said(
     with index() as served:
         monkeypatch.setenv("PIP_INDEX_URL", served.url)
         await town.deploy("lacking", ONE, requirements=["no-such-thing"])
-        found = await town.function("lacking", lambda one: ready(one) == "RequirementsFailed")
+        found = await town.function("lacking", lambda one: ready(one) == "PackageNotFound")
     condition = found.status.condition("Ready") if found.status is not None else None
     assert condition is not None and "No matching distribution found for no-such-thing" in condition.message
 

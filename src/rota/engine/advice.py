@@ -45,8 +45,21 @@ TO_CORRECT = {
     "CodeNotFound": "deploy the code of {name} again",
     "CodeDamaged": "deploy the code of {name} again",
     "CodeTooLarge": "leave out of the code of {name} what it does not need, and deploy it again",
+    "TimedOut": "see what the code of {name} waits for while it is loaded ({logs}), correct it, and deploy it again",
+    "CommandNotFound": "correct the command of {name}, or put its program into the code, and deploy it again",
     "BadRequirement": "correct the requirements of {name}, and deploy it again",
-    "RequirementsFailed": "correct the requirements of {name}, and deploy it again",
+    "PackageNotFound": "correct the requirements of {name}, and deploy it again",
+    "RequirementsConflict": "correct the requirements of {name}, and deploy it again",
+    "PackageBuildFailed": "see why a package that {name} requires cannot be built ({logs}), or require a version of it "
+    "that has a wheel",
+    "IndexUnreachable": "see that the server reaches its package index: its network, or index-url and proxy of its pip "
+    "configuration; {name} is tried again by itself",
+    "IndexRefused": "correct the login for the package index in the server's pip configuration; {name} is tried again "
+    "by itself",
+    "CertificateNotTrusted": "name the CA of the package index in the server's pip configuration (cert in pip.conf, or "
+    "PIP_CERT and `rota restart`); {name} is tried again by itself",
+    "RequirementsFailed": "see what pip said ({logs}); correct the requirements of {name}, or the server's pip "
+    "configuration",
     "RegionNotServed": "correct the regions of {name}, or leave them out: {edit}",
     "InvalidSchedule": "correct the cron or the time zone of {name}: {edit}",
     "InvalidTask": "correct what {name} makes tasks of: {edit}",

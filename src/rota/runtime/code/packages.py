@@ -5,28 +5,39 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import importlib.util
+import logging
 import os
 import platform
 import re
 import shutil
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from rota.runtime import sandbox
+from rota.runtime.code import pip_settings
 from rota.runtime.code.cache import CodeRefused
-from rota.runtime.code.places import PACKAGES, cached, coming, is_there
+from rota.runtime.code.pip_failures import cause, is_unexplained, redacted, unanswered
+from rota.runtime.code.pip_settings import Settings, settings
+from rota.runtime.code.places import PACKAGES, cached, coming, is_there, packages_log
+from rota.runtime.runner.tasklog import LINE_BYTES_MAX, TaskLog
+
+log = logging.getLogger(__name__)
 
 INSTALL_SECONDS_MAX = 600.0
-OUTPUT_BYTES_MAX = 64 * 1024
-LINES_SHOWN_MAX = 5
-"""Of what pip said last."""
+OUTPUT_BYTES_MAX = 256 * 1024
+"""Of what pip has written, for finding out why it failed."""
 AT_ONCE_MAX = 2
 TARGET = "/workspace"
-PASSED = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
-"""Settings of the server's own environment that say where packages come from."""
+CONFIG = f"{pip_settings.INSIDE}/pip.conf"
 INSTALLER_KEY = "functions/packages"
 """What the uid of the sandbox is made from, where Rota can give it one."""
+NO_PIP = (
+    "the Python that runs Rota has no pip, which installs what functions require: "
+    f"run `{sys.executable} -m ensurepip`, or install pip there in another way"
+)
 _REQUIREMENT = re.compile(r"[A-Za-z0-9][^\n\r\0]*")
 
 
@@ -72,33 +83,63 @@ class Packages:
                 raise CodeRefused("BadRequirement", f"requirements: {one!r} must name a package, such as requests>=2")
         async with self._at_once:
             with coming(cached(self._home, PACKAGES, name)) as folder:
-                await self._run_pip(folder, requirements)
+                await self._run_pip(folder, name, requirements)
 
-    async def _run_pip(self, folder: Path, requirements: Sequence[str]) -> None:
+    async def _run_pip(self, folder: Path, name: str, requirements: Sequence[str]) -> None:
+        if importlib.util.find_spec("pip") is None:
+            raise CodeRefused("RequirementsFailed", NO_PIP)
         scratch = folder.with_name(f"{folder.name}-sandbox")
+        written = InstallLog(packages_log(self._home, name))
         try:
-            made = await asyncio.to_thread(self._command, folder, scratch, requirements)
-            code, said = await _ran(made)
+            found = await asyncio.to_thread(self._settings)
+            written.begin(found.secrets)
+            for note in found.notes:
+                written.write(f"{note}\n".encode())
+            made = await asyncio.to_thread(self._command, found, folder, scratch, requirements)
+            code, said = await _ran(made, written.write)
+            if code != 0 and is_unexplained(said):
+                made = await asyncio.to_thread(self._command, found, folder, scratch, requirements, ["-vv"])
+                more = unanswered((await _ran(made))[1])
+                written.write(more.encode())
+                said += more
         finally:
+            written.close()
             await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
             await asyncio.to_thread(_close, folder)
         if code != 0:
-            raise CodeRefused("RequirementsFailed", f"pip ended with {code}: {_last_lines(said)}")
+            why = cause(redacted(said, found.secrets), code)
+            # What of the configuration was not used may well be why.
+            raise CodeRefused(why.reason, "; ".join([why.message, *found.notes]))
 
-    def _command(self, folder: Path, scratch: Path, requirements: Sequence[str]) -> sandbox.Command:
-        env = {key: os.environ[key] for name in PASSED for key in (name, name.lower()) if key in os.environ}
-        env |= {"PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_CACHE_DIR": "1"}
+    def _settings(self) -> Settings:
+        return settings(os.environ, home=self._home, is_sandboxed=sandbox.available().ok)
+
+    def _command(
+        self,
+        found: Settings,
+        folder: Path,
+        scratch: Path,
+        requirements: Sequence[str],
+        options: Sequence[str] = (),
+    ) -> sandbox.Command:
+        env = {**found.env, "PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_CACHE_DIR": "1"}
         if not sandbox.available().ok:
-            argv = _pip(str(folder), requirements)
-            return sandbox.Command([sys.executable, *argv], {"PATH": os.defpath, "HOME": str(folder), **env})
+            scratch.mkdir(mode=0o700, exist_ok=True)
+            config = scratch / "pip.conf"
+            config.touch(mode=0o600)
+            config.write_text(found.config, encoding="utf-8")
+            env |= {"PATH": os.defpath, "HOME": str(folder), "PIP_CONFIG_FILE": str(config)}
+            return sandbox.Command([sys.executable, *_pip(str(folder), requirements, options)], env)
         uid = sandbox.uid_of(INSTALLER_KEY) if os.geteuid() == 0 else None
         if uid is not None:
             sandbox.own(folder, uid)
         return sandbox.command(
-            [sys.executable, *_pip(TARGET, requirements)],
+            [sys.executable, *_pip(TARGET, requirements, options)],
             scratch=scratch,
             storage=sandbox.Bind(folder, TARGET),
-            env=env,
+            read_only=found.binds,
+            files={**found.files, CONFIG: found.config.encode()},
+            env={**env, "PIP_CONFIG_FILE": CONFIG},
             cwd="/tmp",
             network="host",
             uid=uid,
@@ -107,12 +148,49 @@ class Packages:
         )
 
 
-def _pip(target: str, requirements: Sequence[str]) -> list[str]:
-    options = ["--quiet", "--no-compile", "--no-warn-script-location", "--root-user-action=ignore"]
-    return ["-I", "-m", "pip", "install", *options, "--target", target, "--", *requirements]
+class InstallLog:
+    """The log of the last attempt to install packages: what pip writes, line by line, without secrets."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: TaskLog | None = None
+        self._secrets: Collection[str] = ()
+        self._rest = b""
+
+    def begin(self, secrets: Collection[str]) -> None:
+        self._secrets = secrets
+        try:
+            # Another file each time: who follows it reads that from its beginning.
+            self._path.unlink(missing_ok=True)
+            self._file = TaskLog(self._path)
+        except OSError as error:
+            # No reason not to install anything.
+            log.warning("%s cannot be written: %s", self._path, error.strerror)
+
+    def write(self, data: bytes) -> None:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > LINE_BYTES_MAX:
+            lines, self._rest = [*lines, self._rest], b""
+        if self._file is not None and lines:
+            text = "".join(f"{line.decode(errors='replace')}\n" for line in lines)
+            self._file.write(redacted(text, self._secrets).encode())
+
+    def close(self) -> None:
+        if self._rest:
+            self.write(b"\n")
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
 
-async def _ran(made: sandbox.Command) -> tuple[int, str]:
+def _pip(target: str, requirements: Sequence[str], options: Sequence[str]) -> list[str]:
+    always = ("--progress-bar=off", "--no-color", "--no-compile", "--no-warn-script-location")
+    where = ("--root-user-action=ignore", "--target", target)
+    return ["-I", "-m", "pip", "install", *always, *where, *options, "--", *requirements]
+
+
+async def _ran(made: sandbox.Command, write: Callable[[bytes], None] = lambda data: None) -> tuple[int, str]:
+    """The exit code, and the last of what it has written."""
     process = await asyncio.create_subprocess_exec(
         *made.argv,
         env=made.env,
@@ -127,6 +205,7 @@ async def _ran(made: sandbox.Command) -> tuple[int, str]:
     try:
         async with asyncio.timeout(INSTALL_SECONDS_MAX):
             while piece := await process.stdout.read(OUTPUT_BYTES_MAX):
+                write(piece)
                 said += piece
                 del said[:-OUTPUT_BYTES_MAX]
             code = await process.wait()
@@ -135,14 +214,9 @@ async def _ran(made: sandbox.Command) -> tuple[int, str]:
     finally:
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
-                process.kill()
+                os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
     return code, said.decode(errors="replace")
-
-
-def _last_lines(said: str) -> str:
-    lines = [line for line in said.splitlines() if line.strip() and not line.startswith("[notice]")]
-    return "\n".join(lines[-LINES_SHOWN_MAX:])
 
 
 def _close(folder: Path) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 CODE, PACKAGES = "code", "packages"
+LOGS, LOADS = "logs", "loads"
 INSIDE = {CODE: "/rota/code", PACKAGES: "/rota/packages"}
 """Where a box sees them."""
 COMING = ".coming-"
@@ -20,6 +21,7 @@ ABANDONED_SECONDS = 3600.0
 """What was begun longer ago than this is not being filled any more."""
 FOLDER_MODE = 0o755
 NAME = re.compile(r"[0-9a-f]{64}")
+UID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,127}")
 
 
 def cached(home: Path, kind: str, name: str) -> Path:
@@ -27,6 +29,20 @@ def cached(home: Path, kind: str, name: str) -> Path:
     if not NAME.fullmatch(name):
         raise ValueError(f"{name!r} is no name of code or packages: it has 64 hexadecimal digits")
     return home / "functions" / kind / name
+
+
+def packages_log(home: Path, name: str) -> Path:
+    """What pip wrote when it installed the packages of this name, or tried to."""
+    if not NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of packages: it has 64 hexadecimal digits")
+    return home / "functions" / LOGS / PACKAGES / f"{name}.log"
+
+
+def load_log(home: Path, uid: str) -> Path:
+    """What was written when the newest version of the function of this uid could not be loaded."""
+    if not UID.fullmatch(uid):
+        raise ValueError(f"{uid!r} is no uid")
+    return home / "functions" / LOGS / LOADS / f"{uid}.log"
 
 
 def is_there(folder: Path) -> bool:
@@ -63,3 +79,12 @@ def collect(home: Path, kind: str, used: Collection[str]) -> list[str]:
                 shutil.rmtree(folder, ignore_errors=True)
                 gone.append(folder.name)
     return gone
+
+
+def collect_logs(home: Path, kind: str, used: Collection[str]) -> None:
+    """Remove the logs of what is not used and not new: of packages by their names, of functions by their uids."""
+    top = home / "functions" / LOGS / kind
+    for file in sorted(top.iterdir()) if top.is_dir() else ():
+        with contextlib.suppress(FileNotFoundError):
+            if file.stem not in used and time.time() - file.stat().st_mtime > UNUSED_SECONDS_MIN:
+                file.unlink()

@@ -1,0 +1,230 @@
+"""The server operator's pip configuration, as a build in a sandbox gets it. Nothing of a tenant is read here.
+
+Settings come from where pip itself takes them: its configuration files, and then the environment of the server. Only
+those are taken that say where packages come from and how they are fetched. Files that they name (certificates,
+constraints) are copied into the sandbox, local folders of packages are shown there read-only.
+"""
+
+from __future__ import annotations
+
+import configparser
+import netrc
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from rota.runtime.sandbox import Bind
+
+FILES = ("cert", "client-cert", "constraint", "build-constraint")
+"""Options that name local files; certificates may be folders too."""
+SOURCES = ("index-url", "extra-index-url", "find-links")
+"""Options that name addresses, or local folders and files."""
+PLAIN = (
+    "no-index", "trusted-host", "proxy", "timeout", "default-timeout", "retries", "prefer-binary", "only-binary",
+    "no-binary", "pre", "use-feature", "use-deprecated", "uploaded-prior-to",
+)  # fmt: skip
+CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+"""Variables that name certificates."""
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+"""Variables that name proxies, in capitals or not."""
+SECTIONS = ("global", "install")
+"""Sections of a configuration file that count, the later over the earlier."""
+INSIDE = "/rota/pip"
+"""Where a sandbox sees what is named."""
+FILE_BYTES_MAX = 16 * 1024 * 1024
+"""Of a file that is copied into the sandbox."""
+OTHERS_MAY = 0o5
+"""What the mode of a folder has to grant to others: builds run as a user of their own when Rota is root."""
+
+
+class Settings(NamedTuple):
+    """What pip is given."""
+
+    config: str
+    """The content of a configuration file."""
+    env: Mapping[str, str]
+    files: Mapping[str, bytes]
+    """By their places inside. They may hold secrets."""
+    binds: tuple[Bind, ...]
+    """Folders and files of packages, as the sandbox is shown them."""
+    secrets: frozenset[str]
+    """Passwords and tokens, which nothing that is shown may hold."""
+    notes: tuple[str, ...]
+    """What of the configuration is not used, and why."""
+
+
+def settings(environment: Mapping[str, str], *, home: Path, is_sandboxed: bool) -> Settings:
+    """The settings that hold now. `home` is the server's own, which no build may see."""
+    options = _options(environment)
+    making = _Making(environment, home, is_sandboxed=is_sandboxed)
+    lines = [f"{name} = {making.value(name, value)}" for name, value in options.items()]
+    env = {name: environment[name] for one in PROXIES for name in (one, one.lower()) if environment.get(name)}
+    for name in CERTIFICATES:
+        if environment.get(name) and (place := making.shown(name, environment[name])):
+            env[name] = place
+    if login := making.logins(options):
+        env["NETRC"] = login
+    for value in (*env.values(), options.get("proxy", "")):
+        making.hide(value)
+    # Both, since a file of the Python's own that is read inside too may have either.
+    config = "".join(f"[{section}]\n" + "".join(f"{line}\n" for line in lines) for section in SECTIONS)
+    return Settings(
+        config, env, making.files, tuple(making.binds), frozenset(making.secrets), tuple(dict.fromkeys(making.notes))
+    )
+
+
+def _options(environment: Mapping[str, str]) -> dict[str, str]:
+    """What the files and the environment say, as far as it counts here."""
+    found: dict[str, str] = {}
+    for section in SECTIONS:
+        for file in _config_files(environment):
+            found.update(_section(file, section))
+    for name, value in environment.items():
+        if name.startswith("PIP_") and value:
+            found[_normal(name.removeprefix("PIP_"))] = value
+    known = {*FILES, *SOURCES, *PLAIN}
+    # One line each: pip takes several values apart at any space.
+    return {name: " ".join(value.split()) for name, value in found.items() if name in known and value.strip()}
+
+
+def _config_files(environment: Mapping[str, str]) -> Iterator[Path]:
+    """The files that pip reads, the later over the earlier."""
+    named = environment.get("PIP_CONFIG_FILE")
+    if named == os.devnull:
+        return
+    user = Path(environment.get("HOME") or Path.home())
+    for folder in (environment.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(os.pathsep):
+        yield Path(folder, "pip", "pip.conf")
+    yield Path("/etc/pip.conf")
+    if not named or not Path(named).exists():
+        yield user / ".pip" / "pip.conf"
+        yield Path(environment.get("XDG_CONFIG_HOME") or user / ".config", "pip", "pip.conf")
+    yield Path(sys.prefix, "pip.conf")
+    if named:
+        yield Path(named)
+
+
+def _section(file: Path, section: str) -> dict[str, str]:
+    parser = configparser.RawConfigParser()
+    try:
+        parser.read_string(file.read_text(encoding="utf-8"), str(file))
+    except (OSError, UnicodeDecodeError, configparser.Error):
+        return {}
+    return {_normal(name): value for name, value in parser.items(section)} if parser.has_section(section) else {}
+
+
+def _normal(name: str) -> str:
+    return name.lower().replace("_", "-").removeprefix("--")
+
+
+class _Making:
+    """Collects what the settings need beside themselves."""
+
+    def __init__(self, environment: Mapping[str, str], home: Path, *, is_sandboxed: bool) -> None:
+        self._environment = environment
+        self._home = home
+        self._is_sandboxed = is_sandboxed
+        self._places: dict[Path, str] = {}
+        self.files: dict[str, bytes] = {}
+        self.binds: list[Bind] = []
+        self.secrets: set[str] = set()
+        self.notes: list[str] = []
+
+    def value(self, name: str, value: str) -> str:
+        """The value of an option, with the places that things have inside."""
+        if name in FILES:
+            return " ".join(filter(None, (self.shown(name, each) for each in value.split())))
+        if name in SOURCES:
+            return " ".join(filter(None, (self._source(name, each) for each in value.split())))
+        return value
+
+    def _source(self, name: str, value: str) -> str:
+        self.hide(value)
+        address = urlsplit(value)
+        if address.scheme in ("", "file"):
+            place = self.shown(name, unquote(address.path) if address.scheme else value)
+            return f"file://{place}" if place and address.scheme else place
+        return value
+
+    def shown(self, name: str, value: str) -> str:
+        """Where a local file or folder is inside; empty: it is not shown."""
+        path = Path(os.path.expanduser(value)).absolute()
+        if not path.exists():
+            self._note(name, f"there is no {path}")
+            return ""
+        if not self._is_sandboxed:
+            return str(path)
+        if path not in self._places:
+            place = f"{INSIDE}/{len(self._places)}-{''.join(c for c in path.name if c.isalnum() or c in '.-_')}"
+            is_shown = (
+                self._bind(name, path, place) if path.is_dir() or name in SOURCES else self._copy(name, path, place)
+            )
+            self._places[path] = place if is_shown else ""
+        return self._places[path]
+
+    def _bind(self, name: str, path: Path, place: str) -> bool:
+        """Have the sandbox see what is there, as it is."""
+        real = path.resolve()
+        homes = (self._home, Path(self._environment.get("HOME") or Path.home()))
+        if any(one.resolve().is_relative_to(real) for one in homes):
+            self._note(name, f"{path} is not shown to builds, since a home is in it; name a folder of packages alone")
+            return False
+        if os.geteuid() == 0 and real.is_dir() and real.stat().st_mode & OTHERS_MAY != OTHERS_MAY:
+            self._note(name, f"builds may not read {path}; chmod o+rx {path}")
+        self.binds.append(Bind(real, place))
+        return True
+
+    def _copy(self, name: str, path: Path, place: str) -> bool:
+        """Have the sandbox see a file of its own, also if it may not read the original."""
+        try:
+            if path.stat().st_size > FILE_BYTES_MAX:
+                raise OSError(f"it has more than {FILE_BYTES_MAX} bytes")
+            self.files[place] = path.read_bytes()
+        except OSError as error:
+            self._note(name, f"{path} cannot be read: {error.strerror or error}")
+            return False
+        return True
+
+    def _note(self, name: str, what: str) -> None:
+        self.notes.append(f"{name} of the server's pip configuration: {what}")
+
+    def logins(self, options: Mapping[str, str]) -> str:
+        """A netrc file with what the operator's own says of the hosts that packages come from; empty: nothing."""
+        addresses = [urlsplit(one) for name in SOURCES for one in options.get(name, "").split()]
+        hosts = {one.hostname for one in addresses if one.hostname}
+        home = Path(self._environment.get("HOME") or Path.home())
+        named = self._environment.get("NETRC")
+        lines = []
+        for file in (Path(named),) if named else (home / ".netrc", home / "_netrc"):
+            try:
+                known = netrc.netrc(str(file)).hosts if hosts else {}
+            except (OSError, netrc.NetrcParseError, UnicodeDecodeError):
+                continue
+            for host in sorted(hosts & known.keys()):
+                login, _, password = known[host]
+                self.secrets.add(password)
+                lines.append(f"machine {host} login {login} password {password}\n")
+            break
+        if not lines:
+            return ""
+        if not self._is_sandboxed:
+            return str(file)
+        place = f"{INSIDE}/netrc"
+        self.files[place] = "".join(lines).encode()
+        return place
+
+    def hide(self, value: str) -> None:
+        """Note what is secret in an address."""
+        try:
+            address = urlsplit(value)
+            # Of a user alone, that is the token.
+            secret = address.password or address.username
+        except ValueError:
+            return
+        found = {secret, unquote(secret)} if secret else set()
+        if address.query:
+            found.add(address.query)
+        self.secrets |= found
