@@ -16,9 +16,10 @@ from rota.control.schedules.ahead import READY_MAX, Ahead
 from rota.control.schedules.cron import BadCron, Cron, cron
 from rota.control.schedules.firing import Firing, Shot
 from rota.control.schedules.keeping import Keeping, release
+from rota.control.schedules.making import COUNTED
 from rota.control.schedules.planner import Plan, plan
 from rota.control.schedules.regions import region_of, served
-from rota.control.schedules.runs import Run, Runs, told, too_many
+from rota.control.schedules.runs import Run, Runs, to_note, told, too_many
 from rota.control.schedules.statuses import (
     Problem,
     clock_behind,
@@ -138,7 +139,7 @@ class Schedules(Settling[Schedule]):
         standing = self._standing(context, obj, status_of(obj))
         if standing.status != status_of(obj) or standing.problem is not None or standing.prunable:
             return None
-        if self._keeping.of(key):
+        if self._keeping.of(key) or to_note(status_of(obj), self._runs.of(obj.metadata.uid)):
             return None
         self._written.pop(context.id, None)
         ticker.set(context.id, standing.due)
@@ -172,6 +173,7 @@ class Schedules(Settling[Schedule]):
             self._written.pop(id_, None)
         if standing.problem is not None:
             context.tell_once(obj, standing.problem.reason, standing.problem.message)
+        await self._note_counted(context, obj, status_of(obj) if pause else standing.status)
         await self._prune(context, obj, standing.prunable)
         return Done(again_after=pause) if pause else DONE
 
@@ -201,6 +203,16 @@ class Schedules(Settling[Schedule]):
             return region_of(obj, ())
         self._regions.add(key)
         return region_of(obj, served(cast("list[Cell]", context.objects.list(Cell.api))))
+
+    async def _note_counted(self, context: Context, obj: Schedule, status: ScheduleStatus) -> None:
+        """Note on the Tasks of runs by hand that the schedule has counted them: from then on they may go."""
+        for run in to_note(status, self._runs.of(obj.metadata.uid)):
+            noted = {"metadata": {"uid": run.uid, "annotations": {COUNTED: "true"}}}
+            try:
+                await context.client.patch(Task.api, run.name, noted, namespace=obj.metadata.namespace)
+            except ApiError as error:
+                if error.code not in (404, 409):
+                    raise
 
     async def _prune(self, context: Context, obj: Schedule, runs: list[Run]) -> None:
         kind: Any = Task

@@ -17,6 +17,8 @@ SCHEDULE_NAME = "rota.dev/schedule-name"
 SCHEDULE_UID = "rota.dev/schedule-uid"
 SCHEDULED_TIME = "rota.dev/scheduled-time"
 TRIGGER = "rota.dev/trigger"
+COUNTED = "rota.dev/run-counted"
+"""On the Task of a run by hand: the schedule has counted it."""
 CRON = "cron"
 MANUAL = "manual"
 

@@ -11,7 +11,10 @@ import msgspec
 from rota.api import Schedule, Task
 from rota.api.function import ACTIVE_MAX, History, ScheduleStatus
 from rota.api.model import TEXT_LENGTH_MAX
-from rota.control.schedules.making import MANUAL, SCHEDULED_TIME, TRIGGER
+from rota.control.schedules.making import COUNTED, MANUAL, SCHEDULED_TIME, TRIGGER
+
+ACTIVE_PENDING_MAX = ACTIVE_MAX // 2
+"""Runs by hand that are counted at a time: the others are when these are noted."""
 
 
 class Run(NamedTuple):
@@ -29,6 +32,8 @@ class Run(NamedTuple):
     started: datetime | None = None
     completed: datetime | None = None
     error: str | None = None
+    is_counted: bool = True
+    """Whether it is among the runs that the schedule has counted for good. That of a tick is, with the tick."""
 
 
 def run_of(task: Task) -> Run:
@@ -47,6 +52,7 @@ def run_of(task: Task) -> Run:
         status.start_time if status is not None else None,
         status.completion_time if over and status is not None else None,
         _why(status.reason, status.message) if failed and status is not None else None,
+        notes.get(TRIGGER) != MANUAL or COUNTED in notes,
     )
 
 
@@ -73,15 +79,22 @@ def too_many(runs: Collection[Run], history: History, newest: int | None) -> lis
     good = [run for run in over if run.phase == "Succeeded"]
     bad = [run for run in over if run.phase != "Succeeded"]
     beyond = [*good[history.succeeded :], *bad[history.failed :]]
-    return [run for run in beyond if run.manual or newest is None or run.tick < newest]
+    return [run for run in beyond if run.is_counted and (run.manual or newest is None or run.tick < newest)]
 
 
 def told(status: ScheduleStatus, runs: Collection[Run]) -> ScheduleStatus:
-    """A status with what came of the runs. What came of those that are gone stays."""
+    """A status with what came of the runs. What came of those that are gone stays.
+
+    A run by hand is counted when it comes into `active`, and stays there until that is noted on its Task: so each is
+    counted once, whatever is killed in between.
+    """
     started = max((run.started for run in runs if run.started is not None), default=None)
     ended = max(((run.completed, run.error or "") for run in runs if run.completed is not None), default=None)
-    names = [run.name for run in active(runs)][-ACTIVE_MAX:]
-    fields: dict[str, object] = {}
+    pending = _pending(status, runs)
+    others = [run for run in active(runs) if run.is_counted][len(pending) - ACTIVE_MAX :]
+    names = [run.name for run in sorted([*pending, *others], key=_by_age)] if pending else [run.name for run in others]
+    new = sum(run.name not in status.active for run in pending)
+    fields: dict[str, object] = {"run_count": status.run_count + new} if new else {}
     if started is not None and (status.last_started_time is None or started > status.last_started_time):
         fields["last_started_time"] = started
     if ended is not None and (status.last_completed_time is None or ended[0] > status.last_completed_time):
@@ -89,6 +102,21 @@ def told(status: ScheduleStatus, runs: Collection[Run]) -> ScheduleStatus:
     if names != status.active:
         fields["active"] = names
     return replaced(status, fields)
+
+
+def _pending(status: ScheduleStatus, runs: Collection[Run]) -> list[Run]:
+    """Runs by hand that are not counted for good, as many as there is room for; those that are counted first."""
+    found = [run for run in runs if not run.is_counted]
+    if len(found) > ACTIVE_PENDING_MAX:
+        counted = set(status.active)
+        found.sort(key=lambda run: (run.name not in counted, _by_age(run)))
+    return found[:ACTIVE_PENDING_MAX]
+
+
+def to_note(status: ScheduleStatus, runs: Collection[Run]) -> list[Run]:
+    """Runs by hand that a status that is written down has counted, and whose Tasks do not say so yet."""
+    counted = set(status.active)
+    return [run for run in runs if not run.is_counted and run.name in counted]
 
 
 def replaced(status: ScheduleStatus, fields: dict[str, object]) -> ScheduleStatus:
@@ -121,14 +149,14 @@ class Runs:
             gone = runs.pop(old.metadata.name, None)
             if not runs:
                 del self._of[uid]
-            return gone is not None and not gone.phase
+            return gone is not None and (not gone.phase or not gone.is_counted)
         run = run_of(new)
         before = runs.get(run.name)
         runs[run.name] = run
         if before is None:
             # One that a person has made is not known yet; one of a tick is written down with the tick.
             return run.manual or bool(run.phase)
-        return (before.phase, before.started) != (run.phase, run.started)
+        return (before.phase, before.started, before.is_counted) != (run.phase, run.started, run.is_counted)
 
     def clear(self) -> None:
         self._of.clear()
