@@ -215,6 +215,12 @@ _ALL: list[Object] = [
         {
             **OBSERVED,
             "url": "https://edge.example/f",
+            "version": "0123456789abcdef",
+            "lastLoaded": {
+                "version": "fedcba9876543210",
+                "time": TIME,
+                "template": {"containers": [{"name": "worker"}]},
+            },
             "digest": DIGEST,
             "region": "ams",
             "readyWorkers": 1,

@@ -10,11 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.api import Condition, Function, Instance, ObjectMeta
-from rota.api.function import FunctionSpec, Source
-from rota.control.functions.planning import plan, version_in, version_of
+from rota.api.function import FunctionSpec, FunctionStatus, LoadedVersion, Source
+from rota.client import Key
+from rota.control.functions.loading import IS_LOADED, UNKNOWN, Known, as_loaded, last_loaded, written
+from rota.control.functions.loads import AT_ONCE_MAX, LOADING_SECONDS_MAX, Loads
+from rota.control.functions.planning import Version, plan, version_of
 from rota.control.functions.routing import Routing
 from rota.control.functions.scaling import Scale
-from rota.control.functions.standing import not_ready, standing
+from rota.control.functions.standing import not_ready, readiness
 from rota.control.instances import Create, Delete
 from rota.runtime.interface import Subject
 
@@ -110,8 +113,8 @@ def function() -> Function:
     return Function(metadata=ObjectMeta(name="f", namespace="default", uid="u"), spec=spec)
 
 
-NEW = version_of(function(), "sha256:new", "")
-OLD = version_of(function(), "sha256:old", "")
+NEW = version_of(function(), f"sha256:{'1' * 64}", "")
+OLD = version_of(function(), f"sha256:{'0' * 64}", "")
 
 
 def existing(*hashes: str, leaving: tuple[int, ...] = ()) -> list[Instance]:
@@ -187,34 +190,145 @@ def test_the_version_before_gets_what_calls_need_until_the_new_one_can_be_called
     assert (made, gone) == ({2: NEW.hash, 3: NEW.hash}, [])
 
 
-def planned(instances: list[Instance], wanted: int, ready: tuple[str, ...]) -> tuple[dict[int, str], list[str]]:
+def planned(
+    instances: list[Instance], wanted: int, ready: tuple[str, ...], newest: int | None = None
+) -> tuple[dict[int, str], list[str]]:
     """Which version each new ordinal is of, and the names that go, while there is a version before."""
-    actions = plan(function(), NEW, instances, wanted, ready=ready, load={}, before=OLD)
+    actions = plan(function(), NEW, instances, wanted, ready=ready, load={}, newest=newest, before=OLD)
     made = {one.instance.spec.ordinal: one.instance.spec.template_hash for one in actions if isinstance(one, Create)}
     return made, [one.name for one in actions if isinstance(one, Delete)]
 
 
-def test_a_version_can_be_told_from_its_instances() -> None:
-    (create,) = plan(function(), OLD, [], 1, ready=(), load={})
-    assert isinstance(create, Create) and version_in(create.instance) == OLD
+def test_a_version_that_is_not_loaded_has_one_instance_whatever_calls_need() -> None:
+    assert loading(existing(OLD.hash, OLD.hash), 2, newest=1) == ({2: NEW.hash}, [])
+    assert loading([], 0, newest=1) == ({0: NEW.hash}, [])
+    # Beside those of the version before, if that has too few.
+    assert loading(existing(OLD.hash), 2, newest=1) == ({1: NEW.hash, 2: OLD.hash}, [])
 
 
-def test_a_function_is_ready_when_its_newest_version_answers_and_not_before() -> None:
+def test_a_version_that_cannot_be_loaded_has_no_instance_and_the_one_before_all_that_calls_need() -> None:
+    assert loading(existing(OLD.hash, NEW.hash), 1, newest=0) == ({}, ["f-1"])
+    assert loading([], 2, newest=0) == ({0: OLD.hash, 1: OLD.hash}, [])
+
+
+def loading(instances: list[Instance], wanted: int, newest: int) -> tuple[dict[int, str], list[str]]:
+    return planned(instances, wanted, (), newest)
+
+
+# How a function stands.
+
+
+def test_a_function_is_ready_when_its_newest_version_was_loaded_and_not_before() -> None:
     both = existing(OLD.hash, NEW.hash)
-    assert stands(both, "u0") == ("Updating", "sha256:old")
-    assert stands(both, "u0", "u1") == ("Ready", "sha256:new")
-    assert stands(existing(NEW.hash)) == ("Scaling", "sha256:new")
-    assert stands([]) == ("ScaledToZero", "sha256:new")
+    assert stands([], known=UNKNOWN) == "Loading"
+    assert stands(existing(NEW.hash), known=UNKNOWN) == "Loading"
+    assert stands(both, "u0", known=UNKNOWN, good=OLD) == "Updating"
+    assert stands([], known=UNKNOWN, good=OLD) == "Updating"
+    assert stands(both, "u0", good=OLD) == "Updating"
+    assert stands(both, "u0", "u1") == "Ready"
+    assert stands(existing(NEW.hash)) == "Scaling"
+    assert stands([]) == "ScaledToZero"
     # Those that leave answer nothing new.
-    assert stands(existing(OLD.hash, leaving=(0,))) == ("ScaledToZero", "sha256:new")
+    assert stands(existing(OLD.hash, leaving=(0,))) == "ScaledToZero"
 
 
-def test_code_that_cannot_be_loaded_is_not_said_to_be_served() -> None:
+def test_a_version_that_was_not_loaded_stays_so_when_its_workers_are_gone() -> None:
     failed = not_ready("ImportFailed", "why")
-    assert stands(existing(OLD.hash, NEW.hash), "u0", failures=[failed]) == ("ImportFailed", "sha256:old")
-    assert stands(existing(NEW.hash), failures=[failed]) == ("ImportFailed", None)
+    assert stands(existing(NEW.hash), known=FAILED, failures=[failed]) == "ImportFailed"
+    assert stands([], known=FAILED) == "ImportFailed"
+    assert stands(existing(OLD.hash), "u0", known=FAILED, good=OLD) == "ImportFailed"
 
 
-def stands(instances: list[Instance], *callable_: str, failures: Sequence[Condition] = ()) -> tuple[str, str | None]:
-    found = standing(function(), NEW, instances, callable_=callable_, failures=failures)
-    return found.ready.reason, found.digest
+FAILED = Known("Failed", "ImportFailed", "why")
+
+
+def stands(
+    instances: list[Instance],
+    *callable_: str,
+    known: Known = IS_LOADED,
+    good: Version | None = None,
+    failures: Sequence[Condition] = (),
+) -> str:
+    found = readiness(function(), NEW, instances, known=known, good=good, callable_=callable_, failures=failures)
+    return found.reason
+
+
+# What is written down.
+
+
+def test_what_was_found_out_is_read_from_the_status() -> None:
+    said = FAILED.condition()
+    failed = FunctionStatus(version="new", conditions=[said])
+    assert written(failed, "new") == FAILED and written(failed, "newer") == UNKNOWN
+    loaded = FunctionStatus(version="newer", last_loaded=as_loaded(NEW, datetime.now(UTC)), conditions=[said])
+    # The version before is as good as it was, whatever became of a newer one.
+    assert written(loaded, NEW.hash) == IS_LOADED and written(loaded, "newer") == FAILED
+    assert written(None, "new") == UNKNOWN
+
+
+def test_a_version_that_was_loaded_can_be_started_again_from_what_is_written_down() -> None:
+    loaded = FunctionStatus(last_loaded=as_loaded(NEW, datetime.now(UTC)))
+    assert last_loaded(msgspec.json.decode(msgspec.json.encode(loaded), type=FunctionStatus)) == NEW
+    foreign = LoadedVersion(version="v", template={"containers": "not a list"})
+    assert last_loaded(FunctionStatus(last_loaded=foreign)) is None and last_loaded(None) is None
+
+
+# Who may load.
+
+
+def key(number: int) -> Key:
+    return Key("default", f"f{number}")
+
+
+def test_so_many_are_loaded_at_once_and_the_others_in_the_order_in_which_they_came() -> None:
+    woken: list[Key] = []
+    loads = Loads(woken.append)
+    begun = [loads.begin(key(number), 0.0) for number in range(AT_ONCE_MAX + 2)]
+    assert begun == [True] * AT_ONCE_MAX + [False] * 2 and woken == [key(n) for n in range(AT_ONCE_MAX)]
+    woken.clear()
+    # One that is over is asked to make room for the first that waits, though it might have stayed.
+    loads.end(key(1), 1.0, 10.0)
+    assert loads.is_over(key(1), 1.0) and loads.left(key(1), 1.0) == 0.0 and woken == [key(1)]
+    assert not loads.begin(key(AT_ONCE_MAX), 1.0)
+    loads.leave(key(1), 2.0)
+    assert loads.begin(key(AT_ONCE_MAX), 2.0) and not loads.begin(key(AT_ONCE_MAX + 1), 2.0)
+    assert woken == [key(1), key(AT_ONCE_MAX)]
+    loads.leave(key(0), 3.0)
+    assert loads.begin(key(AT_ONCE_MAX + 1), 3.0)
+
+
+def test_a_worker_that_has_loaded_stays_while_nobody_waits() -> None:
+    loads = Loads(lambda key: None)
+    assert loads.begin(key(0), 0.0)
+    loads.end(key(0), 1.0, 10.0)
+    assert (loads.left(key(0), 4.0), loads.left(key(0), 12.0)) == (7.0, 0.0)
+    # Said again, it does not stay longer.
+    loads.end(key(0), 5.0, 10.0)
+    assert loads.left(key(0), 5.0) == 6.0
+
+
+def test_one_that_takes_too_long_keeps_nobody_waiting() -> None:
+    loads = Loads(lambda key: None)
+    for number in range(AT_ONCE_MAX):
+        loads.begin(key(number), float(number))
+    assert not loads.begin(key(9), 10.0) and loads.wait_seconds(key(9), 10.0) == LOADING_SECONDS_MAX - 10.0
+    assert loads.begin(key(9), LOADING_SECONDS_MAX)
+    assert loads.wait_seconds(key(9), 0.0) is None
+
+
+@given(st.lists(st.tuples(st.sampled_from(["begin", "end", "leave"]), st.integers(0, 9)), max_size=60))
+def test_there_are_never_too_many_and_nobody_waits_while_there_is_room(steps: list[tuple[str, int]]) -> None:
+    loads, now = Loads(lambda key: None), 0.0
+    for what, number in steps:
+        now += 0.1
+        if what == "begin":
+            loads.begin(key(number), now)
+        elif what == "end":
+            loads.end(key(number), now, 5.0)
+        else:
+            loads.leave(key(number), now)
+        assert len(loads._began) + len(loads._stays_until) <= AT_ONCE_MAX
+        assert not loads._waiting or len(loads._began) + len(loads._stays_until) == AT_ONCE_MAX
+        # Nobody stays for pleasure while others wait.
+        asked = sum(loads.is_over(key, now) for key in loads._stays_until)
+        assert asked >= min(len(loads._waiting), len(loads._stays_until))

@@ -11,7 +11,7 @@ from rota.api import Function, ObjectMeta
 from rota.api.function import FunctionSpec, Source
 from rota.client import Key
 from rota.control.functions.preparing import Preparing
-from rota.runtime.code import CodeCache
+from rota.runtime.code import CodeCache, CodeRefused
 
 
 async def test_what_nobody_foresaw_is_told_and_tried_again_later(
@@ -30,3 +30,25 @@ async def test_what_nobody_foresaw_is_told_and_tried_again_later(
     failure = preparing.failure(key, needs)
     assert failure is not None and failure.due > failure.time
     assert (failure.reason, failure.message) == ("NotPrepared", "it cannot be made ready: nobody foresaw this")
+
+
+async def test_what_fails_again_and_again_is_tried_ever_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> str:
+        raise CodeRefused("CodeDamaged", "no")
+
+    monkeypatch.setattr(CodeCache, "put_inline", refuse)
+    source = Source(inline="def handler(event, context): ...")
+    function = Function(metadata=ObjectMeta(name="f", namespace="default"), spec=FunctionSpec(source=source))
+    preparing, key = Preparing(tmp_path), Key("default", "f")
+    needs = preparing.needs(function)
+    pauses = []
+    for _ in range(8):
+        ended = asyncio.Event()
+        preparing.start(key, function, needs, ended.set)
+        await ended.wait()
+        failure = preparing.failure(key, needs)
+        assert failure is not None
+        pauses.append(round(failure.due - failure.time))
+    assert pauses == [30, 60, 120, 240, 480, 600, 600, 600]

@@ -26,11 +26,12 @@ WAITS = """
 """
 
 
-async def test_nothing_runs_until_it_is_called_and_nothing_after_a_while(town: Town) -> None:
+async def test_nothing_runs_once_it_is_loaded_until_it_is_called_and_nothing_after_a_while(town: Town) -> None:
     await town.deploy("rare", "def handler(event, context):\n    return 1", scale={"idleSeconds": 1})
     found = await town.function("rare", lambda one: ready(one) == "ScaledToZero")
     assert found.status is not None and found.status.url == f"http://127.0.0.1:{town.port}/default/rare/"
-    assert found.status.region == "local" and not await town.instances("rare")
+    assert found.status.region == "local"
+    await town.workers("rare", 0)
     assert (await town.call("/default/rare")).json == 1
     assert len(await town.instances("rare")) == 1
     await town.workers("rare", 0)
@@ -105,7 +106,7 @@ async def test_a_version_that_cannot_be_loaded_takes_nothing_away(town: Town) ->
     await town.deploy("kept", "raise RuntimeError('not today')", scale={"min": 1})
     found = await town.function("kept", lambda one: ready(one) == "ImportFailed")
     condition = found.status.condition("Ready") if found.status is not None else None
-    assert condition is not None and condition.message == "RuntimeError: not today"
+    assert condition is not None and condition.message == "RuntimeError: not today (app.py:1)"
     assert (await town.call("/default/kept")).json == "old"
 
 

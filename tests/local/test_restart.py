@@ -29,6 +29,29 @@ def test_what_runs_goes_on_under_a_new_server_at_the_same_address(place: Place) 
     assert [one["status"].get("restarts", 0) for one in instances] == [0, 0]
 
 
+def test_the_workers_of_a_function_are_counted_as_before(place: Place) -> None:
+    place.start("--edge-port", "0")
+    spec = {"entrypoint": "a:f", "source": {"inline": "def f(event, context):\n    return 1"}, "scale": {"min": 2}}
+    function = {"apiVersion": "rota.dev/v1alpha1", "kind": "Function", "metadata": {"name": "warm"}, "spec": spec}
+    (place.folder / "warm.json").write_text(json.dumps(function))
+    place.says("apply", "-f", "warm.json")
+    place.says("wait", "fn/warm")
+
+    def counted() -> tuple[int, str]:
+        (found,) = place.objects("fn")
+        (ready,) = (one["status"] for one in found["status"]["conditions"] if one["type"] == "Ready")
+        return found["status"]["readyWorkers"], ready
+
+    before = place.runs()
+    assert counted() == (2, "True") and len(before) == 2
+    place.says("restart")
+    # Before its workers have come back, and when they have.
+    assert counted() == (2, "True")
+    assert place.says("call", "warm") == "1\n"
+    place.says("wait", "fn/warm", "--for=jsonpath={.status.calls.succeeded}=1")
+    assert counted() == (2, "True") and place.runs() == before
+
+
 def test_a_restart_without_a_server_starts_one(place: Place) -> None:
     assert "there was no server to replace" in place.says("restart", "--port", "0")
     assert place.found().condition == "running"

@@ -98,10 +98,25 @@ class Calls(Model):
     failed: Annotated[int, doc("Calls that did not.", ge=0)] = 0
 
 
+class LoadedVersion(Model):
+    """A version that a worker has loaded."""
+
+    version: Annotated[Text, doc("The version.")]
+    time: Annotated[Time | None, doc("When it was first loaded.")] = None
+    template: Annotated[
+        JSONObject, doc("What its workers are made from: it goes on while a newer version is not loaded.", atomic=True)
+    ]
+
+
 class FunctionStatus(ObjectStatus):
     """What serves the function."""
 
     url: Annotated[Text | None, doc("Where it is called.")] = None
+    version: Annotated[
+        Text | None,
+        doc("The newest version: a hash of all that its workers are made from. The condition Loaded is about it."),
+    ] = None
+    last_loaded: Annotated[LoadedVersion | None, doc("The version that was loaded last, and that answers.")] = None
     digest: Annotated[Text | None, doc("The code that is served.")] = None
     region: Annotated[Text | None, doc("The city that serves it.")] = None
     ready_workers: Annotated[int, doc("Workers that can take a call.", ge=0)] = 0
@@ -114,6 +129,7 @@ class FunctionStatus(ObjectStatus):
     short=("fn",),
     columns=(
         Column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
+        Column("Reason", '.status.conditions[?(@.type=="Ready")].reason'),
         Column("Workers", ".status.readyWorkers", "integer"),
         Column("Last Call", ".status.lastCallTime", "date"),
         Column("URL", ".status.url", wide=True),
@@ -185,7 +201,7 @@ class ScheduleStatus(ObjectStatus):
     last_started_time: Annotated[Time | None, doc("When a run last started.")] = None
     last_completed_time: Annotated[Time | None, doc("When a run last ended.")] = None
     last_error: Annotated[Text | None, doc("Why the last run failed, if it did.")] = None
-    run_count: Annotated[int, doc("Ticks fired.", ge=0)] = 0
+    run_count: Annotated[int, doc("Runs that were started: by ticks, and by hand.", ge=0)] = 0
     skipped_count: Annotated[
         int, doc("Ticks that became no task: overlapping, or missed and not made up for.", ge=0)
     ] = 0

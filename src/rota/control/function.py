@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
-from rota.api import Condition, Function, Instance, Object
+from rota.api import BY_BUCKET, Condition, Function, Instance, Object
 from rota.api.function import Calls as CallCounts
-from rota.api.function import FunctionStatus
+from rota.api.function import FunctionStatus, LoadedVersion
 from rota.client import Client, Key
 from rota.control.carrying import RUNTIME_FINALIZER, carry_out
-from rota.control.functions.calls import Calls
+from rota.control.functions.calls import Calls, Listener
 from rota.control.functions.later import Later
 from rota.control.functions.line import Line, NotCalled
-from rota.control.functions.planning import CONTAINER, Version, own, plan, version_in, version_of
+from rota.control.functions.loading import IS_LOADED, UNKNOWN, Known, as_loaded, last_loaded, written
+from rota.control.functions.loads import Loads
+from rota.control.functions.planning import CONTAINER, Version, own, plan, version_of
+from rota.control.functions.preparing import FAILURES as PREPARING_FAILURES
 from rota.control.functions.preparing import Needs, Preparing
 from rota.control.functions.recording import Recorder
-from rota.control.functions.standing import not_ready, standing
+from rota.control.functions.scaling import Wanted
+from rota.control.functions.standing import PREPARING, PROGRESS, code_of, not_ready, readiness
 from rota.control.gate import READY, Gate, status_of
-from rota.control.instances import Delete
-from rota.control.instances.reasons import blocker
+from rota.control.instances import Create, Delete
+from rota.control.instances.reasons import blocker, is_ready
 from rota.control.orders import subject_of
 from rota.control.tasks.lifecycle import time_of
 from rota.engine import DONE, Blocked, Context, Done, Failed, Objects, Outcome, RequeueAfter
+from rota.engine.references import id_of
 from rota.runtime.interface import Runtime, Subject
 from rota.runtime.runners import Runners
 
@@ -36,8 +41,10 @@ LOCAL = "local"
 COUNTS_SECONDS = 1.0
 """How old the counts of a function may be, and how often they are written at most."""
 SPIN_RUNS_MAX = 1000
-PROGRESS = ("Preparing", "Starting", "Updating")
-"""Reasons for not being ready that pass, and that nobody has to be told of."""
+LOADED_STAYS_SECONDS = 10.0
+"""How long a worker that was only started to load a version stays, for the calls that may follow."""
+FAILED_STAYS_SECONDS = 60.0
+"""Likewise, of one that could not load it. It tries again meanwhile: what the code needs may be back."""
 PASSING = ("InstanceCrashing", "Stopped")
 """Failures of a worker that calls wait for: it is started anew."""
 
@@ -70,6 +77,7 @@ class Functions(Gate[Function]):
     """Sees to the workers of functions."""
 
     owns = (Instance,)
+    follows = True
     spin_runs_max = SPIN_RUNS_MAX
 
     def __init__(self, serving: Serving) -> None:
@@ -80,16 +88,14 @@ class Functions(Gate[Function]):
         self._closing: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[None]] = set()
         self._counting: dict[Key, asyncio.TimerHandle] = {}
+        self._loads = Loads(lambda key: self._wake(key))
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
-        self._wake = self._calls.outgrown = wake
-        self._calls.counted = self._counted
-        self._calls.stuck = self._stuck
-        ends = (self._calls.begin(), self._serving.recorder.begin(), self._serving.later.begin())
+        self._wake = wake
+        listener = Listener(outgrown=wake, changed=wake, counted=self._counted, stuck=self._stuck)
+        ends = (self._calls.begin(listener), self._serving.recorder.begin(), self._serving.later.begin())
 
         def end() -> None:
-            self._calls.outgrown = self._calls.counted = lambda key: None
-            self._calls.stuck = lambda subject: None
             for timer in self._counting.values():
                 timer.cancel()
             for one in ends:
@@ -122,6 +128,7 @@ class Functions(Gate[Function]):
     async def gone(self, context: Context, key: Key) -> None:
         self._calls.forget(key)
         self._serving.preparing.forget(key)
+        self._loads.leave(key, time.monotonic())
 
     async def look(self, context: Context, obj: Function) -> Outcome:
         outcome = await super().look(context, obj)
@@ -135,66 +142,82 @@ class Functions(Gate[Function]):
     async def go_on(self, context: Context, obj: Function, opened: list[Condition]) -> Outcome:
         line = self._calls.line(obj)
         line.held_up = ""
+        line.good = line.good or last_loaded(obj.status)
         if obj.spec.regions and LOCAL not in obj.spec.regions:
             named = ", ".join(obj.spec.regions)
             message = f"none of its regions is served here: {named}; this server is {LOCAL}"
             line.held_up = message
-            digest = obj.status.digest if obj.status is not None else None
-            await self._say(context, obj, [*opened, not_ready("RegionNotServed", message)], digest)
+            await self._say(context, obj, [*opened, not_ready("RegionNotServed", message)], ())
             return DONE
         preparing = self._serving.preparing
         needs = preparing.needs(obj)
+        version = version_of(obj, needs.code, needs.packages)
+        if line.known[0] != version.hash:
+            line.known = version.hash, written(obj.status, version.hash)
+            line.tried_with = None
         if not preparing.is_there(needs):
             return await self._prepare(context, obj, line, needs, opened)
-        version = line.newest = version_of(obj, needs.code, needs.packages)
+        if line.known[1].reason in PREPARING_FAILURES:
+            line.known = version.hash, UNKNOWN
         again_after = await self._run(context, obj, line, version)
-        there = self._workers_of(context, obj)
+        there, known = self._workers_of(context, obj), line.known[1]
         failures = self._failures([one for one in there if one.spec.template_hash == version.hash])
-        found = standing(obj, version, there, callable_=line.routing.open_workers(), failures=failures)
-        await self._say(context, obj, [*opened, found.ready], found.digest)
+        returning, returns_after = self._returning(there)
+        callable_ = line.routing.open_workers() | returning
+        ready = readiness(obj, version, there, known=known, good=line.good, callable_=callable_, failures=failures)
+        await self._say(context, obj, [*opened, known.condition(), ready], callable_)
         every = cast("list[Function]", context.objects.list(Function.api, ""))
         workers = cast("list[Instance]", context.objects.list(Instance.api, ""))
         await preparing.collect(every, workers, self._calls.versions())
-        return DONE if again_after is None else Done(again_after=again_after)
+        return _done(again_after, returns_after)
 
     @staticmethod
     def _workers_of(context: Context, obj: Function) -> list[Instance]:
         return own(obj, cast("list[Instance]", context.objects.list(Instance.api, obj.metadata.namespace)))
+
+    def _returning(self, there: Sequence[Instance]) -> tuple[set[str], float | None]:
+        """Workers that were ready when the server went away and have not come back yet, and how long they may take."""
+        runners = self._serving.runners
+        left = runners.may_return()
+        if left <= 0:
+            return set(), None
+        found = {
+            one.metadata.uid
+            for one in there
+            if is_ready(one) and one.metadata.deletion_timestamp is None and runners.report(subject_of(one)) is None
+        }
+        return found, left if found else None
 
     # Before there can be workers.
 
     async def _prepare(
         self, context: Context, obj: Function, line: Line, needs: Needs, opened: list[Condition]
     ) -> Outcome:
-        key = Key(obj.metadata.namespace, obj.metadata.name)
-        failure = self._serving.preparing.failure(key, needs)
+        failure = self._serving.preparing.failure(line.key, needs)
         if failure is None or failure.due <= time.time():
-            self._serving.preparing.start(key, obj, needs, lambda: self._wake(key))
-        before = self._if_there(line.newest) or self._before(line, self._workers_of(context, obj), "")
-        again_after = await self._run(context, obj, line, before) if before is not None else None
-        digest = obj.status.digest if obj.status is not None else None
-        if failure is None:
-            said = not_ready("Preparing", "its code and what it requires are being made ready")
-            await self._say(context, obj, [*opened, said], digest)
-            return DONE if again_after is None else Done(again_after=again_after)
-        if before is None and not line.routing.is_served:
+            self._serving.preparing.start(line.key, obj, needs, lambda: self._wake(line.key))
+        if failure is not None:
+            line.known = line.known[0], Known("Failed", failure.reason, failure.message)
+        known = line.known[1]
+        before = self._if_there(line.good)
+        again_after = await self._keep_serving(context, obj, line, before) if before is not None else None
+        ready = not_ready(PREPARING, "its code and what it requires are being made ready")
+        if known.state == "Failed":
+            ready = not_ready(known.reason, known.message)
+        if failure is not None and before is None and not line.routing.is_served:
             line.trouble = failure.message
             self._calls.fail_waiting(line, NotCalled("NotLoaded", failure.message))
-        await self._say(context, obj, [*opened, not_ready(failure.reason, failure.message)], digest)
-        left = failure.due - time.time()
-        if left <= 0:
-            return DONE
+        said = [*opened, known.condition(waits_for=PREPARING), ready]
+        await self._say(context, obj, said, line.routing.open_workers())
+        left = failure.due - time.time() if failure is not None else 0.0
+        if failure is None or left <= 0:
+            return _done(again_after)
         return RequeueAfter(left if again_after is None else min(left, again_after), failure.reason, failure.message)
 
     # Workers.
 
-    def _before(self, line: Line, there: Sequence[Instance], newest: str) -> Version | None:
+    def _before(self, line: Line, newest: str) -> Version | None:
         """The version that answers calls while the newest cannot, if there is one and what it needs is still there."""
-        if line.good is None:
-            # A server that has just come up knows it by its workers alone.
-            opened = line.routing.open_workers()
-            served = [one for one in there if one.metadata.uid in opened and one.spec.template_hash != newest]
-            line.good = version_in(max(served, key=_made_at)) if served else None
         return self._if_there(line.good) if line.good is not None and line.good.hash != newest else None
 
     def _if_there(self, version: Version | None) -> Version | None:
@@ -202,59 +225,119 @@ class Functions(Gate[Function]):
         preparing = self._serving.preparing
         return version if version is not None and preparing.is_there(preparing.needs_of(version)) else None
 
+    async def _keep_serving(self, context: Context, obj: Function, line: Line, version: Version) -> float | None:
+        """Have as many workers of a version that was loaded as calls need, while there can be none of the newest."""
+        line.routing.version = version.hash
+        there, staying = self._seen(context, obj, line)
+        wanted = self._wanted(obj, line, staying)
+        await self._carry_out(context, obj, line, plan(obj, version, there, wanted.workers, **self._facts(line)))
+        return wanted.again_after
+
     async def _run(self, context: Context, obj: Function, line: Line, version: Version) -> float | None:
         """Have as many as are needed. Returns in how many seconds there may be fewer."""
         line.routing.version = version.hash
-        spec, now = obj.spec, time.monotonic()
+        there, staying = self._seen(context, obj, line)
+        await self._learn(context, obj, line, version, staying)
+        before = self._look_at(line, staying, version)
+        wanted = self._wanted(obj, line, staying)
+        newest, again_after = self._newest(context, obj, line, wanted.workers)
+        facts = self._facts(line)
+        actions = plan(obj, version, there, wanted.workers, newest=newest, before=before, **facts)
+        await self._carry_out(context, obj, line, actions)
+        now = time.monotonic()
+        if self._loads.is_over(line.key, now):
+            self._loads.leave(line.key, now)
+        return min((one for one in (wanted.again_after, again_after) if one is not None), default=None)
+
+    def _seen(self, context: Context, obj: Function, line: Line) -> tuple[list[Instance], list[Instance]]:
+        """The workers, and those of them that stay, of which it is noted what their runners say."""
         there = self._workers_of(context, obj)
         staying = [one for one in there if one.metadata.deletion_timestamp is None]
-        if not line.is_found:
-            line.is_found = True
-            line.scale.found(len(staying), now)
-        before = self._look_at(line, staying, version)
-        scale = spec.scale
-        wanted = line.scale.wanted(line.load, spec.concurrency, scale.min, scale.max, scale.idle_seconds, now)
-        load = {worker.subject.uid: len(worker.calls) for worker in line.routing.workers}
-        actions = plan(
-            obj,
-            version,
-            there,
-            wanted.workers,
-            ready=line.routing.open_workers(),
-            load=load,
-            before=before,
-            finalizers=(RUNTIME_FINALIZER,),
-        )
-        line.have = wanted.workers
-        for action in actions:
-            if isinstance(action, Delete):
-                self._calls.close(action.uid)
-            await carry_out(context, obj.metadata.namespace, action)
-        return wanted.again_after
-
-    def _look_at(self, line: Line, staying: Sequence[Instance], version: Version) -> Version | None:
-        """What runners say. Returns the version that has to go on, since this one cannot be called or not yet."""
         for instance in staying:
             report = self._serving.runners.report(subject_of(instance))
             if report is not None:
                 self._calls.see(line, instance, report)
+        return there, staying
+
+    @staticmethod
+    def _wanted(obj: Function, line: Line, staying: Sequence[Instance]) -> Wanted:
+        """How many workers calls need."""
+        scale, now = obj.spec.scale, time.monotonic()
+        if not line.is_found:
+            line.is_found = True
+            line.scale.found(len(staying), now)
+        found = line.scale.wanted(line.load, obj.spec.concurrency, scale.min, scale.max, scale.idle_seconds, now)
+        line.have = found.workers
+        return found
+
+    @staticmethod
+    def _facts(line: Line) -> dict[str, Any]:
+        load = {worker.subject.uid: len(worker.calls) for worker in line.routing.workers}
+        return {"ready": line.routing.open_workers(), "load": load, "finalizers": (RUNTIME_FINALIZER,)}
+
+    async def _carry_out(self, context: Context, obj: Function, line: Line, actions: Sequence[Create | Delete]) -> None:
+        for action in actions:
+            if isinstance(action, Delete):
+                self._calls.close(action.uid)
+            await carry_out(context, obj.metadata.namespace, action)
+
+    async def _learn(
+        self, context: Context, obj: Function, line: Line, version: Version, staying: Sequence[Instance]
+    ) -> None:
+        """Find out whether the newest version can be loaded, by what its workers say."""
+        known = line.known[1]
         current = [one for one in staying if one.spec.template_hash == version.hash]
         if line.routing.open_workers() & {one.metadata.uid for one in current}:
             line.good = version
-        before = self._before(line, staying, version.hash)
+            line.known = version.hash, IS_LOADED
+        elif failures := self._lasting_failures(current):
+            line.known = version.hash, Known("Failed", failures[0].reason, failures[0].message)
+            line.tried_with = _versions_referred_to(context, obj)
+        elif known.state == "Failed" and line.tried_with is None:
+            # It was found out before this server was there. What is as it was is not tried again.
+            line.tried_with = _versions_referred_to(context, obj)
+        if line.known[1] != known:
+            reports = [self._serving.runners.report(subject_of(one)) for one in current]
+            said = next((report.said for report in reports if report is not None and report.said), "")
+            is_failed = line.known[1].state == "Failed"
+            await self._serving.preparing.keep_load_log(obj, (said or line.known[1].message) if is_failed else "")
+
+    def _newest(self, context: Context, obj: Function, line: Line, wanted: int) -> tuple[int, float | None]:
+        """How many workers the newest version is to have, and in how many seconds that may be fewer.
+
+        While it is not loaded and another version answers, that is one. It is started also if no call needs it, as far
+        as others leave room.
+        """
+        known, now, idle_seconds = line.known[1], time.monotonic(), float(obj.spec.scale.idle_seconds)
+        is_changed = known.state == "Failed" and line.tried_with != _versions_referred_to(context, obj)
+        if known.state == "Unknown" or is_changed:
+            if wanted or self._loads.begin(line.key, now):
+                return (max(1, wanted) if line.good is None and not is_changed else 1), None
+            return 0, self._loads.wait_seconds(line.key, now)
+        stays_seconds = LOADED_STAYS_SECONDS if known.state == "Loaded" else FAILED_STAYS_SECONDS
+        self._loads.end(line.key, now, min(stays_seconds, idle_seconds))
+        left = self._loads.left(line.key, now)
+        count = max(wanted, int(left > 0))
+        return (count if known.state == "Loaded" else min(1, count)), left or None
+
+    def _look_at(self, line: Line, staying: Sequence[Instance], version: Version) -> Version | None:
+        """The version that has to go on, since the newest cannot be called, or not yet."""
+        current = [one for one in staying if one.spec.template_hash == version.hash]
+        before = self._before(line, version.hash)
         older = [one for one in staying if before is not None and one.spec.template_hash == before.hash]
-        why = self._why_hopeless(current)
+        failures = self._lasting_failures(current)
         line.trouble = ""
-        if why and not line.routing.is_served and (before is None or self._why_hopeless(older)):
-            line.trouble = why
+        if failures and not line.routing.is_served and (before is None or self._lasting_failures(older)):
+            line.trouble = failures[0].message
             self._calls.fail_waiting(line, NotCalled("NotLoaded", line.trouble))
         # From nothing it is the newest that is started, and the one before only if that does not load.
-        return before if why or line.routing.open_workers() & {one.metadata.uid for one in older} else None
+        is_served = line.routing.open_workers() & {one.metadata.uid for one in older}
+        return before if line.known[1].state == "Failed" or is_served else None
 
-    def _why_hopeless(self, instances: Sequence[Instance]) -> str:
+    def _lasting_failures(self, instances: Sequence[Instance]) -> list[Condition]:
         """Why none of these can be called, ever; empty: one may be."""
         failures = [one for one in self._failures(instances) if one.reason not in PASSING]
-        return failures[0].message if failures and len(failures) == len(instances) else ""
+        return failures if len(failures) == len(instances) else []
 
     def _failures(self, instances: Sequence[Instance]) -> list[Condition]:
         """Why workers cannot be called, those that will not be by themselves."""
@@ -270,7 +353,10 @@ class Functions(Gate[Function]):
 
     # What is said.
 
-    async def _say(self, context: Context, obj: Function, conditions: Sequence[Condition], digest: str | None) -> None:
+    async def _say(
+        self, context: Context, obj: Function, conditions: Sequence[Condition], callable_: Collection[str]
+    ) -> None:
+        """Write the status. `callable_`: the workers that can be called."""
         line, status = self._calls.line(obj), cast("FunctionStatus", status_of(obj))
         for condition in conditions:
             status = context.condition(obj, status, condition)
@@ -283,9 +369,11 @@ class Functions(Gate[Function]):
             status,
             observed_generation=obj.metadata.generation,
             url=f"{edge}/{obj.metadata.namespace}/{obj.metadata.name}/" if edge else status.url,
-            digest=digest,
+            version=line.known[0] or status.version,
+            last_loaded=self._last_loaded(context, line, status),
+            digest=code_of(line.good),
             region=LOCAL,
-            ready_workers=len(line.routing.open_workers()),
+            ready_workers=len(callable_),
             last_call_time=time_of(line.last_call) if line.last_call else status.last_call_time,
             calls=CallCounts(succeeded=counts.succeeded + succeeded, failed=counts.failed + failed)
             if succeeded or failed
@@ -295,7 +383,23 @@ class Functions(Gate[Function]):
         line.succeeded -= succeeded
         line.failed -= failed
 
+    @staticmethod
+    def _last_loaded(context: Context, line: Line, status: FunctionStatus) -> LoadedVersion | None:
+        before = status.last_loaded
+        if line.good is None or (before is not None and before.version == line.good.hash):
+            return before
+        return as_loaded(line.good, time_of(context.clock.time()))
 
-def _made_at(instance: Instance) -> float:
-    made = instance.metadata.creation_timestamp
-    return made.timestamp() if made is not None else 0.0
+
+def _versions_referred_to(context: Context, obj: Function) -> tuple[str, ...]:
+    """What a function refers to, as it is now: what could not be loaded may be once that has changed."""
+    found = []
+    for edge in context.graph.references(id_of(obj)):
+        bucket, namespace, name = edge.target.split("/", 2)
+        there = context.find(BY_BUCKET[bucket], namespace, name)
+        found.append(there.metadata.resource_version if there is not None else "")
+    return tuple(found)
+
+
+def _done(*again_after: float | None) -> Done:
+    return Done(again_after=min((one for one in again_after if one is not None), default=None))

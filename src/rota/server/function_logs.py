@@ -1,8 +1,9 @@
 """`/v1/functions/NAMESPACE/NAME/logs`: what the calls of a function have written, merged, and what they go on to write.
 
 A line is the call, its worker, and what was written there, with a space between. Calls are in the order in which they
-began, each with its lines together; of what is written from now on, each line comes when it is complete. What a worker
-wrote while it loaded the code is of no call, which is `-`.
+began, each with its lines together; of what is written from now on, each line comes when it is complete. What is of no
+call has `-` in its place: what a worker wrote while it loaded the code, also if that failed and the worker is gone
+(`load` is then in the place of its name), and what pip wrote when it installed the packages (`packages`).
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ KNOWN_MAX = 1000
 LINE_BYTES_MAX = 1024 * 1024
 """A longer line comes as several."""
 NO_CALL = "-"
+PACKAGES, LOAD = "packages", "load"
+"""In the place of the worker, of what none has written."""
 
 
 class Source(NamedTuple):
@@ -99,7 +102,7 @@ class Merged:
             if begin is not None:
                 self._resume(begin, begun)
             else:
-                before = await asyncio.to_thread(_last, self._begin(begun, follow=follow), tail)
+                before = await asyncio.to_thread(_last, self._begin(begun, tail, follow=follow), tail)
             yield Piece(before, self._progress.take())
             rhythm = Rhythm()
             while follow and self._is_there():
@@ -121,12 +124,13 @@ class Merged:
 
     # Where it begins.
 
-    def _begin(self, begun: list[Begun], *, follow: bool) -> list[tuple[float, str, str, Path]]:
+    def _begin(self, begun: list[Begun], tail: int, *, follow: bool) -> list[tuple[float, str, str, Path]]:
         """Have what is under way read from now on. Returns all else that was written, the oldest first."""
         calls = self._calls(begun)
         if follow:
             self._coming.extend(one for one in calls if one.id and self._serving.calls.is_under_way(one.id))
             self._see_workers(is_first=True)
+            self._open_packages(tail, None)
         followed = {one.key for one in self._coming}
         for one in calls:
             self._progress.know(one.number, one.began)
@@ -135,7 +139,8 @@ class Merged:
             elif one.began > calls[-1].began - MARGIN_SECONDS:
                 self._progress.reach(one.key, written_bytes(one.log))
                 self._progress.leave(one.key, one.began)
-        return sorted([*(one[:4] for one in calls if one.key not in followed), *self._workers()])
+        others = self._of_no_call(is_followed=follow)
+        return sorted([*(one[:4] for one in calls if one.key not in followed), *others])
 
     def _resume(self, begin: Position, begun: list[Begun]) -> None:
         """Have everything after a position read: the rest of what was being read, and all of what has begun since."""
@@ -157,6 +162,7 @@ class Merged:
         for key, place in begin.logs.items():
             if key.startswith(NO_CALL) and (found := place_in(str(place))) is not None:
                 self._places[key] = found
+        self._open_packages(0, self._places.pop(f"{NO_CALL}{PACKAGES}", BEGINNING))
 
     # What there is.
 
@@ -176,14 +182,27 @@ class Merged:
                 found.append(Source(status.start_time.timestamp(), task.metadata.name, worker or NO_CALL, log))
         return sorted(found)
 
-    def _workers(self) -> list[tuple[float, str, str, Path]]:
-        """The logs of all workers: when each was made, no call, its name, and the log."""
-        objects, found = self._serving.objects, []
+    def _of_no_call(self, *, is_followed: bool) -> list[tuple[float, str, str, Path]]:
+        """What workers wrote beside calls, and what was written while the newest version was made ready.
+
+        Each is when it began, no call, who wrote it, and the log. What is followed is read from now on.
+        """
+        objects, preparing, found = self._serving.objects, self._serving.preparing, []
         instances = cast("list[Instance]", objects.list(Instance.api, self._function.metadata.namespace))
-        for instance in own(self._function, instances):
+        workers = own(self._function, instances)
+        for instance in workers:
             made = instance.metadata.creation_timestamp
             log = self._serving.runtime.log_file(subject_of(instance), CONTAINER)
             found.append((made.timestamp() if made else 0.0, NO_CALL, instance.metadata.name, log))
+        packages = preparing.packages_log(self._function)
+        if packages is not None and not is_followed and (changed := _changed_at(packages)) is not None:
+            found.append((changed, NO_CALL, PACKAGES, packages))
+        load, status = preparing.load_log(self._function), self._function.status
+        # A worker that is still there has it in its own log.
+        newest = status.version if status is not None else None
+        is_told = any(one.spec.template_hash == newest for one in workers)
+        if not is_told and (changed := _changed_at(load)) is not None:
+            found.append((changed, NO_CALL, LOAD, load))
         return found
 
     def _may_go_on(self, key: str) -> bool:
@@ -217,6 +236,14 @@ class Merged:
         self._open[source.id or source.key] = opened
         self._progress.know(source.number, source.began)
         self._progress.reach(opened.key, opened.position)
+
+    def _open_packages(self, tail: int, begin: Place | None) -> None:
+        packages = self._serving.preparing.packages_log(self._function)
+        if packages is not None:
+            reader = InstanceLog(packages, tail, begin=begin)
+            opened = Open(f"{NO_CALL}{PACKAGES}", f"{NO_CALL} {PACKAGES} ", reader, lambda: True)
+            self._open[PACKAGES] = opened
+            self._progress.reach(opened.key, opened.position)
 
     def _now(self) -> Line:
         """It is another one when this process has led anew."""
@@ -290,6 +317,14 @@ class Open:
         rest, self._rest = self._rest, b""
         self.reader.close()
         return self._prefix + rest + b"\n" if rest else b""
+
+
+def _changed_at(log: Path) -> float | None:
+    """When a log was last written to; None: there is none."""
+    try:
+        return log.stat().st_mtime
+    except OSError:
+        return None
 
 
 def _last(logs: list[tuple[float, str, str, Path]], count: int) -> bytes:

@@ -11,7 +11,7 @@ import itertools
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Raw
 
@@ -39,6 +39,19 @@ RETRY_SECONDS = 1
 """When somebody who came when there were too many may come again."""
 
 
+class Listener(NamedTuple):
+    """Who is told of functions, by their keys, and of workers."""
+
+    outgrown: Callable[[Key], None] = lambda key: None
+    """A function needs more workers than it has."""
+    changed: Callable[[Key], None] = lambda key: None
+    """A worker of a function has come, gone, or said something new of itself."""
+    counted: Callable[[Key], None] = lambda key: None
+    """A call of a function has ended."""
+    stuck: Callable[[Subject], None] = lambda subject: None
+    """A worker does not say what became of a call."""
+
+
 class Calls:
     """All functions of a server. `begin` when this process leads."""
 
@@ -56,19 +69,15 @@ class Calls:
         self._numbers = itertools.count(1)
         self.serves = False
         self.counting = Counting(Metrics())
-        self.outgrown: Callable[[Key], None] = lambda key: None
-        """Told of a function that needs more workers than it has."""
-        self.stuck: Callable[[Subject], None] = lambda subject: None
-        """Told of a worker that does not say what became of a call."""
-        self.counted: Callable[[Key], None] = lambda key: None
-        """Told of a function of which a call has ended."""
+        self._listener = Listener()
 
     def count(self, counting: Counting) -> None:
         """Have calls counted there from now on."""
         self.counting = counting
         counting.watch(lambda: {key: line.routing for key, line in self._lines.items()})
 
-    def begin(self) -> Callable[[], None]:
+    def begin(self, listener: Listener) -> Callable[[], None]:
+        self._listener = listener
         ends = (self._runners.listen(self._heard), self._runners.hear_calls(self._called))
         self.serves = True
         for obj in self._objects.list(Instance.api, ""):
@@ -76,6 +85,7 @@ class Calls:
 
         def end() -> None:
             self.serves = False
+            self._listener = Listener()
             for one in ends:
                 one()
             for id_ in list(self._under_way):
@@ -90,8 +100,11 @@ class Calls:
         line = self._lines.get(key)
         if line is None or line.uid != function.metadata.uid:
             self.forget(key)
-            line = self._lines[key] = Line(function.metadata.uid, WAITING_MAX)
+            line = self._lines[key] = Line(key, function.metadata.uid, WAITING_MAX)
         line.concurrency, line.most = function.spec.concurrency, function.spec.scale.max
+        if function.metadata.generation > line.generation:
+            # What was wrong with the function before may not be any more: its calls wait until that is known.
+            line.generation, line.trouble = function.metadata.generation, ""
         return line
 
     def known(self, key: Key) -> Line | None:
@@ -99,8 +112,7 @@ class Calls:
 
     def versions(self) -> list[Version]:
         """Those that answer calls, or may have to do so again."""
-        found = [version for line in self._lines.values() for version in (line.good, line.newest)]
-        return [version for version in found if version is not None]
+        return [line.good for line in self._lines.values() if line.good is not None]
 
     def forget(self, key: Key) -> None:
         """There is no function of this name any more."""
@@ -144,7 +156,7 @@ class Calls:
             line.failed += 1
         self._observe(line)
         self.counting.ended(key, ended.reason, ended.started - came, ended.ended - ended.started)
-        self.counted(key)
+        self._listener.counted(key)
         return ended
 
     async def _called_somewhere(
@@ -177,7 +189,7 @@ class Calls:
         worker = line.routing.take(id_, is_task=is_patient, first=is_first)
         needed = self._observe(line)
         if needed > line.have:
-            self.outgrown(key)
+            self._listener.outgrown(key)
         if worker is not None:
             return worker
         if line.trouble and not line.routing.is_served:
@@ -220,7 +232,7 @@ class Calls:
                 told = await called
         except TimeoutError:
             worker.is_open = False
-            self.stuck(worker.subject)
+            self._listener.stuck(worker.subject)
         except asyncio.CancelledError:
             self._runners.send(worker.subject, CancelCall(asked.id))
             raise
@@ -294,6 +306,7 @@ class Calls:
         line = self._line_of(instance)
         if line is not None:
             self.see(line, instance, report)
+            self._listener.changed(line.key)
 
     def _line_of(self, instance: Instance) -> Line | None:
         owner = controller_of(instance)
@@ -330,6 +343,7 @@ class Calls:
         line = self._lines_of.pop(subject.uid, None)
         if line is not None:
             line.routing.part(subject.uid)
+            self._listener.changed(line.key)
         # Also of a function that is gone, whose last calls may still be under way.
         for id_ in [id_ for id_, where in self._running_on.items() if where == subject]:
             self._settle(id_, None)

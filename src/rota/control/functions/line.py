@@ -9,6 +9,8 @@ from typing import Literal, NamedTuple
 
 from msgspec import Raw
 
+from rota.client import Key
+from rota.control.functions.loading import UNKNOWN, Known
 from rota.control.functions.planning import Version
 from rota.control.functions.routing import Routing, Worker
 from rota.control.functions.scaling import Scale
@@ -68,10 +70,13 @@ class Begun(NamedTuple):
 class Line:
     """One function: its workers, who waits for one, and what is counted."""
 
-    def __init__(self, uid: str, waiting_max: int) -> None:
+    def __init__(self, key: Key, uid: str, waiting_max: int) -> None:
+        self.key = key
         self.uid = uid
         self.routing = Routing(waiting_max)
         self.scale = Scale()
+        self.generation = 0
+        """Of the function, as it was last seen."""
         self.concurrency = 1
         self.most = 1
         self.have = 0
@@ -81,9 +86,11 @@ class Line:
         self.held_up = ""
         """Why it gets no workers until something else changes. Who is patient waits for that."""
         self.good: Version | None = None
-        """The newest version that has answered, or could. While a newer one cannot be loaded, it goes on."""
-        self.newest: Version | None = None
-        """The newest of which all that it needs was there. Until that is so of a newer one, it goes on."""
+        """The version that was loaded last. While a newer one cannot be loaded, it goes on."""
+        self.known: tuple[str, Known] = ("", UNKNOWN)
+        """Whether the version of this hash was loaded."""
+        self.tried_with: tuple[str, ...] | None = None
+        """The versions of what the function refers to when its newest version was last found not to load."""
         self.succeeded = self.failed = 0
         """Since they were last written down."""
         self.last_call = 0.0

@@ -1,8 +1,8 @@
 """The instances of a function: objects in, actions out.
 
-A new version gets its own instances beside those that are there, and these go one by one as the new ones can be called.
-So there may be twice as many for a while, and a version that cannot be loaded takes nothing away: until one of it can
-be called, the version before has as many instances as calls need.
+A new version gets one instance of its own beside those that are there, and as many as calls need once it is loaded.
+Those of the version before go one by one as the new ones can be called. So there may be twice as many for a while, and
+a version that cannot be loaded takes nothing away: the version before has as many instances as calls need.
 """
 
 from __future__ import annotations
@@ -55,12 +55,6 @@ def version_of(function: Function, code: str | None, packages: str) -> Version:
     return Version(template, template_hash(template, annotations=restart_stamps(function.metadata.annotations)))
 
 
-def version_in(instance: Instance) -> Version:
-    """What an instance was made from."""
-    fields = {name: getattr(instance.spec, name) for name in InstanceTemplate.__struct_fields__}
-    return Version(InstanceTemplate(**fields), instance.spec.template_hash)
-
-
 def own(function: Function, instances: Sequence[Instance]) -> list[Instance]:
     """Of all instances of a namespace, those of a function."""
     uid = function.metadata.uid
@@ -75,26 +69,29 @@ def plan(
     *,
     ready: Collection[str],
     load: Mapping[str, int],
+    newest: int | None = None,
     before: Version | None = None,
     finalizers: Sequence[str] = (),
 ) -> list[Create | Delete]:
     """What to do about the instances of a function. `ready`, and how many calls each has, are by uid.
 
+    `wanted`: how many calls need. `newest`: how many there are to be of this version, where that is not the same.
     `before`: the version that goes on to answer calls, and gets the instances that this takes, while none of the newest
     is ready.
     """
+    newest = wanted if newest is None else newest
     staying = [one for one in instances if one.metadata.deletion_timestamp is None]
     current = [one for one in staying if one.spec.template_hash == version.hash]
     outdated = [one for one in staying if one.spec.template_hash != version.hash]
     # Those with the fewest calls go first, and of these the newest.
     in_order = sorted(current, key=lambda one: (_rank(one, ready, load), -one.spec.ordinal))
     actions: list[Create | Delete] = [
-        Delete(one.metadata.name, one.metadata.uid, "ScaledDown") for one in in_order[: max(0, len(current) - wanted)]
+        Delete(one.metadata.name, one.metadata.uid, "ScaledDown") for one in in_order[: max(0, len(current) - newest)]
     ]
     taken = {one.spec.ordinal for one in instances}
-    free = (ordinal for ordinal in range(len(instances) + 2 * wanted) if ordinal not in taken)
+    free = (ordinal for ordinal in range(len(instances) + wanted + newest) if ordinal not in taken)
     ready_count = sum(one.metadata.uid in ready for one in current)
-    missing = [version] * (wanted - len(current))
+    missing = [version] * (newest - len(current))
     if before is not None and not ready_count:
         missing += [before] * (wanted - len(outdated))
     actions += [Create(_new(function, each, ordinal, finalizers)) for each, ordinal in zip(missing, free, strict=False)]

@@ -5,25 +5,30 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from rota.api import Function, Instance
 from rota.client import Key
+from rota.control.functions.loading import last_loaded
 from rota.control.functions.planning import Version
-from rota.runtime.code import CODE, PACKAGES, CodeCache, CodeRefused, Packages, environment_name
+from rota.runtime.code import CODE, PACKAGES, CodeCache, CodeRefused, Packages, environment_name, pip_failures
 from rota.runtime.code.cache import inline_digest
-from rota.runtime.code.places import collect
+from rota.runtime.code.places import LOADS, collect, collect_logs, load_log, packages_log
 
 log = logging.getLogger(__name__)
 
 COLLECT_SECONDS = 60.0
 """At most so often it is looked what nothing uses any more."""
-RETRY_SECONDS = 30.0
-"""After which it is tried again to have what could not be had: an index of packages may be back by then."""
+RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 30.0, 600.0
+"""After which it is tried again to have what could not be had, ever longer: an index may be back by then."""
 BLOB_RETRY_SECONDS = 2.0
 """Likewise, of a blob that was not there: to look for it costs nothing."""
+
+
+FAILURES = frozenset(("CodeNotFound", "CodeDamaged", "CodeTooLarge", "NoSpace", "NotPrepared", *pip_failures.REASONS))
+"""Reasons for which the workers of a function lack what they need."""
 
 
 class Needs(NamedTuple):
@@ -41,11 +46,15 @@ class Failure(NamedTuple):
     reason: str
     message: str
     time: float
+    in_a_row: int = 1
+    """How often it has failed by now."""
 
     @property
     def due(self) -> float:
         """When it is tried again."""
-        return self.time + (BLOB_RETRY_SECONDS if self.reason == "CodeNotFound" else RETRY_SECONDS)
+        if self.reason == "CodeNotFound":
+            return self.time + BLOB_RETRY_SECONDS
+        return self.time + min(RETRY_SECONDS_MAX, RETRY_SECONDS_MIN * 2.0 ** min(self.in_a_row - 1, 10))
 
 
 class Preparing:
@@ -111,14 +120,19 @@ class Preparing:
             if needs.packages:
                 await self._packages.install(spec.requirements)
         except CodeRefused as refused:
-            self._failures[key] = Failure(needs, refused.reason, str(refused), time.time())
+            self._fail(key, needs, refused.reason, str(refused))
         except OSError as error:
-            self._failures[key] = Failure(needs, "NoSpace", f"it cannot be kept: {error}", time.time())
+            self._fail(key, needs, "NoSpace", f"it cannot be kept: {error}")
         except Exception as error:
             log.exception("the code of %s/%s cannot be made ready", *key)
-            self._failures[key] = Failure(needs, "NotPrepared", f"it cannot be made ready: {error}", time.time())
+            self._fail(key, needs, "NotPrepared", f"it cannot be made ready: {error}")
         else:
             self._failures.pop(key, None)
+
+    def _fail(self, key: Key, needs: Needs, reason: str, message: str) -> None:
+        before = self.failure(key, needs)
+        count = before.in_a_row + 1 if before is not None else 1
+        self._failures[key] = Failure(needs, reason, message, time.time(), count)
 
     def forget(self, key: Key) -> None:
         self._failures.pop(key, None)
@@ -127,13 +141,14 @@ class Preparing:
             before[1].cancel()
 
     async def collect(
-        self, functions: Iterable[Function], instances: Iterable[Instance], versions: Iterable[Version]
+        self, functions: Sequence[Function], instances: Iterable[Instance], versions: Iterable[Version]
     ) -> None:
         """Remove what neither a function nor a worker uses, nor a version that may have to go on."""
         if time.monotonic() - self._collected < COLLECT_SECONDS:
             return
         self._collected = time.monotonic()
-        needed = [self.needs(one) for one in functions] + [self.needs_of(one) for one in versions]
+        loaded = [version for one in functions if (version := last_loaded(one.status)) is not None]
+        needed = [self.needs(one) for one in functions] + [self.needs_of(one) for one in (*versions, *loaded)]
         needed += [
             Needs(handler.code, handler.packages or "")
             for one in instances
@@ -143,8 +158,42 @@ class Preparing:
         packages = {one.packages for one in needed if one.packages}
         await asyncio.to_thread(collect, self._home, CODE, {digest.removeprefix("sha256:") for digest in code})
         await asyncio.to_thread(collect, self._home, PACKAGES, packages)
+        await asyncio.to_thread(collect_logs, self._home, PACKAGES, packages)
+        uids = {one.metadata.uid for one in functions}
+        await asyncio.to_thread(collect_logs, self._home, LOADS, uids)
+
+    # Logs.
+
+    def packages_log(self, function: Function) -> Path | None:
+        """What pip wrote when it installed what a function requires; None: it requires nothing."""
+        name = self.needs(function).packages
+        return packages_log(self._home, name) if name else None
+
+    def load_log(self, function: Function) -> Path:
+        """What was written when the newest version of a function could not be loaded."""
+        return load_log(self._home, function.metadata.uid)
+
+    async def keep_load_log(self, function: Function, said: str) -> None:
+        """Keep that, until it is loaded; nothing: it is."""
+        path = self.load_log(function)
+        try:
+            await asyncio.to_thread(_replace, path, said)
+        except OSError as error:
+            # The condition says the last line of it.
+            log.warning("%s cannot be written: %s", path, error.strerror)
 
     async def close(self) -> None:
         for _, task in list(self._under_way.values()):
             task.cancel()
         await self._packages.close()
+
+
+def _replace(path: Path, text: str) -> None:
+    if not text:
+        path.unlink(missing_ok=True)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    new = path.with_name(f".{path.name}.new")
+    new.touch(mode=0o600)
+    new.write_text(text, encoding="utf-8", errors="replace")
+    new.replace(path)

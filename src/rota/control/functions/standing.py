@@ -1,70 +1,58 @@
-"""How a function stands: whether the version that is wanted answers its calls, and which code does. Pure."""
+"""How a function stands: whether the version that is wanted answers its calls. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
 
 from rota.api import Condition, Function, Instance
+from rota.control.functions.loading import Known
 from rota.control.functions.planning import Version
 from rota.control.gate import READY
 
-
-class Standing(NamedTuple):
-    """What is said of a function."""
-
-    ready: Condition
-    digest: str | None
-    """Of the code that answers calls, or would; None: it is in a workspace."""
+LOADING, PREPARING, STARTING, UPDATING = "Loading", "Preparing", "Starting", "Updating"
+PROGRESS = (LOADING, PREPARING, STARTING, UPDATING)
+"""Reasons for not being ready that pass, and that nobody has to be told of."""
 
 
-def standing(
+def readiness(
     function: Function,
     version: Version,
     instances: Sequence[Instance],
     *,
+    known: Known,
+    good: Version | None,
     callable_: Collection[str],
     failures: Sequence[Condition],
-) -> Standing:
-    """`callable_`: workers that can be called, by uid. `failures`: why workers of this version cannot be."""
+) -> Condition:
+    """The condition Ready.
+
+    `known`: whether this version was loaded. `good`: the version that was loaded last. `callable_`: workers that can be
+    called, by uid. `failures`: why workers of this version cannot be.
+    """
     staying = [one for one in instances if one.metadata.deletion_timestamp is None]
     current = [one for one in staying if one.spec.template_hash == version.hash]
-    outdated = [one for one in staying if one.spec.template_hash != version.hash]
-    ready = sum(one.metadata.uid in callable_ for one in current)
-    digest = _code(version)
-    if not ready and outdated:
-        digest = outdated[0].spec.handler.code if outdated[0].spec.handler is not None else None
-    elif not ready and failures:
-        # It answers nothing: what did before is the last that did.
-        digest = function.status.digest if function.status is not None else None
-    return Standing(_ready(function, version, ready, current, outdated, failures), digest)
-
-
-def _code(version: Version) -> str | None:
-    return version.template.handler.code if version.template.handler is not None else None
-
-
-def _ready(
-    function: Function,
-    version: Version,
-    ready: int,
-    current: Sequence[Instance],
-    outdated: Sequence[Instance],
-    failures: Sequence[Condition],
-) -> Condition:
-    least = function.spec.scale.min
+    ready, least = sum(one.metadata.uid in callable_ for one in current), function.spec.scale.min
     if failures:
         return failures[0]
-    if not ready and outdated:
-        return not_ready("Updating", "the version before answers calls until a worker of this one can be called")
+    if known.state == "Failed":
+        return not_ready(known.reason, known.message)
+    if known.state == "Unknown" and good is None:
+        return not_ready(LOADING, "its code is being loaded for the first time")
+    if known.state == "Unknown" or (not ready and len(staying) > len(current)):
+        return not_ready(UPDATING, "the version before answers calls until a worker of this one can be called")
     if ready < least:
-        return not_ready("Starting", f"{ready} of {least} workers can be called")
+        return not_ready(STARTING, f"{ready} of {least} workers can be called")
     if ready:
         return Condition(type=READY, status="True", reason="Ready")
     if current:
         return Condition(type=READY, status="True", reason="Scaling")
-    unseen = "" if _code(version) is not None else "its code is in a workspace, and is fetched when it is called"
+    unseen = "" if code_of(version) is not None else "its code is in a workspace, and is fetched when it is called"
     return Condition(type=READY, status="True", reason="ScaledToZero", message=unseen)
+
+
+def code_of(version: Version | None) -> str | None:
+    """The digest of the code of a version; None: it is in a workspace, or there is no version."""
+    return version.template.handler.code if version is not None and version.template.handler is not None else None
 
 
 def not_ready(reason: str, message: str) -> Condition:

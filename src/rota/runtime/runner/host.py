@@ -43,6 +43,9 @@ GROWTH_BYTES_MAX = 256 * 1024 * 1024
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 NO_RUNNER = 70
 RESPONSE_BODY = "body"
+SAID_CHARACTERS_MAX = 16 * 1024
+"""Of what was written while the code was loaded, the end, which is told when that fails."""
+NAMES_SHOWN_MAX = 10
 
 _pid = os.getpid()
 _exit = os._exit
@@ -113,6 +116,7 @@ class Output(io.TextIOBase):
         call = _current.get(None)
         # A fork of this process must not speak for it.
         if call is None or call.is_over or os.getpid() != _pid:
+            self._host.note_said(text)
             return self._own.write(text)
         call.line.append(text)
         call.line_characters += len(text)
@@ -141,6 +145,8 @@ class Host:
         self._loop: AbstractEventLoop | None = None
         self._tasks: dict[str, Task[None]] = {}
         self._memory = 0
+        self._said: str | None = ""
+        """What was written while the code is loaded; None: it is."""
 
     def serve(self) -> None:
         told = self._receive()
@@ -152,8 +158,9 @@ class Host:
         except BaseException as error:
             _show(error)
             sys.stderr.flush()
-            self._tell({"failed": last_line(error)})
+            self._tell({"failed": why_not_loaded(error, told["code"]), "said": self._said})
             return
+        self._said = None
         self._memory = _memory()
         self._tell({"loaded": True, "cancels": self._loop is not None})
         _thread.start_new_thread(self._read, ())
@@ -168,19 +175,18 @@ class Host:
         self._function = told["function"]
         packages = [told["packages"]] if told["packages"] else []
         sys.path[:] = [told["code"], *packages, *sys.path]
-        module, _, names = told["entrypoint"].partition(":")
-        found: Any = importlib.import_module(module)
-        for name in names.split("."):
-            found = getattr(found, name)
-        if not callable(found):
-            raise TypeError(f"{told['entrypoint']} is {type(found).__name__}, which cannot be called")
+        found = _handler_of(told["entrypoint"], told["code"])
         if "logging" in sys.modules:
             _log_to_stderr(sys.modules["logging"])
         if _is_async(found):
             import asyncio
 
             self._loop = asyncio.new_event_loop()
-        return found  # type: ignore[no-any-return]
+        return found
+
+    def note_said(self, text: str) -> None:
+        if self._said is not None:
+            self._said = (self._said + text)[-SAID_CHARACTERS_MAX:]
 
     # What comes.
 
@@ -303,6 +309,32 @@ class Host:
             _exit(NO_RUNNER)
 
 
+class NoHandler(Exception):  # noqa: N818 - says what is so
+    """The entrypoint names nothing that can be called."""
+
+
+def _handler_of(entrypoint: str, code: str) -> Callable[..., Any]:
+    module, _, name = entrypoint.partition(":")
+    try:
+        loaded = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise
+        there = ", ".join(sorted(os.listdir(code))[:NAMES_SHOWN_MAX]) or "nothing"
+        raise NoHandler(f"entrypoint {entrypoint}: there is no module {error.name}; the code has {there}") from None
+    missing = object()
+    found = getattr(loaded, name, missing)
+    if found is missing:
+        import difflib
+
+        alike = difflib.get_close_matches(name, [one for one in vars(loaded) if not one.startswith("_")], 1)
+        hint = f"; did you mean {module}:{alike[0]}?" if alike else ""
+        raise NoHandler(f"entrypoint {entrypoint}: module {module} has no {name}{hint}")
+    if not callable(found):
+        raise NoHandler(f"entrypoint {entrypoint}: it is {type(found).__name__}, which cannot be called")
+    return found
+
+
 def as_json(value: Any) -> bytes:
     """A result as JSON. Raises what says why it is none."""
     if isinstance(value, dict) and isinstance(value.get(RESPONSE_BODY), bytes | bytearray | memoryview):
@@ -352,10 +384,31 @@ def _show(error: BaseException) -> None:
     import traceback
 
     trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+    while trace is not None and _is_machinery(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     with contextlib.suppress(Exception):
         traceback.print_exception(type(error), error, trace)
+
+
+def _is_machinery(file: str) -> bool:
+    return file in (__file__, importlib.__file__) or file.startswith("<frozen importlib")
+
+
+def why_not_loaded(error: BaseException, code: str) -> str:
+    """The last line of the traceback, and the place in the code that it comes from."""
+    if isinstance(error, NoHandler):
+        return str(error)[:ERROR_CHARACTERS_MAX]
+    said, place = last_line(error), ""
+    if isinstance(error, SyntaxError) and error.filename and error.filename.startswith(f"{code}/"):
+        place = f"{error.filename}:{error.lineno}"
+    else:
+        trace = error.__traceback__
+        while trace is not None:
+            file = trace.tb_frame.f_code.co_filename
+            if file.startswith(f"{code}/"):
+                place = f"{file}:{trace.tb_lineno}"
+            trace = trace.tb_next
+    return f"{said} ({place[len(code) + 1 :]})" if place else said
 
 
 def last_line(error: BaseException) -> str:

@@ -18,6 +18,7 @@ from msgspec import Raw
 
 from rota.runtime.runner.box import Box
 from rota.runtime.runner.hosting_command import CommandHost
+from rota.runtime.runner.hosting_loaded import TIMED_OUT, NotLoaded
 from rota.runtime.runner.hosting_log import CallLog
 from rota.runtime.runner.hosting_process import PythonHost
 from rota.runtime.runner.messages import NO_RESULT, Call, Called, CallReason, Handler
@@ -37,9 +38,10 @@ EARLY_DEATH_SECONDS = 1.0
 class NotHosted(WorkspaceError):  # noqa: N818 - named for what is so
     """A function's code cannot be loaded."""
 
-    def __init__(self, reason: Literal["ImportFailed", "TimedOut"], message: str) -> None:
-        RuntimeError.__init__(self, message)
-        self.reason = reason  # type: ignore[assignment]
+    def __init__(self, why: NotLoaded) -> None:
+        RuntimeError.__init__(self, why.message)
+        self.reason = why.reason  # type: ignore[assignment]
+        self.said = why.said
 
 
 class Host(Protocol):
@@ -50,8 +52,8 @@ class Host(Protocol):
     lingering: set[str]
     """Calls whose end is told, but which it may still be at."""
 
-    async def load(self) -> str:
-        """Returns when it can be called: empty, or why it cannot be."""
+    async def load(self) -> NotLoaded | None:
+        """Returns None when it can be called, or why it cannot be."""
         ...
 
     def call(self, call: Call, log: CallLog) -> None: ...
@@ -115,13 +117,14 @@ class Hosting:
                 failure = await host.load()
         except TimeoutError:
             host.close()
-            raise NotHosted("TimedOut", f"the code was not loaded within {LOAD_SECONDS_MAX:.0f} s") from None
+            why = f"the code was not loaded within {LOAD_SECONDS_MAX:.0f} s"
+            raise NotHosted(NotLoaded(TIMED_OUT, why)) from None
         except BaseException:
             host.close()
             raise
-        if failure:
+        if failure is not None:
             host.close()
-            raise NotHosted("ImportFailed", failure)
+            raise NotHosted(failure)
         self._loaded_at = asyncio.get_running_loop().time()
         return host
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -15,12 +16,24 @@ from msgspec import Raw
 from rota.runtime.runner.box import Box, BoxLost
 from rota.runtime.runner.capture import Capture
 from rota.runtime.runner.host import RESULT_BYTES_MAX
+from rota.runtime.runner.hosting_loaded import COMMAND_NOT_FOUND, NotLoaded
 from rota.runtime.runner.hosting_log import CallLog
 from rota.runtime.runner.messages import Call, CallReason, Handler
 from rota.runtime.runner.python_calls import SIGNALLED, name_of
 
 ENV_CALL, ENV_FUNCTION, ENV_SECONDS = "ROTA_CALL_ID", "ROTA_FUNCTION", "ROTA_TIMEOUT_SECONDS"
 """What a command is told of its call."""
+
+LOOK = """
+import os, shutil, sys
+name = sys.argv[1]
+if shutil.which(name) is None:
+    if os.path.isfile(name):
+        sys.exit(f"command: {name} may not be executed; chmod +x it, or name the program that runs it")
+    where = "its code" if "/" in name else "the PATH of its sandbox"
+    sys.exit(f"command: there is no program {name} in {where}")
+"""
+"""Ends with a sentence on what is wrong, if anything is."""
 
 _encode = msgspec.json.Encoder().encode
 _checked = msgspec.json.Decoder().decode
@@ -45,8 +58,24 @@ class CommandHost:
         self._told_end = ended
         self._running: dict[str, tuple[asyncio.Task[None], list[str]]] = {}
 
-    async def load(self) -> str:
-        return ""
+    async def load(self) -> NotLoaded | None:
+        """Look for the program of the command, as a call would, without running it."""
+        said = bytearray()
+        output = Capture(lambda data: _keep(said, data), self._box.uid)
+        nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            argv = [sys.executable, "-I", "-S", "-c", LOOK, self._handler.command[0]]
+            streams = (nothing, output.writing, output.writing)
+            _, command = await self._box.run(argv, env={}, cwd=self._code, streams=streams)
+            output.started()
+            code = await command.ended
+            output.drain()
+        finally:
+            os.close(nothing)
+            output.close()
+        if code == 0:
+            return None
+        return NotLoaded(COMMAND_NOT_FOUND, command.error or said.decode(errors="replace").strip())
 
     def call(self, call: Call, log: CallLog) -> None:
         command: list[str] = []

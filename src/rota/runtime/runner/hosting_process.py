@@ -16,7 +16,8 @@ from msgspec import Raw, Struct
 
 from rota.runtime.runner import host
 from rota.runtime.runner.box import Box, BoxLost, Command
-from rota.runtime.runner.host import LENGTH_BYTES, READ_BYTES, RESULT_BYTES_MAX
+from rota.runtime.runner.host import LENGTH_BYTES, READ_BYTES, RESULT_BYTES_MAX, SAID_CHARACTERS_MAX
+from rota.runtime.runner.hosting_loaded import IMPORT_FAILED, NotLoaded
 from rota.runtime.runner.hosting_log import CallLog
 from rota.runtime.runner.messages import Call, CallReason, Handler
 from rota.runtime.runner.python_calls import name_of
@@ -42,6 +43,8 @@ class Reply(Struct, frozen=True):
     loaded: bool = False
     cancels: bool = False
     failed: str = ""
+    said: str = ""
+    """What was written while it was loaded, when that failed."""
     call: str = ""
     log: str = ""
     result: Raw = Raw()
@@ -91,9 +94,9 @@ class PythonHost:
         self._arrived = bytearray()
         self._unsent = bytearray()
         self._is_writing = False
-        self._loaded: asyncio.Future[str] = self._loop.create_future()
+        self._loaded: asyncio.Future[NotLoaded | None] = self._loop.create_future()
 
-    async def load(self) -> str:
+    async def load(self) -> NotLoaded | None:
         mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         mine.setblocking(False)
         self._control = mine
@@ -208,7 +211,8 @@ class PythonHost:
         if reply.loaded or reply.failed:
             self.cancels = reply.cancels
             if not self._loaded.done():
-                self._loaded.set_result(reply.failed)
+                failed = NotLoaded(IMPORT_FAILED, reply.failed, reply.said[-SAID_CHARACTERS_MAX:])
+                self._loaded.set_result(failed if reply.failed else None)
         elif reply.log:
             if reply.call in self._logs:
                 self._logs[reply.call].write(reply.log.encode())
@@ -241,6 +245,6 @@ class PythonHost:
             if isinstance(error, BoxLost):
                 self._loaded.set_exception(error)
             else:
-                self._loaded.set_result(how)
+                self._loaded.set_result(NotLoaded(IMPORT_FAILED, how))
             return
         self._told_death(self, how, exit_code)

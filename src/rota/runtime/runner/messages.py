@@ -35,6 +35,8 @@ class Report(Message, tag="report", frozen=True):
     """The digest of the configuration it has."""
     reason: str = ""
     message: str = ""
+    said: str = ""
+    """What the code of a function wrote before it could not be loaded, with its traceback."""
     holder: str = ""
     """Whose it is: the hold that it was last told of. What that one did is gone when there is none any more."""
     has_task: bool = False
@@ -67,7 +69,7 @@ class Called(Message, tag="called", frozen=True):
 
 def held(report: Report, id_: str) -> Report:
     """The report of a runner that a task was assigned to: what both ends know without a word."""
-    return replace(report, phase="Held", holder=id_, has_task=True, reason="", message="")
+    return replace(report, phase="Held", holder=id_, has_task=True, reason="", message="", said="")
 
 
 # To the runner.

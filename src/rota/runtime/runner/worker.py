@@ -18,7 +18,7 @@ from rota.runtime import workspace
 from rota.runtime.runner.box import Box, BoxLost, Command
 from rota.runtime.runner.capture import Capture
 from rota.runtime.runner.desk import Desk
-from rota.runtime.runner.hosting import Hosting
+from rota.runtime.runner.hosting import Hosting, NotHosted
 from rota.runtime.runner.messages import Called, Configure, Place, Report
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,8 @@ class Worker:
         if self._configuration is None or self._configuration.digest != configuration.digest:
             self._configuration = configuration
             # It has no longer what it was told before; should this one fail, to be told the old one is news.
-            self._say(configured="", reason=self.report.reason, message=self.report.message)
+            said = self.report
+            self._say(configured="", reason=said.reason, message=said.message, said=said.said)
             self._changed.set()
 
     def hold(self, id_: str) -> None:
@@ -110,7 +111,7 @@ class Worker:
         return True
 
     def _say(self, **fields: object) -> None:
-        new = msgspec.structs.replace(self.report, **{"reason": "", "message": "", **fields})
+        new = msgspec.structs.replace(self.report, **{"reason": "", "message": "", "said": "", **fields})
         if new != self.report:
             self.report = new
             self._told()
@@ -141,7 +142,8 @@ class Worker:
                     wait = min(RETRY_SECONDS_MAX, RETRY_SECONDS_MIN * 2**failures)
                     failures += 1
                     reason = error.reason if isinstance(error, workspace.WorkspaceError) else "BoxFailed"
-                    self._say(phase="Failed", reason=reason, message=str(error) or type(error).__name__)
+                    said = error.said if isinstance(error, NotHosted) else ""
+                    self._say(phase="Failed", reason=reason, message=str(error) or type(error).__name__, said=said)
                 await self._something_new(wait)
         finally:
             await self._stop_box()
