@@ -78,7 +78,7 @@ class Story:
         await self._rota("deploy", "-f", "shop")
 
     async def _function(self) -> None:
-        self._screen.chapter("2. The function is called: the first call starts a worker, the next ones find it warm")
+        self._screen.chapter("2. The function is called: the deploy has loaded it once, and its worker is still warm")
         for name in ("Ada", "Grace", "Edsger"):
             await self._call(name)
 

@@ -24,7 +24,7 @@ def test_the_starter_project_deploys_as_it_is(tmp_path: Path, capsys: pytest.Cap
         said = []
         for _ in range(2):
             capsys.readouterr()
-            assert main(["deploy", "-f", str(folder), "--home", str(server.home)]) == 0
+            assert main(["deploy", "-f", str(folder), "--no-wait", "--home", str(server.home)]) == 0
             said.append(capsys.readouterr().out)
         assert all(f"+ {one} created" in said[0] for one in MADE)
         assert said[1].count(": 0 created, 0 updated, ") == len(said[1].splitlines()) == KINDS

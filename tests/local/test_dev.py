@@ -111,6 +111,21 @@ def test_the_code_of_a_function_is_deployed_when_it_is_saved(dev: Dev) -> None:
         assert time.monotonic() < deadline
 
 
+def test_code_that_cannot_be_loaded_is_told_when_it_is_saved(dev: Dev) -> None:
+    dev.until("watching")
+    code = dev.place.folder / "hello" / "main.py"
+    code.parent.mkdir()
+    code.write_text("def handler(event, context)\n    return 1\n")
+    dev.save(FUNCTION)
+    told = dev.until("error: Function/hello cannot be loaded")[-1]
+    assert "SyntaxError: expected ':' (hello/main.py:1)" in told
+    code.write_text(HANDLER)
+    dev.until("Function/hello updated")
+    dev.until("watching")
+    # What was wrong with the version before is not told of this one.
+    assert dev.call("hello") == "one"
+
+
 def test_a_broken_file_is_told_and_lived_through(dev: Dev) -> None:
     dev.until("watching")
     dev.save(PROJECT.replace("replicas: 1", "replicas: many"))

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rota.manifest.project import Project
 
 FORMS = ("", "json")
+WAIT = "2m"
+"""How long it is waited for functions to be loaded: packages may have to be installed."""
 
 
 @command
@@ -30,9 +32,20 @@ async def deploy(
     take_over: Annotated[
         bool, typer.Option("--take-over", help="Take over objects that another project has deployed.")
     ] = False,
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="Do not wait until the server has loaded the functions.")
+    ] = False,
+    within: Annotated[
+        str, typer.Option("--timeout", metavar="SPAN", help="How long to wait for that at most: 30s, 5m, 1h.")
+    ] = WAIT,
     output: Annotated[str, typer.Option("--output", "-o", metavar="FORMAT", help="The form: json.")] = "",
-) -> None:
-    """Make a server have what a project file declares. What the file leaves out stays as it is there."""
+) -> int:
+    """Make a server have what a project file declares. What the file leaves out stays as it is there.
+
+    The server loads each function once, also one that nobody calls. If one cannot be loaded, that is told with the
+    reason, and the exit code is 1; the version before goes on.
+    """
+    from rota.cli.durations import seconds
     from rota.manifest.project import load_project
 
     if yes and not prune:
@@ -40,14 +53,26 @@ async def deploy(
     if output not in FORMS:
         raise bad_usage(f"-o {output}: there is json")
     project = load_project(filename, os.environ)
-    await _deploy(session, project, output, dry_run=dry_run, prune=prune, yes=yes, take_over=take_over)
+    wait_seconds = 0.0 if no_wait else seconds(within)
+    return await _deploy(
+        session, project, output, wait_seconds, dry_run=dry_run, prune=prune, yes=yes, take_over=take_over
+    )
 
 
 async def _deploy(
-    session: Session, project: Project, output: str, *, dry_run: bool, prune: bool, yes: bool, take_over: bool
-) -> None:
+    session: Session,
+    project: Project,
+    output: str,
+    wait_seconds: float,
+    *,
+    dry_run: bool,
+    prune: bool,
+    yes: bool,
+    take_over: bool,
+) -> int:
     from rota.cli.deployed import Deployed
     from rota.cli.deployed_json import DeployedJson
+    from rota.cli.deployed_states import until_loaded
     from rota.cli.deployed_urls import urls_of
     from rota.manifest.deploying import Deployer, DeployRefused
     from rota.manifest.deploying_blobs import blobs_of
@@ -77,6 +102,13 @@ async def _deploy(
         # What has no blob store has no place where functions are called either: it is no server of Rota's.
         is_called = blobs is not None and not dry_run
         told.write_summary(await urls_of(client, foreseen) if is_called else {})
+        if not is_called or not wait_seconds:
+            told.write_end()
+            return 0
+        try:
+            return await until_loaded(client, foreseen, wait_seconds, told.write_state)
+        finally:
+            told.write_end()
 
 
 def _confirm(deployment: Deployment, namespace: str, *, yes: bool) -> None:

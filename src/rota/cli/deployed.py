@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from rota.cli.command import complain
+from rota.cli.function_states import State
 from rota.cli.output import Part, line, note, printable
 from rota.engine.references import shown
 from rota.manifest.deploying import Deployment, Doomed, Step, named
@@ -90,6 +92,25 @@ class Deployed:
             first, *more = map(shown, one.referrers)
             others = f" and {len(more)} more" if more else ""
             note(f"{shown(one.id)} is neither declared nor on the server: {first}{others} cannot be ready without it")
+
+    @staticmethod
+    def write_state(name: str, state: State) -> None:
+        """Tell of a function that is not ready."""
+        write_state(name, state)
+
+    def write_end(self) -> None:
+        """Nothing more: it is all said."""
+
+
+def write_state(name: str, state: State) -> None:
+    """Tell of a function that is not ready."""
+    if state.verdict == "NotLoaded":
+        before = "; the version before goes on to answer calls" if state.has_before else ""
+        complain(f"Function/{name} cannot be loaded: {state.why}\n`rota logs fn/{name}` tells more{before}")
+    elif state.verdict in ("HeldUp", "Unobserved"):
+        note(f"Function/{name} is not ready: {state.why}")
+    elif state.verdict in ("Coming", "Gone"):
+        complain(f"Function/{name} is not ready yet: {state.why}\nit goes on; `rota wait fn/{name}` tells when it is")
 
 
 def _write_change(change: Change) -> None:

@@ -8,11 +8,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from rota.cli.deployed import OUTCOMES, hidden
+from rota.cli.function_states import State
 from rota.engine.references import shown
 from rota.manifest.deploying import Deployment, Doomed, Step
 from rota.manifest.deploying_changes import ABSENT, Change
 
 Json = dict[str, Any]
+LOADED = {"Ready": True, "NotLoaded": False}
+"""Whether a function could be loaded, where that is known."""
 
 
 class DeployedJson:
@@ -23,6 +26,8 @@ class DeployedJson:
         self._head = {"project": deployment.project.name, "namespace": namespace, "dryRun": dry_run}
         self._counts: dict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(OUTCOMES, 0))
         self._changes: list[Json] = []
+        self._functions: list[Json] = []
+        self._urls: Mapping[str, str] = {}
 
     def write_code(self) -> None:
         """Nothing yet: it is said with the rest."""
@@ -37,12 +42,20 @@ class DeployedJson:
 
     def write_stopped(self) -> None:
         """How far it came before it had to end."""
-        self._print(finished=False, urls={})
+        self._print(finished=False)
 
     def write_summary(self, urls: Mapping[str, str]) -> None:
-        self._print(finished=True, urls=urls)
+        """Nothing yet: it is said with how the functions are."""
+        self._urls = urls
 
-    def _print(self, *, finished: bool, urls: Mapping[str, str]) -> None:
+    def write_state(self, name: str, state: State) -> None:
+        said = {"name": name, "ready": state.verdict == "Ready", "loaded": LOADED.get(state.verdict)}
+        self._functions.append({**said, "reason": state.reason, "message": state.message})
+
+    def write_end(self) -> None:
+        self._print(finished=True)
+
+    def _print(self, *, finished: bool) -> None:
         project, missing = self._deployment.project, self._deployment.missing
         packs = [project.packs[digest] for digest in missing]
         lacking = [
@@ -56,7 +69,8 @@ class DeployedJson:
             "changes": self._changes,
             "code": [{"digest": one.digest, "files": one.files, "bytes": len(one.content)} for one in packs],
             "lacking": lacking,
-            "urls": dict(urls),
+            "functions": sorted(self._functions, key=lambda one: str(one["name"])),
+            "urls": dict(self._urls),
         }
         print(json.dumps(said, indent=2, ensure_ascii=False))
 

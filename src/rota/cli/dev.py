@@ -20,9 +20,12 @@ if TYPE_CHECKING:
     from rota.cli.dev_logs import Tail
     from rota.cli.dev_watching import Folder
     from rota.client import Client
+    from rota.manifest.deploying import Deployment
     from rota.manifest.project import Project
     from rota.server.home import Home
 
+STATES_SECONDS_MAX = 900.0
+"""How long it is waited for functions to be loaded: nobody waits for that here, and packages may take their time."""
 AGAIN_SECONDS = 2.0
 """When the server is away, a deploy is tried again after this; a save does not wait for it."""
 
@@ -56,7 +59,7 @@ async def dev(
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(tail.run())
-                group.create_task(_deploy_on_save(client, str(file), folder, tail))
+                group.create_task(_deploy_on_save(client, str(file), folder, tail, States(client, group)))
         except BaseExceptionGroup as several:
             # One is told; that of a reader who left is not to be told at all.
             raise several.exceptions[0] from None
@@ -99,12 +102,36 @@ def _tell_goes_on(home: Home | None) -> None:
             note("the server goes on; `rota stop` ends it")
 
 
-async def _deploy_on_save(client: Client, file: str, folder: Folder, tail: Tail) -> None:
+class States:
+    """Tells of functions that cannot be loaded, of the last deploy, while others may follow."""
+
+    def __init__(self, client: Client, group: asyncio.TaskGroup) -> None:
+        self._client = client
+        self._group = group
+        self._task: asyncio.Task[None] | None = None
+
+    def of(self, deployment: Deployment | None) -> None:
+        """From now on, of this deploy; None: of none, one is under way."""
+        if self._task is not None:
+            self._task.cancel()
+        self._task = self._group.create_task(self._tell(deployment)) if deployment is not None else None
+
+    async def _tell(self, deployment: Deployment) -> None:
+        from rota.cli.deployed import write_state
+        from rota.cli.deployed_states import until_loaded
+        from rota.client import ConnectionFailed
+        from rota.registry import ApiError
+
+        with contextlib.suppress(ApiError, ConnectionFailed, CommandError):
+            await until_loaded(self._client, deployment, STATES_SECONDS_MAX, write_state)
+
+
+async def _deploy_on_save(client: Client, file: str, folder: Folder, tail: Tail, states: States) -> None:
     away = ""
     while True:
         # Seen before it is read: what is saved meanwhile is deployed next.
         await folder.look()
-        away = await _deploy(client, file, tail, away)
+        away = await _deploy(client, file, tail, states, away)
         if not away:
             note(f"watching {folder.top}")
         if await folder.saved(AGAIN_SECONDS if away else None):
@@ -112,12 +139,12 @@ async def _deploy_on_save(client: Client, file: str, folder: Folder, tail: Tail)
             line((f"{datetime.now():%H:%M:%S} saved, deploying", "dim"))
 
 
-async def _deploy(client: Client, file: str, tail: Tail, known: str) -> str:
+async def _deploy(client: Client, file: str, tail: Tail, states: States, known: str) -> str:
     """Deploy once; what is wrong is told, unless it is known, and lived through. Returns why the server is away."""
     from rota.client import ConnectionFailed
 
     try:
-        await _deployed(client, await asyncio.to_thread(_loaded, file), tail)
+        await _deployed(client, await asyncio.to_thread(_loaded, file), tail, states)
     except Exception as error:
         _, message = explained(error)
         if message != known:
@@ -132,7 +159,7 @@ def _loaded(file: str) -> Project:
     return load_project(file, os.environ)
 
 
-async def _deployed(client: Client, project: Project, tail: Tail) -> None:
+async def _deployed(client: Client, project: Project, tail: Tail, states: States) -> None:
     from rota.cli.deployed import Deployed
     from rota.cli.deployed_urls import urls_of
     from rota.manifest.deploying import Deployer, DeployRefused
@@ -146,6 +173,7 @@ async def _deployed(client: Client, project: Project, tail: Tail) -> None:
     except (DeployRefused, ListNotWhole) as refused:
         raise CommandError(f"{refused}\nnothing was changed") from None
     tail.of(project)
+    states.of(None)
     told = Deployed(foreseen, client.namespace, dry_run=False)
     told.write_code()
     try:
@@ -153,3 +181,5 @@ async def _deployed(client: Client, project: Project, tail: Tail) -> None:
     except DeployRefused as refused:
         raise CommandError(f"{refused}\nit was changed meanwhile; save again") from None
     told.write_summary(await urls_of(client, foreseen) if blobs is not None else {})
+    if blobs is not None:
+        states.of(foreseen)

@@ -62,7 +62,8 @@ async def logs(
 
     What a task has written is kept as long as the task, whatever becomes of its worker. So it is with a call of a
     function, which is a task: task/CALL is one, fn/NAME all of them in the order in which they began, each line with
-    its call and its worker. What a worker wrote while it loaded the code is of no call: -.
+    its call and its worker. What a worker wrote while it loaded the code, and pip while it installed the packages, is
+    of no call: -.
     """
     if server:
         if which or container:

@@ -35,6 +35,8 @@ class Goal(NamedTuple):
     """How it is instead."""
     when_absent: bool = False
     """Whether an object that is not there is worth waiting on, or the very thing."""
+    hopeless: Callable[[Object | None], str] = lambda _: ""
+    """Why it is not worth waiting any longer; empty: it is."""
 
 
 @command
@@ -55,16 +57,18 @@ async def wait(
     all_namespaces: AllNamespaces = False,
 ) -> int:
     """Wait until objects are as they should be, or gone; without --for, tasks until they are over, functions until
-    their newest version answers.
+    their newest version answers, or cannot be loaded, which is an error at once.
 
     Of tasks that are over, the exit code is 0 if all have succeeded, 1 if one has not. A server that is away is waited
     for; the exit code is 3 if it is not back in time.
     """
     limit_seconds = seconds(within)
     wanted = targets(which or []) if which or for_ or not selector else [Target(Task.api)]
+    goal: Goal | None
     if not for_ and all(target.kind is Function.api for target in wanted):
-        for_ = "condition=Ready"
-    goal = None if not for_ and all(target.kind is Task.api for target in wanted) else goal_of(for_)
+        goal = _condition("Ready", "")._replace(hopeless=_why_not_loaded)
+    else:
+        goal = None if not for_ and all(target.kind is Task.api for target in wanted) else goal_of(for_)
     if not wanted[0].name and not (selector or all_):
         raise bad_usage("name the objects, or select them with --selector or --all")
     deadline = asyncio.get_running_loop().time() + limit_seconds
@@ -118,6 +122,10 @@ async def _until(client: Client, kind: Kind, keys: list[Key], goal: Goal, deadli
                     complain(f"{name} is not there")
                     lost = True
                     del latest[at]
+                elif why := goal.hopeless(obj):
+                    complain(f"{name} {why}")
+                    lost = True
+                    del latest[at]
                 if not latest:
                     break
     except TimeoutError:
@@ -166,6 +174,15 @@ def _condition(type_: str, status: str) -> Goal:
         return f"{type_} is {condition.get('status')}" + (f" ({why})" if why else "")
 
     return Goal(f"condition {type_}={status}", met, lacking)
+
+
+def _why_not_loaded(function: Object | None) -> str:
+    from rota.cli.function_states import state_of
+
+    state = state_of(function)
+    if function is None or state.verdict != "NotLoaded":
+        return ""
+    return f"cannot be loaded: {state.why}\n`rota logs fn/{function['metadata']['name']}` tells more"
 
 
 def _path(text: str) -> Goal:

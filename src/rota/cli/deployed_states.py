@@ -1,0 +1,84 @@
+"""Whether the functions of a deploy can be loaded."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rota.cli.function_states import State, state_of, states
+from rota.cli.output import note
+from rota.cli.session import FAILED
+
+if TYPE_CHECKING:
+    from rota.client import Client
+    from rota.manifest.deploying import Deployment
+    from rota.manifest.project import Project
+
+QUIET_SECONDS = 2.0
+"""Before it is said that something is waited for."""
+NAMED_MAX = 5
+"""Functions of which that is said."""
+PROGRESS = ("Loading", "Preparing", "Starting", "Updating")
+_PLACE = re.compile(r"\(([^():\s]{1,500}):(\d{1,9})\)$")
+
+Told = Callable[[str, State], None]
+
+
+async def until_loaded(client: Client, deployment: Deployment, seconds: float, told: Told) -> int:
+    """Wait until it is known of each function whether it can be loaded, and tell. Returns the exit code."""
+    import asyncio
+
+    names = waited_for(deployment)
+    if not names:
+        return 0
+    missing = set(names)
+
+    def learned(name: str, state: State) -> None:
+        missing.discard(name)
+        told(name, located(state, deployment.project, name))
+
+    def tell_patience() -> None:
+        shown = ", ".join(f"Function/{name}" for name in sorted(missing)[:NAMED_MAX])
+        more = f" and {len(missing) - NAMED_MAX} more" if len(missing) > NAMED_MAX else ""
+        note(f"waiting until {shown}{more} can be called; `--no-wait` does without")
+
+    timer = asyncio.get_running_loop().call_later(QUIET_SECONDS, tell_patience)
+    try:
+        found = await states(client, names, seconds, learned)
+    finally:
+        timer.cancel()
+    return FAILED if any(one.verdict in ("NotLoaded", "Coming", "Gone") for one in found.values()) else 0
+
+
+def waited_for(deployment: Deployment) -> list[str]:
+    """The functions that are new or have changed, and those that an earlier deploy has left without an end."""
+    from rota.api import Function
+
+    found = []
+    for step in deployment.steps:
+        if step.kind is not Function.api:
+            continue
+        before = state_of(step.live)
+        if step.outcome != "unchanged" or before.verdict == "NotLoaded" or before.reason in PROGRESS:
+            found.append(step.name)
+    return found
+
+
+def located(state: State, project: Project, name: str) -> State:
+    """A state whose message names the file as the person who deploys knows it."""
+    from rota.api import Function
+
+    found = _PLACE.search(state.message)
+    bodies = [one.object for one in project.manifests if one.kind is Function.api and one.name == name]
+    digest = ((bodies[0].get("spec") or {}).get("source") or {}).get("digest") if bodies else None
+    place = project.places.get(digest or "")
+    if found is None or place is None:
+        return state
+    file = place / found[1] if place.is_dir() else place
+    if not file.is_file():
+        return state
+    shown = f"({os.path.relpath(file, Path.cwd())}:{found[2]})"
+    return state._replace(message=state.message[: found.start()] + shown)
