@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rota.api import KINDS
+from rota.api.crd import exported
 from rota.api.form import form
 from rota.api.schema import PRESERVE, Schema
 
@@ -113,7 +114,7 @@ class Corpus:
                 yield Variant(f"{where} = {shown(value)}", replaced(base, spot.path, value))
 
     def _values(self, spot: Spot) -> Iterator[Any]:
-        identity = msgspec.json.encode((spot.path[-1] if isinstance(spot.path[-1], str) else "", spot.schema))
+        identity = msgspec.json.encode((spot.path[-1] if isinstance(spot.path[-1], str) else "", exported(spot.schema)))
         if identity in self._schemas:
             yield from TOUCHES
         else:

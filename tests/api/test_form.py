@@ -73,3 +73,12 @@ def test_what_conforms_can_be_read_and_conforms_again(obj: Object) -> None:
         again = copy.deepcopy(obj)
         assert form(kind).conform(again) == ([], [])
         assert encoded(again) == encoded(obj)
+
+
+@settings(max_examples=amount(80, 500), deadline=None, suppress_health_check=list(HealthCheck))
+@given(RANDOM_OBJECTS)
+def test_whatever_is_wrong_with_an_object_its_rules_and_checks_can_be_judged(obj: Object) -> None:
+    shape = form(KINDS[obj["kind"]])
+    _, found = shape.conform(obj)
+    judged = shape.break_rules(obj, None, found)
+    assert {problem.field for problem in found} <= {problem.field for problem in judged}

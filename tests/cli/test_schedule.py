@@ -154,10 +154,10 @@ def test_cron_shows_the_next_runs_without_a_server(rota: Terminal) -> None:
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (["61 * * * *"], 'cron "61 * * * *" is not understood: bad minute; write'),
-        (["* * * *"], 'cron "* * * *" has 4 fields, not 5; write'),
-        (["* * * * *", "--tz", "Berlin"], 'there is no time zone "Berlin"; write an IANA name'),
-        (["0 0 30 2 *"], 'cron "0 0 30 2 *" is not understood: bad day-of-month; write'),
+        (["61 * * * *"], 'CRON: Invalid value: "61 * * * *": minute 61 is too high: it must be 0 to 59'),
+        (["* * * *"], 'CRON: Invalid value: "* * * *": it has 4 fields, and must have 5'),
+        (["* * * * *", "--tz", "Berlin"], '--tz: Invalid value: "Berlin": it is no time zone; write an IANA name'),
+        (["0 0 30 2 *"], 'CRON: Invalid value: "0 0 30 2 *": it never ticks'),
     ],
 )
 def test_cron_says_what_is_wrong(rota: Terminal, argv: list[str], said: str) -> None:

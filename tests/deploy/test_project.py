@@ -202,7 +202,7 @@ def test_a_schedule_needs_a_cron_and_one_of_its_own_a_task() -> None:
 def test_a_cron_with_seconds_is_told_in_words_and_only_once() -> None:
     text = "name: shop\nfunctions:\n  - name: f\n    schedules: [{name: a, cron: '0 */5 * * * *', enabled: 1}]\n"
     cron, enabled = problems(text)
-    assert 'schedules[0].cron: cron "0 */5 * * * *" has 6 fields, not 5; write' in cron
+    assert 'schedules[0].cron: Invalid value: "0 */5 * * * *": it has 6 fields, and must have 5' in cron
     assert "schedules[0].enabled" in enabled
 
 
@@ -211,9 +211,11 @@ def test_a_cron_that_never_ticks_and_a_zone_that_is_nowhere_are_told() -> None:
     text += "      - {name: b, cron: '@daily', timeZone: Mars/Base}\n"
     text += "schedules:\n  - {name: s, cron: '0 0 30 2 *', taskTemplate: {function: {name: f}}}\n"
     assert [problem.partition(";")[0] for problem in problems(text)] == [
-        'rota.yaml:5:25: functions[0].schedules[0].cron: cron "61 * * * *" is not understood: bad minute',
-        'rota.yaml:6:45: functions[0].schedules[1].timeZone: there is no time zone "Mars/Base"',
-        'rota.yaml:8:21: schedules[0].cron: cron "0 0 30 2 *" is not understood: bad day-of-month',
+        'rota.yaml:5:25: functions[0].schedules[0].cron: Invalid value: "61 * * * *": minute 61 is too high: it must be'
+        " 0 to 59",
+        'rota.yaml:6:45: functions[0].schedules[1].timeZone: Invalid value: "Mars/Base": it is no time zone',
+        'rota.yaml:8:21: schedules[0].cron: Invalid value: "0 0 30 2 *": it never ticks: no month that it names has'
+        " such a day",
     ]
 
 

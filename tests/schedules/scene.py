@@ -17,6 +17,7 @@ from rota.engine import VirtualClock
 from rota.registry import Registry
 from rota.store import MemoryStore
 from tests.engine_loop.loops import Way, World
+from tests.unchecked import stored
 
 START = int(datetime(2026, 1, 5, 12, 0, 30, tzinfo=UTC).timestamp())
 """A Monday, half a minute past noon."""
@@ -66,6 +67,12 @@ class Scene:
         if self.world.serving is not None:
             await self.world.rest()
         return await self.get(name)
+
+    async def took(self, cron: str = "* * * * *", **spec: Any) -> None:
+        """A schedule that a cluster's API server took, which makes none of Rota's own checks."""
+        whole = {"cron": cron, "target": {"taskTemplate": COMMAND}, **spec}
+        await stored(self.world.registry, "Schedule", "tick", whole)
+        await self.world.rest()
 
     async def get(self, name: str = "tick") -> Schedule:
         found: Schedule = await self.world.get("Schedule", name)

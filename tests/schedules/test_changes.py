@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import pytest
+
+from rota.registry import ApiError
 from tests.schedules.scene import MINUTE, Scene, restarted, scene_in
 
 
@@ -113,12 +116,30 @@ async def test_one_whose_pool_goes_away_ticks_no_more(scene: Scene) -> None:
     assert await scene.ticks() == []
 
 
-async def test_a_cron_that_means_nothing_is_told_and_can_be_mended(scene: Scene) -> None:
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"cron": "61 * * * *"}, "spec.cron"),
+        ({"cron": "0 0 30 2 *"}, "spec.cron"),
+        ({"timeZone": "X/Y"}, "spec.timeZone"),
+    ],
+)
+async def test_a_time_that_means_nothing_is_refused(scene: Scene, wrong: dict[str, str], field: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        await scene.schedule(**wrong)
+    assert (refused.value.code, refused.value.causes[0]["field"]) == (422, field)
+    await scene.schedule()
+    with pytest.raises(ApiError):
+        await scene.patch(**wrong)
+
+
+async def test_a_cron_that_a_cluster_took_is_told_and_can_be_mended(scene: Scene) -> None:
     await scene.serve()
-    await scene.schedule(cron="61 * * * *")
+    await scene.took(cron="5-1 * * * *")
     assert await scene.ready() == ("False", "InvalidSchedule")
     found = await scene.world.condition("Schedule", "tick", "Ready")
-    assert found is not None and found[2].startswith('spec.cron: cron "61 * * * *" is not understood: bad minute')
+    assert found is not None
+    assert found[2].startswith('spec.cron: Invalid value: "5-1 * * * *": minute 5-1 goes backwards')
     await scene.passes(5 * MINUTE)
     await scene.patch(cron="* * * * *", catchUp="All")
     assert await scene.ready() == ("True", "Scheduled")
@@ -127,19 +148,19 @@ async def test_a_cron_that_means_nothing_is_told_and_can_be_mended(scene: Scene)
     assert await scene.ticks() == ["12:06"]
 
 
-async def test_a_day_that_never_comes_is_told(scene: Scene) -> None:
+async def test_a_day_that_never_comes_is_told_where_a_cluster_took_it(scene: Scene) -> None:
     await scene.serve()
-    await scene.schedule(cron="0 0 */31 2 MON#5")
+    await scene.took(cron="0 0 */31 2 MON#5")
     found = await scene.world.condition("Schedule", "tick", "Ready")
     assert found is not None and found[1] == "InvalidSchedule" and "never ticks" in found[2]
 
 
-async def test_a_time_zone_that_is_none_is_told(scene: Scene) -> None:
+async def test_a_time_zone_that_is_none_is_told_where_a_cluster_took_it(scene: Scene) -> None:
     await scene.serve()
-    await scene.schedule(timeZone="Europe/Atlantis")
+    await scene.took(timeZone="Europe/Atlantis")
     found = await scene.world.condition("Schedule", "tick", "Ready")
     assert found is not None and found[1] == "InvalidSchedule"
-    assert found[2].startswith('spec.timeZone: there is no time zone "Europe/Atlantis"; write an IANA name')
+    assert found[2].startswith('spec.timeZone: Invalid value: "Europe/Atlantis": it is no time zone; write an IANA')
 
 
 async def test_the_city_at_hand_is_the_servers_choice(scene: Scene) -> None:

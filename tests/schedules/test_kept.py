@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from rota.api import Task
+from rota.api.cron import cron
 from rota.client import Client
-from rota.control.schedules.cron import cron
 from rota.control.schedules.firing import Firing
 from rota.control.schedules.keeping import FINALIZER
 from rota.control.schedules.runs import Runs

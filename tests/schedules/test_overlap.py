@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from rota.api.cron import cron
 from rota.api.function import ACTIVE_MAX
-from rota.control.schedules.cron import cron
 from rota.control.schedules.planner import plan
 from rota.control.schedules.runs import Run
 from tests.schedules.scene import MINUTE, Scene

@@ -1,10 +1,10 @@
 """The kinds: what can be declared, in types.
 
-Promises: every kind is a typed, documented and bounded structure; its static defaults, cross-field rules, references,
-readiness and table columns are declared once, beside the type; schemas for clients and for real Kubernetes API
-servers are derived from that, never written by hand.
+Promises: every kind is a typed, documented and bounded structure; its static defaults, cross-field rules, checks,
+references, readiness and table columns are declared once, beside the type; schemas for clients and for real Kubernetes
+API servers are derived from that, never written by hand.
 
-Never: reads a clock, a file or a socket; knows of stores, verbs or controllers.
+Never: reads a clock, a socket, or a file other than the machine's time zones; knows of stores, verbs or controllers.
 """
 
 from rota.api.cell import Cell, InstanceType, Location, Quota, QuotaClaim

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rota.api.kind import KINDS, Column, Kind
-from rota.api.schema import NEEDS, REFERS, Schema, object_schema
+from rota.api.schema import OWN, Schema, object_schema
 
 
 def crd(kind: Kind) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def exported(schema: Schema) -> Schema:
     """The schema without Rota's own marks."""
     out: Schema = {}
     for key, value in schema.items():
-        if key in (REFERS, NEEDS):
+        if key in OWN:
             continue
         if key == "properties":
             value = {name: exported(prop) for name, prop in value.items()}

@@ -89,11 +89,10 @@ class Form:
         """The problems found so far and those of the rules, which an object in no state for it is spared."""
         if self.rules.empty:
             return found
-        if any(problem.reason in BLOCKING for problem in found):
-            return [*found, invalid(NO_FIELD, None, NOT_CHECKED)]
         broken = list(found)
-        evaluate(self.rules, obj, old, "", broken)
-        return broken
+        malformed = {problem.field.removeprefix(".") for problem in found if problem.reason in BLOCKING}
+        evaluate(self.rules, obj, old, "", broken, malformed)
+        return [*broken, invalid(NO_FIELD, None, NOT_CHECKED)] if malformed else broken
 
     def _check_scale(self, obj: dict[str, Any], part: str, found: list[Problem]) -> None:
         if self.kind.scale is None:

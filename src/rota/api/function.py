@@ -21,6 +21,7 @@ from rota.api.model import (
 )
 from rota.api.parts import Argv, Env, Isolation, Network, Resources
 from rota.api.task import TaskTemplate
+from rota.api.times import TIMES
 
 CITIES_MAX = 64
 INLINE_LENGTH_MAX = 262_144
@@ -163,6 +164,7 @@ class History(Model):
 class ScheduleSpec(Model):
     """When to start what."""
 
+    checks = (TIMES,)
     cron: Annotated[
         str,
         doc(

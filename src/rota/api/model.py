@@ -5,7 +5,7 @@ default (one that the server stores) is a plain default. The wire name is the ca
 else, schemas, pruning, defaulting, field ownership, is derived from these annotations.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Union, dataclass_transform, get_args, get_origin
@@ -27,6 +27,29 @@ class Rule(NamedTuple):
     message: str
     field: str = ""
     """The offending field below this value, if there is one: the error's path then ends there."""
+
+
+class Wrong(NamedTuple):
+    """One field that a check found wrong."""
+
+    field: str
+    """Its path below the value that was checked."""
+    value: Any
+    why: str
+
+
+class Check(NamedTuple):
+    """A check in Python of the value of the type that declares it, where CEL cannot tell what is wrong.
+
+    Rota's own admission makes it. A cluster's API server knows CEL alone: there the kind's controller makes it, and
+    says what it found in a condition.
+    """
+
+    find: Callable[[dict[str, Any]], Iterable[Wrong]]
+    fields: tuple[str, ...]
+    """What it looks at: on an update it is made only if one of these has changed."""
+    rules: tuple[Rule, ...] = ()
+    """What CEL can tell of the same, for API servers that know nothing else. Here the check stands for them."""
 
 
 ASCII_CLASSES = "(?a)"
@@ -89,6 +112,7 @@ class Model(msgspec.Struct, metaclass=ModelMeta, omit_defaults=True, rename="cam
     """Base of every type on the wire."""
 
     rules: ClassVar[tuple[Rule, ...]] = ()
+    checks: ClassVar[tuple[Check, ...]] = ()
 
 
 def doc(

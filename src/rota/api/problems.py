@@ -26,6 +26,8 @@ NOT_CHECKED = (
     "some validation rules were not checked because the object was invalid; "
     "correct the existing errors to complete validation"
 )
+NO_MATCH = "in body should match"
+"""In the message of every text that does not match its pattern."""
 NO_FIELD = "<nil>"
 """The field of a problem that Kubernetes reports without one."""
 

@@ -1,54 +1,66 @@
-"""Evaluates the cross-field rules of a kind on an object.
+"""Evaluates the cross-field rules of a kind, and its checks in Python, on an object.
 
-Only the parts of the schema that carry rules are walked. On updates a part that did not change is not looked at
+Only the parts of the schema that carry some are walked. On updates a part that did not change is not looked at
 again, as Kubernetes does (so that a rule added later does not lock old objects).
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 from rota.api import cel, problems
+from rota.api.model import Check
 from rota.api.problems import Problem
-from rota.api.schema import Schema
+from rota.api.schema import CHECKS, Schema
 from rota.api.structure import Node
 
 
 @dataclass(frozen=True, slots=True)
 class RuleTree:
-    """The rules on one value, and the parts of it that have rules of their own."""
+    """The rules and checks on one value, and the parts of it that have some of their own."""
 
     rules: tuple[tuple[cel.Program, str, str], ...]
+    checks: tuple[Check, ...]
     fields: tuple[tuple[str, RuleTree], ...]
     item: RuleTree | None
     keys: tuple[str, ...]
 
     @property
     def empty(self) -> bool:
-        return not (self.rules or self.fields or self.item)
+        return not (self.rules or self.checks or self.fields or self.item)
 
 
 def rule_tree(schema: Schema, node: Node) -> RuleTree:
     """The rules of a schema, compiled. `node` is its structure: lists compare by it."""
+    checks: tuple[Check, ...] = schema.get(CHECKS, ())
+    stood_for = {rule.cel for check in checks for rule in check.rules}
     rules = tuple(
         (cel.compile(r["rule"], node), r["message"], r.get("fieldPath", ""))
         for r in schema.get("x-kubernetes-validations", ())
+        if r["rule"] not in stood_for
     )
     inner = ((name, rule_tree(prop, node.fields[name])) for name, prop in schema.get("properties", {}).items())
     item_schema = schema.get("items") or schema.get("additionalProperties")
     item = rule_tree(item_schema, node.item) if item_schema and node.item else None
     keys = tuple(schema.get("x-kubernetes-list-map-keys", ()))
     fields = tuple((name, tree) for name, tree in inner if not tree.empty)
-    return RuleTree(rules, fields, None if item is None or item.empty else item, keys)
+    return RuleTree(rules, checks, fields, None if item is None or item.empty else item, keys)
 
 
-def evaluate(tree: RuleTree, value: Any, old: Any, path: str, found: list[Problem]) -> None:
-    """Report every rule that the value, or its change from `old` (None: it is new), breaks."""
+def evaluate(
+    tree: RuleTree, value: Any, old: Any, path: str, found: list[Problem], malformed: Collection[str] = ()
+) -> None:
+    """Report every rule and check that the value, or its change from `old` (None: it is new), breaks.
+
+    `malformed`: paths of fields that are not even of their form. Rules are spared then, as Kubernetes does; checks are
+    made where all that they look at is of its form.
+    """
     if old is not None and value == old:
         return
     for program, message, field in tree.rules:
-        if program.uses_old and old is None:
+        if malformed or (program.uses_old and old is None):
             continue
         try:
             holds = program(value, old)
@@ -56,19 +68,38 @@ def evaluate(tree: RuleTree, value: Any, old: Any, path: str, found: list[Proble
             holds, message = False, f"rule evaluation error: {error}"
         if holds is not True:
             found.append(problems.rule_broken((path + field).lstrip("."), message))
+    for check in tree.checks:
+        if old is None or any(value.get(name) != old.get(name) for name in check.fields):
+            _check(check, value, path, found, malformed)
     for name, inner in tree.fields:
         part = value.get(name)
         if part is not None:
-            old_part = old.get(name) if old is not None else None
-            evaluate(inner, part, old_part, f"{path}.{name}" if path else name, found)
+            below = f"{path}.{name}" if path else name
+            if below not in malformed:
+                old_part = old.get(name) if old is not None else None
+                evaluate(inner, part, old_part, below, found, malformed)
     if tree.item is not None:
         if isinstance(value, dict):
             for name, part in value.items():
-                evaluate(tree.item, part, old.get(name) if old else None, f"{path}.{name}", found)
+                if f"{path}.{name}" not in malformed:
+                    evaluate(tree.item, part, old.get(name) if old else None, f"{path}.{name}", found, malformed)
         else:
             before = _by_key(old, tree.keys)
             for i, part in enumerate(value):
-                evaluate(tree.item, part, before.get(_key(part, tree.keys)) if before else None, f"{path}[{i}]", found)
+                if f"{path}[{i}]" not in malformed:
+                    old_part = before.get(_key(part, tree.keys)) if before else None
+                    evaluate(tree.item, part, old_part, f"{path}[{i}]", found, malformed)
+
+
+def _check(check: Check, value: dict[str, Any], path: str, found: list[Problem], malformed: Collection[str]) -> None:
+    looked_at = tuple(f"{path}.{name}" for name in check.fields)
+    if any(one == path or one.startswith(looked_at) for one in malformed):
+        return
+    for field, wrong, why in check.find(value):
+        at = f"{path}{'' if field.startswith('[') else '.'}{field}".lstrip(".")
+        # A pattern that it does not match either says less.
+        found[:] = [one for one in found if one.field != at or problems.NO_MATCH not in one.message]
+        found.append(problems.invalid(at, wrong, why))
 
 
 def _by_key(items: Any, keys: tuple[str, ...]) -> dict[tuple[Any, ...], Any]:

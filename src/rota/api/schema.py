@@ -1,8 +1,8 @@
 """From a kind's type to its structural schema, and from that to nodes.
 
 The schema is the one intermediate form: OpenAPI v3 as Kubernetes wants it (no `$ref`, every level typed), with rules
-as `x-kubernetes-validations`, static defaults, bounds and list types. `x-rota-…` marks references and never leaves
-this package.
+as `x-kubernetes-validations`, static defaults, bounds and list types. `x-rota-…` marks references and checks, and
+never leaves this package.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from rota.api.structure import ANY, ATOMIC_ANY, SCALAR, Node
 Schema = dict[str, Any]
 REFERS = "x-rota-refers"
 NEEDS = "x-rota-needs"
+CHECKS = "x-rota-checks"
+OWN = (REFERS, NEEDS, CHECKS)
+"""Marks that mean something to Rota alone."""
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
 
 
@@ -65,8 +68,11 @@ def _struct(info: inspect.StructType) -> Schema:
     schema: Schema = {"type": "object", "description": (model.__doc__ or "").strip(), "properties": properties}
     if required:
         schema["required"] = required
-    if model.rules:
-        schema["x-kubernetes-validations"] = [_rule(rule) for rule in model.rules]
+    rules = (*model.rules, *(rule for check in model.checks for rule in check.rules))
+    if rules:
+        schema["x-kubernetes-validations"] = [_rule(rule) for rule in rules]
+    if model.checks:
+        schema[CHECKS] = model.checks
     return schema
 
 

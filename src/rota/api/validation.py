@@ -154,7 +154,7 @@ def _check_text(schema: Schema, value: str, path: str, found: list[Problem]) -> 
         least = schema["minLength"]
         found.append(problems.invalid(path, value, f"{path} in body should be at least {least} chars long"))
     elif "pattern" in schema and not _pattern(schema["pattern"]).search(value):
-        found.append(problems.invalid(path, value, f"{path} in body should match '{schema['pattern']}'"))
+        found.append(problems.invalid(path, value, f"{path} {problems.NO_MATCH} '{schema['pattern']}'"))
     elif schema.get("format") == "date-time" and _is_time(value) and not _is_readable(value):
         # Rounded to microseconds it would be in the year 10000.
         found.append(problems.type_invalid(path, value, "date-time"))

@@ -12,7 +12,7 @@ from rota.cli.output import line
 from rota.cli.session import Session, bad_usage
 
 if TYPE_CHECKING:
-    from rota.control.schedules.cron import Cron
+    from rota.api.cron import Cron
 
 COUNT_MAX = 1_000
 SHOWN = 5
@@ -35,14 +35,17 @@ def cron(
 
 
 def understood(text: str, zone: str) -> Cron:
-    """What a cron means. What is wrong with it is told."""
-    from rota.control.schedules.cron import BadCron, cron
-    from rota.control.schedules.zones import NoSuchZone
+    """Read a cron. Ends the command with what is wrong with it, in the words that a server has for it."""
+    from rota.api.cron import BadCron, cron
+    from rota.api.problems import invalid
+    from rota.api.zones import NoSuchZone
 
     try:
         return cron(text, zone)
-    except (BadCron, NoSuchZone) as error:
-        raise bad_usage(str(error)) from None
+    except BadCron as why:
+        raise bad_usage(str(invalid("CRON", text, str(why)))) from None
+    except NoSuchZone as why:
+        raise bad_usage(str(invalid("--tz", zone, str(why)))) from None
 
 
 def upcoming(ticking: Cron, now: float, count: int) -> list[int]:
@@ -68,6 +71,6 @@ def shown(tick: int, zone_name: str) -> str:
     """A moment on the wall clock of a zone, with what that is ahead of UTC."""
     from datetime import datetime
 
-    from rota.control.schedules.zones import zone
+    from rota.api.zones import zone
 
     return f"{datetime.fromtimestamp(tick, zone(zone_name)):%a %Y-%m-%d %H:%M:%S %z}"

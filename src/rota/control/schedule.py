@@ -9,11 +9,13 @@ from itertools import islice
 from typing import Any, NamedTuple, cast
 
 from rota.api import Cell, Condition, Object, Schedule, Task
+from rota.api.cron import BadCron, Cron, cron
 from rota.api.function import ScheduleStatus
+from rota.api.problems import invalid
+from rota.api.zones import NoSuchZone
 from rota.client import Key
 from rota.control.gate import Settling, status_of, with_conditions
 from rota.control.schedules.ahead import READY_MAX, Ahead
-from rota.control.schedules.cron import BadCron, Cron, cron
 from rota.control.schedules.firing import Firing, Shot
 from rota.control.schedules.keeping import Keeping, release
 from rota.control.schedules.making import COUNTED
@@ -29,7 +31,6 @@ from rota.control.schedules.statuses import (
     said,
 )
 from rota.control.schedules.ticker import LOOK_SECONDS, Ticker
-from rota.control.schedules.zones import NoSuchZone
 from rota.engine import DONE, Context, Done, Outcome, Watch
 from rota.engine.objects import get
 from rota.registry import ApiError
@@ -331,10 +332,10 @@ class Schedules(Settling[Schedule]):
 def _cron_of(obj: Schedule) -> Cron | Problem:
     try:
         return cron(obj.spec.cron, obj.spec.time_zone)
-    except BadCron as error:
-        return Problem(INVALID_SCHEDULE, f"spec.cron: {error}")
-    except NoSuchZone as error:
-        return Problem(INVALID_SCHEDULE, f"spec.timeZone: {error}")
+    except BadCron as why:
+        return Problem(INVALID_SCHEDULE, str(invalid("spec.cron", obj.spec.cron, str(why))))
+    except NoSuchZone as why:
+        return Problem(INVALID_SCHEDULE, str(invalid("spec.timeZone", obj.spec.time_zone, str(why))))
 
 
 def _firing_cron(obj: Schedule) -> Cron | None:

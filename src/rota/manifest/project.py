@@ -235,31 +235,7 @@ class _Compiler:
         return {"taskTemplate": entry.fields.pop("taskTemplate")}
 
     def _schedule(self, entry: _Entry, target: dict[str, Node]) -> None:
-        before = len(self._problems)
         self._declare(entry, entry.name, {**entry.fields, "target": _map(entry.node, target)})
-        found = self._problems[before:]
-        self._check_times(entry)
-        # What is wrong with a time is told in words, and not as a pattern that it does not match.
-        told = {problem.path for problem in self._problems[before + len(found) :]}
-        self._problems[before : before + len(found)] = [problem for problem in found if problem.path not in told]
-
-    def _check_times(self, entry: _Entry) -> None:
-        """Whether it ever ticks. A server takes any five words, and says only afterwards that they mean nothing."""
-        zone = entry.fields.get("timeZone")
-        texts = [entry.fields["cron"].value, "UTC" if zone is None else zone.value]
-        if not all(isinstance(text, str) for text in texts):
-            return
-        # Not at the top: it takes a while, and many files have no schedules.
-        from rota.control.schedules.cron import BadCron, cron
-        from rota.control.schedules.zones import NoSuchZone
-
-        try:
-            cron(*texts)
-        except BadCron as why:
-            self._report(entry.fields["cron"], f"{entry.path}.cron", str(why))
-        except NoSuchZone as why:
-            assert zone is not None
-            self._report(zone, f"{entry.path}.timeZone", str(why))
 
     def _declare(
         self, entry: _Entry, name: str, fields: dict[str, Node], pretended: dict[str, Node] | None = None

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rota.api import Schedule
+from rota.api.cron import cron
 from rota.api.function import ScheduleStatus
-from rota.control.schedules.cron import cron
 from rota.control.schedules.planner import Plan, plan
 from rota.control.schedules.runs import Run
 from rota.control.schedules.statuses import planned

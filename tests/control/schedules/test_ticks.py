@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.control.schedules.cron import cron
+from rota.api.cron import cron
 from rota.control.schedules.making import manual_name, task_name
 from rota.control.schedules.ticks import due_at, fraction
 from tests.schedules.subjects import schedule

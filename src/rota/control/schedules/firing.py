@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rota.api import Schedule, Task
+from rota.api.cron import Cron
 from rota.api.function import ScheduleStatus
 from rota.client import Operation, status_body
 from rota.control.gate import status_of
-from rota.control.schedules.cron import Cron
 from rota.control.schedules.keeping import kept, release
 from rota.control.schedules.making import Body, task_name, task_of
 from rota.control.schedules.planner import Plan, plan

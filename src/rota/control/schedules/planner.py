@@ -6,8 +6,8 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from rota.api import Schedule
+from rota.api.cron import Cron
 from rota.api.function import ACTIVE_MAX
-from rota.control.schedules.cron import Cron
 from rota.control.schedules.runs import Run, active
 from rota.control.schedules.ticks import due, due_at, is_missed, made_up, since
 

@@ -7,7 +7,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from rota.api import Schedule
-from rota.control.schedules.cron import Cron
+from rota.api.cron import Cron
 
 ON_TIME_SECONDS = 10.0
 """A tick that is no later than this was not missed."""

@@ -12,8 +12,8 @@ from cronsim import CronSim
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.control.schedules.cron import BadCron, Cron, cron
-from rota.control.schedules.zones import NoSuchZone, zone
+from rota.api.cron import BadCron, Cron, cron
+from rota.api.zones import NoSuchZone, zone
 from tests.schedules import oracle
 from tests.schedules.zones import AUTUMN, DAYS, HOURS, MINUTES, MONTH_SECONDS, MONTHS, SPRING, WEEKDAYS, ZONES
 
@@ -152,16 +152,16 @@ def test_a_day_that_a_zone_left_out_ticks_right_after_it() -> None:
         ("", "has 0 fields"),
         ("* * * *", "has 4 fields"),
         ("0 * * * * *", "has 6 fields"),
-        ("60 * * * *", "bad minute"),
-        ("* 24 * * *", "bad hour"),
-        ("* * 0 * *", "bad day-of-month"),
-        ("* * * 13 *", "bad month"),
-        ("* * * * 8", "bad day-of-week"),
-        ("*/0 * * * *", "bad minute"),
-        ("5-1 * * * *", "bad minute"),
-        ("0 0 31 4 *", "bad day-of-month"),
-        ("@reboot", "has 1 fields"),
-        ("L/2 * * * *", "not understood"),
+        ("60 * * * *", "minute 60 is too high"),
+        ("* 24 * * *", "hour 24 is too high"),
+        ("* * 0 * *", "day of the month 0 is too low"),
+        ("* * * 13 *", "month 13 is too high"),
+        ("* * * * 8", "day of the week 8 is too high"),
+        ("*/0 * * * *", "minute: the step is 0"),
+        ("5-1 * * * *", "minute 5-1 goes backwards"),
+        ("0 0 31 4 *", "never ticks"),
+        ("@reboot", "@reboot is not known"),
+        ("L/2 * * * *", "minute 'L' is not known"),
         ("0 0 */31 2 MON#5", "never ticks"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Cron as Debian has it: what its five fields mean, and at which moments it ticks in a time zone.
+"""Cron as Debian has it: the meaning of its five fields, and the moments at which it ticks in a time zone.
 
 What is written is read by cronsim, as is the rule for days: where both the day of the month and the day of the week
 are given, either is enough. The moments are found here, because the clocks of some zones change by half an hour or at
@@ -22,7 +22,9 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
-from rota.control.schedules.zones import DAY_SECONDS, DAYS_MAX, date_of, day_of, stretches, zone
+from rota.api import cron_fields
+from rota.api.cron_fields import problem
+from rota.api.zones import DAY_SECONDS, DAYS_MAX, date_of, day_of, stretches, zone
 
 NICKNAMES = {
     "@hourly": "0 * * * *",
@@ -39,11 +41,13 @@ DAYS_AHEAD_MAX = 50 * 366
 """Days within which a cron ticks, if it ever does: the rarest that are of use are weekdays on a 29th of February."""
 DAYS_OF_EACH_MONTH = 28
 EXAMPLE = '"*/5 * * * *" or "0 2 * * MON-FRI"'
+NAMES = ", ".join(field.name for field in cron_fields.FIELDS)
+NEVER = "it never ticks: no month that it names has such a day"
 ANYWHEN = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 class BadCron(ValueError):  # noqa: N818
-    """Something that is no cron, or that never ticks."""
+    """Why a text is no cron, or one that never ticks. The text itself is not repeated in it."""
 
 
 class _Days:
@@ -117,13 +121,18 @@ class Cron:
     def __init__(self, text: str, zone_name: str) -> None:
         plain = NICKNAMES.get(text.strip(), text)
         fields = plain.split()
+        if text.strip().startswith("@") and plain is text:
+            raise BadCron(f"{fields[0]} is not known: there are {', '.join(NICKNAMES)}, and five fields: {EXAMPLE}")
         if len(fields) != FIELDS:
-            raise BadCron(f'cron "{text}" has {len(fields)} fields, not {FIELDS}; write {EXAMPLE}')
+            raise BadCron(f"it has {_counted(len(fields))}, and must have {FIELDS}: {NAMES}; write {EXAMPLE}")
+        if why := problem(fields):
+            raise BadCron(why)
         try:
             rule = CronSim(plain, ANYWHEN)
-        except (CronSimError, ValueError, AssertionError) as error:
-            why = f": {str(error).lower()}" if isinstance(error, CronSimError) else ""
-            raise BadCron(f'cron "{text}" is not understood{why}; write {EXAMPLE}') from None
+        except CronSimError as error:
+            raise BadCron(NEVER if "day-of-month" in str(error) else f"{str(error).lower()}; write {EXAMPLE}") from None
+        except (ValueError, AssertionError):
+            raise BadCron(f"it is not understood; write {EXAMPLE}") from None
         self._zone: ZoneInfo = zone(zone_name)
         self._fixed = not fields[0].startswith("*") and not fields[1].startswith("*")
         self._times = array("i", sorted(3600 * hour + 60 * minute for hour in rule.hours for minute in rule.minutes))
@@ -186,12 +195,16 @@ class Cron:
         return (_fixed_spans if self._fixed else _wall_spans)(self._zone, day)
 
 
+def _counted(count: int) -> str:
+    return f"{count} field{'' if count == 1 else 's'}"
+
+
 @lru_cache(maxsize=PARSED_MAX)
 def cron(text: str, zone_name: str = "UTC") -> Cron:
-    """What is written, understood. Raises BadCron or NoSuchZone."""
+    """The cron that a text means. Raises BadCron or NoSuchZone."""
     found = Cron(text, zone_name)
     if found.is_rare and found.after(int(ANYWHEN.timestamp())) is None:
-        raise BadCron(f'cron "{text}" never ticks: there is no such day')
+        raise BadCron(NEVER)
     return found
 
 

@@ -19,7 +19,7 @@ NOT_ZONES = ("posix/", "right/", "localtime", "posixrules", "Factory")
 
 
 class NoSuchZone(ValueError):  # noqa: N818
-    """A time zone that this machine does not know."""
+    """Why a name is no time zone that this machine knows. The name itself is not repeated in it."""
 
 
 class Stretch(NamedTuple):
@@ -39,7 +39,7 @@ def zone(name: str) -> ZoneInfo:
             return ZoneInfo(name)
         except (KeyError, ValueError, OSError):
             pass
-    raise NoSuchZone(f'there is no time zone "{name}"; write an IANA name such as Europe/Berlin or UTC')
+    raise NoSuchZone("it is no time zone; write an IANA name such as Europe/Berlin or UTC")
 
 
 def offset_at(zone: ZoneInfo, time: int) -> int:
