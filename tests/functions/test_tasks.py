@@ -114,3 +114,34 @@ async def test_a_call_of_a_function_that_is_deleted_comes_to_its_end(town: Town)
     await town.written("begun")
     await town.client.delete(Function, "brief")
     assert (await call).json == "whole"
+
+
+async def test_results_of_dependencies_are_in_the_event_of_a_task_that_calls_a_function(town: Town) -> None:
+    await town.deploy("echo", SLOW)
+    command = ["echo", "::rota output image=shop:7"]
+    spec = {"command": command, "worker": {}}
+    await town.client.create(
+        {"apiVersion": "rota.dev/v1alpha1", "kind": "Task", "metadata": {"name": "build"}, "spec": spec}
+    )
+    payload = {"deploy": ["{{ tasks.build.outputs.image }}"], "note": "of {{ tasks.build.outputs.image }}"}
+    await town.run("ship", "echo", payload, dependsOn=["build"])
+    ship = await town.task("ship")
+    assert ship.status is not None
+    assert ship.status.result == {"deploy": ["shop:7"], "note": "of shop:7"}
+
+
+async def test_a_result_that_is_not_there_fails_a_task_that_calls_a_function(town: Town) -> None:
+    await town.deploy("echo", SLOW)
+    await town.run("first", "echo")
+    await town.run("second", "echo", {"image": "{{ tasks.first.outputs.image }}"}, dependsOn=["first"])
+    second = await town.task("second")
+    assert second.status is not None and (second.status.phase, second.status.reason) == ("Failed", "TemplateError")
+    assert second.status.message == "function.payload.image: task first has no output image; it has: none"
+
+
+async def test_without_dependencies_an_event_is_data_whatever_is_in_it(town: Town) -> None:
+    await town.deploy("echo", SLOW)
+    await town.run("t", "echo", {"text": "{{ tasks.first.outputs.image }} {{ schedule.time }}"})
+    task = await town.task("t")
+    assert task.status is not None
+    assert task.status.result == {"text": "{{ tasks.first.outputs.image }} {{ schedule.time }}"}

@@ -45,3 +45,26 @@ def test_a_template_that_calls_a_function_keeps_what_it_says_itself() -> None:
     subject = schedule(target={"taskTemplate": template}, payload={"a": 2, "b": 3})
     payload = task_of(subject, TICK, "n", MANUAL)["spec"]["function"]["payload"]
     assert (payload["a"], payload["b"], payload["schedule"]["runId"]) == (1, 3, "n")
+
+
+def test_a_template_has_the_tick_where_it_asks_for_it() -> None:
+    template = {
+        "command": ["sh", "-c", "report --for {{ schedule.time }} --run {{ schedule.runId }}", "{{ schedule.name }}"],
+        "stdin": "{{schedule.scheduledTime}} {{ schedule.uid }}",
+        "branch": "report/{{ schedule.runId }}",
+        "worker": {"env": [{"name": "AT", "value": "{{ schedule.time }}"}]},
+    }
+    made = task_of(schedule(target={"taskTemplate": template}), TICK, "n")["spec"]
+    assert made["command"] == ["sh", "-c", "report --for 2026-01-05T12:01:00Z --run n", "tick"]
+    assert made["stdin"] == "2026-01-05T12:01:00Z uid-1"
+    assert made["branch"] == "report/n"
+    assert made["worker"]["env"] == [{"name": "AT", "value": "2026-01-05T12:01:00Z"}]
+
+
+def test_so_have_the_payloads_of_a_schedule_and_of_its_template() -> None:
+    called = schedule(target={"functionRef": {"name": "f"}}, payload={"for": ["{{ schedule.time }}"], "n": 1})
+    assert task_of(called, TICK, "n")["spec"]["function"]["payload"]["for"] == ["2026-01-05T12:01:00Z"]
+    template = {"function": {"name": "f", "payload": {"a": "{{ schedule.runId }}"}}}
+    both = schedule(target={"taskTemplate": template}, payload={"b": "{{ schedule.name }}"})
+    payload = task_of(both, TICK, "n")["spec"]["function"]["payload"]
+    assert (payload["a"], payload["b"]) == ("n", "tick")

@@ -17,6 +17,7 @@ from rota.control.spawners.hooks import Answer
 from rota.engine import StoreObjects
 from tests.engine_loop.loops import World
 from tests.spawners.tracker import Tracker
+from tests.unchecked import stored
 
 KEY = b"a secret"
 POOL: dict[str, Any] = {"workerPoolRef": {"name": "pool"}}
@@ -68,6 +69,15 @@ class Scene:
         await self.world.create("TaskSpawner", name, {"source": source, "taskTemplate": template, **spec})
         if self.world.serving is not None:
             await self.world.rest()
+
+    async def took(self, source: Any, prompt: str) -> None:
+        """A spawner that a cluster's API server took, which makes none of Rota's own checks."""
+        if "github" in source and self.github is not None:
+            source = {"github": {"apiURL": self.github.url, **source["github"]}}
+        await stored(
+            self.world.registry, "TaskSpawner", "s", {"source": source, "taskTemplate": {"prompt": prompt, **POOL}}
+        )
+        await self.world.rest()
 
     async def change(self, name: str = "s", **spec: Any) -> None:
         await self.world.patch("TaskSpawner", name, {"spec": spec})

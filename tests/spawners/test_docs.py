@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from rota.api import TaskSpawner
-from rota.control.spawners.github import FIELDS
+from rota.api.templates.checks import ISSUE_FIELDS as FIELDS
 from rota.control.spawners.hooks import Made
 from rota.control.spawners.record import DELIVERIES_MAX
 from rota.control.spawners.statuses import template_problem

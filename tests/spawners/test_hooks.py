@@ -13,6 +13,7 @@ from rota.control.spawners.hooks import LATER_SECONDS, LIMIT_SECONDS, UNSIGNED, 
 from rota.control.spawners.record import DELIVERIES_MAX
 from rota.control.spawners.webhook import Ignored
 from rota.engine.fence import Fenced
+from rota.registry import ApiError
 from tests.engine_loop.loops import World
 from tests.spawners.spawning import Scene
 
@@ -286,16 +287,24 @@ async def test_json_needs_no_content_type(scene: Scene) -> None:
     await made(scene, {"title": "Broken"})
 
 
-async def test_a_mistake_in_a_template_is_told_before_anything_is_delivered(scene: Scene) -> None:
-    await scene.hook(prompt="{{ titel }}")
-    assert (await scene.ready())[:2] == ("False", "TemplateError")
+async def test_a_mistake_in_a_template_is_refused(scene: Scene) -> None:
+    with pytest.raises(ApiError, match=r"spec\.taskTemplate\.prompt: Invalid value: .*: that is not understood"):
+        await scene.hook(prompt="{{ titel }}")
+
+
+async def test_a_field_that_is_not_mapped_is_refused(scene: Scene) -> None:
+    with pytest.raises(ApiError, match="an item has no title; it has: name"):
+        await scene.hook(source={"map": {"name": "a.b"}})
+
+
+async def test_a_mistake_that_a_cluster_took_is_told_before_anything_is_delivered(scene: Scene) -> None:
+    await scene.took({"webhook": {"secretRef": {"name": "hook"}, "map": {"name": "a.b"}}}, "{{ item.title }}")
+    assert await scene.ready() == (
+        "False",
+        "TemplateError",
+        'spec.taskTemplate.prompt: Invalid value: "{{ item.title }}": an item has no title; it has: name',
+    )
     assert scene.world.events.reasons("TaskSpawner/s") == ["TemplateError"]
-
-
-async def test_a_field_that_is_not_mapped_is_told_before_anything_is_delivered(scene: Scene) -> None:
-    await scene.hook(source={"map": {"name": "a.b"}})
-    (_, _, message) = await scene.ready()
-    assert message == "taskTemplate.prompt: {{ item.title }}: an item has no title; it has: name"
 
 
 async def test_a_spawner_that_is_changed_meanwhile_is_read_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import pytest
 from rota.control.spawner import MADE_AT_ONCE_MAX, TOO_MANY, Spawners
 from rota.control.spawners import polling
 from rota.control.spawners.poll import BACKOFF_SECONDS_FIRST, BACKOFF_SECONDS_MAX, WHOLE_SECONDS
+from rota.registry import ApiError
 from tests.engine_loop.loops import START, World
 from tests.spawners.spawning import Scene
 from tests.spawners.tracker import Reply, Tracker, issue
@@ -322,7 +323,9 @@ async def test_an_item_that_was_refused_is_tried_again_when_the_spawner_has_chan
 
 
 async def test_a_field_that_no_item_has_is_told_before_anything_is_asked(scene: Scene, github: Tracker) -> None:
-    await scene.poll(prompt="{{ item.titel }}")
+    with pytest.raises(ApiError, match="an item has no titel"):
+        await scene.poll(prompt="{{ item.titel }}")
+    await scene.took({"github": {"repo": "acme/app"}}, "{{ item.titel }}")
     assert (await scene.ready())[1] == "TemplateError" and not github.asked
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from rota.api.spawner import TaskSpawnerSpec
 from rota.api.task import Dependency, TaskTemplate
-from rota.control.spawners.templating import LITERAL, TemplateError, check, fill, resolver
+from rota.api.templates import LITERAL, TemplateError
+from rota.api.templates.items import fill, problems, resolver
 from rota.control.tasks.templating import given
 
 ITEM = {
@@ -178,12 +179,18 @@ def test_the_name_of_a_field_of_a_payload_cannot_be_filled_in() -> None:
 
 
 def test_a_template_is_checked_without_an_item() -> None:
-    check(template(prompt="{{ item.title }} {{ item.anything.else }} {{ item }}"), None)
-    check(template(prompt="{{ item.title }}"), {"title"})
-    with pytest.raises(TemplateError, match="an item has no titel; it has: number, title"):
-        check(template(prompt="{{ item.titel }}"), {"title", "number"})
-    with pytest.raises(TemplateError, match="is not understood"):
-        check(template(prompt="{{ titel }}"), None)
+    assert not [*problems({"prompt": "{{ item.title }} {{ item.anything.else }} {{ item }}"}, None)]
+    assert not [*problems({"prompt": "{{ item.title }}"}, {"title"})]
+    wrong = [
+        *problems({"prompt": "{{ item.titel }}", "command": ["{{ titel }}", "a {{ item.title }}"]}, {"title", "number"})
+    ]
+    assert [str(one) for one in wrong] == [
+        "taskTemplate.prompt: {{ item.titel }}: an item has no titel; it has: number, title",
+        f"taskTemplate.command[0]: {{{{ titel }}}}: that is not understood; write item.FIELD, or {LITERAL} for the"
+        " braces themselves",
+        "taskTemplate.command[1]: {{ item.title }}: it must be the whole element; a script is given it as an argument,"
+        " or reads it from stdin",
+    ]
 
 
 @pytest.mark.parametrize("text", ["{{ tasks." + " " * 60_000, "{{" * 30_000, "{{ " * 20_000, "{" * 60_000])

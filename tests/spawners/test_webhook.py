@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from rota.api.spawner import WebhookSource
+from rota.api.templates.paths import ABSENT, find, passes
 from rota.control.spawners import signature
 from rota.control.spawners.items import Item, label_of, tail_of, task_name
-from rota.control.spawners.paths import ABSENT, find, passes
 from rota.control.spawners.signature import is_signed, keys_of
 from rota.control.spawners.webhook import BadBody, Ignored, item_of
 

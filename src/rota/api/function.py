@@ -21,6 +21,7 @@ from rota.api.model import (
 )
 from rota.api.parts import Argv, Env, Isolation, Network, Resources
 from rota.api.task import TaskTemplate
+from rota.api.templates import SCHEDULE_TEMPLATES
 from rota.api.times import TIMES
 
 CITIES_MAX = 64
@@ -164,7 +165,7 @@ class History(Model):
 class ScheduleSpec(Model):
     """When to start what."""
 
-    checks = (TIMES,)
+    checks = (TIMES, SCHEDULE_TEMPLATES)
     cron: Annotated[
         str,
         doc(

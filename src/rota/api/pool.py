@@ -25,6 +25,7 @@ from rota.api.model import (
 )
 from rota.api.parts import Argv, Env
 from rota.api.task import Priority
+from rota.api.templates import WORKER_TEMPLATES
 from rota.api.worker import WorkerConfig
 
 REPLICAS_MAX = 1000
@@ -67,6 +68,7 @@ class WorkerPoolSpec(Model):
         exactly_one("worker", "template"),
         Rule("!(has(self.replicas) && has(self.scale))", "replicas and scale exclude each other"),
     )
+    checks = (WORKER_TEMPLATES,)
     worker: Annotated[WorkerConfig | None, doc("What each worker is.")] = None
     template: Annotated[
         InstanceTemplate | None, doc("What each instance is. Without a runner it can be claimed, but runs no Tasks.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from rota.api import cel, problems
@@ -15,6 +16,9 @@ from rota.api.model import Check
 from rota.api.problems import Problem
 from rota.api.schema import CHECKS, Schema
 from rota.api.structure import Node
+
+FOUND_MAX = 100
+"""Problems that are told of one check: a text can have thousands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +99,15 @@ def _check(check: Check, value: dict[str, Any], path: str, found: list[Problem],
     looked_at = tuple(f"{path}.{name}" for name in check.fields)
     if any(one == path or one.startswith(looked_at) for one in malformed):
         return
-    for field, wrong, why in check.find(value):
-        at = f"{path}{'' if field.startswith('[') else '.'}{field}".lstrip(".")
-        # A pattern that it does not match either says less.
-        found[:] = [one for one in found if one.field != at or problems.NO_MATCH not in one.message]
-        found.append(problems.invalid(at, wrong, why))
+    wrong = [
+        problems.invalid(f"{path}.{field}".lstrip("."), given, why)
+        for field, given, why in islice(check.find(value), FOUND_MAX)
+    ]
+    if wrong:
+        # A pattern that one of these does not match either says less.
+        fields = {problem.field for problem in wrong}
+        found[:] = [one for one in found if one.field not in fields or problems.NO_MATCH not in one.message]
+        found += wrong
 
 
 def _by_key(items: Any, keys: tuple[str, ...]) -> dict[tuple[Any, ...], Any]:

@@ -8,6 +8,7 @@ from rota.api.kind import Column, kind
 from rota.api.meta import Object, ObjectStatus, Readiness, by_condition
 from rota.api.model import Model, Ref, Text, Time, doc, exactly_one
 from rota.api.task import TaskTemplate
+from rota.api.templates import SPAWNER_TEMPLATES
 
 ITEMS_MAX = 4_000
 """Items that a spawner remembers."""
@@ -54,6 +55,7 @@ class SpawnerSource(Model):
 class TaskSpawnerSpec(Model):
     """A source, and the task made of each item."""
 
+    checks = (SPAWNER_TEMPLATES,)
     source: Annotated[SpawnerSource, doc("Where items come from.")]
     task_template: Annotated[TaskTemplate, doc("The task, with {{ item.FIELD }} filled in.", needs="existence")]
     max_concurrency: Annotated[int | None, doc("Tasks under way at most.", ge=1, le=10_000)] = None

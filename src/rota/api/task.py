@@ -21,6 +21,7 @@ from rota.api.model import (
     immutable,
 )
 from rota.api.parts import Argv
+from rota.api.templates import TASK_TEMPLATES
 from rota.api.worker import WorkerConfig
 
 ATTEMPTS_MAX = 32
@@ -120,6 +121,7 @@ class TaskTemplate(Model):
 class TaskSpec(TaskTemplate):
     """A task. Nothing of it changes but `cancel`, from false to true."""
 
+    checks = (TASK_TEMPLATES,)
     rules = (
         *TaskTemplate.rules,
         Rule("self.cancel || !oldSelf.cancel", "a cancelled task cannot be revived", "cancel"),

@@ -130,7 +130,7 @@ def _standard_input() -> str:
         text = content.decode()
     except UnicodeDecodeError:
         raise bad_usage("--stdin: what is on standard input is not text (UTF-8)") from None
-    from rota.control.tasks.templating import literal
+    from rota.api.templates.expressions import literal
 
     # What somebody pipes in is data, also where it looks like what a manifest has filled in.
     text = literal(text)

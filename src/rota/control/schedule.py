@@ -23,12 +23,14 @@ from rota.control.schedules.planner import Plan, plan
 from rota.control.schedules.regions import region_of, served
 from rota.control.schedules.runs import Run, Runs, to_note, told, too_many
 from rota.control.schedules.statuses import (
+    INVALID_SCHEDULE,
     Problem,
     clock_behind,
     pause_before,
     planned,
     problem_said,
     said,
+    template_problem,
 )
 from rota.control.schedules.ticker import LOOK_SECONDS, Ticker
 from rota.engine import DONE, Context, Done, Outcome, Watch
@@ -48,7 +50,6 @@ RETRY_SECONDS = 1.0
 CONCURRENCY = 64
 SPIN_RUNS_MAX = 5_000
 """News of each Task is news of its schedule, and many may be under way."""
-INVALID_SCHEDULE = "InvalidSchedule"
 PRUNED_AT_ONCE_MAX = 100
 """Tasks of one schedule that are deleted in one look."""
 
@@ -182,7 +183,9 @@ class Schedules(Settling[Schedule]):
         """How a schedule stands whose references are all there. What is new goes into the status."""
         now, runs = context.clock.time(), self._runs.of(obj.metadata.uid)
         region, ticking = self._region(context, obj), _cron_of(obj)
-        problem = next((one for one in (ticking, region) if isinstance(one, Problem)), None)
+        # A registry in this process has refused what a cluster's API server cannot see.
+        template = None if context.client.in_process else template_problem(obj)
+        problem = next((one for one in (ticking, template, region) if isinstance(one, Problem)), None)
         due: float | None = None
         if isinstance(ticking, Problem):
             status = planned(status, Plan(), f"{obj.spec.time_zone} {' '.join(obj.spec.cron.split())}")

@@ -9,6 +9,7 @@ import msgspec
 
 from rota.api import Condition, Task, TaskSpawner
 from rota.api.spawner import ITEMS_MAX, GitHubSource, TaskSpawnerStatus
+from rota.api.templates import TemplateError
 from rota.client import Client, Key
 from rota.client.connection import Limits
 from rota.control.gate import Settling, status_of, with_conditions
@@ -29,7 +30,6 @@ from rota.control.spawners.statuses import (
     said,
     template_problem,
 )
-from rota.control.spawners.templating import TemplateError
 from rota.engine import DONE, Context, Done, Objects, Outcome
 from rota.registry import ApiError
 

@@ -10,6 +10,7 @@ import msgspec
 from rota.api import Condition, Function, Instance, OwnerReference, Task, WorkerPool
 from rota.api.parts import EnvVar
 from rota.api.task import TaskStatus
+from rota.api.templates import TemplateError
 from rota.api.worker import WorkerRole
 from rota.client import Key
 from rota.control.carrying import RUNTIME_FINALIZER, carry_out
@@ -25,7 +26,7 @@ from rota.control.tasks.holding import has_more_to_come, is_running_on
 from rota.control.tasks.jobs import CannotRun, check
 from rota.control.tasks.locks import BRANCH_LOCKED, Locks
 from rota.control.tasks.telling import Standing, standing_of, warn
-from rota.control.tasks.templating import TemplateError
+from rota.control.tasks.templating import given_payload
 from rota.control.workers import worker_template
 from rota.engine import DONE, Blocked, Context, Done, Failed, Outcome, RequeueAfter
 from rota.engine.objects import Objects, get
@@ -196,10 +197,15 @@ class Tasks(Gate[Task]):
         async def begun(task: Task, instance: str) -> None:
             await self._begun(context, task, instance)
 
+        try:
+            given_payload(obj.spec, status.dependencies)
+        except TemplateError as error:
+            return await self._finish(context, obj, status, "Failed", "TemplateError", str(error))
         since = self._arrival(obj, now)
-        self._called.want(obj, function, begun)
         if status != status_of(obj):
+            # The call is given what is written down of its dependencies.
             obj = await context.write_status(obj, status)
+        self._called.want(obj, function, begun)
         if status.phase != "Queued" and now - since < QUEUED_NOTICE_SECONDS:
             return Done(again_after=QUEUED_NOTICE_SECONDS)
         if status.phase != "Queued" and not self._called.is_begun(obj):

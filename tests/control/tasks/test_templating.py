@@ -7,7 +7,8 @@ from hypothesis import strategies as some
 from rota.api.model import KeyRef
 from rota.api.parts import EnvVar, ValueFrom
 from rota.api.task import Dependency, TaskSpec
-from rota.control.tasks.templating import TemplateError, environment, given, given_environment, literal
+from rota.api.templates.expressions import TemplateError, literal
+from rota.control.tasks.templating import environment, given, given_environment
 
 BUILD = Dependency(
     name="build", uid="1", phase="Succeeded", outputs={"image": "a:1", "note": "{{ tasks.build.outputs.image }}"}

@@ -16,6 +16,7 @@ from rota.client import Key
 from rota.control.functions.calls import Calls
 from rota.control.functions.line import Asked, NotCalled
 from rota.control.tasks.lifecycle import assignment_id, is_large
+from rota.control.tasks.templating import given_payload
 from rota.runtime.runner.jobs import Outcome
 
 log = logging.getLogger(__name__)
@@ -139,7 +140,8 @@ class CalledTasks:
         id_ = assignment_id(task)
         limits = (function.spec.timeout_seconds, task.spec.timeout_seconds or function.spec.timeout_seconds)
         log_path = str(self._task_log(meta.namespace, meta.name, meta.uid))
-        asked = Asked(id_, _encode(call.payload or {}), float(min(limits)), log_path)
+        dependencies = task.status.dependencies if task.status is not None else []
+        asked = Asked(id_, _encode(given_payload(task.spec, dependencies)), float(min(limits)), log_path)
 
         async def beginning(instance: str) -> None:
             self._begun.add(meta.uid)

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from rota.api import Schedule, Task
+from rota.api.templates import ticks
 from rota.control.functions import labels
 from rota.control.instances.names import LABEL_LENGTH_MAX, tailed
 
@@ -74,19 +75,22 @@ def task_of(schedule: Schedule, tick: int, name: str, trigger: str = CRON) -> Bo
 
 
 def _spec(schedule: Schedule, tick: int, name: str) -> Body:
-    """What a Task does. A function is told of the schedule in what it is given; a command, in its environment."""
-    target = schedule.spec.target
+    """The spec of a Task. A function finds the schedule in its event, a command in its environment.
+
+    Both find it where the template asks for it, too.
+    """
+    target, meta = schedule.spec.target, schedule.metadata
+    told = {"name": meta.name, "uid": meta.uid, "runId": name, "scheduledTime": time_text(tick)}
+    fields = {**told, "time": told["scheduledTime"]}
     if target.task_template is not None:
-        spec: Body = msgspec.to_builtins(target.task_template)
+        spec: Body = ticks.filled(msgspec.to_builtins(target.task_template), fields)
     else:
         assert target.function_ref is not None
         spec = {"function": {"name": target.function_ref.name}}
     if "function" in spec:
-        meta = schedule.metadata
-        told = {"name": meta.name, "uid": meta.uid, "runId": name, "scheduledTime": time_text(tick)}
         own = spec["function"].get("payload") or {}
-        payload = {**(schedule.spec.payload or {}), **own, "schedule": told}
-        spec["function"] = {**spec["function"], "payload": payload}
+        common = ticks.payload(schedule.spec.payload or {}, fields, is_data=not spec.get("dependsOn"))
+        spec["function"] = {**spec["function"], "payload": {**common, **own, "schedule": told}}
     return spec
 
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+import msgspec
+
 from rota.api import Condition, Schedule
 from rota.api.conditions import with_condition
 from rota.api.function import ScheduleStatus
 from rota.api.model import TEXT_LENGTH_MAX
+from rota.api.problems import invalid
+from rota.api.templates import SCHEDULE_TEMPLATES
 from rota.control.gate import READY
 from rota.control.schedules.planner import Plan
 from rota.control.schedules.runs import replaced
@@ -21,6 +25,7 @@ CLOCK_BEHIND_SECONDS = 60.0
 CAUSES_MAX = 5
 """Of what is wrong with a Task, how much is told."""
 INVALID_TASK = "InvalidTask"
+INVALID_SCHEDULE = "InvalidSchedule"
 
 
 class Problem(NamedTuple):
@@ -34,6 +39,14 @@ def invalid_task(error: ApiError) -> Problem:
     """A Task that the server does not take."""
     causes = [f"{cause.get('field')}: {cause.get('message')}" for cause in error.causes[:CAUSES_MAX]]
     return Problem(INVALID_TASK, _cut("; ".join(causes) or error.message))
+
+
+def template_problem(schedule: Schedule) -> Problem | None:
+    """What is wrong with the template of its Tasks, as far as that can be told before there is one."""
+    wrong = next(iter(SCHEDULE_TEMPLATES.find(msgspec.to_builtins(schedule.spec))), None)
+    if wrong is None:
+        return None
+    return Problem(INVALID_SCHEDULE, _cut(str(invalid(f"spec.{wrong.field}", wrong.value, wrong.why))))
 
 
 def problem_said(schedule: Schedule) -> Problem | None:

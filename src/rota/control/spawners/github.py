@@ -29,14 +29,6 @@ SAID_LENGTH_MAX = 200
 _PATH = re.compile(r"/[!-~]*")
 _NEXT = re.compile(r'<([^<>]*)>\s*;[^,<]*\brel="?next\b')
 
-FIELDS = frozenset(
-    (
-        *("kind", "repo", "number", "title", "body", "state", "url", "author", "labels"),
-        *("createdAt", "updatedAt", "draft", "branch", "base", "sha"),
-    )
-)
-"""What an item has. The last four are for pulls, and empty for issues."""
-
 
 class _Named(msgspec.Struct):
     name: str = ""

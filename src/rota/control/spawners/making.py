@@ -14,11 +14,11 @@ import msgspec
 
 from rota.api import Kind, Task, TaskSpawner
 from rota.api.spawner import ITEMS_MAX, TaskSpawnerStatus
+from rota.api.templates.items import fill, resolver
 from rota.client import Client, Operation, Update, status_body
 from rota.control.gate import status_of
 from rota.control.spawners.items import Item, label_of, tail_of, task_name
 from rota.control.spawners.record import DELIVERIES_MAX, remembered
-from rota.control.spawners.templating import fill, resolver
 from rota.engine.objects import Objects
 from rota.registry import ApiError
 

@@ -9,10 +9,10 @@ import msgspec
 from rota.api import Condition, TaskSpawner
 from rota.api.conditions import with_condition
 from rota.api.model import TEXT_LENGTH_MAX
+from rota.api.problems import invalid
 from rota.api.spawner import TaskSpawnerStatus
+from rota.api.templates import SPAWNER_TEMPLATES
 from rota.control.gate import READY, RESOLVED
-from rota.control.spawners.github import FIELDS
-from rota.control.spawners.templating import TemplateError, check
 from rota.registry import ApiError
 
 COUNTS_SECONDS = 10.0
@@ -33,15 +33,9 @@ class Problem(NamedTuple):
 
 def template_problem(spawner: TaskSpawner) -> Problem | None:
     """What is wrong with a template, whatever the item."""
-    source = spawner.spec.source
-    fields = FIELDS if source.github is not None else None
-    if source.webhook is not None and source.webhook.map:
-        fields = frozenset(source.webhook.map)
-    try:
-        check(spawner.spec.task_template, fields)
-    except TemplateError as error:
-        return Problem("TemplateError", str(error))
-    return None
+    spec = msgspec.to_builtins(spawner.spec)
+    wrong = next(iter(SPAWNER_TEMPLATES.find(spec)), None)
+    return None if wrong is None else Problem("TemplateError", _cut(str(invalid(f"spec.{wrong.field}", *wrong[1:]))))
 
 
 def invalid_task(error: ApiError) -> Problem:

@@ -10,8 +10,8 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from rota.api.spawner import WebhookSource
+from rota.api.templates.paths import ABSENT, find, passes, text_of
 from rota.control.spawners.items import Item
-from rota.control.spawners.paths import ABSENT, find, passes, text_of
 
 EVENT_HEADERS = ("x-rota-event", "x-github-event")
 DELIVERY_HEADERS = ("x-rota-delivery", "x-github-delivery")

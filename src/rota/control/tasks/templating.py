@@ -1,31 +1,20 @@
-"""Results of dependencies in what a task is given: `{{ tasks.NAME.outputs.KEY }}`, in one pass.
+"""Results of dependencies, filled into what a task is given: `{{ tasks.NAME.outputs.KEY }}`, in one pass.
 
 What is put in is never looked at again. In a command it has to be a whole element: a script that wants a value reads it
 from its environment, where no character of it means anything to a shell. Two braces that are meant as such are written
-`{{ "{{" }}`; `literal` does that for a text of which nothing is to be filled in.
+`{{ "{{" }}`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rota.api.parts import EnvVar
 from rota.api.task import Dependency, TaskSpec
-
-PREFIX = "ROTA_TASKS_"
-BRACES = '{{ "{{" }}'
-"""How two braces are written that are meant as such."""
-
-_EXPRESSION = re.compile(r'\{\{\s*+(?:(tasks\.[^{}]*+)|"\{\{"\s*+)\}\}')
-"""Possessive: what does not match is found out in one pass."""
-_OUTPUT = re.compile(r"tasks\.(.+?)\.outputs\.(\S+)")
-_NOT_IN_NAME = re.compile(r"[^A-Z0-9_]")
-
-
-class TemplateError(Exception):
-    """What a task is given names something that is not there."""
+from rota.api.templates.checks import VARIABLE_PREFIX, variable
+from rota.api.templates.expressions import EXPRESSION, TemplateError, output_of
 
 
 class Given(NamedTuple):
@@ -46,13 +35,34 @@ def given(spec: TaskSpec, dependencies: Sequence[Dependency]) -> Given:
     )
 
 
+def given_payload(spec: TaskSpec, dependencies: Sequence[Dependency]) -> dict[str, Any]:
+    """The event that a function is called with, filled in where the task has dependencies. Raises TemplateError.
+
+    Without dependencies it is data that somebody sent: nothing in it is an expression.
+    """
+    payload = spec.function.payload or {} if spec.function is not None else {}
+    if not spec.depends_on:
+        return payload
+    known = {dependency.name: dependency for dependency in dependencies}
+    filled: dict[str, Any] = _filled(payload, known, "function.payload")
+    return filled
+
+
+def _filled(value: Any, known: Mapping[str, Dependency], where: str) -> Any:
+    if isinstance(value, dict):
+        return {key: _filled(one, known, f"{where}.{key}") for key, one in value.items()}
+    if isinstance(value, list):
+        return [_filled(one, known, f"{where}[{i}]") for i, one in enumerate(value)]
+    return render(value, known, where) if isinstance(value, str) else value
+
+
 def given_environment(env: Iterable[EnvVar], dependencies: Sequence[Dependency]) -> dict[str, str]:
     """The variables of a worker that differ from one task to the next, filled in. Raises TemplateError."""
     known = {dependency.name: dependency for dependency in dependencies}
     return {
         one.name: render(one.value, known, f"env {one.name}")
         for one in env
-        if one.value is not None and "{{" in one.value and _EXPRESSION.search(one.value)
+        if one.value is not None and "{{" in one.value and EXPRESSION.search(one.value)
     }
 
 
@@ -60,44 +70,39 @@ def render(text: str, known: Mapping[str, Dependency], where: str) -> str:
     """A text with every expression in it filled in."""
     if "{{" not in text:
         return text
-    return _EXPRESSION.sub(lambda found: _value(found[1].rstrip(), known, where) if found[1] else "{{", text)
-
-
-def literal(text: str) -> str:
-    """A text that, filled in, is this one, whatever is in it."""
-    return _EXPRESSION.sub(lambda found: BRACES + found[0][2:], text) if "{{" in text else text
+    return EXPRESSION.sub(lambda found: _value(found[1].rstrip(), known, where) if found[1] else "{{", text)
 
 
 def renamed(text: str, names: Mapping[str, str]) -> str:
     """Return a text whose expressions name tasks by their new names."""
 
     def rename(found: re.Match[str]) -> str:
-        matched = _OUTPUT.fullmatch((found[1] or "").rstrip())
-        if matched is None or matched[1] not in names:
+        named = output_of((found[1] or "").rstrip())
+        if named is None or named[0] not in names:
             return found[0]
-        return f"{{{{ tasks.{names[matched[1]]}.outputs.{matched[2]} }}}}"
+        return f"{{{{ tasks.{names[named[0]]}.outputs.{named[1]} }}}}"
 
-    return _EXPRESSION.sub(rename, text) if "{{" in text else text
+    return EXPRESSION.sub(rename, text) if "{{" in text else text
 
 
 def _element(index: int, text: str, known: Mapping[str, Dependency]) -> str:
     where = f"command[{index}]"
-    found = next((one for one in _EXPRESSION.finditer(text) if one[1]), None) if "{{" in text else None
+    found = next((one for one in EXPRESSION.finditer(text) if one[1]), None) if "{{" in text else None
     if found is None:
         return render(text, known, where)
     if found[0] != text:
         raise TemplateError(
             f"{where}: {found[0]} must be the whole element; a script reads it from its environment, as"
-            f" {_variable_of(found[1].rstrip()) or f'{PREFIX}NAME_KEY'}"
+            f" {_variable_of(found[1].rstrip()) or f'{VARIABLE_PREFIX}NAME_KEY'}"
         )
     return _value(found[1].rstrip(), known, where)
 
 
 def _value(expression: str, known: Mapping[str, Dependency], where: str) -> str:
-    matched = _OUTPUT.fullmatch(expression)
-    if matched is None:
+    named = output_of(expression)
+    if named is None:
         raise TemplateError(f"{where}: {expression!r} is not understood; write tasks.NAME.outputs.KEY")
-    name, key = matched[1], matched[2]
+    name, key = named
     if name not in known:
         there = ", ".join(sorted(known)) or "none"
         raise TemplateError(f"{where}: {name} is none of the tasks that it depends on, which are: {there}")
@@ -121,10 +126,6 @@ def environment(dependencies: Sequence[Dependency]) -> dict[str, str]:
     }
 
 
-def variable(name: str, key: str) -> str:
-    return PREFIX + _NOT_IN_NAME.sub("_", f"{name}_{key}".upper())
-
-
 def _variable_of(expression: str) -> str:
-    matched = _OUTPUT.fullmatch(expression)
-    return variable(matched[1], matched[2]) if matched else ""
+    named = output_of(expression)
+    return variable(*named) if named is not None else ""

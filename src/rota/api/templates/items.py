@@ -1,4 +1,4 @@
-"""What an item says, in a task: `{{ item.FIELD }}`, in one pass.
+"""Items of a spawner, put into the template of its tasks: `{{ item.FIELD }}`, in one pass.
 
 What is put in is data. It is not looked at again: neither here, nor where the task fills in results of others. In a
 command it has to be a whole element, for anything else would be read by a shell. An expression that is not understood
@@ -8,41 +8,45 @@ is an error and never a text, wherever it is.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
-from rota.api.task import TaskTemplate
-from rota.control.spawners.paths import ABSENT, find, text_of
+from rota.api.templates.expressions import LITERAL, VARIABLE, TemplateError
+from rota.api.templates.paths import ABSENT, find, text_of
 
 NAMED_AT_ONCE_MAX = 20
 """Fields that one message names."""
-LITERAL = '{{ "{{" }}'
-"""How two braces are written that are meant as such."""
 TEXTS = frozenset((("prompt",), ("stdin",), ("branch",), ("holder",), ("affinity", "key")))
 """Fields in which an expression may be anywhere."""
 
 _TOKEN = re.compile(r'\{\{(\s*"\{\{"\s*|[^{}]*)\}\}')
-_OF_TASKS = re.compile(r"\{\{(?=\s*tasks\.)")
+_OF_TASKS = re.compile(r"\{\{(?=\s*(?:tasks|schedule)\.)")
 
 Path = tuple[str | int, ...]
 Resolve = Callable[[str], Any]
 """The value of an expression, such as `item.title`. Raises TemplateError."""
 
 
-class TemplateError(Exception):
-    """A template that an item cannot be put into."""
+class Unfilled(TemplateError):  # noqa: N818
+    """One text that an item cannot be put into."""
+
+    def __init__(self, path: Path, expression: str, why: str) -> None:
+        super().__init__(f"taskTemplate{at(path)}: {f'{expression}: ' if expression else ''}{why}")
+        self.path = path
+        self.expression = expression
+        self.why = why
 
 
-def fill(template: TaskTemplate, resolve: Resolve) -> dict[str, Any]:
-    """The spec of a task. Raises TemplateError, which names the field."""
+def fill(template: Any, resolve: Resolve) -> dict[str, Any]:
+    """The spec of a task, from a task template. Raises TemplateError, which names the field."""
     filled: dict[str, Any] = _fill(msgspec.to_builtins(template), (), resolve)
     return filled
 
 
-def check(template: TaskTemplate, fields: Collection[str] | None) -> None:
-    """Raises TemplateError for what no item could be put into. `fields` are those that every item may have."""
+def problems(template: dict[str, Any], fields: Collection[str] | None) -> Iterator[Unfilled]:
+    """Each text of a template that no item could be put into. `fields` are those that every item may have."""
 
     def resolve(expression: str) -> str:
         name = _steps(expression).partition(".")[0]
@@ -50,7 +54,25 @@ def check(template: TaskTemplate, fields: Collection[str] | None) -> None:
             raise TemplateError(f"an item has no {name}; it has: {_named(fields)}")
         return ""
 
-    fill(template, resolve)
+    for path, text in texts(template):
+        try:
+            _fill(text, path, resolve)
+        except Unfilled as wrong:
+            yield wrong
+
+
+def texts(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Every text with braces in it, and where it is. The name of a field stands for the map that it is a key of."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if "{{" in key:
+                yield path, {key: None}
+            yield from texts(inner, (*path, key))
+    elif isinstance(value, list):
+        for i, inner in enumerate(value):
+            yield from texts(inner, (*path, i))
+    elif isinstance(value, str) and "{{" in value:
+        yield path, value
 
 
 def resolver(fields: Any) -> Resolve:
@@ -86,19 +108,21 @@ def _fill(value: Any, path: Path, resolve: Resolve) -> Any:
     if isinstance(value, dict):
         for key in value:
             if "{{" in key:
-                raise TemplateError(f"{_shown(path)}: the name of a field cannot be filled in")
+                raise Unfilled(path, key, "the name of a field cannot be filled in")
         return {key: _fill(one, (*path, key), resolve) for key, one in value.items()}
     if isinstance(value, list):
         return [_fill(one, (*path, i), resolve) for i, one in enumerate(value)]
     if not isinstance(value, str) or "{{" not in value:
         return value
-    if path in TEXTS or (path[:2] == ("worker", "env") and path[-1] == "value"):
+    if path in TEXTS:
         return _text(value, path, resolve)
+    if path[:2] == ("worker", "env") and path[-1] == "value":
+        return _whole(_text(value, path, resolve), value)
     if path[0] == "command":
         return _element(value, path, resolve)
     if path[:2] == ("function", "payload"):
         return _value(value, path, resolve)
-    raise TemplateError(f"{_shown(path)}: this field cannot be filled in")
+    raise Unfilled(path, "", "this field cannot be filled in")
 
 
 def _element(text: str, path: Path, resolve: Resolve) -> str:
@@ -107,9 +131,9 @@ def _element(text: str, path: Path, resolve: Resolve) -> str:
     if len(tokens) > 1 or (tokens and tokens[0][0] != text):
         for token in tokens:
             if not _is_of_tasks(token) and not _is_literal(token):
-                why = "must be the whole element; a script is given it as an argument, or reads it from stdin"
-                raise TemplateError(f"{_shown(path)}: {token[0]} {why}")
-    return _text(text, path, resolve)
+                why = "it must be the whole element; a script is given it as an argument, or reads it from stdin"
+                raise Unfilled(path, token[0], why)
+    return _whole(_text(text, path, resolve), text)
 
 
 def _value(text: str, path: Path, resolve: Resolve) -> Any:
@@ -138,6 +162,11 @@ def _text(text: str, path: Path, resolve: Resolve) -> str:
     return _inert("".join((*pieces, text[end:])), own)
 
 
+def _whole(filled: str, text: str) -> str:
+    """What became of a text, which must not look like an expression as a whole where the text was another one."""
+    return filled.replace("{{", "{ {") if filled != text and VARIABLE.fullmatch(filled) else filled
+
+
 def _inert(text: str, own: Collection[int] = ()) -> str:
     """A text in which nothing asks for a result of another task but what the template itself does, at `own`."""
     return _OF_TASKS.sub(lambda found: found[0] if found.start() in own else "{ {", text)
@@ -147,7 +176,7 @@ def _tokens(text: str, path: Path) -> list[re.Match[str]]:
     """Every expression of a text; there are no braces left beside them."""
     found = list(_TOKEN.finditer(text))
     if "{{" in _TOKEN.sub("|", text):
-        raise TemplateError(f"{_shown(path)}: {{{{ is not closed; for the braces themselves write {LITERAL}")
+        raise Unfilled(path, "", f"{{{{ is not closed; for the braces themselves write {LITERAL}")
     return found
 
 
@@ -155,7 +184,7 @@ def _resolved(token: re.Match[str], path: Path, resolve: Resolve) -> Any:
     try:
         return resolve(token[1].strip())
     except TemplateError as error:
-        raise TemplateError(f"{_shown(path)}: {token[0]}: {error}") from None
+        raise Unfilled(path, token[0], str(error)) from None
 
 
 def _is_literal(token: re.Match[str]) -> bool:
@@ -167,5 +196,6 @@ def _is_of_tasks(token: re.Match[str]) -> bool:
     return token[1].strip().startswith("tasks.")
 
 
-def _shown(path: Path) -> str:
-    return "taskTemplate" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+def at(path: Path) -> str:
+    """A path as messages have it, below something."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)

@@ -1,0 +1,54 @@
+"""A schedule's tick, put into the template of its tasks: `{{ schedule.FIELD }}`, in one pass.
+
+What a task fills in itself is left to it, and so are two braces that are meant as such where a task looks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rota.api.templates.expressions import EXPRESSION
+
+_PLAIN = ("branch", "holder", "affinity")
+
+
+def filled(spec: dict[str, Any], tick: Mapping[str, str]) -> dict[str, Any]:
+    """The spec of a task, from a task template as JSON. `tick` has the value of each field of the schedule."""
+    out = dict(spec)
+    for name in ("command", "stdin", "prompt"):
+        if name in out:
+            out[name] = _fill(out[name], tick)
+    for name in _PLAIN:
+        if name in out:
+            out[name] = _fill(out[name], tick, is_plain=True)
+    if worker := out.get("worker"):
+        env = [{**one, "value": _fill(one["value"], tick)} if "value" in one else one for one in worker.get("env", ())]
+        out["worker"] = {**worker, "env": env} if env else worker
+    if (call := out.get("function")) and call.get("payload"):
+        out["function"] = {**call, "payload": payload(call["payload"], tick, is_data=not out.get("dependsOn"))}
+    return out
+
+
+def payload(value: dict[str, Any], tick: Mapping[str, str], *, is_data: bool = True) -> dict[str, Any]:
+    """What a function is given. `is_data`: its task fills nothing in."""
+    made: dict[str, Any] = _fill(value, tick, is_plain=is_data)
+    return made
+
+
+def _fill(value: Any, tick: Mapping[str, str], *, is_plain: bool = False) -> Any:
+    """`is_plain`: nobody else looks for expressions there."""
+    if isinstance(value, dict):
+        return {key: _fill(one, tick, is_plain=is_plain) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_fill(one, tick, is_plain=is_plain) for one in value]
+    if not isinstance(value, str) or "{{" not in value:
+        return value
+
+    def put(expression: str, text: str) -> str:
+        if not expression:
+            return "{{" if is_plain else text
+        root, _, field = expression.partition(".")
+        return tick.get(field, text) if root == "schedule" else text
+
+    return EXPRESSION.sub(lambda found: put((found[1] or "").rstrip(), found[0]), value)
