@@ -50,6 +50,7 @@ PROVOKED: dict[str, Provoke] = {
     "Bounds on the texts of Events and Leases": creating("Event", "reason", value="a" * 2000),
     "Bytes written as a list": creating("Secret", "data", value={"a": []}),
     "More than a thousand causes": creating("Function", "spec", "requirements", value=[7] * 1100),
+    "Checks that CEL cannot express": creating("Schedule", "spec", "timeZone", value="Mars/Base"),
 }
 
 

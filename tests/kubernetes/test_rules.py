@@ -18,6 +18,10 @@ GONE: Any = object()
 REF = {"name": "a"}
 PLACE: Path = ("spec", "placements", 0, "scale")
 PATHS = ("a/../b", "..", "../a", "a/..", "..a", "a..", "a/..b", ".git", ".git/a", ".gitignore", "a/.git", "a\n..")
+CRONS = (
+    *("60 * * * *", "* 24 * * *", "* * 0 * *", "* * * 13 *", "* * * * 8", "61 25 32 0 9", "* * * FOO BAR"),
+    *("1-5/2,7 */3 LW jan-Mar 5l", "0 0 * * MON#2", "@daily", "@never", "* * * *", "5-1 * * * *", "0 0 30 2 *"),
+)
 PROBE: Path = ("spec", "containers", 0, "readinessProbe")
 
 
@@ -99,6 +103,7 @@ CASES: dict[str, list[Changes]] = {
     "Quota": [],
     "QuotaClaim": [],
     "Schedule": [
+        *({("spec", "cron"): cron} for cron in CRONS),
         {("spec", "target"): {}},
         {("spec", "target"): {"functionRef": REF, "taskTemplate": CALL}},
         *_tasks("target", "taskTemplate"),
