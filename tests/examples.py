@@ -61,16 +61,16 @@ ROLE: Object = {
     "effort": "high",
     "agentConfigRefs": [{"name": "base"}, {"name": "base"}],
 }
+HANDLER: Object = {
+    "function": "sum",
+    "runtime": "python",
+    "entrypoint": "app:handler",
+    "command": ["./answer"],
+    "code": f"sha256:{'a' * 64}",
+    "packages": "b" * 64,
+    "concurrency": 2,
+}
 TEMPLATE: Object = {
-    "handler": {
-        "function": "sum",
-        "runtime": "python",
-        "entrypoint": "app:handler",
-        "command": ["./answer"],
-        "code": f"sha256:{'a' * 64}",
-        "packages": "b" * 64,
-        "concurrency": 2,
-    },
     "runtime": "container",
     "containers": [CONTAINER, *SIDE_CONTAINERS],
     "volumes": [
@@ -108,14 +108,13 @@ TASK_COMMON: Object = {
     "branch": "main",
     "priority": -5,
     "holder": "alice",
-    "affinity": {"key": "repo"},
     "timeoutSeconds": 600,
     "ttlSecondsAfterFinished": 0,
     "retry": {"limit": 3, "backoffSeconds": 1, "reasons": ["Failed", "Timeout"]},
 }
 CALL: Object = {"function": {"name": "resize", "payload": {"width": 10, "none": None}}}
 COMMAND: Object = {"command": ["make", "test"], "stdin": "yes", "worker": WORKER, **TASK_COMMON}
-PROMPT: Object = {"prompt": "Fix the bug.", "workerPoolRef": {"name": "agents"}}
+PROMPT: Object = {"prompt": "Fix the bug.", "workerPoolRef": {"name": "agents"}, "affinity": {"key": "repo"}}
 
 CONDITION: Object = {
     "type": "Ready",
@@ -237,6 +236,7 @@ _ALL: list[Object] = [
         "Instance",
         {
             **TEMPLATE,
+            "handler": HANDLER,
             "cellName": "ams-1",
             "schedulingGates": [{"name": "quota"}, {"name": "workspace"}],
             "templateHash": "abc",
@@ -283,7 +283,6 @@ _ALL: list[Object] = [
             "timeZone": "Europe/Amsterdam",
             "enabled": False,
             "target": {"taskTemplate": COMMAND},
-            "payload": {"size": 1.5, "none": None},
             "regions": ["ams"],
             "overlap": "Replace",
             "catchUp": "All",
@@ -305,7 +304,10 @@ _ALL: list[Object] = [
             "active": ["example-1", "example-2"],
         },
     ),
-    example("Schedule", {"cron": "0 1 * * 1", "target": {"taskTemplate": CALL}}),
+    example(
+        "Schedule",
+        {"cron": "0 1 * * 1", "target": {"taskTemplate": CALL}, "payload": {"size": 1.5, "none": None}},
+    ),
     example("Schedule", {"cron": "0 1 * * 1", "target": {"taskTemplate": PROMPT}}),
     example("Task", CALL),
     example(

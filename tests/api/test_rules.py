@@ -33,7 +33,7 @@ def test_a_keyed_list_in_another_order_is_the_same_list() -> None:
     one, two = {"name": "A", "value": "1"}, {"name": "B", "value": "2"}
 
     def with_env(*env: Any) -> dict[str, Any]:
-        return example("Task", {"prompt": "hi", "worker": {"type": "shell", "env": list(env)}, "cancel": False})
+        return example("Task", {"command": ["hi"], "worker": {"type": "shell", "env": list(env)}, "cancel": False})
 
     assert not broken(with_env(one, two), with_env(two, one))
     assert broken(with_env(one, two), with_env(one))

@@ -98,14 +98,14 @@ def test_in_a_network_of_its_own_the_numbers_are_always_the_same() -> None:
 
 
 def test_the_same_name_in_two_containers_is_refused_for_an_address_is_found_by_its_name() -> None:
-    with pytest.raises(Refused, match="containers main and beside both have a port http: rename one") as refused:
+    with pytest.raises(Refused, match="container main has a port of this name, too: rename one") as refused:
         allot(an_instance(listening(HTTP), listening(HTTP, name="beside")), [])
     assert refused.value.reason == "ConfigurationError"
 
 
 def test_two_containers_cannot_have_the_same_number_of_the_host() -> None:
     both = [listening(Port(name="a", port=8080)), listening(Port(name="b", port=8080), name="beside")]
-    with pytest.raises(Refused, match="containers main and beside both want TCP port 8080 of the host"):
+    with pytest.raises(Refused, match="container main wants this port of the host, too"):
         allot(an_instance(*both), [])
     assert allot(an_instance(*both, network="none"), []) == {"main": {"a": 8080}, "beside": {"b": 8080}}
 
@@ -119,7 +119,7 @@ def test_one_number_can_be_had_by_two_protocols_and_by_two_names_of_a_container(
 
 
 def test_two_names_that_would_be_one_variable_are_refused() -> None:
-    with pytest.raises(Refused, match="ports a-b and a_b of container main would both be ROTA_PORT_A_B"):
+    with pytest.raises(Refused, match="another port of the container would be ROTA_PORT_A_B, too"):
         allot(an_instance(listening(Port(name="a-b"), Port(name="a_b"))), [])
 
 

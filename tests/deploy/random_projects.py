@@ -60,11 +60,8 @@ def _bases(section: str) -> list[Object]:
     if section != SCHEDULES:
         return specs
     templates = [spec["target"]["taskTemplate"] for spec in specs if "taskTemplate" in spec["target"]]
-    return [{**_timing(spec), "taskTemplate": template} for spec in specs for template in templates]
-
-
-BASES = {section: _bases(section) for section in SECTIONS}
-NESTED_BASES = [_timing(example["spec"]) for example in examples(NESTED.kind.name)]
+    all_of_them = [{**_timing(spec), "taskTemplate": template} for spec in specs for template in templates]
+    return [entry for entry in all_of_them if _is_entry(section, entry)]
 
 
 @lru_cache(maxsize=4096)
@@ -79,6 +76,10 @@ def _is_project(written: str) -> bool:
 def _is_entry(section: str, entry: Object) -> bool:
     written = text({"name": "shop", section: [{"name": "a", **entry}]})
     return len(written) <= ENTRY_BYTES_MAX and _is_project(written)
+
+
+BASES = {section: _bases(section) for section in SECTIONS}
+NESTED_BASES = [_timing(example["spec"]) for example in examples(NESTED.kind.name)]
 
 
 def _varied(draw: st.DrawFn, section: Section, entry: Object, bases: list[Object]) -> Object:

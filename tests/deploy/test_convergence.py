@@ -68,8 +68,8 @@ CODE = st.one_of(
 )
 WORKERS = st.one_of(
     st.just({}),
-    st.just({"type": "custom", "entrypoint": ["run"]}),
-    st.fixed_dictionaries({"type": st.sampled_from(["shell", "python"])}, optional={"env": ENV, "model": NAMES}),
+    st.fixed_dictionaries({"type": st.just("custom"), "entrypoint": st.just(["run"])}, optional={"model": NAMES}),
+    st.fixed_dictionaries({"type": st.sampled_from(["shell", "python"])}, optional={"env": ENV}),
     st.just({"type": "codex", "credentials": {"type": "none"}}),
     st.just({"type": "codex", "credentials": {"type": "api-key", "secretRef": {"name": "s"}}}),
 )
@@ -85,12 +85,12 @@ SIZES = st.one_of(
     st.builds(lambda low, high: {"scale": {"min": low, "max": high}}, st.integers(0, 2), st.integers(2, 4)),
 )
 WHERE = st.sampled_from([{"worker": {}}, {"workerPoolRef": {"name": "a"}}])
+PROMPTED = st.sampled_from([{"worker": {"type": "codex"}}, {"workerPoolRef": {"name": "a"}}])
+RETRIES = st.sampled_from([{}, {"retry": {"limit": 1, "reasons": ["Failed"]}}])
 TASKS = st.one_of(
     st.just({"function": {"name": "a"}}),
     st.builds(lambda where, more: {"command": ["x"], **where, **more}, WHERE, st.sampled_from([{}, {"stdin": "i"}])),
-    st.builds(
-        lambda where, more: {"prompt": "p", **where, **more}, WHERE, st.sampled_from([{}, {"retry": {"limit": 1}}])
-    ),
+    st.builds(lambda where, more: {"prompt": "p", **where, **more}, PROMPTED, RETRIES),
 )
 
 
@@ -113,7 +113,17 @@ FUNCTIONS = _entries(
     ).filter(lambda one: len(one) > 1 and one != {"name": one["name"], "schedules": []})
 )
 POOLS = _entries(st.builds(_merged, st.fixed_dictionaries({"name": NAMES}), KINDS_OF_POOL, SIZES))
-SCHEDULES = _entries(st.fixed_dictionaries({"name": NAMES, **TIMES, "taskTemplate": TASKS}, optional=TIMING))
+
+
+def _fitting(schedule: dict[str, Any]) -> dict[str, Any]:
+    """Without a payload, unless there is a function to give it to."""
+    is_called = "function" in schedule["taskTemplate"]
+    return {name: value for name, value in schedule.items() if name != "payload" or is_called}
+
+
+SCHEDULES = _entries(
+    st.fixed_dictionaries({"name": NAMES, **TIMES, "taskTemplate": TASKS}, optional=TIMING).map(_fitting)
+)
 PROJECTS = st.fixed_dictionaries(
     {"name": st.sampled_from(["shop", "shop", "other"])},
     optional={"functions": FUNCTIONS, "pools": POOLS, "schedules": SCHEDULES},
@@ -211,7 +221,13 @@ async def _spares(world: World, first: Any, edits: Any, second: Any) -> None:
     for manifest in schedules:
         now, declared = await _spec(world, manifest.name), manifest.object["spec"]
         kept = {name: value for name, value in before[manifest.name].items() if name not in declared}
+        if not _calls_a_function(declared["target"]):
+            kept.pop("payload", None)  # It contradicts what is declared.
         assert {name: now[name] for name in kept} == kept
+
+
+def _calls_a_function(target: dict[str, Any]) -> bool:
+    return "functionRef" in target or "function" in target.get("taskTemplate", {})
 
 
 async def _spec(world: World, name: str) -> dict[str, Any]:

@@ -95,9 +95,9 @@ def test_secrets_are_named_and_never_written() -> None:
 
 def test_values_of_the_environment_are_put_in() -> None:
     text = "name: ${NAME}\npools:\n  - name: p\n    replicas: ${N}\n"
-    text += "    worker:\n      model: ${N}\n      effort: a-${N}-b\n"
+    text += "    worker:\n      type: codex\n      model: ${N}\n      effort: a-${N}-b\n"
     (pool,) = project(text, NAME="shop", N="3").manifests
-    assert pool.object["spec"] == {"replicas": 3, "worker": {"model": "3", "effort": "a-3-b"}}
+    assert pool.object["spec"] == {"replicas": 3, "worker": {"type": "codex", "model": "3", "effort": "a-3-b"}}
     assert pool.object["metadata"]["labels"] == {PROJECT_LABEL: "shop"}
 
 

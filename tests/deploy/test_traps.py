@@ -154,11 +154,11 @@ async def test_what_excludes_what_is_declared_goes(world: World) -> None:
     assert "template" not in spec and spec["scale"]["max"] == 2
 
 
-async def test_a_worker_that_is_no_longer_custom_has_no_entrypoint(world: World) -> None:
+async def test_a_worker_that_is_no_longer_an_agent_has_neither_entrypoint_nor_model(world: World) -> None:
     await world.deploy(POOL + "    worker: {type: custom, entrypoint: [run], model: m}\n")
     await world.deploy(POOL + "    worker: {type: shell}\n")
     worker = (await world.get("WorkerPool", "workers"))["spec"]["worker"]
-    assert worker == {"type": "shell", "model": "m"}
+    assert worker == {"type": "shell"}
 
 
 async def test_a_maximum_below_the_live_minimum_takes_the_minimum_along(world: World) -> None:

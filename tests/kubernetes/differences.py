@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from rota.api import KINDS
+from rota.api.schema import CHECKS, Schema, object_schema
 from rota.registry.errors import CAUSES_MAX
 from tests.kubernetes.verdict import Verdict
 
@@ -34,7 +36,8 @@ def _last_instant(theirs: Verdict, mine: Verdict) -> bool:
 
 
 def _whole_fraction_in_a_rule(theirs: Verdict, mine: Verdict) -> bool:
-    return any("invalid data, expected int, got float64" in message for _, _, message in theirs.causes)
+    said = ("invalid data, expected int, got float64", "expected XIntOrString value to be either a string or integer")
+    return any(words in message for _, _, message in theirs.causes for words in said)
 
 
 def _version_that_makes_no_sense(theirs: Verdict, mine: Verdict) -> bool:
@@ -81,13 +84,22 @@ def _checks(theirs: Verdict, mine: Verdict) -> bool:
     """Rota finds more in fields that it checks, and says it instead of what a rule or a pattern says of the same."""
     only = mine.causes - theirs.causes
     fields = {field for _, field, _ in only}
-    is_checked = all(reason == "FieldValueInvalid" and CHECKED.search(field) for reason, field, _ in only)
+    is_checked = all(reason == "FieldValueInvalid" and CHECKED.match(field) for reason, field, _ in only)
     return bool(only) and is_checked and all(field in fields for _, field, _ in theirs.causes - mine.causes)
 
 
+def _checked(schema: Schema, path: str) -> Iterator[str]:
+    """Patterns of the paths of all fields that are checked in Python."""
+    for check in schema.get(CHECKS, ()):
+        yield from (rf"{path}\.{name}" for name in check.fields)
+    for name, prop in schema.get("properties", {}).items():
+        yield from _checked(prop, rf"{path}\.{name}" if path else name)
+    if "items" in schema:
+        yield from _checked(schema["items"], rf"{path}\[[0-9]+\]")
+
+
 CHECKED = re.compile(
-    r"^spec\.(cron|timeZone|payload|((target\.)?taskTemplate\.)?"
-    r"(command|stdin|prompt|branch|holder|affinity|function\.payload|worker\.env)|template\.containers\[0\]\.env)"
+    "|".join(f"(?:{path}\\b)" for kind in KINDS.values() if kind.custom for path in _checked(object_schema(kind), ""))
 )
 TIME_FIELD = re.compile(r"(Time|since|arrival|expiresAt|boundTime|start|end|time|restartedAt\.[^.]*|nextRunTime)$")
 

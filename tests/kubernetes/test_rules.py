@@ -9,8 +9,9 @@ from typing import Any
 from rota.api import KINDS
 from rota.api.schema import Schema, object_schema
 from tests.corpus import Path, at
-from tests.examples import CALL, COMMAND, ENV, LEAST_TEMPLATE, PROMPT, TEMPLATE, WORKER, examples
+from tests.examples import CALL, COMMAND, ENV, LEAST_TEMPLATE, PROMPT, TEMPLATE, WORKER, example, examples
 from tests.kubernetes.comparison import Both
+from tests.refusals import REFUSED, TAKEN
 
 Changes = dict[Path, Any]
 GONE: Any = object()
@@ -18,10 +19,13 @@ GONE: Any = object()
 REF = {"name": "a"}
 PLACE: Path = ("spec", "placements", 0, "scale")
 PATHS = ("a/../b", "..", "../a", "a/..", "..a", "a..", "a/..b", ".git", ".git/a", ".gitignore", "a/.git", "a\n..")
-CRONS = (
-    *("60 * * * *", "* 24 * * *", "* * 0 * *", "* * * 13 *", "* * * * 8", "61 25 32 0 9", "* * * FOO BAR"),
-    *("1-5/2,7 */3 LW jan-Mar 5l", "0 0 * * MON#2", "@daily", "@never", "* * * *", "5-1 * * * *", "0 0 30 2 *"),
-)
+CRONS: list[Changes] = [
+    {("spec", "cron"): cron}
+    for cron in (
+        *("60 * * * *", "* 24 * * *", "* * 0 * *", "* * * 13 *", "* * * * 8", "61 25 32 0 9", "* * * FOO BAR"),
+        *("1-5/2,7 */3 LW jan-Mar 5l", "0 0 * * MON#2", "@daily", "@never", "* * * *", "5-1 * * * *", "0 0 30 2 *"),
+    )
+]
 PROBE: Path = ("spec", "containers", 0, "readinessProbe")
 
 
@@ -103,7 +107,7 @@ CASES: dict[str, list[Changes]] = {
     "Quota": [],
     "QuotaClaim": [],
     "Schedule": [
-        *({("spec", "cron"): cron} for cron in CRONS),
+        *CRONS,
         {("spec", "target"): {}},
         {("spec", "target"): {"functionRef": REF, "taskTemplate": CALL}},
         *_tasks("target", "taskTemplate"),
@@ -173,6 +177,9 @@ async def test_every_rule_on_what_an_object_is(both: Both) -> None:
         for changes in cases:
             verdict = await both.create(str(changes), changed(examples(kind)[0], changes))
             broken |= {message.removeprefix("Invalid value: ") for _, _, message in verdict.causes}
+    for kind, spec in [(kind, spec) for kind, spec, _ in REFUSED] + TAKEN:
+        verdict = await both.create(f"{kind}: {spec}", example(kind, spec))
+        broken |= {message.removeprefix("Invalid value: ") for _, _, message in verdict.causes}
     assert rules <= broken
 
 

@@ -9,6 +9,7 @@ from rota.api.kind import Column, kind
 from rota.api.meta import Object, ObjectStatus, Readiness, by_condition
 from rota.api.model import CityCode, Model, Quantity, Ref, Text, Time, doc, immutable
 from rota.api.parts import Amounts
+from rota.api.texts import more_than_nothing
 
 
 class LocationSpec(Model):
@@ -85,6 +86,7 @@ class Cell(Object):
 class InstanceTypeSpec(Model):
     """A named size."""
 
+    rules = more_than_nothing("cpu", "memory")
     cpu: Annotated[Quantity, doc("Virtual CPUs.")]
     memory: Annotated[Quantity, doc("Memory.")]
     state: Annotated[Literal["Active", "Deprecated", "Disabled"], doc("Whether it may be used.")] = "Active"

@@ -22,6 +22,7 @@ from rota.api.model import (
 from rota.api.parts import Argv, Env, Isolation, Network, Resources
 from rota.api.task import TaskTemplate
 from rota.api.templates import SCHEDULE_TEMPLATES
+from rota.api.texts import ENTRYPOINT, REQUIREMENT, program
 from rota.api.times import TIMES
 
 CITIES_MAX = 64
@@ -65,11 +66,20 @@ class FunctionSpec(Model):
         ),
         Rule("self.runtime != 'command' || has(self.command)", "a command function needs a command"),
         Rule("!(has(self.entrypoint) && has(self.command))", "entrypoint and command exclude each other"),
+        Rule(
+            f"!has(self.entrypoint) || self.entrypoint.matches(r'{ENTRYPOINT}')",
+            "entrypoint must be module:callable, such as app:handler or shop.orders:close",
+            "entrypoint",
+        ),
+        program("command"),
+        Rule(
+            f"!has(self.requirements) || self.requirements.all(one, one.matches(r'{REQUIREMENT}'))",
+            "requirements must name packages, such as requests>=2",
+            "requirements",
+        ),
     )
     runtime: Annotated[Literal["python", "command"], doc("What runs it.")] = "python"
-    entrypoint: Annotated[
-        str | None, doc("The handler, as module:callable.", max_length=253, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
-    ] = None
+    entrypoint: Annotated[str | None, doc("The handler, as module:callable.", max_length=253)] = None
     command: Annotated[
         Argv,
         doc(
@@ -165,6 +175,14 @@ class History(Model):
 class ScheduleSpec(Model):
     """When to start what."""
 
+    rules = (
+        Rule(
+            "!has(self.payload) || has(self.target.functionRef)"
+            " || (has(self.target.taskTemplate) && has(self.target.taskTemplate.__function__))",
+            "payload is for a function, and the target is none",
+            "payload",
+        ),
+    )
     checks = (TIMES, SCHEDULE_TEMPLATES)
     cron: Annotated[
         str,

@@ -21,6 +21,8 @@ from rota.api.model import (
     immutable,
 )
 from rota.api.parts import Amounts, Argv, Env, Isolation, Network, Resources
+from rota.api.sharing import PLACES, PORTS
+from rota.api.texts import image, more_than_nothing, place, program
 from rota.api.worker import WorkerRole
 
 CONTAINERS_MAX = 16
@@ -30,7 +32,9 @@ RUNTIMES = Literal["process", "container", "pod"]
 class Port(Model):
     """A port that a container listens on."""
 
-    name: Annotated[str, doc("The port's name.", min_length=1, max_length=63)]
+    name: Annotated[
+        str, doc("The port's name.", min_length=1, max_length=63, pattern="^[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$")
+    ]
     port: Annotated[
         int | None, doc("The number. Omitted: the runtime picks one and puts it into the environment.", ge=1, le=65535)
     ] = None
@@ -40,6 +44,7 @@ class Port(Model):
 class ExecAction(Model):
     """A command run inside the instance."""
 
+    rules = (program("command"),)
     command: Annotated[Argv, doc("The command and its arguments.", min_length=1, max_length=LIST_ITEMS_MAX)]
 
 
@@ -72,7 +77,10 @@ class Probe(Model):
 class Container(Model):
     """One process, or one container, of an instance."""
 
-    name: Annotated[str, doc("The container's name.", min_length=1, max_length=63)]
+    rules = (image("image"), program("command"))
+    name: Annotated[
+        str, doc("The container's name.", min_length=1, max_length=63, pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+    ]
     image: Annotated[Text | None, doc("The image. The process runtime needs none.")] = None
     command: Annotated[Argv, doc("The program and its first arguments.", max_length=LIST_ITEMS_MAX)] = []
     args: Annotated[Argv, doc("Further arguments.", max_length=LIST_ITEMS_MAX)] = []
@@ -87,7 +95,7 @@ class Container(Model):
 class Volume(Model):
     """Files made from a Secret or a ConfigMap, updated when it changes."""
 
-    rules = (exactly_one("configMap", "secret"),)
+    rules = (exactly_one("configMap", "secret"), place("mountPath"))
     name: Annotated[str, doc("The volume's name.", min_length=1, max_length=63)]
     config_map: Annotated[Ref | None, doc("The ConfigMap whose keys become files.", refers="ConfigMap")] = None
     secret: Annotated[Ref | None, doc("The Secret whose keys become files.", refers="Secret")] = None
@@ -97,6 +105,7 @@ class Volume(Model):
 class Storage(Model):
     """A directory that survives restarts, and recreation under the same ordinal."""
 
+    rules = (*more_than_nothing("size"), place("path"))
     size: Annotated[Quantity, doc("How much it may hold.")]
     path: Annotated[str, doc("Where the instance sees it.", min_length=2, max_length=1024, pattern="^/")] = "/workspace"
 
@@ -122,6 +131,7 @@ class Handler(Model):
 class InstanceTemplate(Model):
     """What an instance runs: the part of its spec that people write."""
 
+    checks = (PORTS, PLACES)
     runtime: Annotated[RUNTIMES | None, doc("How it is made real. Omitted: the server's default.")] = None
     containers: Annotated[list[Container], doc("What runs.", min_length=1, max_length=CONTAINERS_MAX, keys=("name",))]
     volumes: Annotated[list[Volume], doc("Files from Secrets and ConfigMaps.", max_length=64, keys=("name",))] = []
@@ -132,7 +142,6 @@ class InstanceTemplate(Model):
         None
     )
     workspace_ref: Annotated[Ref | None, doc("The workspace it is prepared with.", refers="Workspace")] = None
-    handler: Annotated[Handler | None, doc("What answers calls in it. Made by Rota, for functions.")] = None
     restart_policy: Annotated[Literal["Always", "OnFailure", "Never"], doc("When to start it again.")] = "Always"
     termination_grace_period_seconds: Annotated[
         int, doc("Seconds between the request to stop and the kill.", ge=0, le=86400)
@@ -141,6 +150,12 @@ class InstanceTemplate(Model):
         Isolation | None, doc("Sandboxed or not. Omitted: as the host can; an explicit sandbox fails closed.")
     ] = None
     network: Annotated[Network | None, doc("Whether it has a network. Omitted: the host's.")] = None
+
+
+class FunctionTemplate(InstanceTemplate):
+    """What an instance of a function runs."""
+
+    handler: Annotated[Handler | None, doc("What answers calls in it. Made by Rota, for functions.")] = None
 
 
 class SchedulingGate(Model):
@@ -160,7 +175,7 @@ class Assignment(Model):
     options: Annotated[JSONObject | None, doc("What this hold alone changes; gone with it.", atomic=True)] = None
 
 
-class InstanceSpec(InstanceTemplate):
+class InstanceSpec(FunctionTemplate):
     """One running thing with an ordinal."""
 
     rules = immutable("cellName", "templateHash", "ordinal")

@@ -1,8 +1,10 @@
 """What instances, workers and functions have in common: environment, commands and sizes."""
 
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
-from rota.api.model import LIST_ITEMS_MAX, KeyRef, Model, Quantity, Value, doc, exactly_one
+from rota.api.model import LIST_ITEMS_MAX, Check, KeyRef, Model, Quantity, Rule, Value, Wrong, doc, exactly_one
+from rota.api.texts import more_than_nothing, within_limits
 
 Isolation = Literal["none", "sandbox"]
 Network = Literal["none", "host"]
@@ -16,10 +18,20 @@ class ValueFrom(Model):
     config_map_key_ref: Annotated[KeyRef | None, doc("A key of a ConfigMap.", refers="ConfigMap")] = None
 
 
+def _has_nul(env: dict[str, Any]) -> Iterator[Wrong]:
+    """A program's environment ends at a NUL. In CEL it would cost too much to look for one."""
+    if "\0" in env.get("value", ""):
+        yield Wrong("value", "\0", "it must not contain a NUL character")
+
+
 class EnvVar(Model):
     """One environment variable."""
 
-    rules = (exactly_one("value", "valueFrom"),)
+    rules = (
+        exactly_one("value", "valueFrom"),
+        Rule("!self.name.startsWith('ROTA_')", "names that begin with ROTA_ are Rota's own", "name"),
+    )
+    checks = (Check(_has_nul, ("value",)),)
     name: Annotated[
         str, doc("The variable's name.", min_length=1, max_length=253, pattern=r"^[-._a-zA-Z][-._a-zA-Z0-9]*$")
     ]
@@ -41,5 +53,6 @@ class Amounts(Model):
 class Resources(Model):
     """What a container is promised, and what it may use at most."""
 
+    rules = (*more_than_nothing("limits.cpu", "limits.memory"), within_limits("cpu"), within_limits("memory"))
     requests: Annotated[Amounts | None, doc("What it is promised.")] = None
     limits: Annotated[Amounts | None, doc("What it may use at most.")] = None

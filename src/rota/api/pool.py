@@ -24,8 +24,10 @@ from rota.api.model import (
     immutable,
 )
 from rota.api.parts import Argv, Env
+from rota.api.sharing import FILES, HEADERS, MARKS
 from rota.api.task import Priority
 from rota.api.templates import WORKER_TEMPLATES
+from rota.api.texts import IMAGE, IMAGE_RULE, git_ref, git_url, http_url, more_than_nothing, program
 from rota.api.worker import WorkerConfig
 
 REPLICAS_MAX = 1000
@@ -44,6 +46,7 @@ class PoolScale(Model):
 class PoolStorage(Model):
     """A directory per ordinal that survives the worker."""
 
+    rules = more_than_nothing("size")
     size: Annotated[Quantity, doc("How much each may hold.")]
 
 
@@ -67,6 +70,11 @@ class WorkerPoolSpec(Model):
     rules = (
         exactly_one("worker", "template"),
         Rule("!(has(self.replicas) && has(self.scale))", "replicas and scale exclude each other"),
+        Rule(
+            "!(has(self.storage) && has(self.template) && has(self.template.storage))",
+            "storage and template.storage are the same; set one of them",
+            "storage",
+        ),
     )
     checks = (WORKER_TEMPLATES,)
     worker: Annotated[WorkerConfig | None, doc("What each worker is.")] = None
@@ -128,7 +136,13 @@ class ClaimSpec(Model):
     rules = (
         *immutable("poolRef", "holder"),
         Rule("self.release || !oldSelf.release", "a released claim cannot be held again", "release"),
+        Rule(
+            f"!has(self.images) || self.images.all(name, self.images[name].matches(r'{IMAGE}'))",
+            f"each of images {IMAGE_RULE}",
+            "images",
+        ),
     )
+    checks = (MARKS,)
     pool_ref: Annotated[Ref, doc("The pool; immutable.", refers="WorkerPool", needs="existence")]
     holder: Annotated[
         str | None, doc("On whose account, for fair shares; immutable.", min_length=1, max_length=253)
@@ -191,6 +205,11 @@ class Claim(Object):
 class Remote(Model):
     """A further remote of a repository."""
 
+    rules = (
+        git_url("url"),
+        git_ref("name"),
+        Rule("self.name != 'origin'", "origin is the repository itself; choose another name", "name"),
+    )
     name: Annotated[
         str, doc("The remote's name.", min_length=1, max_length=63, pattern=r"^[A-Za-z0-9_][-A-Za-z0-9_.]*$")
     ]
@@ -202,7 +221,10 @@ class WorkspaceFile(Model):
 
     rules = (
         Rule("!self.path.matches('(^|/)[.][.](/|$)')", "path must not leave the workspace", "path"),
-        Rule("!self.path.matches('^[.]git(/|$)')", "path must not be inside .git", "path"),
+        Rule("!self.path.matches('(^|/)[.][gG][iI][tT](/|$)')", "path must not be inside .git", "path"),
+        Rule(
+            "!self.path.matches('(^|/)[.]?(/|$)')", "path must be of names: no '.', no '//', no '/' at its end", "path"
+        ),
     )
     path: Annotated[str, doc("Its path below the workspace.", min_length=1, max_length=1024, pattern=r"^[^/]")]
     content: Annotated[Value, doc("Its content.")]
@@ -212,6 +234,8 @@ class WorkspaceFile(Model):
 class WorkspaceSpec(Model):
     """A git repository at a ref, with files and a set-up command."""
 
+    rules = (git_url("repo"), git_ref("ref"), program("setup"))
+    checks = (FILES,)
     repo: Annotated[
         str, doc("The repository: https, ssh or file.", min_length=1, max_length=1024, pattern=r"^(https|ssh|file)://")
     ]
@@ -240,7 +264,11 @@ class MCPServer(Model):
     rules = (
         Rule("self.type == 'stdio' ? has(self.command) && !has(self.url) : has(self.url) && !has(self.command)",
              "a stdio server needs a command, any other a url"),
+        Rule("self.type != 'stdio' || !has(self.headers)", "a stdio server has no headers", "headers"),
+        http_url("url"),
+        program("command"),
     )  # fmt: skip
+    checks = (HEADERS,)
     name: Annotated[str, doc("The server's name.", min_length=1, max_length=63)]
     type: Annotated[Literal["stdio", "http", "sse"], doc("How it is spoken to.")]
     url: Annotated[str | None, doc("Its address.", min_length=1, max_length=1024, pattern=r"^https?://")] = None

@@ -6,9 +6,11 @@ from msgspec import field
 
 from rota.api.kind import Column, kind
 from rota.api.meta import Object, ObjectStatus, Readiness, by_condition
-from rota.api.model import Model, Ref, Text, Time, doc, exactly_one
+from rota.api.model import Model, Ref, Rule, Text, Time, doc, exactly_one
+from rota.api.sharing import MAPPED, NOT_A_PATH, PATH_RULE
 from rota.api.task import TaskTemplate
 from rota.api.templates import SPAWNER_TEMPLATES
+from rota.api.texts import http_url
 
 ITEMS_MAX = 4_000
 """Items that a spawner remembers."""
@@ -17,6 +19,7 @@ ITEMS_MAX = 4_000
 class Filter(Model):
     """A condition on a webhook's body."""
 
+    rules = (Rule(f"!self.path.matches(r'{NOT_A_PATH}')", f"path {PATH_RULE}", "path"),)
     path: Annotated[str, doc("The field, as a dotted path.", min_length=1, max_length=253)]
     values: Annotated[list[Text], doc("Passes when the field is one of these.", min_length=1, max_length=64)]
 
@@ -24,6 +27,7 @@ class Filter(Model):
 class WebhookSource(Model):
     """Items pushed by a webhook."""
 
+    checks = (MAPPED,)
     secret_ref: Annotated[Ref, doc("The Secret that signs the requests.", refers="Secret")]
     filters: Annotated[list[Filter], doc("What an item must be like.", max_length=64)] = []
     map: Annotated[dict[str, Text], doc("The item's fields, each from a path of the body.", max_length=64)] = {}
@@ -32,6 +36,10 @@ class WebhookSource(Model):
 class GitHubSource(Model):
     """Items polled from an issue tracker that speaks GitHub's API."""
 
+    rules = (
+        http_url("apiURL"),
+        Rule("!self.repo.matches('(^|/)[.]+(/|$)')", "repo must be OWNER/NAME", "repo"),
+    )
     api_url: Annotated[str, doc("The API's address.", max_length=1024, pattern="^https?://")] = field(
         default="https://api.github.com", name="apiURL"
     )

@@ -22,6 +22,7 @@ from rota.api.model import (
 )
 from rota.api.parts import Argv
 from rota.api.templates import TASK_TEMPLATES
+from rota.api.texts import ENTRYPOINT, git_ref
 from rota.api.worker import WorkerConfig
 
 ATTEMPTS_MAX = 32
@@ -53,11 +54,24 @@ class Affinity(Model):
 class Retry(Model):
     """When a task is tried again."""
 
+    rules = (
+        Rule(
+            "self.limit == 0 || self.reasons.exists(one, one != 'WorkerLost')",
+            "limit counts tries after Failed and Timeout: name one of them in reasons",
+            "limit",
+        ),
+    )
     limit: Annotated[int, doc("Further tries at most. Losing the worker is not counted.", ge=0, le=100)] = 0
     backoff_seconds: Annotated[int, doc("Seconds before the first further try; doubled each time.", ge=0, le=3600)] = 5
     reasons: Annotated[
         list[Literal["Failed", "Timeout", "WorkerLost"]], doc("After which outcomes.", max_length=3, unique=True)
     ] = field(default_factory=lambda: ["WorkerLost"])
+
+
+def _branch() -> Rule:
+    """As a git ref, unless it is to be filled in: then it is looked at when that is done."""
+    rule = git_ref("branch")
+    return rule._replace(cel=f"!has(self.branch) || self.branch.contains('{{{{') || ({rule.cel})")
 
 
 class TaskTemplate(Model):
@@ -92,6 +106,36 @@ class TaskTemplate(Model):
             "dependsOn must name tasks: lower case letters, digits, '-' and '.', with a letter or digit at both ends",
             "dependsOn",
         ),
+        Rule(
+            "!has(self.prompt) || !has(self.worker) || self.worker.type in ['claude-code', 'codex', 'custom']",
+            "a prompt is for an agent: a worker of type claude-code, codex or custom",
+            "worker",
+        ),
+        Rule(
+            "!has(self.command) || size(self.command) == 0 || !has(self.worker) || self.worker.type != 'python'"
+            f" || self.command[0].matches(r'{ENTRYPOINT}')",
+            "a python worker calls module:callable, which must be the first element",
+            "command",
+        ),
+        *(
+            Rule(
+                f"!has(self.__function__) || !has(self.{name})",
+                f"{name} is for commands and prompts: calls of a function have workers of their own",
+                name,
+            )
+            for name in ("branch", "affinity", "holder")
+        ),
+        Rule(
+            "!has(self.__function__) || self.priority == 0",
+            "priority is for commands and prompts: calls of a function are made in the order in which they come",
+            "priority",
+        ),
+        Rule(
+            "!has(self.worker) || !has(self.affinity)",
+            "affinity is for pools: a worker of its own has had no other task",
+            "affinity",
+        ),
+        _branch(),
     )
     function: Annotated[FunctionCall | None, doc("Call a function.")] = None
     command: Annotated[Argv, doc("Run a command.", min_length=1, max_length=LIST_ITEMS_MAX)] = []

@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from rota.api.model import LIST_ITEMS_MAX, JSONObject, Model, Ref, Rule, Text, doc
 from rota.api.parts import Argv, Env, Isolation, Network, Resources
+from rota.api.texts import image, program
 
 
 class Credentials(Model):
@@ -17,11 +18,32 @@ class Credentials(Model):
     secret_ref: Annotated[Ref | None, doc("The Secret that holds them.", refers="Secret")] = None
 
 
+AGENT_TYPES = ("claude-code", "codex", "custom")
+"""Types of workers that take prompts."""
+
+
 class WorkerRole(Model):
     """What runs tasks in an instance."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule("(self.type == 'custom') == has(self.entrypoint)", "entrypoint is for type custom, and required there"),
+        program("entrypoint"),
+        *(
+            Rule(
+                f"!has(self.{name}) || self.type in {list(AGENT_TYPES)}",
+                f"{name} is for agents, which have the type {', '.join(AGENT_TYPES)}",
+                name,
+            )
+            for name in ("model", "effort")
+        ),
+        *(
+            Rule(
+                f"!has(self.{name}) || self.{name}.matches(r'^[A-Za-z0-9][A-Za-z0-9_.:/@+-]*$')",
+                f"{name} must be a name: letters, digits and - _ . : / @ +, with a letter or digit first",
+                name,
+            )
+            for name in ("model", "effort")
+        ),
     )
     type: Annotated[Literal["shell", "python", "claude-code", "codex", "custom"], doc("What executes a task.")] = (
         "shell"
@@ -38,6 +60,7 @@ class WorkerRole(Model):
 class WorkerConfig(WorkerRole):
     """What a worker is and runs tasks with."""
 
+    rules = (*WorkerRole.rules, image("image"))
     image: Annotated[Text | None, doc("The image, where the runtime needs one.")] = None
     workspace_ref: Annotated[Ref | None, doc("The workspace it is prepared with.", refers="Workspace")] = None
     env: Env = []

@@ -8,6 +8,7 @@ from rota.api.instance import InstanceTemplate
 from rota.api.kind import SCALE_MAX, Column, Scale, kind
 from rota.api.meta import Object, ObjectStatus, Readiness, by_condition
 from rota.api.model import CityCode, Model, Name, Ref, Rule, Text, Time, doc, immutable
+from rota.api.sharing import MARKS
 
 REPLICAS_MAX = 1000
 PLACEMENTS_MAX = 32
@@ -17,6 +18,7 @@ CITIES_MAX = 64
 class TemplateMeta(Model):
     """Labels and annotations of the instances."""
 
+    checks = (MARKS,)
     labels: Annotated[dict[str, Text], doc("Their labels.", max_length=64)] = {}
     annotations: Annotated[dict[str, Text], doc("Their annotations.", max_length=64)] = {}
 

@@ -8,12 +8,14 @@ with networks of their own they can. Two names for one number within a container
 from __future__ import annotations
 
 import contextlib
-import re
 import socket
-from collections import Counter
 from collections.abc import Collection, Mapping
 
-from rota.api.instance import Address, Container, Instance, Port
+import msgspec
+
+from rota.api.instance import Address, Instance, Port
+from rota.api.problems import invalid
+from rota.api.sharing import PORTS, port_variable
 from rota.runtime.interface import Refused
 
 HOST = "127.0.0.1"
@@ -22,7 +24,7 @@ OWN_NETWORK_FIRST = 20_000
 PORT_MAX = 65_535
 TRIES_MAX = 64
 """The host hands out numbers at random: more than this in vain, and there is none left."""
-VARIABLE, ONLY_VARIABLE = "ROTA_PORT_", "PORT"
+ONLY_VARIABLE = "PORT"
 
 _KINDS = {"TCP": socket.SOCK_STREAM, "UDP": socket.SOCK_DGRAM}
 
@@ -61,7 +63,7 @@ def allot(instance: Instance, taken: Collection[int]) -> dict[str, dict[str, int
 
 def environment(ports: Mapping[str, int]) -> dict[str, str]:
     """What a container is told of its ports."""
-    told = {_variable(name): str(number) for name, number in ports.items()}
+    told = {port_variable(name): str(number) for name, number in ports.items()}
     if len(ports) == 1:
         told[ONLY_VARIABLE] = str(*ports.values())
     return told
@@ -78,41 +80,11 @@ def _has_own_network(instance: Instance) -> bool:
     return instance.spec.network == "none"
 
 
-def _variable(name: str) -> str:
-    return VARIABLE + re.sub(r"[^A-Z0-9_]", "_", name.upper())
-
-
 def _check(instance: Instance) -> None:
-    holders: dict[str, str] = {}
-    for container in instance.spec.containers:
-        for port in container.ports:
-            other = holders.setdefault(port.name, container.name)
-            if other != container.name:
-                raise _refused(f"containers {other} and {container.name} both have a port {port.name}: rename one")
-        _check_variables(container)
-    if not _has_own_network(instance):
-        _check_numbers(instance.spec.containers)
-
-
-def _check_variables(container: Container) -> None:
-    for variable, times in Counter(_variable(port.name) for port in container.ports).items():
-        if times > 1:
-            names = " and ".join(port.name for port in container.ports if _variable(port.name) == variable)
-            raise _refused(f"ports {names} of container {container.name} would both be {variable}: rename one")
-
-
-def _check_numbers(containers: Collection[Container]) -> None:
-    holders: dict[tuple[int, str], str] = {}
-    for container in containers:
-        for port in container.ports:
-            if port.port is None:
-                continue
-            other = holders.setdefault((port.port, port.protocol), container.name)
-            if other != container.name:
-                raise _refused(
-                    f"containers {other} and {container.name} both want {port.protocol} port {port.port} of the host: "
-                    "change one, or leave out its number"
-                )
+    """Refuse what a cluster's API server, which knows CEL alone, has let pass."""
+    if any(container.ports for container in instance.spec.containers):
+        for field, value, why in PORTS.find(msgspec.to_builtins(instance.spec)):
+            raise _refused(str(invalid(f"spec.{field}", value, why)))
 
 
 def _free_inside(used: Collection[int]) -> int:

@@ -31,6 +31,7 @@ from rota.runtime.runner.messages import Configure, Hold, Release, ToRunner
 from tests.control.running.fake import FakeRuntime
 from tests.control.tasks.crew import Crew
 from tests.engine_loop.loops import World
+from tests.unchecked import stored
 
 PLAIN: dict[str, Any] = {"template": {"containers": [{"name": "main", "command": ["sleep"]}]}}
 """Instances that nothing can make as new."""
@@ -173,6 +174,12 @@ async def up(world: World, party: Party, replicas: int = 1, **spec: Any) -> None
 
 async def claim(world: World, name: str, **spec: Any) -> None:
     await world.create("Claim", name, {"poolRef": {"name": "p"}, **spec})
+    await world.rest()
+
+
+async def took(world: World, name: str, **spec: Any) -> None:
+    """A claim that a cluster's API server took, which makes none of Rota's own checks."""
+    await stored(world.registry, "Claim", name, {"poolRef": {"name": "p"}, **spec})
     await world.rest()
 
 

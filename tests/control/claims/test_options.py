@@ -10,6 +10,7 @@ import pytest
 from rota.api.instance import Container, InstanceTemplate
 from rota.api.parts import EnvVar
 from rota.control.claims.lifecycle import unfit
+from rota.registry import ApiError
 from tests.control.claims.party import (
     WORKERS,
     Party,
@@ -22,6 +23,7 @@ from tests.control.claims.party import (
     release,
     settles,
     status,
+    took,
     up,
 )
 from tests.engine_loop.loops import World
@@ -136,15 +138,21 @@ async def test_what_cannot_be_had_is_refused_at_once_with_the_field(
     world: World, party: Party, options: dict[str, Any], field: str
 ) -> None:
     await up(world, party)
-    await claim(world, "a", **options)
+    await took(world, "a", **options)
     found = await status(world, "a")
     assert (found.phase, found.reason) == ("Failed", "Invalid") and found.message.startswith(f"{field}: ")
     assert await held(world) == {} and is_clean(party)
 
 
+async def test_a_label_that_no_object_can_have_is_refused_when_it_is_claimed_with(world: World, party: Party) -> None:
+    await up(world, party)
+    with pytest.raises(ApiError, match=r"spec\.annotations: Invalid value: .*: the name must have 1 to 63"):
+        await claim(world, "a", annotations={"no such~key": "x"})
+
+
 async def test_what_no_instance_can_have_fails_the_claim_and_benches_nothing(world: World, party: Party) -> None:
     await up(world, party)
-    await claim(world, "a", annotations={"no such~key": "x"})
+    await took(world, "a", annotations={"no such~key": "x"})
     await settles(world, lambda: is_over(world, "a"))
     found = await status(world, "a")
     assert (found.phase, found.reason) == ("Failed", "Invalid") and "no such~key" in found.message

@@ -159,8 +159,9 @@ async def test_an_end_without_a_time_is_not_the_longest_ago_of_all(world: World,
 
 OTHERS: dict[str, dict[str, Any]] = {
     "type": {"type": "python"},
-    "model": {"model": "large"},
-    "effort": {"effort": "high"},
+    "agent": {"type": "codex"},
+    "model": {"type": "codex", "model": "large"},
+    "effort": {"type": "codex", "effort": "high"},
     "env": {"env": [{"name": "A", "value": "b"}]},
     "network": {"network": "none"},
     "isolation": {"isolation": "none"},
@@ -193,7 +194,7 @@ async def test_a_worker_that_cannot_be_prepared_is_replaced_by_a_good_one_at_onc
     world: World, runtime: FakeRuntime
 ) -> None:
     await _failing(world, runtime)
-    await change(world, worker={"model": "other"})
+    await change(world, worker={"type": "codex"})
     assert len(runtime.orders) == 4 and sorted(runtime.stopped) == ["p-0", "p-1"]
 
 

@@ -11,6 +11,7 @@ import msgspec
 from rota.api import Claim, Instance, WorkerPool
 from rota.api.instance import Address, Assignment, InstanceTemplate
 from rota.api.pool import ClaimStatus
+from rota.api.sharing import is_own
 from rota.control.holds.options import Options, has_runner, options_of, run_of
 from rota.control.instances.states import AHEAD_SECONDS_MAX, USED
 from rota.pools import Request
@@ -18,8 +19,6 @@ from rota.runtime.runner.messages import ResetPolicy
 
 DEFAULT_WAIT_SECONDS = 120
 """Where there is no pool to say it."""
-OWN_DOMAIN = "rota.dev"
-"""Labels and annotations below it cannot be set by a claim: they are Rota's."""
 
 ATTENDED = "rota.dev/attended"
 """Annotation of a claim whose maker waits for it on a connection. It is bound only while somebody does."""
@@ -79,15 +78,10 @@ def unfit(
     if images and template.runtime != "container":
         return "images: the pool's instances are no containers (runtime: container), and have no images"
     for field, values in (("labels", labels), ("annotations", annotations)):
-        own = next((key for key in sorted(values) if _is_own(key)), None)
+        own = next((key for key in sorted(values) if is_own(key)), None)
         if own is not None:
             return f"{field}: {own!r} is Rota's own; choose another prefix"
     return None
-
-
-def _is_own(key: str) -> bool:
-    domain, slash, _ = key.partition("/")
-    return bool(slash) and (domain == OWN_DOMAIN or domain.endswith(f".{OWN_DOMAIN}"))
 
 
 # Statuses.

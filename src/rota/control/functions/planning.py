@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from rota.api import Function, Instance, ObjectMeta, OwnerReference
-from rota.api.instance import Container, Handler, InstanceSpec, InstanceTemplate
+from rota.api.instance import Container, FunctionTemplate, Handler, InstanceSpec
 from rota.api.worker import WorkerRole
 from rota.control.instances import Create, Delete, template_hash
 from rota.control.instances.names import ORDINAL_LABEL, OWNER_LABEL, TEMPLATE_LABEL, controller_of, stem
@@ -27,7 +27,7 @@ GRACE_SECONDS = 5
 class Version(NamedTuple):
     """What the instances of a function are made from."""
 
-    template: InstanceTemplate
+    template: FunctionTemplate
     hash: str
 
 
@@ -43,7 +43,7 @@ def version_of(function: Function, code: str | None, packages: str) -> Version:
         packages=packages or None,
         concurrency=spec.concurrency,
     )
-    template = InstanceTemplate(
+    template = FunctionTemplate(
         containers=[Container(name=CONTAINER, env=spec.env, resources=spec.resources)],
         worker=WorkerRole(),
         workspace_ref=spec.source.workspace_ref,

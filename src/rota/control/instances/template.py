@@ -11,7 +11,7 @@ import msgspec
 
 from rota.api import InstanceType
 from rota.api.cel.quantity import parse_quantity
-from rota.api.instance import InstanceTemplate, Storage
+from rota.api.instance import FunctionTemplate, InstanceTemplate, Storage
 from rota.api.parts import Amounts
 
 HASH_BYTES = 8
@@ -20,7 +20,7 @@ RESTARTS = (RESTARTED, "kubectl.kubernetes.io/restartedAt")
 """Annotations that mean nothing but: run it anew."""
 UNIT_NANOS = 1_000_000_000
 _QUANTITIES: dict[type[Any], tuple[str, ...]] = {Amounts: ("cpu", "memory"), Storage: ("size",)}
-_TEMPLATE_FIELDS = frozenset(InstanceTemplate.__struct_fields__)
+_TEMPLATE_FIELDS = frozenset(FunctionTemplate.__struct_fields__)
 
 
 def template_hash(

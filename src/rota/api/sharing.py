@@ -1,0 +1,140 @@
+"""Checks of what must not get into each other's way: names, paths and numbers that several parts of an object share.
+
+And of the keys of maps, of which CEL cannot be asked: an API server does not know how long they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Any
+
+from rota.api.model import Check, Wrong
+
+Json = dict[str, Any]
+
+PORT_VARIABLE = "ROTA_PORT_"
+WORKSPACE = "/workspace"
+"""Where an instance sees its own folder, unless its storage says otherwise."""
+OWN_DOMAIN = "rota.dev"
+LABEL_NAME_MAX = 63
+LABEL_PREFIX_MAX = 253
+LABEL_RULE = f"must have 1 to {LABEL_NAME_MAX} letters, digits, '-', '_' and '.', with a letter or digit at both ends"
+NOT_A_PATH = r"(^|[.])([.]|$)|\s"
+PATH_RULE = "must be names with dots between them, such as issue.labels.name"
+_LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_LABEL_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_FIELD = re.compile(r"[^\s.{}]+")
+_NOT_A_PATH = re.compile(NOT_A_PATH)
+_NOT_IN_VARIABLE = re.compile(r"[^A-Z0-9_]")
+
+
+# Instances.
+
+
+def port_variable(name: str) -> str:
+    """The variable in which a container finds the number of a port."""
+    return PORT_VARIABLE + _NOT_IN_VARIABLE.sub("_", name.upper())
+
+
+def _ports(template: Json) -> Iterator[Wrong]:
+    names: dict[str, str] = {}
+    numbers: dict[tuple[int, str], str] = {}
+    for i, container in enumerate(template["containers"]):
+        variables = Counter(map(port_variable, {port["name"] for port in container.get("ports", ())}))
+        for j, port in enumerate(container.get("ports", ())):
+            name, own, at = port["name"], container["name"], f"containers[{i}].ports[{j}]"
+            other = names.setdefault(name, own)
+            if other != own:
+                yield Wrong(f"{at}.name", name, f"container {other} has a port of this name, too: rename one")
+            variable = port_variable(name)
+            if variables[variable] > 1:
+                variables[variable] = 0
+                yield Wrong(f"{at}.name", name, f"another port of the container would be {variable}, too: rename one")
+            if port.get("port") is None or template.get("network") == "none":
+                continue
+            other = numbers.setdefault((port["port"], port.get("protocol", "TCP")), own)
+            if other != own:
+                why = f"container {other} wants this port of the host, too: change one, or leave out its number"
+                yield Wrong(f"{at}.port", port["port"], why)
+
+
+def _places(template: Json) -> Iterator[Wrong]:
+    """Volumes and storage of one instance, which are put into the same tree."""
+    storage = template.get("storage")
+    taken: list[tuple[PurePosixPath, str]] = []
+    if storage is not None:
+        taken.append((PurePosixPath(storage.get("path", WORKSPACE)), "the storage"))
+    for i, volume in enumerate(template.get("volumes", ())):
+        path = PurePosixPath(volume["mountPath"])
+        for other, whose in taken:
+            if path.is_relative_to(other) or other.is_relative_to(path):
+                beside = "is there already" if path == other else f"is at {other}, and one must not be inside the other"
+                yield Wrong(f"volumes[{i}].mountPath", volume["mountPath"], f"{whose} {beside}")
+                break
+        taken.append((path, f"volume {volume['name']}"))
+
+
+# Workspaces, agents and spawners.
+
+
+def _files(workspace: Json) -> Iterator[Wrong]:
+    paths = {file["path"] for file in workspace.get("files", ())}
+    for i, file in enumerate(workspace.get("files", ())):
+        for above in map(str, PurePosixPath(file["path"]).parents):
+            if above in paths:
+                yield Wrong(f"files[{i}].path", file["path"], f"{above} is a file, and not a folder")
+
+
+def _headers(server: Json) -> Iterator[Wrong]:
+    for name, value in server.get("headers", {}).items():
+        if not _HEADER.fullmatch(name):
+            yield Wrong("headers", name, "it cannot be the name of a header")
+        elif not value.isprintable():
+            yield Wrong(f"headers.{name}", "…", "a header has one line, of characters that can be printed")
+
+
+def _mapped(source: Json) -> Iterator[Wrong]:
+    for name, path in source.get("map", {}).items():
+        if not _FIELD.fullmatch(name):
+            yield Wrong("map", name, "it cannot be the name of a field: leave out dots, spaces and braces")
+        if not path or _NOT_A_PATH.search(path):
+            yield Wrong(f"map.{name}", path, f"it {PATH_RULE}")
+
+
+# Labels and annotations.
+
+
+def _marks(holder: Json) -> Iterator[Wrong]:
+    for field in ("labels", "annotations"):
+        for key, value in holder.get(field, {}).items():
+            if why := _key_problem(key):
+                yield Wrong(field, key, why)
+            if field == "labels" and value and (len(value) > LABEL_NAME_MAX or not _LABEL_NAME.fullmatch(value)):
+                yield Wrong(f"labels.{key}", value, f"the value {LABEL_RULE}")
+
+
+def _key_problem(key: str) -> str:
+    prefix, slash, name = key.rpartition("/")
+    if len(name) > LABEL_NAME_MAX or not _LABEL_NAME.fullmatch(name):
+        return f"the name {LABEL_RULE}"
+    if slash and (len(prefix) > LABEL_PREFIX_MAX or not _LABEL_PREFIX.fullmatch(prefix)):
+        return "what is before the / must be a domain"
+    return f"{OWN_DOMAIN} is Rota's own; choose another prefix" if is_own(key) else ""
+
+
+def is_own(key: str) -> bool:
+    """Whether a label or annotation of this name is Rota's to set."""
+    domain, slash, _ = key.partition("/")
+    return bool(slash) and (domain == OWN_DOMAIN or domain.endswith(f".{OWN_DOMAIN}"))
+
+
+PORTS = Check(_ports, ("containers", "network"))
+PLACES = Check(_places, ("volumes", "storage"))
+FILES = Check(_files, ("files",))
+HEADERS = Check(_headers, ("headers",))
+MAPPED = Check(_mapped, ("map",))
+MARKS = Check(_marks, ("labels", "annotations"))
