@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from rota.api import KINDS
-from rota.api.openapi import base_path, component, document, group_versions, kinds_of
+from rota.api.openapi import base_path, component, document
+from rota.api.served import group_versions, kinds_of
 
 
 def refs(value: Any) -> Iterator[str]:

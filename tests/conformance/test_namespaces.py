@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import secrets
 
+import msgspec
 import pytest
 
 from rota import Client
 from rota.api import Kind, Namespace
+from rota.registry import WriteOptions
 from tests.conformance.expecting import Object, becomes, gone, refused, watching
 from tests.conformance.objects import CONFIG_MAPS, NAMESPACES, POOLS, config_map, name_of, namespace, pool, version_of
 
@@ -156,3 +158,119 @@ async def test_other_namespaces_are_left_alone(client: Client) -> None:
     await client.delete(NAMESPACES, other)
     await gone(client, NAMESPACES, other)
     assert name_of(await client.get(POOLS, "a")) == "a"
+
+
+@pytest.mark.needs("namespace lifecycle")
+async def test_a_namespace_says_what_holds_it(client: Client) -> None:
+    name = client.namespace
+    await client.create(pool("a", finalizers=[HOLD]))
+    await client.create(config_map("b", finalizers=[HOLD, "example.com/other"]))
+    await client.create(config_map("c"))
+    await client.delete(NAMESPACES, name)
+
+    def tells(obj: Object) -> bool:
+        told = {each["type"]: each for each in obj["status"].get("conditions", ())}
+        message: str = told.get("NamespaceFinalizersRemaining", {}).get("message", "")
+        return "hold in 2 resource instances, example.com/other in 1 resource instances" in message
+
+    held = await becomes(client, NAMESPACES, name, tells)
+    conditions = [
+        (each["type"], each["status"], each["reason"], each["message"]) for each in held["status"]["conditions"]
+    ]
+    assert conditions == [
+        (
+            "NamespaceDeletionDiscoveryFailure",
+            "False",
+            "ResourcesDiscovered",
+            "All resources successfully discovered",
+        ),
+        (
+            "NamespaceDeletionGroupVersionParsingFailure",
+            "False",
+            "ParsedGroupVersions",
+            "All legacy kube types successfully parsed",
+        ),
+        (
+            "NamespaceDeletionContentFailure",
+            "False",
+            "ContentDeleted",
+            "All content successfully deleted, may be waiting on finalization",
+        ),
+        (
+            "NamespaceContentRemaining",
+            "True",
+            "SomeResourcesRemain",
+            "Some resources are remaining: configmaps. has 1 resource instances, "
+            "workerpools.rota.dev has 1 resource instances",
+        ),
+        (
+            "NamespaceFinalizersRemaining",
+            "True",
+            "SomeFinalizersRemain",
+            "Some content in the namespace has finalizers remaining: "
+            "example.com/hold in 2 resource instances, example.com/other in 1 resource instances",
+        ),
+    ]
+    assert all(each["lastTransitionTime"] for each in held["status"]["conditions"])
+    for kind, each in ((POOLS, "a"), (CONFIG_MAPS, "b")):
+        await client.patch(kind, each, {"metadata": {"finalizers": None}})
+    await gone(client, NAMESPACES, name)
+
+
+async def finalize(client: Client, name: str, finalizers: list[str]) -> Object:
+    """What `kubectl replace --raw /api/v1/namespaces/NAME/finalize` does."""
+    read = await client.get(NAMESPACES, name)
+    read["spec"] = {"finalizers": finalizers}
+    read["status"] = {"phase": "Active"}
+    answer = await client.backend.update(NAMESPACES, "", name, read, WriteOptions("tester"), subresource="finalize")
+    obj: Object = msgspec.json.decode(answer.value)
+    return obj
+
+
+async def test_the_finalizers_of_a_namespace_are_changed_by_finalize_alone(client: Client) -> None:
+    name = client.namespace
+    changed = await finalize(client, name, ["kubernetes", "example.com/mine"])
+    assert changed["spec"]["finalizers"] == ["kubernetes", "example.com/mine"]
+    assert changed["status"]["phase"] == "Active"
+    assert (await client.get(NAMESPACES, name))["spec"] == changed["spec"]
+    with refused(422, "Invalid"):
+        await finalize(client, name, ["kubernetes", "mine"])
+    await finalize(client, name, ["kubernetes"])
+
+
+@pytest.mark.needs("namespace lifecycle")
+async def test_a_finalizer_of_a_namespace_s_spec_is_its_owner_s_to_remove(client: Client) -> None:
+    name = client.namespace
+    await finalize(client, name, ["kubernetes", "example.com/mine"])
+    await client.create(config_map("a"))
+    await client.delete(NAMESPACES, name)
+    held = await becomes(client, NAMESPACES, name, lambda obj: obj["spec"].get("finalizers") == ["example.com/mine"])
+    assert held["status"]["phase"] == "Terminating"
+    with refused(404, "NotFound"):
+        await client.get(CONFIG_MAPS, "a")
+    await finalize(client, name, [])
+    await gone(client, NAMESPACES, name)
+
+
+async def test_a_terminating_namespace_that_is_finalized_is_gone_at_once(client: Client) -> None:
+    name = client.namespace
+    await client.create(config_map("held", finalizers=[HOLD]))
+    await client.delete(NAMESPACES, name)
+    assert (await client.get(NAMESPACES, name))["status"]["phase"] == "Terminating"
+    await finalize(client, name, [])
+    with refused(404, "NotFound"):
+        await client.get(NAMESPACES, name)
+    await client.patch(CONFIG_MAPS, "held", {"metadata": {"finalizers": None}})
+
+
+@pytest.mark.needs("namespace lifecycle")
+async def test_a_namespace_that_is_held_is_not_written_again_and_again(client: Client) -> None:
+    name = client.namespace
+    await client.patch(NAMESPACES, name, {"metadata": {"finalizers": [HOLD]}})
+    await client.delete(NAMESPACES, name)
+    held = await becomes(client, NAMESPACES, name, lambda obj: not obj["spec"].get("finalizers"))
+    other = await client.create(namespace(f"{name}-later"))
+    assert version_of(await client.get(NAMESPACES, name)) == version_of(held), "nothing was left to do"
+    await client.delete(NAMESPACES, name_of(other))
+    await client.patch(NAMESPACES, name, {"metadata": {"finalizers": None}})
+    await gone(client, NAMESPACES, name)

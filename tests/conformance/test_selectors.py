@@ -4,7 +4,19 @@ import pytest
 
 from rota import Client
 from tests.conformance.expecting import refused
-from tests.conformance.objects import CONFIG_MAPS, POOLS, TASKS, config_map, name_of, pool, task
+from tests.conformance.objects import (
+    CONFIG_MAPS,
+    LOCATIONS,
+    NAMESPACES,
+    POOLS,
+    SECRETS,
+    TASKS,
+    config_map,
+    name_of,
+    pool,
+    secret,
+    task,
+)
 
 
 async def selected(client: Client, labels: str) -> str:
@@ -111,3 +123,36 @@ async def test_a_kind_of_the_core_group_has_its_own_fields_to_select_by(client: 
 async def test_a_field_selector_has_a_syntax(client: Client) -> None:
     with refused(400, "BadRequest"):
         await client.list(POOLS, fields="metadata.name")
+
+
+async def test_secrets_are_selected_by_type(client: Client) -> None:
+    await client.create(secret("a"))
+    await client.create(secret("b", type="example.com/token"))
+    assert [name_of(s) for s in (await client.list(SECRETS, fields="type=example.com/token")).items] == ["b"]
+    assert [name_of(s) for s in (await client.list(SECRETS, fields="type=Opaque")).items] == ["a"]
+    with refused(400, "BadRequest"):
+        await client.list(SECRETS, fields="data.key=value")
+
+
+async def test_namespaces_are_selected_by_phase(client: Client) -> None:
+    only = f"metadata.name={client.namespace}"
+    assert len((await client.list(NAMESPACES, fields=f"status.phase=Active,{only}")).items) == 1
+    assert (await client.list(NAMESPACES, fields=f"status.phase=Terminating,{only}")).items == []
+
+
+async def test_what_is_in_no_namespace_is_not_selected_by_one(client: Client) -> None:
+    for kind in (NAMESPACES, LOCATIONS):
+        with refused(400, "BadRequest") as refusal:
+            await client.list(kind, fields="metadata.namespace=default")
+        assert "field label not supported: metadata.namespace" in refusal.value.message
+
+
+async def test_commas_equals_signs_and_backslashes_of_a_value_are_escaped(client: Client) -> None:
+    await client.create(secret("a", type="example.com/a,b=c\\d"))
+    await client.create(secret("b", type="example.com/a"))
+    escaped = "type=example.com/a\\,b\\=c\\\\d"
+    assert [name_of(s) for s in (await client.list(SECRETS, fields=escaped)).items] == ["a"]
+    assert [name_of(s) for s in (await client.list(SECRETS, fields=f"{escaped},metadata.name=b")).items] == []
+    for wrong in ("type=a=b", "type=a\\b", "type=a\\"):
+        with refused(400, "BadRequest"):
+            await client.list(SECRETS, fields=wrong)

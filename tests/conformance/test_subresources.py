@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from rota import Client
 from rota.api import WorkerPool
@@ -203,3 +204,82 @@ async def test_a_kind_without_a_scale_has_no_such_subresource(client: Client) ->
     await client.create(task("a"))
     with refused(404, "NotFound"):
         await client.get_scale(TASKS, "a")
+
+
+# Server-side apply of a scale.
+
+
+def replicas(count: int | None, **metadata: str) -> Object:
+    spec = {} if count is None else {"replicas": count}
+    return {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a", **metadata}, "spec": spec}
+
+
+async def apply_scale(client: Client, manager: str, config: Object, *, force: bool = False) -> Object:
+    options = WriteOptions(manager, force=force)
+    await client.backend.apply(POOLS, client.namespace, "a", config, options, subresource="scale")
+    return await client.get(POOLS, "a")
+
+
+def owners(obj: Object, field: str) -> list[tuple[str, str, str]]:
+    """Who owns a field of the spec: manager, operation and subresource."""
+    return [
+        (entry["manager"], entry["operation"], entry.get("subresource", ""))
+        for entry in obj["metadata"]["managedFields"]
+        if f"f:{field}" in entry["fieldsV1"].get("f:spec", {})
+    ]
+
+
+@pytest.mark.needs("apply of a custom scale")
+async def test_a_scale_is_applied(client: Client) -> None:
+    await client.create(pool("a"))
+    changed = await apply_scale(client, "autoscaler", replicas(3))
+    assert changed["spec"]["replicas"] == 3
+    assert owners(changed, "replicas") == [("autoscaler", "Apply", "scale")]
+    (entry,) = [each for each in changed["metadata"]["managedFields"] if each["manager"] == "autoscaler"]
+    assert (entry["apiVersion"], entry["fieldsV1"]) == ("rota.dev/v1alpha1", {"f:spec": {"f:replicas": {}}})
+    assert (await scale_of(client, "a"))["spec"]["replicas"] == 3
+
+
+@pytest.mark.needs("apply of a custom scale")
+async def test_an_applied_scale_meets_who_owns_the_replicas(client: Client, as_manager: As) -> None:
+    await as_manager("owner").apply(pool("a", {"replicas": 1}))
+    with refused(409, "Conflict") as refusal:
+        await apply_scale(client, "autoscaler", replicas(3))
+    assert [(each["reason"], each["field"]) for each in refusal.value.causes] == [
+        ("FieldManagerConflict", ".spec.replicas")
+    ]
+    forced = await apply_scale(client, "autoscaler", replicas(3), force=True)
+    assert forced["spec"]["replicas"] == 3
+    assert owners(forced, "replicas") == [("autoscaler", "Apply", "scale")]
+    with refused(409, "Conflict"):
+        await as_manager("owner").apply(pool("a", {"replicas": 1}))
+    kept = await as_manager("owner").apply(pool("a"))
+    assert kept["spec"]["replicas"] == 3
+
+
+async def test_the_same_replicas_applied_to_a_scale_are_owned_by_both(client: Client, as_manager: As) -> None:
+    await as_manager("owner").apply(pool("a", {"replicas": 1}))
+    shared = await apply_scale(client, "autoscaler", replicas(1))
+    assert sorted(owners(shared, "replicas")) == [("autoscaler", "Apply", "scale"), ("owner", "Apply", "")]
+
+
+@pytest.mark.needs("apply of a custom scale")
+@pytest.mark.parametrize(
+    ("config", "code", "reason"),
+    [
+        ({**replicas(1), "kind": "WorkerPool"}, 400, "BadRequest"),
+        (replicas(-1), 422, "Invalid"),
+        (replicas(1, name="b"), 400, "BadRequest"),
+    ],
+    ids=["kind", "replicas", "name"],
+)
+async def test_what_is_no_scale_is_not_applied_as_one(client: Client, config: Object, code: int, reason: str) -> None:
+    await client.create(pool("a", {"replicas": 1}))
+    with refused(code, reason):
+        await apply_scale(client, "autoscaler", config, force=True)
+    assert (await client.get(POOLS, "a"))["spec"]["replicas"] == 1
+
+
+async def test_a_scale_of_nothing_is_not_applied(client: Client) -> None:
+    with refused(404, "NotFound"):
+        await apply_scale(client, "autoscaler", replicas(1))

@@ -52,7 +52,12 @@ async def test_patches_by_content_type(server: Server, type_: str, patch: Any, r
 
 async def test_apply_makes_then_changes(server: Server) -> None:
     headers = {"Content-Type": "application/apply-patch+yaml"}
-    text = b"apiVersion: rota.dev/v1alpha1\nkind: WorkerPool\nspec: {worker: {type: shell}, replicas: 3}\n"
+    text = b"""
+apiVersion: rota.dev/v1alpha1
+kind: WorkerPool
+metadata: {name: a}
+spec: {worker: {type: shell}, replicas: 3}
+"""
     path = f"{POOLS}/a?fieldManager=alice"
     assert (await server.ask("PATCH", path, text, headers=headers)).status == 201
     again = await server.ask("PATCH", path, text, headers=headers)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rota.server import protobuf
+from rota.server import protobuf, protobuf_messages, protobuf_writing
 from tests.server.conftest import Server
 
 # The messages of the stock clients' core kinds, as Kubernetes publishes them in its `generated.proto` files.
@@ -63,6 +63,12 @@ message Event {
   MicroTime eventTime = 10; EventSeries series = 11; string action = 12; ObjectReference related = 13;
   string reportingComponent = 14; string reportingInstance = 15;
 }
+message EventsEvent {
+  ObjectMeta metadata = 1; MicroTime eventTime = 2; EventSeries series = 3; string reportingController = 4;
+  string reportingInstance = 5; string action = 6; string reason = 7; ObjectReference regarding = 8;
+  ObjectReference related = 9; string note = 10; string type = 11; EventSource deprecatedSource = 12;
+  Time deprecatedFirstTimestamp = 13; Time deprecatedLastTimestamp = 14; int32 deprecatedCount = 15;
+}
 message EventSource { string component = 1; string host = 2; }
 message EventSeries { int32 count = 1; MicroTime lastObservedTime = 2; }
 message ObjectReference {
@@ -74,7 +80,14 @@ message LeaseSpec {
   string holderIdentity = 1; int32 leaseDurationSeconds = 2; MicroTime acquireTime = 3; MicroTime renewTime = 4;
   int32 leaseTransitions = 5; string strategy = 6; string preferredHolder = 7;
 }
-message SelfSubjectAccessReview { ObjectMeta metadata = 1; SelfSubjectAccessReviewSpec spec = 2; }
+message SelfSubjectReview { ObjectMeta metadata = 1; SelfSubjectReviewStatus status = 2; }
+message SelfSubjectReviewStatus { UserInfo userInfo = 1; }
+message UserInfo { string username = 1; string uid = 2; repeated string groups = 3; map<string, ExtraValue> extra = 4; }
+message ExtraValue { repeated string items = 1; }
+message SelfSubjectAccessReview {
+  ObjectMeta metadata = 1; SelfSubjectAccessReviewSpec spec = 2; SubjectAccessReviewStatus status = 3;
+}
+message SubjectAccessReviewStatus { bool allowed = 1; string reason = 2; string evaluationError = 3; bool denied = 4; }
 message SelfSubjectAccessReviewSpec {
   ResourceAttributes resourceAttributes = 1; NonResourceAttributes nonResourceAttributes = 2;
 }
@@ -83,15 +96,41 @@ message ResourceAttributes {
   string subresource = 6; string name = 7;
 }
 message NonResourceAttributes { string path = 1; string verb = 2; }
-message SelfSubjectRulesReview { ObjectMeta metadata = 1; SelfSubjectRulesReviewSpec spec = 2; }
+message SelfSubjectRulesReview {
+  ObjectMeta metadata = 1; SelfSubjectRulesReviewSpec spec = 2; SubjectRulesReviewStatus status = 3;
+}
 message SelfSubjectRulesReviewSpec { string namespace = 1; }
+message SubjectRulesReviewStatus {
+  repeated ResourceRule resourceRules = 1; repeated NonResourceRule nonResourceRules = 2; bool incomplete = 3;
+  string evaluationError = 4;
+}
+message ResourceRule {
+  repeated string verbs = 1; repeated string apiGroups = 2; repeated string resources = 3;
+  repeated string resourceNames = 4;
+}
+message NonResourceRule { repeated string verbs = 1; repeated string nonResourceURLs = 2; }
+
+message ListMeta { string selfLink = 1; string resourceVersion = 2; string continue = 3; int64 remainingItemCount = 4; }
+message Status {
+  ListMeta metadata = 1; string status = 2; string message = 3; string reason = 4; StatusDetails details = 5;
+  int32 code = 6;
+}
+message StatusDetails {
+  string name = 1; string group = 2; string kind = 3; repeated StatusCause causes = 4; int32 retryAfterSeconds = 5;
+  string uid = 6;
+}
+message StatusCause { string reason = 1; string message = 2; string field = 3; }
+message PartialObjectMetadata { ObjectMeta metadata = 1; }
+message ConfigMapList { ListMeta metadata = 1; repeated ConfigMap items = 2; }
+message WatchEvent { string type = 1; RawExtension object = 2; }
+message RawExtension { bytes raw = 1; }
 """
 FIELD = re.compile(r"(repeated )?(map<string, (?P<map>\w+)>|(?P<type>\w+)) (?P<name>\w+) = (?P<number>\d+);")
 MESSAGES = {
     name: {field["name"]: field for field in FIELD.finditer(body)}
     for name, body in re.findall(r"message (\w+) \{(.*?)\}", PUBLISHED, re.DOTALL)
 }
-KINDS = sorted(protobuf.MESSAGES)
+KINDS = [*sorted(protobuf_messages.MESSAGES), "ConfigMapList"]
 
 
 # The encoder.
@@ -125,6 +164,8 @@ def scalar(type_: str, value: Any) -> int | bytes:
         return message(type_, {"seconds": since.days * 86400 + since.seconds, "nanos": nanos})
     if type_ == "FieldsV1":
         return tagged(1, msgspec.json.encode(value))
+    if type_ == "ExtraValue":
+        return message(type_, {"items": value})
     return message(type_, value)
 
 
@@ -142,9 +183,20 @@ def message(type_: str, value: dict[str, Any]) -> bytes:
     return out
 
 
-def body(kind: str, value: dict[str, Any], api_version: str = "v1") -> bytes:
-    type_meta = message("TypeMeta", {"apiVersion": api_version, "kind": kind})
-    return b"k8s\x00" + tagged(1, type_meta) + tagged(2, message(kind, value)) + tagged(3, b"") + tagged(4, b"")
+def frame(kind: str) -> dict[str, str]:
+    """The apiVersion and the kind, of what may be in a group: `Event.events.k8s.io`."""
+    name, _, group = kind.partition(".")
+    return {"apiVersion": f"{group}/v1" if group else "v1", "kind": name}
+
+
+def published(kind: str) -> str:
+    """The name of a kind's message."""
+    return "EventsEvent" if kind == "Event.events.k8s.io" else kind
+
+
+def body(kind: str, value: dict[str, Any]) -> bytes:
+    raw = message(published(kind), value)
+    return b"k8s\x00" + tagged(1, message("TypeMeta", frame(kind))) + tagged(2, raw) + tagged(3, b"") + tagged(4, b"")
 
 
 # Values of every message.
@@ -168,6 +220,7 @@ SIMPLE: dict[str, st.SearchStrategy[Any]] = {
     "Time": seconds.map(lambda s: written(s, 0, "seconds")),
     "MicroTime": st.builds(written, seconds, st.integers(0, 999_999), st.just("microseconds")),
     "FieldsV1": st.just({"f:metadata": {"f:labels": {".": {}}}}),
+    "ExtraValue": st.lists(texts, min_size=1, max_size=2),
 }
 
 
@@ -198,6 +251,7 @@ def full(type_: str) -> Any:
         "int32": -7,
         "int64": 2**40,
         "FieldsV1": {"f:a": {}},
+        "ExtraValue": ["one", "two"],
         **at,
     }
     if type_ in simple:
@@ -214,17 +268,31 @@ def full(type_: str) -> Any:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_field_of_every_message_is_read(kind: str) -> None:
-    assert protobuf.decode(body(kind, full(kind))) == {"apiVersion": "v1", "kind": kind, **full(kind)}
+    assert protobuf.decode(body(kind, full(published(kind)))) == {**frame(kind), **full(published(kind))}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_encoded_comes_back(kind: str) -> None:
     @settings(max_examples=60, deadline=None, derandomize=True, database=None)
-    @given(value=values(kind))
+    @given(value=values(published(kind)))
     def comes_back(value: dict[str, Any]) -> None:
-        assert protobuf.decode(body(kind, value)) == {"apiVersion": "v1", "kind": kind, **value}
+        assert protobuf.decode(body(kind, value)) == {**frame(kind), **value}
+        assert protobuf.decode(protobuf_writing.encode({**frame(kind), **value})) == {**frame(kind), **value}
 
     comes_back()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_field_of_every_message_is_written(kind: str) -> None:
+    value = full(published(kind))
+    envelope = tagged(1, message("TypeMeta", frame(kind))) + tagged(2, message(published(kind), value))
+    assert protobuf_writing.encode({**frame(kind), **value}) == b"k8s\x00" + envelope
+
+
+def test_events_of_a_watch_are_written_with_their_length() -> None:
+    obj = {**frame("ConfigMap"), **full("ConfigMap")}
+    event = tagged(1, b"ADDED") + tagged(2, tagged(1, protobuf_writing.encode(obj)))
+    assert protobuf_writing.event_frame("ADDED", obj) == len(event).to_bytes(4, "big") + event
 
 
 def test_what_kubernetes_writes_empty_is_left_out() -> None:
@@ -307,7 +375,7 @@ def test_what_is_not_such_a_body_is_refused(sent: bytes) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_body_that_ends_too_early_is_read_or_refused(kind: str) -> None:
-    whole = body(kind, full(kind))
+    whole = body(kind, full(published(kind)))
     for size in range(len(whole)):
         read_or_refused(whole[:size])
 
@@ -324,7 +392,7 @@ def test_any_bytes_are_read_or_refused(kind: str, data: bytes) -> None:
 @settings(max_examples=400, deadline=None, derandomize=True, database=None)
 @given(kind=st.sampled_from(KINDS), changes=st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), max_size=6))
 def test_a_damaged_body_is_read_or_refused(kind: str, changes: list[tuple[int, int]]) -> None:
-    damaged = bytearray(body(kind, full(kind)))
+    damaged = bytearray(body(kind, full(published(kind))))
     for at, byte in changes:
         damaged[at % len(damaged)] = byte
     read_or_refused(bytes(damaged))

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import field
 
-from rota.api.kind import Column, kind
+from rota.api.kind import VERBS, Column, kind
 from rota.api.meta import Condition, Object, Readiness
 from rota.api.model import Model, Name, Text, Time, Value, doc
 
@@ -32,7 +32,15 @@ class NamespaceStatus(Model):
 
 
 @kind(
-    "namespaces", group="", version="v1", namespaced=False, short=("ns",), columns=(Column("Status", ".status.phase"),)
+    "namespaces",
+    group="",
+    version="v1",
+    namespaced=False,
+    short=("ns",),
+    columns=(Column("Status", ".status.phase"),),
+    selectable=(".status.phase",),
+    # As on Kubernetes, namespaces are deleted one by one.
+    verbs=tuple(verb for verb in VERBS if verb != "deletecollection"),
 )
 class Namespace(Object):
     """A project: the space in which names are unique, and that goes as a whole."""
@@ -53,6 +61,7 @@ class Namespace(Object):
     version="v1",
     has_status=False,
     columns=(Column("Type", ".type"), Column("Data", ".data", "count")),
+    selectable=(".type",),
 )
 class Secret(Object):
     """Values that must not be shown."""
@@ -126,10 +135,14 @@ class EventSeries(Model):
         ".involvedObject.namespace",
         ".involvedObject.name",
         ".involvedObject.uid",
+        ".involvedObject.apiVersion",
+        ".involvedObject.resourceVersion",
+        ".involvedObject.fieldPath",
         ".reason",
         ".type",
         ".reportingComponent",
     ),
+    selected_at={"source": (".source.component", ".reportingComponent")},
 )
 class Event(Object):
     """Something a person should notice."""

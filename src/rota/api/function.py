@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import field
 
-from rota.api.kind import Column, kind
+from rota.api.kind import ALL, Column, kind
 from rota.api.meta import Object, ObjectStatus, Readiness, by_condition
 from rota.api.model import (
     LIST_ITEMS_MAX,
@@ -138,6 +138,7 @@ class FunctionStatus(ObjectStatus):
 
 @kind(
     "functions",
+    categories=(ALL,),
     short=("fn",),
     columns=(
         Column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
@@ -235,6 +236,7 @@ class ScheduleStatus(ObjectStatus):
 
 @kind(
     "schedules",
+    categories=(ALL,),
     short=("sched",),
     columns=(
         Column("Cron", ".spec.cron"),

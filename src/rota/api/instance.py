@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import field
 
-from rota.api.kind import Column, kind
+from rota.api.kind import ALL, Column, kind
 from rota.api.meta import Object, ObjectStatus, Readiness, by_condition
 from rota.api.model import (
     LIST_ITEMS_MAX,
@@ -233,6 +233,7 @@ class InstanceStatus(ObjectStatus):
 
 @kind(
     "instances",
+    categories=(ALL,),
     short=("inst",),
     made=True,
     columns=(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 GROUP = "rota.dev"
 VERSION = "v1alpha1"
+VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+READ_VERBS = ("get", "list", "watch")
+ALL = "all"
+"""The category that `kubectl get all` shows: what runs, and what makes it run. Not configuration, as on Kubernetes."""
 SCALE_MAX = 2**31 - 1
 """The greatest number that the scale subresource can show."""
 
@@ -66,8 +70,17 @@ class Kind:
     """Made by Rota, not written by people."""
     selectable: tuple[str, ...] = ()
     """Fields that field selectors may use, beside name and namespace."""
+    selected_at: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Further names that field selectors may use, each with the paths of the stored object that it stands for: the
+    first that is not empty counts."""
     custom: bool = True
     """A custom resource on a cluster; otherwise one that every Kubernetes API server has."""
+    verbs: tuple[str, ...] = VERBS
+    """What clients can do with its objects."""
+    stored: Kind | None = None
+    """The kind in whose form objects are stored, where this is another version of it."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Of another version: its outermost fields whose name differs, and their names in the stored form."""
 
     @cached_property
     def api_version(self) -> str:
@@ -75,8 +88,13 @@ class Kind:
 
     @cached_property
     def bucket(self) -> str:
-        """The kind's place in the store, and its name in errors: `workerpools.rota.dev`."""
+        """The name of the kind's resource, as errors have it: `workerpools.rota.dev`. Its place in the store."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def storage(self) -> Kind:
+        """The kind in whose form objects of this one are stored: itself, unless it is another version of it."""
+        return self.stored or self
 
     @property
     def singular(self) -> str:
@@ -94,7 +112,7 @@ class Kind:
 
     def key(self, namespace: str, name: str) -> str:
         """The store's key of an object."""
-        return f"{self.bucket}/{namespace}/{name}"
+        return f"{self.storage.bucket}/{namespace}/{name}"
 
     def __repr__(self) -> str:
         return f"<Kind {self.name}.{self.group or 'core'}>"
@@ -121,6 +139,9 @@ def kind(
     has_status: bool = True,
     made: bool = False,
     selectable: tuple[str, ...] = (),
+    selected_at: Mapping[str, tuple[str, ...]] | None = None,
+    categories: tuple[str, ...] = (),
+    verbs: tuple[str, ...] = VERBS,
 ) -> Callable[[O], O]:
     """Enter a type into the table of kinds."""
 
@@ -134,13 +155,15 @@ def kind(
             version=version,
             namespaced=namespaced,
             short_names=short,
-            categories=("rota",) if custom else (),
+            categories=("rota", *categories) if custom else categories,
             columns=(*columns, AGE),
             scale=scale,
             has_status=has_status,
             made=made,
             selectable=selectable,
+            selected_at=selected_at or {},
             custom=custom,
+            verbs=verbs,
         )
         assert entry.name not in KINDS, f"two kinds named {entry.name}"
         KINDS[entry.name] = BY_BUCKET[entry.bucket] = entry

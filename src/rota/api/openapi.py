@@ -7,9 +7,10 @@ from functools import cache
 from typing import Any
 
 from rota.api.crd import exported
-from rota.api.kind import KINDS, Kind
+from rota.api.kind import Kind
 from rota.api.meta import ObjectMeta
 from rota.api.schema import Schema, object_schema, schema_of
+from rota.api.served import kinds_of
 
 META = "io.k8s.apimachinery.pkg.apis.meta.v1"
 SCALE = "io.k8s.api.autoscaling.v1.Scale"
@@ -17,28 +18,11 @@ JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
-GroupVersion = tuple[str, str]
-
-
-def group_versions() -> list[GroupVersion]:
-    """Every group and version that is served, the core group first."""
-    return sorted({(kind.group, kind.version) for kind in KINDS.values()})
-
-
-def kinds_of(group: str, version: str) -> list[Kind]:
-    """The kinds of a group and version, by their plural."""
-    found = (kind for kind in KINDS.values() if (kind.group, kind.version) == (group, version))
-    return sorted(found, key=lambda kind: kind.plural)
 
 
 def base_path(group: str, version: str) -> str:
     """Where a group and version is served."""
     return f"apis/{group}/{version}" if group else f"api/{version}"
-
-
-def goes_as_collection(kind: Kind) -> bool:
-    """Whether all objects of a collection can be deleted at once. As on Kubernetes, namespaces go one by one."""
-    return kind.name != "Namespace"
 
 
 def component(kind: Kind) -> str:
@@ -162,23 +146,24 @@ def _paths(kind: Kind) -> Iterator[tuple[str, Any]]:
     root = f"/{base_path(kind.group, kind.version)}"
     collection = f"{root}/namespaces/{{namespace}}/{kind.plural}" if kind.namespaced else f"{root}/{kind.plural}"
     scope = [_parameter("namespace", "path")] if kind.namespaced else []
-    if kind.namespaced:
+    if kind.namespaced and "list" in kind.verbs:
         yield f"{root}/{kind.plural}", {"get": _operation(kind, "list", "AllNamespaces")}
+    whole = {"get": "list", "post": "post", "delete": "deletecollection"}
     yield (
         collection,
         {
-            "get": _operation(kind, "list"),
-            "post": _operation(kind, "post"),
-            **({"delete": _operation(kind, "deletecollection")} if goes_as_collection(kind) else {}),
+            **{method: _operation(kind, verb) for method, verb in whole.items() if VERB_OF[verb] in kind.verbs},
             **({"parameters": scope} if scope else {}),
         },
     )
+    if "get" not in kind.verbs:
+        return
     named = [*scope, _parameter("name", "path")]
-    main = {verb: _operation(kind, verb) for verb in ("get", "put", "patch", "delete")}
+    main = {verb: _operation(kind, verb) for verb in ("get", "put", "patch", "delete") if VERB_OF[verb] in kind.verbs}
     yield f"{collection}/{{name}}", {**main, "parameters": named}
     subresources = (["status"] if kind.has_status else []) + (["scale"] if kind.scale else [])
     for part in subresources:
-        verbs = {verb: _operation(kind, verb, part) for verb in ("get", "put", "patch")}
+        verbs = {verb: _operation(kind, verb, part) for verb in ("get", "put", "patch") if VERB_OF[verb] in kind.verbs}
         yield f"{collection}/{{name}}/{part}", {**verbs, "parameters": named}
 
 
@@ -202,6 +187,16 @@ DELETE_PARAMETERS = [
     _parameter("gracePeriodSeconds", "query", "integer"),
     _parameter("orphanDependents", "query", "boolean"),
 ]
+VERB_OF = {
+    "get": "get",
+    "list": "list",
+    "post": "create",
+    "put": "update",
+    "patch": "patch",
+    "delete": "delete",
+    "deletecollection": "deletecollection",
+}
+"""The verb of access rules for each action."""
 ACTIONS = {"get": "get", "list": "list", "post": "post", "put": "put", "patch": "patch", "delete": "delete"}
 WORDS = {"get": "read", "list": "list", "post": "create", "put": "replace", "patch": "patch", "delete": "delete"}
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from msgspec import field
 
 from rota.api.instance import Address, InstanceTemplate
-from rota.api.kind import SCALE_MAX, Column, Scale, kind
+from rota.api.kind import ALL, SCALE_MAX, Column, Scale, kind
 from rota.api.meta import Object, ObjectStatus, Readiness, by_condition
 from rota.api.model import (
     LIST_ITEMS_MAX,
@@ -107,6 +107,7 @@ class WorkerPoolStatus(ObjectStatus):
 
 @kind(
     "workerpools",
+    categories=(ALL,),
     short=("wp",),
     scale=Scale(".spec.replicas", ".status.replicas", ".status.selector"),
     columns=(
@@ -174,6 +175,7 @@ class ClaimStatus(ObjectStatus):
 
 @kind(
     "claims",
+    categories=(ALL,),
     columns=(
         Column("Pool", ".spec.poolRef.name"),
         Column("Phase", ".status.phase"),

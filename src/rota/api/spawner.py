@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import field
 
-from rota.api.kind import Column, kind
+from rota.api.kind import ALL, Column, kind
 from rota.api.meta import Object, ObjectStatus, Readiness, by_condition
 from rota.api.model import Model, Ref, Rule, Text, Time, doc, exactly_one
 from rota.api.sharing import MAPPED, NOT_A_PATH, PATH_RULE
@@ -90,6 +90,7 @@ class TaskSpawnerStatus(ObjectStatus):
 
 @kind(
     "taskspawners",
+    categories=(ALL,),
     short=("spawner",),
     columns=(
         Column("Suspended", ".spec.suspend", "boolean"),

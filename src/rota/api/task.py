@@ -4,7 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import field
 
-from rota.api.kind import Column, kind
+from rota.api.kind import ALL, Column, kind
 from rota.api.meta import Object, ObjectStatus, Readiness
 from rota.api.model import (
     LIST_ITEMS_MAX,
@@ -238,6 +238,7 @@ class TaskStatus(ObjectStatus):
 
 @kind(
     "tasks",
+    categories=(ALL,),
     columns=(
         Column("Phase", ".status.phase"),
         Column("Reason", ".status.reason"),

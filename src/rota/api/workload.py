@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from msgspec import field
 
 from rota.api.instance import InstanceTemplate
-from rota.api.kind import SCALE_MAX, Column, Scale, kind
+from rota.api.kind import ALL, SCALE_MAX, Column, Scale, kind
 from rota.api.meta import Object, ObjectStatus, Readiness, by_condition
 from rota.api.model import CityCode, Model, Name, Ref, Rule, Text, Time, doc, immutable
 from rota.api.sharing import MARKS
@@ -122,6 +122,7 @@ AVAILABLE = '.status.conditions[?(@.type=="Available")].status'
 
 @kind(
     "workloads",
+    categories=(ALL,),
     short=("wl",),
     columns=(
         Column("Ready", ".status.ready"),
@@ -161,6 +162,7 @@ class WorkloadDeploymentStatus(CountedStatus):
 
 @kind(
     "workloaddeployments",
+    categories=(ALL,),
     short=("wd",),
     made=True,
     scale=Scale(".spec.replicas", ".status.replicas", ".status.selector"),

@@ -15,6 +15,7 @@ import msgspec
 from rota.api import KINDS, Kind
 from rota.api import Object as TypedObject
 from rota.api.core import MICRO_TIMES
+from rota.api.served import OTHER_VERSIONS
 from rota.api.shared import decoded
 from rota.client.backend import Backend, Object, Operation, PatchType
 from rota.client.http import HttpBackend
@@ -391,7 +392,7 @@ def _body(obj: TypedObject | Object) -> tuple[Kind, Object]:
     if isinstance(obj, TypedObject):
         return obj.api, to_dict(obj)
     name = obj.get("kind")
-    kind = KINDS.get(name) if isinstance(name, str) else None
+    kind = OTHER_VERSIONS.get((str(obj.get("apiVersion")), str(name))) or KINDS.get(str(name))
     if kind is None:
         raise bad_request(f"no kind {name!r}; known are {', '.join(sorted(KINDS))}")
     return kind, obj

@@ -6,6 +6,7 @@ place; `old` never is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ import msgspec
 from rota.api import Kind, ObjectMeta
 from rota.api.form import Form, form
 from rota.api.problems import Problem
-from rota.registry import core_kinds, errors, metadata
+from rota.registry import core_kinds, errors, metadata, versions
 from rota.registry.comparison import same
 from rota.registry.managed import after_update, requested
 from rota.registry.options import WriteOptions
@@ -61,19 +62,32 @@ def check_frame(kind: Kind, obj: Any) -> Object:
     return meta
 
 
-def _check_metadata_types(kind: Kind, meta: Object) -> None:
+def check_metadata_types(kind: Kind, meta: Object) -> None:
     try:
         msgspec.convert(meta, ObjectMeta)
     except msgspec.ValidationError as error:
         raise errors.Malformed(kind, f"metadata: {error}".replace("`$.", "`metadata.")) from None
 
 
-def admit_new(kind: Kind, namespace: str, obj: Object, options: WriteOptions, at: Moment) -> tuple[Object, list[str]]:
-    """A new object as it will be stored, without its revision, and warnings."""
+def admit_new(
+    kind: Kind,
+    namespace: str,
+    obj: Object,
+    options: WriteOptions,
+    at: Moment,
+    *,
+    version: Kind | None = None,
+    unknown_sent: Sequence[str] = (),
+) -> tuple[Object, list[str]]:
+    """A new object as it will be stored, without its revision, and warnings.
+
+    `version` is the version in which it was sent, if not that of the kind; `unknown_sent` are the fields that were
+    unknown there.
+    """
     meta = check_frame(kind, obj)
-    unknown: list[str] = []
+    unknown = list(unknown_sent)
     metadata.tidy(meta, unknown)
-    _check_metadata_types(kind, meta)
+    check_metadata_types(kind, meta)
     warnings = metadata.deduplicate_owners(meta, created=True)
     _place(kind, namespace, meta)
     if meta.get("resourceVersion"):
@@ -94,30 +108,30 @@ def admit_new(kind: Kind, namespace: str, obj: Object, options: WriteOptions, at
     problems: list[Problem] = []
     metadata.check_new(kind, meta, problems)
     if not kind.custom:
-        core_kinds.check(kind, obj, None, problems)
-    _refuse_malformed(kind, [*problems, *found])
+        core_kinds.check(kind, obj, None, problems, version)
+    refuse_malformed(kind, [*problems, *found])
     _refuse_unknown(kind, [*unknown, *more_unknown], options)
     problems = shape.break_rules(obj, None, [*problems, *found])
+    warnings += _warnings([*unknown, *more_unknown], options)
     if problems:
-        raise errors.invalid(kind, meta.get("name", ""), problems)
+        raise errors.invalid(kind, meta.get("name", ""), problems, warnings)
 
     meta["uid"] = at.uid
     meta["creationTimestamp"] = at.now
     if kind.custom:
         meta["generation"] = 1
-    warnings += _warnings([*unknown, *more_unknown], options) + metadata.finalizer_warnings(kind, meta, {})
-    managed = requested(sent_managed, [], subresource="")
+    warnings += metadata.finalizer_warnings(kind, meta, {})
     managed = after_update(
-        managed,
+        versions.managed_inward(version or kind, requested(sent_managed, [], subresource="")),
         core_kinds.BLANK.get(kind.name),
         core_kinds.sent(kind, obj),
         shape.node,
         manager=options.manager,
-        api_version=kind.api_version,
+        api_version=(version or kind).api_version,
         subresource="",
         now=at.now,
     )
-    return framed(kind, obj, managed), warnings
+    return framed(kind, obj, versions.managed_outward(version or kind, managed)), warnings
 
 
 def _place(kind: Kind, namespace: str, meta: Object) -> None:
@@ -158,13 +172,16 @@ def admit_change(
     *,
     subresource: str = "",
     managed: list[Object] | None = None,
+    version: Kind | None = None,
+    unknown_sent: Sequence[str] = (),
 ) -> tuple[Object, list[str]]:
     """A changed object as it will be stored, without its revision, and warnings.
 
     `managed` are the managed fields after a server-side apply; without them, the writer owns what it changed.
+    `version` and `unknown_sent` as for `admit_new`.
     """
     meta = check_frame(kind, new)
-    unknown: list[str] = []
+    unknown = list(unknown_sent)
     warnings = _check_sent_metadata(kind, meta, unknown)
     old_meta = old["metadata"]
     _check_identity(kind, meta, old_meta)
@@ -181,7 +198,7 @@ def admit_change(
     else:
         if not kind.custom:
             unknown += shape.prune({"spec": new.get("spec"), "status": new.get("status")}) if kind.has_status else []
-            core_kinds.prepare_change(kind, old, new)
+            core_kinds.prepare_change(kind, old, new, subresource)
         elif new.get("status") != old.get("status"):
             unknown += shape.prune({"status": new.pop("status", None)})
             _keep_status(old, new)
@@ -194,31 +211,33 @@ def admit_change(
         metadata.check_change(meta, old_meta, problems)
         warnings += metadata.finalizer_warnings(kind, meta, old_meta)
     if not kind.custom:
-        core_kinds.check(kind, new, old, problems)
+        core_kinds.check(kind, new, old, problems, version)
     unknown += more_unknown
     problems += found
-    _refuse_malformed(kind, problems)
+    refuse_malformed(kind, problems)
     _refuse_unknown(kind, unknown, options)
     problems = shape.break_rules(new, old, problems)
-    if problems:
-        raise errors.invalid(kind, old_meta["name"], problems)
-    if unknown:
+    if unknown or options.duplicates:
         warnings += _warnings(unknown, options)
+    if problems:
+        raise errors.invalid(kind, old_meta["name"], problems, warnings)
 
     if kind.custom and subresource != "status" and _desired_changed(old, new):
         meta["generation"] = old_meta.get("generation", 0) + 1
     if managed is None:
-        live = old_meta.get("managedFields", [])
+        tracked = requested(sent_managed, old_meta.get("managedFields", []), subresource=subresource)
         managed = after_update(
-            requested(sent_managed, live, subresource=subresource),
+            versions.managed_inward(version or kind, tracked),
             old,
             new,
             shape.node,
             manager=options.manager,
-            api_version=kind.api_version,
+            api_version=(version or kind).api_version,
             subresource=subresource,
             now=at.now,
+            is_tracked=bool(tracked),
         )
+        managed = versions.managed_outward(version or kind, managed)
     return framed(kind, new, managed), warnings
 
 
@@ -227,7 +246,7 @@ def _check_sent_metadata(kind: Kind, meta: Object, unknown: list[str]) -> list[s
     if IDENTITY.issuperset(meta) and all(type(value) is str for value in meta.values()):
         return []
     metadata.tidy(meta, unknown)
-    _check_metadata_types(kind, meta)
+    check_metadata_types(kind, meta)
     return metadata.deduplicate_owners(meta, created=False)
 
 
@@ -253,7 +272,7 @@ def _check_identity(kind: Kind, meta: Object, old_meta: Object) -> None:
     elif not meta.get("namespace"):
         meta["namespace"] = old_meta["namespace"]
     if meta["name"] != name:
-        raise errors.bad_request(f"the name of the object ({meta['name']}) does not match the name on the URL ({name})")
+        raise errors.other_name(meta["name"], name)
     if kind.namespaced and meta["namespace"] != old_meta["namespace"]:
         raise errors.bad_request(
             "the namespace of the provided object does not match the namespace sent on the request"
@@ -267,7 +286,7 @@ def _check_identity(kind: Kind, meta: Object, old_meta: Object) -> None:
         raise errors.conflict(kind, name)
 
 
-def _refuse_malformed(kind: Kind, found: list[Problem]) -> None:
+def refuse_malformed(kind: Kind, found: list[Problem]) -> None:
     """Kinds of Kubernetes' own groups are decoded into types there: what does not fit is not looked at further."""
     wrong = [problem for problem in found if problem.reason == "FieldValueTypeInvalid"]
     if wrong and not kind.custom:
@@ -275,15 +294,19 @@ def _refuse_malformed(kind: Kind, found: list[Problem]) -> None:
 
 
 def _refuse_unknown(kind: Kind, unknown: list[str], options: WriteOptions) -> None:
-    if unknown and options.field_validation == "Strict":
-        what = ", ".join(f'unknown field "{path}"' for path in _in_order(unknown))
-        raise errors.Malformed(kind, f"strict decoding error: {what}")
+    if options.field_validation == "Strict" and (unknown or options.duplicates):
+        raise errors.Malformed(kind, f"strict decoding error: {', '.join(_decoding_problems(unknown, options))}")
 
 
 def _warnings(unknown: list[str], options: WriteOptions) -> list[str]:
     if options.field_validation != "Warn":
         return []
-    return [f'unknown field "{path}"' for path in _in_order(unknown)[:WARNINGS_MAX]]
+    return _decoding_problems(unknown, options)[:WARNINGS_MAX]
+
+
+def _decoding_problems(unknown: list[str], options: WriteOptions) -> list[str]:
+    twice = [f'duplicate field "{path}"' for path in options.duplicates]
+    return [*twice, *(f'unknown field "{path}"' for path in _in_order(unknown))]
 
 
 def _in_order(paths: list[str]) -> list[str]:

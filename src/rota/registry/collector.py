@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from rota.api import BY_BUCKET, KINDS, Kind, Namespace
+from rota.api.served import SERVED
 from rota.registry.deletion import FOREGROUND, ORPHAN
+from rota.registry.emptying import Left, conditions
 from rota.registry.errors import ApiError
 from rota.registry.options import DeleteOptions, Propagation, WriteOptions
 
@@ -29,7 +32,12 @@ Object = dict[str, Any]
 LOOKS_AT_ONCE = 64
 """Objects looked at at the same time."""
 RETRY_SECONDS = 1.0
+TELL_SECONDS = 1.0
+"""Between two changes of what a namespace that is being deleted says of its content."""
 AS_COLLECTOR = WriteOptions(manager="rota-garbage-collector")
+
+OWNERS: dict[tuple[str, str], Kind] = {(kind.group, kind.name): kind for kind in SERVED if "create" in kind.verbs}
+"""The kinds that references to owners name, by group and kind: every version of what is stored."""
 
 _decode = msgspec.json.Decoder().decode
 
@@ -79,6 +87,7 @@ class Collector:
         self._dependents: dict[str, set[str]] = {}
         self._queue: dict[str, None] = {}
         self._terminating: set[str] = set()
+        self._told: dict[str, float] = {}  # when the conditions of each of these were last written
         self._wake = asyncio.Event()
         self._later: dict[str, asyncio.TimerHandle] = {}
         self._task: asyncio.Task[None] | None = None
@@ -149,6 +158,7 @@ class Collector:
             self._look_at(Namespace.api.key("", meta.namespace))
         elif kind is Namespace.api:
             self._terminating.discard(meta.name)
+            self._told.pop(meta.name, None)
 
     def _note_deleting(self, kind: Kind, key: str, meta: _Meta) -> None:
         if kind is Namespace.api:
@@ -186,7 +196,12 @@ class Collector:
             log.exception("garbage collection of %s", key)
         else:
             return
-        self._later[key] = asyncio.get_running_loop().call_later(RETRY_SECONDS, self._again, key)
+        self._look_again(key)
+
+    def _look_again(self, key: str) -> None:
+        """Look at an object in a while."""
+        if key not in self._later:
+            self._later[key] = asyncio.get_running_loop().call_later(RETRY_SECONDS, self._again, key)
 
     def _again(self, key: str) -> None:
         del self._later[key]
@@ -281,8 +296,9 @@ class Collector:
 
     @staticmethod
     def _owner_key(ref: Object, namespace: str) -> str | None:
-        kind = KINDS.get(ref["kind"])
-        if kind is None or kind.group != (ref["apiVersion"].partition("/")[0] if "/" in ref["apiVersion"] else ""):
+        group = ref["apiVersion"].rpartition("/")[0]
+        kind = OWNERS.get((group, ref["kind"]))
+        if kind is None:
             return None
         if kind.namespaced and not namespace:
             return None
@@ -314,24 +330,60 @@ class Collector:
 
         Looked at again whenever something in it is gone.
         """
-        left = 0
+        failures: list[str] = []
         for kind in KINDS.values():
             if not kind.namespaced:
                 continue
             entries = self._store.list(f"{kind.bucket}/{namespace}/").entries
-            left += len(entries)
             doomed = [e.key for e in entries if b'"deletionTimestamp"' not in e.value or not self._is_deleting(e.key)]
             for start in range(0, len(doomed), LOOKS_AT_ONCE):
                 part = doomed[start : start + LOOKS_AT_ONCE]
-                await asyncio.gather(*(self._delete_quietly(kind, namespace, key.rpartition("/")[2]) for key in part))
-        if left:
-            # What went at once has queued this namespace again; what has finalizers will when it goes.
+                outcomes = (self._delete_quietly(kind, namespace, key.rpartition("/")[2]) for key in part)
+                failures += filter(None, await asyncio.gather(*outcomes))
+        left = self._left(namespace, failures)
+        if left.kinds:
+            # What has finalizers queues the namespace again when it goes; what could not be deleted does not.
+            await self._tell_what_is_left(namespace, left)
+            if failures:
+                self._look_again(Namespace.api.key("", namespace))
             return
         await self._registry.batch([lambda: self._registry.decide.finalized(namespace)])
 
-    async def _delete_quietly(self, kind: Kind, namespace: str, name: str) -> None:
+    def _left(self, namespace: str, failures: list[str]) -> Left:
+        kinds: Counter[Kind] = Counter()
+        finalizers: Counter[str] = Counter()
+        for kind in KINDS.values():
+            for entry in self._store.list(f"{kind.bucket}/{namespace}/").entries if kind.namespaced else ():
+                kinds[kind] += 1
+                finalizers.update(_meta(entry.value).metadata.finalizers)
+        return Left(kinds, finalizers, failures)
+
+    async def _tell_what_is_left(self, namespace: str, left: Left) -> None:
+        """Keep the conditions of a namespace current, and not more often than a person can read them."""
+        key = Namespace.api.key("", namespace)
+        loop = asyncio.get_running_loop()
+        if loop.time() - self._told.get(namespace, -TELL_SECONDS) < TELL_SECONDS:
+            self._look_again(key)
+            return
+        entry = self._store.head(key)
+        if entry is None:
+            return
+        self._told[namespace] = loop.time()
+        obj = _decode(entry.value)
+        status = obj.get("status") or {}
+        was = status.get("conditions", [])
+        now = conditions(left, was, self._registry.now())
+        if now != was:
+            patch = {"metadata": {"uid": obj["metadata"]["uid"]}, "status": {**status, "conditions": now}}
+            await self._registry.patch(Namespace.api, "", namespace, patch, AS_COLLECTOR, subresource="status")
+
+    async def _delete_quietly(self, kind: Kind, namespace: str, name: str) -> str:
+        """Returns why it could not be deleted; empty if it could, or is gone."""
         try:
             await self._registry.delete(kind, namespace, name, DeleteOptions(propagation="Background"))
         except ApiError as error:
-            if error.code != 404:
-                raise
+            if error.code == 404:
+                return ""
+            log.warning("deletion of %s with its namespace: %s", kind.key(namespace, name), error)
+            return str(error)
+        return ""

@@ -11,7 +11,8 @@ from typing import Any
 from rota.api import Kind
 from rota.api import problems as p
 from rota.api.problems import Problem
-from rota.registry.metadata import LABEL, STANDARD_FINALIZERS
+from rota.registry import events
+from rota.registry.metadata import LABEL, STANDARD_FINALIZERS, qualified_name_problems
 
 Object = dict[str, Any]
 
@@ -61,10 +62,11 @@ def prepare_new(kind: Kind, obj: Object) -> None:
         _settle(kind, obj)
 
 
-def prepare_change(kind: Kind, old: Object, new: Object) -> None:
-    """What a changed object of a core kind keeps."""
+def prepare_change(kind: Kind, old: Object, new: Object, subresource: str) -> None:
+    """What a changed object of a core kind keeps. The spec of a namespace is changed by `/finalize` alone."""
     if kind.name == "Namespace":
-        for part in ("spec", "status"):
+        for part in ("status",) if subresource == "finalize" else ("spec", "status"):
+            new.pop(part, None)
             if part in old:
                 new[part] = old[part]
         _label_name(new)
@@ -74,7 +76,7 @@ def prepare_change(kind: Kind, old: Object, new: Object) -> None:
 
 def _settle(kind: Kind, obj: Object) -> None:
     """Give an object the form in which Kubernetes, which decodes it into a Go type, has it."""
-    for part in ("data", "binaryData", "stringData"):
+    for part in ("data", "binaryData", "stringData") if kind.name in ("Secret", "ConfigMap") else ():
         values = obj.get(part)
         if values == {}:
             del obj[part]
@@ -113,36 +115,47 @@ def _move_string_data(obj: Object) -> None:
         obj["data"] = {**data, **moved} if isinstance(data, dict) else moved
 
 
-def check(kind: Kind, obj: Object, old: Object | None, found: list[Problem]) -> None:
-    """Problems that the schema of a core kind does not tell."""
-    if not kind.custom and (old is None or obj["metadata"].get("finalizers") != old["metadata"].get("finalizers")):
+def check(kind: Kind, obj: Object, old: Object | None, found: list[Problem], version: Kind | None = None) -> None:
+    """Problems that the schema of a core kind does not tell. `version`: in which it was sent, if not its own."""
+    # Kubernetes does not look at the finalizers of a Lease that is changed.
+    looks = old is None or (kind.name != "Lease" and _finalizers(obj) != _finalizers(old))
+    if not kind.custom and looks:
         why = "name is neither a standard finalizer name nor is it fully qualified"
         found.extend(
             p.invalid(f"metadata.finalizers[{i}]", name, why)
-            for i, name in enumerate(obj["metadata"].get("finalizers", ()))
+            for i, name in enumerate(_finalizers(obj))
             if "/" not in name and name not in STANDARD_FINALIZERS
+        )
+    if kind.name == "Namespace":
+        finalizers = (obj.get("spec") or {}).get("finalizers", ())
+        found.extend(
+            p.invalid(f"spec.finalizers[{i}]", name, why)
+            for i, name in enumerate(finalizers if isinstance(finalizers, list) else ())
+            if isinstance(name, str)
+            for why in _wrong_with_finalizer(name)
         )
     if kind.name in ("Secret", "ConfigMap"):
         _check_data(kind, obj, found)
         if old is not None:
             _check_immutable(kind, obj, old, found)
     elif kind.name == "Event":
-        _check_event(obj, found)
+        events.check(obj, old, found, version)
+        _check_go_types(obj, "", ("eventTime",), ("count",), found)
+        _check_go_types(obj.get("series"), "series.", ("lastObservedTime",), ("count",), found)
     elif kind.name == "Lease":
         _check_lease(obj, found)
 
 
-def _check_event(obj: Object, found: list[Problem]) -> None:
-    about = obj.get("involvedObject")
-    where = about.get("namespace", "") if isinstance(about, dict) else ""
-    # What is in no namespace is told of in the default one.
-    if obj["metadata"].get("namespace") != (where or "default"):
-        found.append(p.invalid("involvedObject.namespace", where, "does not match event.namespace"))
-    if obj.get("eventTime"):
-        needed = ("reportingComponent", "reportingInstance", "action", "reason")
-        found.extend(p.required(name) for name in needed if not obj.get(name))
-    _check_go_types(obj, "", ("eventTime",), ("count",), found)
-    _check_go_types(obj.get("series"), "series.", ("lastObservedTime",), ("count",), found)
+def _finalizers(obj: Object) -> list[str]:
+    finalizers: list[str] = obj["metadata"].get("finalizers", [])
+    return finalizers
+
+
+def _wrong_with_finalizer(name: str) -> list[str]:
+    found = qualified_name_problems(name)
+    if "/" not in name and name not in STANDARD_FINALIZERS:
+        found.append("name is neither a standard finalizer name nor is it fully qualified")
+    return found
 
 
 def _check_lease(obj: Object, found: list[Problem]) -> None:

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from rota.api import Kind, Namespace
 from rota.api import problems as p
 from rota.api.form import form
-from rota.registry import admission, apply, core_kinds, deletion, errors, patches, privileges, scaling, strategic
+from rota.registry import (
+    admission,
+    apply,
+    core_kinds,
+    deletion,
+    errors,
+    patches,
+    privileges,
+    scaling,
+    strategic,
+    versions,
+)
 from rota.registry.admission import Moment, Object
 from rota.registry.amending import Amendment, amended
 from rota.registry.comparison import same
@@ -120,13 +131,17 @@ class Decider:
             raise errors.bad_request("an empty namespace may not be set during creation")
         if not isinstance(obj, dict):
             raise errors.bad_request(f"an object of kind {kind.name} was expected")
+        version, kind = kind, kind.storage
+        obj, unknown = _received(version, obj)
         generating = isinstance(obj.get("metadata"), dict) and not obj["metadata"].get("name")
         sent = dict(obj, metadata=dict(obj["metadata"])) if generating else obj
         for attempt in range(GENERATE_NAME_TRIES_MAX):
             if attempt:
                 obj = _decode(_encode(sent))
             moment = Moment(self._now(), options.uid or new_uid())
-            new, warnings = admission.admit_new(kind, namespace, obj, options, moment)
+            new, warnings = admission.admit_new(
+                kind, namespace, obj, options, moment, version=version, unknown_sent=unknown
+            )
             self._check_namespace(kind, namespace, new["metadata"]["name"])
             if options.restricted:
                 privileges.check(kind, new, None)
@@ -161,18 +176,23 @@ class Decider:
             return self.create(kind, namespace, obj, options)
         if not isinstance(obj, dict):
             raise errors.bad_request(f"an object of kind {kind.name} was expected")
-        key, revision, value, old = self._current(kind, namespace, name)
+        version, kind = kind, kind.storage
         check_subresource(kind, subresource)
+        if subresource != "scale":
+            sent = admission.check_frame(version, obj)
+            if sent.get("name") and sent["name"] != name:
+                raise errors.other_name(sent["name"], name)
+        key, revision, value, old = self._current(kind, namespace, name)
         if subresource == "scale":
             obj = scaling.changed(kind, old, obj)
+        obj, unknown = _received(version, obj)
         meta = admission.check_frame(kind, obj)
         if not meta.get("name"):
-            raise errors.bad_request(
-                f"the name of the object ({name} based on URL) was undeterminable: name must be provided"
-            )
+            raise errors.name_missing(name)
         if not meta.get("resourceVersion") and subresource != "scale" and kind.name not in core_kinds.UNCONDITIONAL:
             raise errors.version_required(kind, name)
-        return self._change(kind, key, revision, value, old, obj, options, subresource)
+        at = _Place(kind, key, revision, value, old, version)
+        return self._change(at, obj, options, subresource, unknown=unknown)
 
     def patch(
         self,
@@ -185,17 +205,24 @@ class Decider:
         type_: PatchType = "merge",
         subresource: str = "",
     ) -> Decision:
+        version, kind = kind, kind.storage
         key, revision, value, old = self._current(kind, namespace, name)
         check_subresource(kind, subresource)
-        base = scaling.of(kind, old) if subresource == "scale" else old
-        new = patched(kind, base, patch, type_)
+        base = scaling.of(kind, old) if subresource == "scale" else versions.outward(version, old)
+        new = patched(version, base, patch, type_)
+        if type_ == "strategic":
+            # It does not say what it is a patch of.
+            new = {**new, "apiVersion": base["apiVersion"], "kind": base["kind"]}
         _check_uid(kind, new.get("metadata"), old["metadata"])
         # What a patch leaves alone is shared with the old object; what is stored must not be.
         new = _decode(_encode(new))
-        if subresource == "scale":
-            new = scaling.changed(kind, old, new)
+        at = _Place(kind, key, revision, value, old, version)
         try:
-            return self._change(kind, key, revision, value, old, new, options, subresource)
+            if subresource == "scale":
+                new = scaling.changed(kind, old, new)
+            _check_patched_frame(version, new, name)
+            new, unknown = _received(version, new)
+            return self._change(at, new, options, subresource, unknown=unknown)
         except errors.Malformed as malformed:
             raise malformed.made_by_patch(name) from None
 
@@ -212,24 +239,29 @@ class Decider:
         check_subresource(kind, subresource)
         if not options.manager:
             raise errors.unprocessable("fieldManager: Required value: is required for apply patch")
+        if subresource == "scale":
+            config = scaling.applied(kind, config)
+        _check_applied_frame(kind, config)
         meta = admission.check_frame(kind, config)
+        is_named = bool(meta.get("name"))
         if meta.setdefault("name", name) != name:
-            raise errors.bad_request(
-                f"the name of the object ({meta['name']}) does not match the name on the URL ({name})"
-            )
+            raise errors.other_name(meta["name"], name)
         namespace = scope(kind, namespace)
-        config = _applied_part(kind, namespace, config, subresource)
+        version, kind = kind, kind.storage
+        config = versions.inward(version, _applied_part(version, namespace, config, subresource))
         key = kind.key(namespace, name)
         entry = self._store.head(key)
         if entry is None and subresource:
             raise errors.not_found(kind, name)
+        if entry is None and not is_named:
+            raise errors.name_missing(name)
         if entry is None and meta.get("uid"):
             why = f"uid mismatch: the provided object specified uid {meta['uid']}, and no existing object was found"
             raise errors.conflict(kind, name, why)
         old = _decode(entry.value) if entry else None
         if old is not None:
             _check_uid(kind, meta, old["metadata"])
-        live_managed = old["metadata"].get("managedFields", []) if old else []
+        live_managed = versions.managed_inward(version, old["metadata"].get("managedFields", []) if old else [])
         if old is None:
             metadata_sent = {k: v for k, v in config["metadata"].items() if k != "resourceVersion"}
             config = {**config, "metadata": metadata_sent}
@@ -240,14 +272,19 @@ class Decider:
                 live_managed,
                 form(kind).node,
                 manager=options.manager,
-                api_version=kind.api_version,
+                api_version=version.api_version,
                 subresource=subresource,
                 force=options.force,
                 now=self._now(),
             )
         except apply.ApplyConflict as conflict:
             causes = [
-                {"reason": "FieldManagerConflict", "message": c.message, "field": c.path} for c in conflict.conflicts
+                {
+                    "reason": "FieldManagerConflict",
+                    "message": c.message,
+                    "field": versions.path_outward(version, c.path),
+                }
+                for c in conflict.conflicts
             ]
             raise errors.apply_conflict(str(conflict), causes) from None
         except apply.InvalidApply as problem:
@@ -256,15 +293,18 @@ class Decider:
             said = re.sub(r", got .*", "", str(problem)) if kind.name == "Secret" else str(problem)
             raise errors.bad_request(said) from None
         new = _decode(_encode(new))
+        managed = versions.managed_outward(version, managed)
         if old is None or entry is None:
-            admitted, warnings = admission.admit_new(kind, namespace, new, options, Moment(self._now(), new_uid()))
+            moment = Moment(self._now(), new_uid())
+            admitted, warnings = admission.admit_new(kind, namespace, new, options, moment, version=version)
             self._check_namespace(kind, namespace, name)
             if options.restricted:
                 privileges.check(kind, admitted, None)
                 privileges.own(kind, admitted, None, options.user)
             admitted = admission.framed(kind, admitted, managed)
             return Change(kind, key, 0, None, admitted, warnings=tuple(warnings))
-        return self._change(kind, key, entry.rev, entry.value, old, new, options, subresource, managed)
+        at = _Place(kind, key, entry.rev, entry.value, old, version)
+        return self._change(at, new, options, subresource, managed)
 
     def amend(
         self, kind: Kind, namespace: str, name: str, change: Amendment, options: WriteOptions = DEFAULT_WRITE
@@ -278,6 +318,7 @@ class Decider:
         return Amended(kind, key, name, entry.rev, encoded)
 
     def delete(self, kind: Kind, namespace: str, name: str, options: DeleteOptions = DEFAULT_DELETE) -> Decision:
+        kind = kind.storage
         key, revision, value, old = self._current(kind, namespace, name)
         if kind is Namespace.api and name in PROTECTED_NAMESPACES:
             raise errors.forbidden(kind, name, "this namespace may not be deleted")
@@ -290,36 +331,45 @@ class Decider:
         return Change(kind, key, revision, old, marked)
 
     def finalized(self, namespace: str) -> Decision:
-        """A namespace that has been emptied lets go of itself."""
+        """A namespace that has been emptied lets go of itself. Other finalizers of its spec are others' to remove."""
         kind = Namespace.api
-        key, revision, _, old = self._current(kind, "", namespace)
-        new = {**old, "metadata": dict(old["metadata"]), "spec": {}}
+        key, revision, value, old = self._current(kind, "", namespace)
+        spec = old.get("spec") or {}
+        kept = [name for name in spec.get("finalizers", ()) if name != core_kinds.NAMESPACE_FINALIZER]
+        if len(kept) == len(spec.get("finalizers", ())):
+            return Unchanged(value, revision)
+        new = {**old, "metadata": dict(old["metadata"]), "spec": {"finalizers": kept} if kept else {}}
         return Change(kind, key, revision, old, new, gone=deletion.released(kind, new))
 
     def _change(
         self,
-        kind: Kind,
-        key: str,
-        revision: int,
-        value: bytes,
-        old: Object,
+        at: _Place,
         new: Object,
         options: WriteOptions,
         subresource: str,
         managed: list[Object] | None = None,
+        unknown: Sequence[str] = (),
     ) -> Decision:
-        at = Moment(self._now())
+        kind, old = at.kind, at.old
         admitted, warnings = admission.admit_change(
-            kind, old, new, options, at, subresource=subresource, managed=managed
+            kind,
+            old,
+            new,
+            options,
+            Moment(self._now()),
+            subresource=subresource,
+            managed=managed,
+            version=at.version,
+            unknown_sent=unknown,
         )
         if options.restricted:
             privileges.check(kind, admitted, old)
             privileges.own(kind, admitted, old, options.user)
         if deletion.released(kind, admitted):
-            return Change(kind, key, revision, old, admitted, gone=True, warnings=tuple(warnings))
+            return Change(kind, at.key, at.revision, old, admitted, gone=True, warnings=tuple(warnings))
         if admitted == old and same(admitted, old):
-            return Unchanged(value, revision, tuple(warnings))
-        return Change(kind, key, revision, old, admitted, warnings=tuple(warnings))
+            return Unchanged(at.value, at.revision, tuple(warnings))
+        return Change(kind, at.key, at.revision, old, admitted, warnings=tuple(warnings))
 
     def _current(self, kind: Kind, namespace: str, name: str) -> tuple[str, int, bytes, Object]:
         key = kind.key(scope(kind, namespace), name)
@@ -345,21 +395,44 @@ class Decider:
             raise errors.forbidden(kind, name, why, causes=[cause])
 
 
+class _Place(NamedTuple):
+    """An object that is to be changed, as it is stored; and the version in which the change was sent."""
+
+    kind: Kind
+    key: str
+    revision: int
+    value: bytes
+    old: Object
+    version: Kind
+
+
+def _received(version: Kind, obj: Object) -> tuple[Object, list[str]]:
+    """An object in the form that is stored, and the paths of unknown fields as they were sent."""
+    if version.stored is None:
+        return obj, []
+    meta = admission.check_frame(version, obj)
+    unknown, found = form(version).conform(obj)
+    admission.refuse_malformed(version, found)
+    if found:
+        raise errors.invalid(version.storage, str(meta.get("name", "")), found)
+    return versions.inward(version, obj), unknown
+
+
 def patched(kind: Kind, base: Object, patch: Any, type_: PatchType) -> Object:
     """The object after a patch."""
     if type_ == "strategic" and kind.custom:
         raise errors.unsupported_patch()
     if type_ == "json" and not (isinstance(patch, list) and all(isinstance(operation, dict) for operation in patch)):
-        raise errors.bad_request("error decoding patch: a JSON patch is a list of operations")
+        raise errors.bad_request("error decoding patch: json: a JSON patch is a list of operations")
     try:
         if type_ == "json":
             new = patches.json_patch(base, patch, max_ops=JSON_PATCH_OPERATIONS_MAX)
-        elif type_ == "strategic":
+        elif type_ == "strategic" and isinstance(patch, dict):
             new = strategic.strategic_merge(base, patch, form(kind).node)
         elif type_ == "merge" and isinstance(patch, dict):
             new = patches.merge_patch(base, patch)
         else:
-            raise errors.bad_request(f"a {type_} patch of this form is not known")
+            raise errors.bad_request(f"error decoding patch: json: a {type_} patch is an object")
     except patches.JSONPatchTestFailed as failed:
         raise errors.unprocessable(str(failed)) from None
     except patches.JSONPatchError as wrong:
@@ -376,6 +449,31 @@ def _check_uid(kind: Kind, meta: Any, old_meta: Object) -> None:
     uid = meta.get("uid") if isinstance(meta, dict) else None
     if uid and uid != old_meta["uid"]:
         raise errors.invalid(kind, old_meta["name"], [p.invalid("metadata.uid", uid, "field is immutable")])
+
+
+def _check_patched_frame(kind: Kind, new: Object, name: str) -> None:
+    """Refuse what a patch has made an object of another kind or version, or of no name."""
+    if not kind.custom and (new.get("apiVersion"), new.get("kind")) != (kind.api_version, kind.name):
+        for field, value in (("apiVersion", kind.api_version), ("kind", kind.name)):
+            if new.get(field) not in (None, "", value):
+                raise errors.Malformed(kind, f"{field} cannot be changed")
+    if kind.custom and not new.get("kind"):
+        raise errors.Malformed(kind, "Object 'Kind' is missing")
+    if kind.custom and new.get("apiVersion") != kind.api_version:
+        raise errors.wrong_version(kind, name, new.get("apiVersion"))
+    meta = new.get("metadata")
+    if isinstance(meta, dict | None) and not (meta or {}).get("name"):
+        raise errors.name_missing(name)
+
+
+def _check_applied_frame(kind: Kind, config: Any) -> None:
+    """Refuse a configuration of another kind. Of those of Kubernetes' own groups, too, it has to say the kind."""
+    sent = (config.get("apiVersion"), config.get("kind")) if isinstance(config, dict) else ("", "")
+    if isinstance(config, dict) and sent != (kind.api_version, kind.name):
+        version = sent[0] or "/"
+        raise errors.bad_request(
+            f"invalid object type: {version if '/' in str(version) else f'/{version}'}, Kind={sent[1] or ''}"
+        )
 
 
 def _applied_part(kind: Kind, namespace: str, config: Object, subresource: str) -> Object:
@@ -401,6 +499,7 @@ def scope(kind: Kind, namespace: str) -> str:
 
 
 def check_subresource(kind: Kind, subresource: str) -> None:
-    has = {"": True, "status": kind.has_status, "scale": kind.scale is not None}
+    is_namespace = kind is Namespace.api
+    has = {"": True, "status": kind.has_status, "scale": kind.scale is not None, "finalize": is_namespace}
     if not has.get(subresource, False):
         raise errors.ApiError(404, "NotFound", f"{kind.bucket} has no subresource {subresource}")

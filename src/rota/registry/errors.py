@@ -23,12 +23,15 @@ class ApiError(Exception):
         message: str,
         *,
         details: dict[str, Any] | None = None,
+        warnings: Sequence[str] = (),
     ) -> None:
         super().__init__(message)
         self.code = code
         self.reason = reason
         self.message = message
         self.details = details
+        self.warnings = tuple(warnings)
+        """What is to be said beside the refusal."""
 
     def status(self) -> dict[str, Any]:
         """The `Status` object."""
@@ -129,7 +132,7 @@ def expired(message: str) -> ApiError:
     return ApiError(410, "Expired", message)
 
 
-def invalid(kind: Kind, name: str, found: Sequence[Problem]) -> ApiError:
+def invalid(kind: Kind, name: str, found: Sequence[Problem], warnings: Sequence[str] = ()) -> ApiError:
     kept = list(found[:CAUSES_MAX])
     texts = [str(problem) for problem in kept]
     text = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
@@ -139,7 +142,8 @@ def invalid(kind: Kind, name: str, found: Sequence[Problem]) -> ApiError:
     if kind.group:
         details["group"] = kind.group
     details |= {"kind": kind.name, "causes": causes}
-    return ApiError(422, "Invalid", f'{kind_name} "{name}" is invalid: {text}', details=details)
+    message = f'{kind_name} "{name}" is invalid: {text}'
+    return ApiError(422, "Invalid", message, details=details, warnings=warnings)
 
 
 def wrong_kind(kind: Kind, name: str, got: Any) -> ApiError:
@@ -150,17 +154,32 @@ def wrong_kind(kind: Kind, name: str, got: Any) -> ApiError:
     return invalid(dataclasses.replace(kind, name=str(got)), name, [problem])
 
 
+def wrong_version(kind: Kind, name: str, got: Any) -> ApiError:
+    """A custom resource that a patch would put into another version. It names the group that it was put into."""
+    problem = problems.invalid("apiVersion", got, f"must be {kind.api_version}")
+    return invalid(dataclasses.replace(kind, group=str(got).rpartition("/")[0]), name, [problem])
+
+
+def other_name(sent: str, name: str) -> ApiError:
+    return bad_request(f"the name of the object ({sent}) does not match the name on the URL ({name})")
+
+
+def name_missing(name: str) -> ApiError:
+    return bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
+
+
 def version_required(kind: Kind, name: str) -> ApiError:
     """An update that does not say which version it replaces. It names the resource where others name the kind."""
     problem = problems.invalid("metadata.resourceVersion", 0, "must be specified for an update")
     return invalid(dataclasses.replace(kind, name=kind.plural), name, [problem])
 
 
-def invalid_options(kind_name: str, problem: Problem) -> ApiError:
-    """Options of a request that exclude each other."""
-    cause = {"reason": problem.reason, "message": problem.message, "field": problem.field}
-    details = {"group": "meta.k8s.io", "kind": kind_name, "causes": [cause]}
-    return ApiError(422, "Invalid", f'{kind_name}.meta.k8s.io "" is invalid: {problem}', details=details)
+def invalid_options(kind_name: str, found: Sequence[Problem]) -> ApiError:
+    """Options of a request that are not possible, or exclude each other."""
+    causes = [{"reason": problem.reason, "message": problem.message, "field": problem.field} for problem in found]
+    details = {"group": "meta.k8s.io", "kind": kind_name, "causes": causes}
+    text = str(found[0]) if len(found) == 1 else "[" + ", ".join(map(str, found)) + "]"
+    return ApiError(422, "Invalid", f'{kind_name}.meta.k8s.io "" is invalid: {text}', details=details)
 
 
 def too_large(kind: Kind, name: str, size: int, most: int) -> ApiError:

@@ -76,13 +76,15 @@ def after_update(
     api_version: str,
     subresource: str,
     now: str,
+    is_tracked: bool = False,
 ) -> list[Entry]:
     """managedFields after a create (`old` is None), an update or a patch that is not an apply.
 
     The writer gains what it added or changed; everyone loses what was changed by another or removed. The time of the
     writer's entry moves whenever it added or changed something; a write that only removes moves no time.
 
-    An object that exists (it has a uid) without managedFields is not tracked, so its updates leave it so.
+    An object that exists (it has a uid) without managedFields is not tracked, so its updates leave it so; unless
+    `is_tracked` says that it had some.
 
     `old` and `new` are whole objects in which the fields that this write must ignore are equal already. A kind whose
     objects always hold certain (empty) structs passes an object of those alone as `old` of a create: nobody owns them
@@ -91,7 +93,7 @@ def after_update(
     if old is None:
         changed: FieldSet = fieldset.claims(new, node)
         removed: FieldSet = {}
-    elif not managed and "uid" in old["metadata"]:
+    elif not managed and not is_tracked and "uid" in old["metadata"]:
         return managed
     else:
         changed, removed = fieldset.compare(old, new, node)

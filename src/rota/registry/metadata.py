@@ -29,6 +29,7 @@ NOT_FOR_CREATORS = frozenset((*SERVER_FIELDS, "selfLink", "resourceVersion"))
 
 SUBDOMAIN = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
 LABEL = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 ALPHANUMERIC_ENDS = "and must start and end with an alphanumeric character"
 SUBDOMAIN_HELP = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
@@ -166,6 +167,29 @@ def check(meta: dict[str, Any], found: list[Problem]) -> None:
             found.append(p.invalid("metadata.finalizers", finalizers, why))
     if owners := meta.get("ownerReferences"):
         _check_owners(owners, found)
+
+
+def qualified_name_problems(name: str) -> list[str]:
+    """What is wrong with a name that may have a prefix, as `example.com/name`, in Kubernetes' words."""
+    *prefixes, last = name.split("/")
+    if len(prefixes) > 1:
+        help_ = QUALIFIED_HELP.removeprefix("name part ")
+        return [f"a valid label key {help_} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
+    found = []
+    if prefixes and not prefixes[0]:
+        found.append("prefix part must be non-empty")
+    elif prefixes:
+        if len(prefixes[0]) > 253:
+            found.append("prefix part must be no more than 253 bytes")
+        if not SUBDOMAIN.fullmatch(prefixes[0]):
+            found.append(f"prefix part {SUBDOMAIN_HELP}")
+    if not last:
+        found.append("name part must be non-empty")
+    elif len(last) > 63:
+        found.append("name part must be no more than 63 bytes")
+    if not QUALIFIED.fullmatch(last):
+        found.append(QUALIFIED_HELP)
+    return found
 
 
 @lru_cache(KEYS_REMEMBERED_MAX)

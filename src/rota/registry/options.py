@@ -40,6 +40,8 @@ class WriteOptions(msgspec.Struct, frozen=True):
     """Of create, in this process: the identity of what is made. Empty: a new one."""
     with_status: bool = False
     """Of create, in this process: it has a status from the beginning."""
+    duplicates: tuple[str, ...] = ()
+    """Paths of fields that were sent twice, of which the last counts: refused or warned of as unknown ones are."""
 
     def __post_init__(self) -> None:
         _check(self.field_validation, ("Strict", "Warn", "Ignore"), "fieldValidation")

@@ -12,7 +12,7 @@ import msgspec
 
 from rota.api import Kind
 from rota.api.problems import forbidden
-from rota.registry import errors
+from rota.registry import errors, versions
 from rota.registry.options import Listing, ListOptions, WatchEvent, WatchOptions
 from rota.registry.selectors import Selection
 from rota.store import Event, FutureRevision, Gone, Page, Store, StoreStopped, WatchClosed
@@ -37,7 +37,8 @@ class Token(msgspec.Struct, rename={"revision": "rv", "after": "start", "version
 
 
 def _prefix(kind: Kind, namespace: str) -> str:
-    return f"{kind.bucket}/{namespace}/" if namespace else f"{kind.bucket}/"
+    bucket = kind.storage.bucket
+    return f"{bucket}/{namespace}/" if namespace else f"{bucket}/"
 
 
 def revision_of(text: str) -> int:
@@ -82,6 +83,8 @@ async def listing(store: Store, kind: Kind, namespace: str, options: ListOptions
         raise _too_old(bool(options.continue_)) from None
     except FutureRevision as future:
         raise errors.too_large_version(future.revision, future.current) from None
+    if kind.stored is not None:
+        entries = [versions.shown(kind, value) for value in entries]
     if not page.more:
         return Listing(entries, page.revision)
     token_text = base64.urlsafe_b64encode(_encode(Token(page.revision, page.entries[-1].key))).decode().rstrip("=")
@@ -110,7 +113,7 @@ def _page(
 
 
 def _no_match(why: str) -> errors.ApiError:
-    return errors.invalid_options("ListOptions", forbidden("resourceVersionMatch", why))
+    return errors.invalid_options("ListOptions", [forbidden("resourceVersionMatch", why)])
 
 
 async def _reach(store: Store, wanted: int) -> None:
@@ -166,7 +169,7 @@ async def watching(store: Store, kind: Kind, namespace: str, options: WatchOptio
     with watch:
         if initial:
             yield [
-                WatchEvent("ADDED", entry.value, entry.rev)
+                WatchEvent("ADDED", versions.shown(kind, entry.value), entry.rev)
                 for entry in page.entries
                 if not selection or selection.matches(entry.key, entry.value)
             ]
@@ -189,6 +192,8 @@ async def watching(store: Store, kind: Kind, namespace: str, options: WatchOptio
             except StoreStopped as stopped:
                 raise errors.unavailable(str(stopped)) from None
             batch = selected(events, selection)
+            if kind.stored is not None:
+                batch = [WatchEvent(e.type, versions.shown(kind, e.object), e.revision) for e in batch]
             if batch:
                 yield batch
 

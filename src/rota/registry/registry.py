@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from rota.api import Kind, Namespace
-from rota.registry import errors, reading, scaling
+from rota.registry import errors, reading, scaling, versions
 from rota.registry.admission import Object
 from rota.registry.collector import Collector
 from rota.registry.deciding import (
@@ -79,11 +79,11 @@ class Registry:
     # Reading.
 
     def get(self, kind: Kind, namespace: str, name: str) -> Answer:
-        """One object as it is stored."""
+        """One object, in the version of the kind."""
         entry = self.store.get(kind.key(scope(kind, namespace), name))
         if entry is None:
-            raise errors.not_found(kind, name)
-        return Answer(entry.value, entry.rev)
+            raise errors.not_found(kind.storage, name)
+        return Answer(versions.shown(kind, entry.value), entry.rev)
 
     async def list(self, kind: Kind, namespace: str = "", options: ListOptions | None = None) -> Listing:
         """A page of objects of one namespace, or of all (an empty one)."""
@@ -100,7 +100,7 @@ class Registry:
 
     async def create(self, kind: Kind, namespace: str, obj: Object, options: WriteOptions = DEFAULT_WRITE) -> Answer:
         """Make an object. `obj` is the callee's from here on."""
-        return await self._do(lambda: self.decide.create(kind, namespace, obj, options), options.dry_run)
+        return await self._do(kind, lambda: self.decide.create(kind, namespace, obj, options), options.dry_run)
 
     async def update(
         self,
@@ -114,7 +114,9 @@ class Registry:
     ) -> Answer:
         """Replace an object, or its status. `obj` is the callee's from here on."""
         return await self._do(
-            lambda: self.decide.update(kind, namespace, name, obj, options, subresource=subresource), options.dry_run
+            kind,
+            lambda: self.decide.update(kind, namespace, name, obj, options, subresource=subresource),
+            options.dry_run,
         )
 
     async def patch(
@@ -130,6 +132,7 @@ class Registry:
     ) -> Answer:
         """Change an object, its status or its scale by a patch."""
         return await self._do(
+            kind,
             lambda: self.decide.patch(kind, namespace, name, patch, options, type_=type_, subresource=subresource),
             options.dry_run,
         )
@@ -146,12 +149,14 @@ class Registry:
     ) -> Answer:
         """Declare the fields that the manager wants an object to have; it is made if it is not there."""
         return await self._do(
-            lambda: self.decide.apply(kind, namespace, name, config, options, subresource=subresource), options.dry_run
+            kind,
+            lambda: self.decide.apply(kind, namespace, name, config, options, subresource=subresource),
+            options.dry_run,
         )
 
     async def delete(self, kind: Kind, namespace: str, name: str, options: DeleteOptions = DEFAULT_DELETE) -> Answer:
         """Delete an object, or mark it for deletion while finalizers hold it."""
-        return await self._do(lambda: self.decide.delete(kind, namespace, name, options), options.dry_run)
+        return await self._do(kind, lambda: self.decide.delete(kind, namespace, name, options), options.dry_run)
 
     async def delete_collection(
         self,
@@ -187,8 +192,11 @@ class Registry:
 
     # Committing.
 
-    async def _do(self, decide: Callable[[], Decision], dry_run: bool) -> Answer:
-        return (await self._do_all(lambda: [decide()], dry_run))[0]
+    async def _do(self, kind: Kind, decide: Callable[[], Decision], dry_run: bool) -> Answer:
+        answer = (await self._do_all(lambda: [decide()], dry_run))[0]
+        if kind.stored is None:
+            return answer
+        return msgspec.structs.replace(answer, value=versions.shown(kind, answer.value))
 
     async def _do_all(self, decide: Callable[[], Decisions], dry_run: bool) -> Answers:
         await self.store.room()

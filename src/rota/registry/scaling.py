@@ -5,24 +5,38 @@ from __future__ import annotations
 from typing import Any
 
 from rota.api import Kind
-from rota.api import problems as p
+from rota.api.kind import AGE, Column
+from rota.api.served import Foreign
 from rota.registry import errors
 
 Object = dict[str, Any]
+API_VERSION = "autoscaling/v1"
+SCALE = Kind(
+    name="Scale",
+    plural="scales",
+    type=Foreign,
+    group="autoscaling",
+    version="v1",
+    columns=(Column("Desired", ".spec.replicas", "integer"), Column("Available", ".status.replicas", "integer"), AGE),
+    custom=False,
+)
+INT32 = 2**31
 COPIED = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
 def of(kind: Kind, obj: Object) -> Object:
     """The Scale of an object."""
     assert kind.scale is not None, f"{kind} has no scale"
+    replicas = _at(obj, kind.scale.spec_replicas)
     status: Object = {"replicas": _at(obj, kind.scale.status_replicas) or 0}
     if selector := _at(obj, kind.scale.selector):
         status["selector"] = selector
     return {
-        "apiVersion": "autoscaling/v1",
+        "apiVersion": API_VERSION,
         "kind": "Scale",
         "metadata": {k: obj["metadata"][k] for k in COPIED if k in obj["metadata"]},
-        "spec": {"replicas": _at(obj, kind.scale.spec_replicas) or 0},
+        # As Kubernetes writes it: none is left out.
+        "spec": {"replicas": replicas} if replicas else {},
         "status": status,
     }
 
@@ -30,11 +44,8 @@ def of(kind: Kind, obj: Object) -> Object:
 def changed(kind: Kind, obj: Object, scale: Object) -> Object:
     """The object with the replicas of a Scale, for the usual update of it."""
     assert kind.scale is not None, f"{kind} has no scale"
-    name = obj["metadata"]["name"]
-    spec = scale.get("spec")
-    replicas = spec.get("replicas", 0) if isinstance(spec, dict) else 0
-    if type(replicas) is not int or replicas < 0:
-        raise errors.invalid(kind, name, [p.invalid("spec.replicas", replicas, "must be greater than or equal to 0")])
+    _check_form(scale)
+    replicas = (scale.get("spec") or {}).get("replicas") or 0
     sent = scale.get("metadata") or {}
     keep = {k: sent[k] for k in ("resourceVersion", "uid") if sent.get(k)}
     meta = {k: v for k, v in obj["metadata"].items() if k not in ("resourceVersion", "managedFields")}
@@ -46,6 +57,38 @@ def changed(kind: Kind, obj: Object, scale: Object) -> Object:
         part = part[step]
     part[last] = replicas
     return new
+
+
+def applied(kind: Kind, scale: Any) -> Object:
+    """The configuration of the object that an applied Scale stands for: its replicas, and nothing else."""
+    assert kind.scale is not None, f"{kind} has no scale"
+    sent = (scale.get("apiVersion"), scale.get("kind")) if isinstance(scale, dict) else ("", "")
+    if sent != (API_VERSION, SCALE.name):
+        raise errors.bad_request(f"a Scale of {API_VERSION} was expected")
+    _check_form(scale)
+    meta, spec = scale.get("metadata") or {}, scale.get("spec") or {}
+    if meta.get("managedFields") is not None:
+        raise errors.bad_request("metadata.managedFields must be nil")
+    keep = {k: meta[k] for k in ("name", "namespace", "resourceVersion", "uid") if meta.get(k)}
+    config: Object = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": keep}
+    if "replicas" in spec:
+        *path, last = kind.scale.spec_replicas.strip(".").split(".")
+        part = config
+        for step in path:
+            part = part.setdefault(step, {})
+        part[last] = spec["replicas"]
+    return config
+
+
+def _check_form(scale: Object) -> None:
+    """Refuse what is no Scale. What its replicas may be is the object's to say."""
+    for part in ("metadata", "spec", "status"):
+        value = scale.get(part)
+        if not isinstance(value, dict | None):
+            raise errors.Malformed(SCALE, f"{part}: an object was expected")
+        replicas = value.get("replicas") if part != "metadata" and value else None
+        if replicas is not None and (type(replicas) is not int or not -INT32 <= replicas < INT32):
+            raise errors.Malformed(SCALE, f"{part}.replicas: a whole number of 32 bits was expected")
 
 
 def _at(obj: Object, path: str) -> Any:

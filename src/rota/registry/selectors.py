@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -18,7 +19,11 @@ SELECTOR_LENGTH_MAX = 32_768
 
 INT64_DIGITS_MAX = 19
 _TOKEN = re.compile(r"\s*(?:([(),])|([=!<>]+)|([^=!<>(),\s]+))")
+_TERM = re.compile(r"((?:[^,\\]|\\.|\\$)*)(?:,|$)", re.DOTALL)
+"""A term of a field selector, up to a comma that is not escaped."""
 _FIELD_OPERATOR = re.compile(r"!=|==|=")
+_ESCAPE = re.compile(r"\\([\\,=])")
+_ESCAPED_VALUE = re.compile(r"(?:[^\\=]|\\[\\,=])*", re.DOTALL)
 LABEL_KEY = re.compile(r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$")
 LABEL_VALUE = re.compile(r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$")
 
@@ -126,6 +131,8 @@ def _values(tokens: _Tokens) -> list[str]:
     tokens.take("(")
     if tokens.here == ")":
         raise bad_request("unable to parse requirement: for 'in', 'notin' operators, values set can't be empty")
+    if tokens.here in (None, "("):
+        raise bad_request(f"unable to parse requirement: found '{tokens.here or ''}', expected: ',', ')' or identifier")
     values = [""]
     while (word := tokens.next()) != ")":
         if word == ",":
@@ -145,27 +152,32 @@ def _checked(key: str, value: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FieldTerm:
-    """One term of a field selector: a path, and the value it must or must not have."""
+    """One term of a field selector: where its value is, and what it must or must not be."""
 
-    path: tuple[str, ...]
+    paths: tuple[tuple[str, ...], ...]
+    """The first of these at which something is counts."""
     equal: bool
     value: str
 
     def matches(self, obj: dict[str, Any]) -> bool:
-        here: Any = obj
-        for step in self.path:
-            here = here.get(step) if isinstance(here, dict) else None
-        text = "" if here is None else (str(here).lower() if isinstance(here, bool) else str(here))
+        text = next((text for path in self.paths if (text := _text_at(obj, path))), "")
         return (text == self.value) == self.equal
+
+
+def _text_at(obj: dict[str, Any], path: tuple[str, ...]) -> str:
+    here: Any = obj
+    for step in path:
+        here = here.get(step) if isinstance(here, dict) else None
+    return "" if here is None else (str(here).lower() if isinstance(here, bool) else str(here))
 
 
 def parse_fields(kind: Kind, text: str) -> tuple[FieldTerm, ...]:
     """The terms of a field selector. Only fields that the kind declares selectable may be used."""
     if len(text) > SELECTOR_LENGTH_MAX:
         raise bad_request(f"the field selector is longer than {SELECTOR_LENGTH_MAX} characters")
-    allowed = {"metadata.name", "metadata.namespace", *(path.lstrip(".") for path in kind.selectable)}
+    allowed = _selectable(kind)
     terms: list[FieldTerm] = []
-    for term in text.split(","):
+    for term in _TERM.findall(text):
         if not term.strip():
             continue
         if len(terms) == REQUIREMENTS_MAX:
@@ -173,11 +185,33 @@ def parse_fields(kind: Kind, text: str) -> tuple[FieldTerm, ...]:
         operator = _FIELD_OPERATOR.search(term)
         if operator is None:
             raise bad_request(f"invalid selector: {term!r}; can't understand {term!r}")
-        path, value = term[: operator.start()].strip(), term[operator.end() :].strip()
-        if path not in allowed:
-            raise bad_request(f"field label not supported: {path}")
-        terms.append(FieldTerm(tuple(path.split(".")), operator[0] != "!=", value))
+        name, value = term[: operator.start()].strip(), term[operator.end() :].strip()
+        if name not in allowed:
+            raise bad_request(f"field label not supported: {name}")
+        terms.append(FieldTerm(allowed[name], operator[0] != "!=", _unescaped(value)))
     return tuple(terms)
+
+
+@cache
+def _selectable(kind: Kind) -> dict[str, tuple[tuple[str, ...], ...]]:
+    """The fields that selectors may use, and where in the stored object each is."""
+    own = ("metadata.name", *(("metadata.namespace",) if kind.namespaced else ()))
+    fields = {name: (name,) for name in (*own, *(path.lstrip(".") for path in kind.selectable))} | dict(
+        kind.selected_at
+    )
+    return {name: tuple(tuple(path.strip(".").split(".")) for path in paths) for name, paths in fields.items()}
+
+
+def _unescaped(value: str) -> str:
+    """A value without the backslashes that keep commas, equals signs and backslashes in it from meaning anything."""
+    if "\\" not in value and "=" not in value:
+        return value
+    if not _ESCAPED_VALUE.fullmatch(value):
+        raise bad_request(
+            f"invalid field selector: invalid escape sequence or unescaped character in value: {value}; "
+            "put a backslash before each backslash, comma and equals sign of it"
+        )
+    return _ESCAPE.sub(r"\1", value)
 
 
 class _LabelsOnlyMeta(msgspec.Struct):
@@ -199,7 +233,7 @@ class Selection:
     def __init__(self, kind: Kind, label_selector: str = "", field_selector: str = "") -> None:
         self.labels = parse_labels(label_selector)
         fields = parse_fields(kind, field_selector)
-        exact = [t for t in fields if t.path == ("metadata", "name") and t.equal]
+        exact = [t for t in fields if t.paths == (("metadata", "name"),) and t.equal]
         self.name = exact[0].value if len(exact) == 1 else None
         """The one name asked for: the rest then need not be looked at."""
         self.fields = tuple(t for t in fields if not (self.name is not None and t is exact[0]))

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
 import msgspec
 
+from rota.api.reviews import REVIEWS
 from rota.registry import ApiError, Registry
-from rota.server import discovery, media, reviews
+from rota.server import discovery, media, openapi, reviews
+from rota.server.accepting import JSON, Negotiated
 from rota.server.audit import Audit, Line
 from rota.server.audit import now as audit_now
 from rota.server.auth import Tokens, User, allows
 from rota.server.gateway import Gateway
+from rota.server.health import Health, is_health
 from rota.server.http import Answer, Request, Response, Stream, TooManyParameters
-from rota.server.objects import Objects, Written, verb_of
+from rota.server.objects import METHOD, NOT_ALLOWED, NOT_FOUND, Objects, Written, check_possible, verb_of, warned
 from rota.server.routing import Route, route
 from rota.server.signed import SignedTokens
 from rota.server.upgrade import Upgrade
@@ -24,7 +28,6 @@ REQUESTS_PER_USER_MAX = 400
 WATCHES_PER_USER_MAX = 5000
 """Watches of one credential open at once."""
 LOCAL_USER = User("local", "admin")
-NOT_FOUND = "the server could not find the requested resource"
 
 _encode = msgspec.json.Encoder().encode
 
@@ -46,11 +49,12 @@ def refusal(code: int, message: str) -> Response:
     return failed(ApiError(code, reasons.get(code, "Unknown"), message))
 
 
-def failed(error: ApiError) -> Response:
-    """An error as an answer."""
+def failed(error: ApiError, request: Request | None = None) -> Response:
+    """An error as an answer, in a form that the client of a request takes."""
     retry = (error.details or {}).get("retryAfterSeconds")
     headers = (("Retry-After", str(retry)),) if retry else (("Retry-After", "1"),) if error.code == 429 else ()
-    return Response(error.code, _encode(error.status()), headers=headers)
+    body, media_type = media.refused(error, request.headers.get("accept", "") if request is not None else "")
+    return Response(error.code, body, media_type, (*headers, *warned(error.warnings)))
 
 
 class App:
@@ -59,6 +63,7 @@ class App:
     def __init__(
         self,
         registry: Registry,
+        definitions: Registry,
         tokens: Tokens,
         audit: Audit,
         gateway: Gateway,
@@ -67,7 +72,8 @@ class App:
         server_uid: int,
         signed: Sequence[SignedTokens] = (),
     ) -> None:
-        self._objects = Objects(registry)
+        """`definitions` has the CustomResourceDefinitions."""
+        self._objects = Objects(registry, definitions)
         self._tokens = tokens
         self._signed = signed
         self._audit = audit
@@ -77,11 +83,15 @@ class App:
         self._under_way: dict[str, int] = {}
         self._watches: dict[str, dict[object, Callable[[], None]]] = {}
         self.ready = False
+        self._health = Health(
+            live={"ping": lambda: "", "store": lambda: str(registry.store.ended() or "")},
+            ready={"startup": lambda: "" if self.ready else "the server is not up yet, or about to end"},
+        )
 
     def __call__(self, request: Request) -> Answer | Awaitable[Answer]:
         path = request.path
-        if path in ("/healthz", "/livez", "/readyz"):
-            return self._health(path)
+        if is_health(path):
+            return self._health(request) or refusal(404, NOT_FOUND)
         if request.peer_uid is None and not self._is_ours(request):
             return refusal(403, "the Host or Origin of the request is not this server's")
         user = self._user(request)
@@ -94,14 +104,9 @@ class App:
                 return self._object(request, where, user)
             return self._other(request, user)
         except ApiError as error:
-            return failed(error)
+            return failed(error, request)
         except TooManyParameters as error:
             return refusal(400, str(error))
-
-    def _health(self, path: str) -> Response:
-        if path == "/readyz" and not self.ready:
-            return Response(503, b"not ready", "text/plain")
-        return Response(200, b"ok", "text/plain")
 
     # Who asks.
 
@@ -129,6 +134,9 @@ class App:
     def _object(self, request: Request, where: Route, user: User) -> Answer | Awaitable[Answer]:
         verb = verb_of(request, where)
         self._check_access(user, verb, where)
+        check_possible(request, where, verb)
+        if where.kind in REVIEWS:
+            return reviews.review(request, where.kind, user)
         if (
             verb == "patch"
             and media.is_apply(request.headers.get("content-type", ""))
@@ -157,7 +165,7 @@ class App:
                 return await self._objects.list(request, where)
             return await self._write(request, where, verb, user)
         except ApiError as error:
-            return failed(error)
+            return failed(error, request)
         finally:
             self._under_way[user.token_id] -= 1
 
@@ -166,7 +174,7 @@ class App:
         try:
             response, revision, names, dry_run = await handler(request, where)
         except ApiError as error:
-            response, revision, names, dry_run = failed(error), 0, [where.name], False
+            response, revision, names, dry_run = failed(error, request), 0, [where.name], False
         for name in names:
             line = Line(
                 audit_now(),
@@ -233,31 +241,26 @@ class App:
             if isinstance(answer, Response):
                 return answer
             return self._counted(answer, user) if isinstance(answer, Stream | Upgrade) else self._settled(answer, user)
-        if parts[:2] == ["apis", "authorization.k8s.io"] and request.method == "POST":
-            return reviews.review(request, user)
-        if request.method not in ("GET", "HEAD"):
-            raise ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
         found = self._discovered(request, parts)
         if found is None:
             raise ApiError(404, "NotFound", NOT_FOUND)
+        if request.method not in ("GET", "HEAD"):
+            raise ApiError(405, METHOD, NOT_ALLOWED)
         return found
 
     def _discovered(self, request: Request, parts: list[str]) -> Response | None:
         if parts == ["version"]:
             return Response(200, _encode(discovery.version()))
-        if parts == ["openapi", "v2"]:
-            return Response(200, *discovery.openapi_v2(request.headers.get("accept", "")))
-        if parts[:2] == ["openapi", "v3"]:
-            body = discovery.openapi_document("/".join(parts[2:])) if parts[2:] else discovery.openapi_index()
-            return Response(200, body) if body else None
-        if parts in (["api"], ["apis"]) and f"g={discovery.AGGREGATED}" in request.headers.get("accept", ""):
-            type_ = f"application/json;g={discovery.AGGREGATED};v=v2;as=APIGroupDiscoveryList"
-            return Response(200, _encode(discovery.aggregated(core=parts == ["api"])), type_)
+        if parts[0] == "openapi":
+            return openapi.answer(request, "/".join(parts[1:]))
         found: Any = None
-        if parts == ["api"]:
-            found = discovery.api_versions(request.headers.get("host", ""))
-        elif parts == ["apis"]:
-            found = discovery.group_list()
+        form = Negotiated(JSON)
+        if parts in (["api"], ["apis"]):
+            form = discovery.discovery_form(request.headers.get("accept", ""))
+            if form.transformation is not None:
+                return _aggregated(request, parts == ["api"], form.media_type, form.transformation.version)
+            address = request.headers.get("host", "")
+            found = discovery.api_versions(address) if parts == ["api"] else discovery.group_list()
         elif parts[0] == "apis" and len(parts) == 2:
             found = discovery.group(parts[1])
         elif parts[0] == "apis" and len(parts) == 3:
@@ -265,8 +268,19 @@ class App:
         elif parts[0] == "api" and len(parts) == 2:
             found = discovery.resource_list("", parts[1])
         elif parts == [""]:
-            found = {"paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/v1", "/version"]}
-        return Response(200, _encode(found)) if found else None
+            found = {"paths": discovery.paths()}
+        return Response(200, media.encoded(_encode(found), form.media_type), form.media_type) if found else None
+
+
+def _aggregated(request: Request, core: bool, media_type: str, version: str) -> Response:
+    """All groups in one answer, which is sent once to clients that keep it."""
+    body = discovery.aggregated(core, version)
+    tag = f'"{hashlib.sha512(body).hexdigest().upper()}"'
+    headers = (("ETag", tag), ("Vary", "Accept"), ("Cache-Control", "public"))
+    type_ = f"{media_type};g={discovery.AGGREGATED};v={version};as={discovery.AGGREGATED_KIND}"
+    if request.headers.get("if-none-match") == tag:
+        return Response(304, b"", type_, headers)
+    return Response(200, media.encoded(body, media_type), type_, headers)
 
 
 def forbidden(user: User, verb: str, where: Route) -> ApiError:

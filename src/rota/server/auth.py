@@ -18,6 +18,7 @@ from typing import Literal
 import msgspec
 
 from rota.api import Kind
+from rota.api.reviews import REVIEWS
 
 Scope = Literal["admin", "deployer", "viewer", "worker", "cell", "function", "claim"]
 SCOPES: tuple[Scope, ...] = ("admin", "deployer", "viewer", "worker", "cell", "function")
@@ -149,6 +150,8 @@ def allows(user: User, verb: str, kind: Kind, namespace: str, name: str = "", su
     """Whether a scope may do this to an object, there. `namespace` is empty for all of them, and for cluster kinds."""
     if user.scope == "admin":
         return True
+    if kind in REVIEWS:
+        return verb == "create"  # Everyone may ask about themselves.
     if subresource == "exec":
         # As good as to be what runs there: for those who say what runs there.
         owns = user.scope == "deployer" and namespace and user.namespace in ("", namespace)

@@ -11,19 +11,18 @@ import msgspec
 
 from rota import __version__
 from rota.api import Kind
-from rota.api.openapi import base_path, document, goes_as_collection, group_versions, kinds_of
+from rota.api.openapi import base_path
+from rota.api.served import group_versions, kinds_of
+from rota.server.accepting import JSON, YAML, Negotiated, Transformation, negotiated
 
-KUBERNETES_MINOR = 33
+KUBERNETES_MINOR = 37
 """The minor version of Kubernetes whose API this is: clients decide by it what they may ask for."""
-VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 AGGREGATED = "apidiscovery.k8s.io"
+AGGREGATED_VERSIONS = ("v2", "v2beta1")
+AGGREGATED_KIND = "APIGroupDiscoveryList"
+SUBRESOURCE_VERBS = ("get", "patch", "update")
 
 _encode = msgspec.json.Encoder().encode
-
-
-def verbs_of(kind: Kind) -> list[str]:
-    """What can be done with objects of a kind."""
-    return [verb for verb in VERBS if verb != "deletecollection" or goes_as_collection(kind)]
 
 
 def version() -> dict[str, Any]:
@@ -40,6 +39,9 @@ def version() -> dict[str, Any]:
         "platform": f"{platform.system().lower()}/{platform.machine()}",
         "rotaVersion": __version__,
     }
+
+
+# One document for each group and version.
 
 
 def api_versions(address: str) -> dict[str, Any]:
@@ -68,22 +70,11 @@ def _group(name: str, version_: str) -> dict[str, Any]:
 def resource_list(group_: str, version_: str) -> dict[str, Any] | None:
     """The resources of a group and version, subresources among them."""
     kinds = kinds_of(group_, version_)
-    if not kinds and group_ != "authorization.k8s.io":
+    if not kinds:
         return None
     resources = [entry for kind in kinds for entry in _resources(kind)]
-    if group_ == "authorization.k8s.io":
-        resources = REVIEWS
     gv = f"{group_}/{version_}" if group_ else version_
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": gv, "resources": resources}
-
-
-REVIEWS: list[dict[str, Any]] = [
-    {"name": name, "singularName": "", "namespaced": False, "kind": kind, "verbs": ["create"]}
-    for name, kind in (
-        ("selfsubjectaccessreviews", "SelfSubjectAccessReview"),
-        ("selfsubjectrulesreviews", "SelfSubjectRulesReview"),
-    )
-]
 
 
 def _resources(kind: Kind) -> list[dict[str, Any]]:
@@ -92,25 +83,58 @@ def _resources(kind: Kind) -> list[dict[str, Any]]:
         "singularName": kind.singular,
         "namespaced": kind.namespaced,
         "kind": kind.name,
-        "verbs": verbs_of(kind),
-        "storageVersionHash": hashlib.sha256(f"{kind.group}/{kind.version}/{kind.name}".encode()).hexdigest()[:12],
+        "verbs": list(kind.verbs),
     }
+    if "get" in kind.verbs:
+        stored = kind.storage
+        identity = f"{stored.group}/{stored.version}/{stored.name}"
+        main["storageVersionHash"] = hashlib.sha256(identity.encode()).hexdigest()[:12]
     if kind.short_names:
         main["shortNames"] = list(kind.short_names)
     if kind.categories:
         main["categories"] = list(kind.categories)
-    out = [main]
-    base = {"singularName": "", "namespaced": kind.namespaced, "verbs": ["get", "patch", "update"]}
+    return [main, *({"namespaced": kind.namespaced, **entry} for entry in _subresources(kind))]
+
+
+def _subresources(kind: Kind) -> list[dict[str, Any]]:
+    """Those of a kind: name, group, version and kind of what is there, and verbs."""
+    verbs = [verb for verb in SUBRESOURCE_VERBS if verb in kind.verbs]
+    base = {"singularName": "", "verbs": verbs, "kind": kind.name}
+    out: list[dict[str, Any]] = []
+    if kind.name == "Namespace":
+        out.append({**base, "name": f"{kind.plural}/finalize", "verbs": ["update"]})
     if kind.has_status:
-        out.append({"name": f"{kind.plural}/status", **base, "kind": kind.name})
+        out.append({**base, "name": f"{kind.plural}/status"})
     if kind.scale:
         scale = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
-        out.append({"name": f"{kind.plural}/scale", **base, **scale})
+        out.append({**base, "name": f"{kind.plural}/scale", **scale})
     return out
 
 
-def aggregated(core: bool) -> dict[str, Any]:
-    """All of it in one answer: of the core group, or of all others."""
+# All of it in one document.
+
+
+def discovery_form(accept: str) -> Negotiated:
+    """In which form `/api` and `/apis` are wanted: aggregated, in one of its versions, or one document for each group.
+
+    As on Kubernetes, who accepts the aggregated form at all gets it. A client that accepts neither gets the other, as
+    JSON.
+    """
+    whole = (
+        negotiated(accept, (JSON, YAML), lambda _, into: into is not None and _is_aggregated(into)) if accept else None
+    )
+    return whole or negotiated(accept, (JSON, YAML), lambda _, into: into is None) or Negotiated(JSON)
+
+
+def _is_aggregated(into: Transformation | None) -> bool:
+    if into is None:
+        return False
+    return into.group == AGGREGATED and into.kind == AGGREGATED_KIND and into.version in AGGREGATED_VERSIONS
+
+
+@cache
+def aggregated(core: bool, api_version: str) -> bytes:
+    """The core group, or all others, with all their resources. The two versions have the same form."""
     items = [
         {
             "metadata": {"name": group_, "creationTimestamp": None},
@@ -125,59 +149,42 @@ def aggregated(core: bool) -> dict[str, Any]:
         for group_, version_ in group_versions()
         if core == (not group_)
     ]
-    return {"kind": "APIGroupDiscoveryList", "apiVersion": f"{AGGREGATED}/v2", "metadata": {}, "items": items}
+    frame = {"kind": AGGREGATED_KIND, "apiVersion": f"{AGGREGATED}/{api_version}", "metadata": {}}
+    return _encode({**frame, "items": items})
 
 
 def _aggregated(kind: Kind) -> dict[str, Any]:
-    gvk = {"group": kind.group, "version": kind.version, "kind": kind.name}
     entry: dict[str, Any] = {
         "resource": kind.plural,
-        "responseKind": gvk,
+        "responseKind": {"group": kind.group, "version": kind.version, "kind": kind.name},
         "scope": "Namespaced" if kind.namespaced else "Cluster",
         "singularResource": kind.singular,
-        "verbs": verbs_of(kind),
+        "verbs": list(kind.verbs),
     }
     if kind.short_names:
         entry["shortNames"] = list(kind.short_names)
     if kind.categories:
         entry["categories"] = list(kind.categories)
-    verbs = ["get", "patch", "update"]
-    parts = [{"subresource": "status", "responseKind": gvk, "verbs": verbs}] if kind.has_status else []
-    if kind.scale:
-        scale = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
-        parts.append({"subresource": "scale", "responseKind": scale, "verbs": verbs})
+    parts = [
+        {
+            "subresource": part["name"].partition("/")[2],
+            "responseKind": {
+                "group": part.get("group", kind.group),
+                "version": part.get("version", kind.version),
+                "kind": part["kind"],
+            },
+            "verbs": part["verbs"],
+        }
+        for part in _subresources(kind)
+    ]
     if parts:
         entry["subresources"] = parts
     return entry
 
 
-V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-V2_EMPTY = b"\x0a\x032.0\x12\x0c\x0a\x04Rota\x12\x04v1.0B\x00"
-"""An OpenAPI v2 document without paths, in protobuf: fields swagger, info (title, version) and paths."""
-
-
-def openapi_v2(accept: str) -> tuple[bytes, str]:
-    """OpenAPI v2, and its content type. kubectl still asks for it before it says that a kind is unknown."""
-    if "openapi.spec.v2" in accept:
-        return V2_EMPTY, V2_PROTOBUF
-    return _encode({"swagger": "2.0", "info": {"title": "Rota", "version": "v1.0"}, "paths": {}}), "application/json"
-
-
-@cache
-def openapi_index() -> bytes:
-    """Where the OpenAPI documents are. The hash lets clients keep what they have."""
-    paths = {}
-    for gv in group_versions():
-        path = base_path(*gv)
-        digest = hashlib.sha256(openapi_document(path) or b"").hexdigest().upper()
-        paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={digest}"}
-    return _encode({"paths": paths})
-
-
-@cache
-def openapi_document(path: str) -> bytes | None:
-    """The OpenAPI document of a path like `apis/rota.dev/v1alpha1`."""
-    for gv in group_versions():
-        if base_path(*gv) == path:
-            return _encode(document(*gv))
-    return None
+def paths() -> list[str]:
+    """The paths that `/` lists."""
+    groups = [f"/apis/{group_}" for group_, _ in group_versions() if group_]
+    versions = [f"/{base_path(*gv)}" for gv in group_versions()]
+    others = ("/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/v1", "/version")
+    return sorted({*groups, *versions, *others})

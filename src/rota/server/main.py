@@ -36,6 +36,7 @@ from rota.server.controllers import (
     Controllers,
     identity_of_home,
 )
+from rota.server.definitions import definitions, establish
 from rota.server.edge import DEFAULT_EDGE_PORT, EDGE_BODY_BYTES_MAX, EDGE_CONNECTIONS_MAX, Edge
 from rota.server.edge import refusal as edge_refusal
 from rota.server.gateway import Gateway
@@ -116,7 +117,8 @@ async def run(
     http = HttpServer(lambda request: app(request), refusal)
     workers = SignedTokens(home.worker_key, "worker")
     signed = (workers, claims)
-    app = App(registry, tokens, audit, gateway, hosts=hosts, server_uid=os.getuid(), signed=signed)
+    defined = definitions(store)
+    app = App(registry, defined, tokens, audit, gateway, hosts=hosts, server_uid=os.getuid(), signed=signed)
     calling = _calling(gateway, tokens)
     edge = Edge(lambda: gateway.controllers.spawning if gateway.controllers else None, audit, calling)
     edge_http = HttpServer(edge, edge_refusal, connections_max=EDGE_CONNECTIONS_MAX, body_bytes_max=EDGE_BODY_BYTES_MAX)
@@ -128,6 +130,7 @@ async def run(
     asked_to_end = False
     try:
         await registry.start()
+        await establish(defined, store)
         await running.enter_async_context(BlobCollecting(Blobs(home.path), StoreObjects(registry)))
         if with_controllers:
             runtime = await running.enter_async_context(LocalRuntime(home.path, introduce=_introduction(home, workers)))
@@ -169,6 +172,7 @@ async def run(
         await asyncio.gather(edge_http.close(), http.close())
         home.remove_stale_socket()
         await registry.stop()
+        await defined.store.close()
         await store.close()
         audit.close()
 

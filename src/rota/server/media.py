@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from rota.api import Kind
+from rota.api.served import Foreign
 from rota.api.structure import INPUT_DEPTH_MAX, too_deep
 from rota.registry.errors import ApiError, bad_request
-from rota.server import protobuf
+from rota.server import protobuf, protobuf_writing
+from rota.server.accepting import JSON, PROTOBUF, YAML, Transformation, negotiated
+from rota.server.protobuf_messages import message_of
 
 Form = Literal["object", "table", "metadata"]
+Shape = Literal["one", "list", "watch"]
+"""What an answer is."""
 PATCH_TYPES: dict[str, Literal["json", "merge", "strategic", "apply"]] = {
     "application/json-patch+json": "json",
     "application/merge-patch+json": "merge",
@@ -18,47 +27,104 @@ PATCH_TYPES: dict[str, Literal["json", "merge", "strategic", "apply"]] = {
     "application/apply-patch+yaml": "apply",
 }
 YAML_BYTES_MAX = 1024 * 1024
+REENCODED_BYTES_MAX = 4 * 1024 * 1024
+"""Bytes of JSON at most that are made into YAML or protobuf for one answer: that takes a while."""
+DUPLICATES_MAX = 100
+"""Fields that a body has twice of which it is told."""
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"(\s*:)?', re.DOTALL)
+"""A text of JSON; with a colon after it, it is a key."""
+INCLUDES = ("None", "Metadata", "Object")
 
+_encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
 class Wanted(NamedTuple):
     """The form of an answer. `include` says how much of its object a row of a table carries."""
 
-    form: Form
+    form: Form = "object"
     include: str = "Metadata"
+    media_type: str = JSON
+    meta_version: str = "v1"
+    """Of a table or of metadata alone: the version of `meta.k8s.io`."""
 
 
-PLAIN = Wanted("object")
+PLAIN = Wanted()
+ANY_JSON = ("", JSON, "*/*")
+"""What most clients accept."""
 
 
-def wanted(accept: str, include: str) -> Wanted:
-    """The first form that is asked for and can be had."""
-    if "as=" not in accept:
-        if accept and not any(t in accept for t in ("json", "*/*", "application/*")):
-            raise not_acceptable()
+def wanted(accept: str, include: str, kind: Kind, shape: Shape) -> Wanted:
+    """The form in which an answer about objects of a kind is wanted. Raises `ApiError` 406 where it cannot be had."""
+    if accept in ANY_JSON:
         return PLAIN
-    if include not in ("None", "Metadata", "Object"):
-        raise bad_request(f"includeObject must be None, Metadata or Object, not {include!r}")
-    for choice in accept.split(","):
-        type_, *parameters = (part.strip() for part in choice.split(";"))
-        options = dict(p.split("=", 1) for p in parameters if "=" in p)
-        if type_ not in ("application/json", "*/*", "application/*"):
-            continue
-        form = options.get("as", "")
-        if not form:
-            return PLAIN
-        if options.get("g") == "meta.k8s.io" and options.get("v") == "v1":
-            if form == "Table":
-                return Wanted("table", include)
-            if form in ("PartialObjectMetadata", "PartialObjectMetadataList"):
-                return Wanted("metadata")
-    raise not_acceptable()
+    types = (JSON, YAML, PROTOBUF)
+    found = negotiated(accept, types, lambda type_, into: _allows(type_, into, kind))
+    if found is None or (shape == "watch" and found.media_type == YAML):
+        raise not_acceptable(
+            [f"{type_};stream=watch" for type_ in types if type_ != YAML] if shape == "watch" else types
+        )
+    into = found.transformation
+    if into is None:
+        return Wanted(media_type=found.media_type)
+    if into.kind == "Table":
+        if include not in INCLUDES:
+            raise bad_request(
+                f'Unable to convert to Table as requested: includeObject: Invalid value: "{include}": '
+                "must be 'Metadata', 'Object', 'None', or empty"
+            )
+        return Wanted("table", include, found.media_type, into.version)
+    if shape != "watch" and (shape == "list") != (into.kind == "PartialObjectMetadataList"):
+        is_one = "a list" if shape == "list" else "not a list"
+        raise not_acceptable(types, f"you requested {into.kind}, but the requested object is {is_one}")
+    return Wanted("metadata", include, found.media_type, into.version)
 
 
-def not_acceptable() -> ApiError:
-    message = "only the following media types are accepted: application/json"
-    return ApiError(406, "NotAcceptable", message)
+def _allows(media_type: str, into: Transformation | None, kind: Kind) -> bool:
+    if into is None:
+        return media_type != PROTOBUF or has_protobuf(kind)
+    if into.group != "meta.k8s.io" or into.version not in ("v1", "v1beta1"):
+        return False
+    if into.kind == "Table":
+        return media_type != PROTOBUF
+    return into.kind in ("PartialObjectMetadata", "PartialObjectMetadataList")
+
+
+def has_protobuf(kind: Kind) -> bool:
+    """Whether whole objects of a kind can be had as protobuf. As on Kubernetes, custom resources cannot."""
+    return not kind.custom and (kind.type is Foreign or message_of(kind.api_version, kind.name) is not None)
+
+
+def not_acceptable(types: Sequence[str], why: str = "") -> ApiError:
+    message = f"only the following media types are accepted: {', '.join(types)}"
+    return ApiError(406, "NotAcceptable", f"{why}; {message}" if why else message)
+
+
+def encoded(body: bytes, media_type: str) -> bytes:
+    """A JSON body in another media type. Raises `ApiError` 406 when there is too much of it."""
+    if media_type == JSON:
+        return body
+    if len(body) > REENCODED_BYTES_MAX:
+        raise ApiError(
+            406,
+            "NotAcceptable",
+            f"the answer has {len(body)} bytes, of which {media_type} is made for up to {REENCODED_BYTES_MAX}; "
+            f"ask for {JSON}, or for pages with limit",
+        )
+    value = _decode(body)
+    if media_type == PROTOBUF:
+        return protobuf_writing.encode(value)
+    from rota.manifest.dump import dumps
+
+    return dumps(value).encode()
+
+
+def refused(error: ApiError, accept: str) -> tuple[bytes, str]:
+    """The body of a refusal and its media type: as the client wants it, and JSON where that cannot be."""
+    body = _encode(error.status())
+    found = negotiated(accept, (JSON, YAML, PROTOBUF), lambda _, into: into is None)
+    media_type = found.media_type if found is not None else JSON
+    return encoded(body, media_type), media_type
 
 
 def unsupported(what: str) -> ApiError:
@@ -81,7 +147,7 @@ def decoded(body: bytes, content_type: str) -> Any:
         return json_value(body)
     if type_ in ("application/yaml", "application/apply-patch+yaml"):
         return yaml_value(body)
-    if type_ == protobuf.MEDIA_TYPE:
+    if type_ == PROTOBUF:
         try:
             return protobuf.decode(body)
         except (ValueError, OverflowError) as error:
@@ -98,6 +164,44 @@ def json_value(body: bytes) -> Any:
     if body.count(b"{") + body.count(b"[") > INPUT_DEPTH_MAX and too_deep(value, INPUT_DEPTH_MAX):
         raise bad_request(f"the body is nested more than {INPUT_DEPTH_MAX} levels deep")
     return value
+
+
+def duplicates(body: bytes, value: Any, content_type: str) -> tuple[str, ...]:
+    """The paths of fields that a JSON body has twice in one object. `value` is what it was decoded to."""
+    if media_type(content_type) == PROTOBUF or body[:1] not in (b"{", b"["):
+        return ()
+    # Counting is quick, and mostly there are as many keys in the text as in the value.
+    if sum(map(bool, _STRING.findall(body))) == _keys(value):
+        return ()
+    found: list[str] = []
+    _find_duplicates(json.loads(body, object_pairs_hook=_Pairs), "", found)
+    return tuple(found[:DUPLICATES_MAX])
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object with all that was written in it."""
+
+
+def _keys(value: Any) -> int:
+    if value.__class__ is dict:
+        return len(value) + sum(_keys(inner) for inner in value.values() if inner.__class__ in (dict, list))
+    if value.__class__ is list:
+        return sum(_keys(inner) for inner in value if inner.__class__ in (dict, list))
+    return 0
+
+
+def _find_duplicates(value: Any, path: str, found: list[str]) -> None:
+    if isinstance(value, _Pairs):
+        known: set[str] = set()
+        for name, inner in value:
+            here = f"{path}.{name}" if path else name
+            if name in known and here not in found:
+                found.append(here)
+            known.add(name)
+            _find_duplicates(inner, here, found)
+    elif isinstance(value, list):
+        for i, inner in enumerate(value):
+            _find_duplicates(inner, f"{path}[{i}]", found)
 
 
 def yaml_value(body: bytes) -> Any:

@@ -20,6 +20,7 @@ from rota.engine.metrics import CONTENT_TYPE
 from rota.registry import ApiError
 from rota.server.app import LOCAL_USER, failed, refusal
 from rota.server.controllers import MANAGER, Controllers, identity_of_process
+from rota.server.health import Health, is_health
 from rota.server.home import Home
 from rota.server.http import HttpServer, Request, Response
 from rota.server.why import why
@@ -83,12 +84,12 @@ class Answers:
 
     def __init__(self, running: Controllers) -> None:
         self._running = running
+        reached = {"server": lambda: str(running.trouble or "")}
+        self._health = Health(live={"ping": lambda: ""}, ready=reached)
 
     def __call__(self, request: Request) -> Response:
-        if request.path == "/readyz" and self._running.trouble is not None:
-            return Response(503, b"the server cannot be reached", "text/plain")
-        if request.path in ("/healthz", "/livez", "/readyz"):
-            return Response(200, b"ok", "text/plain")
+        if is_health(request.path):
+            return self._health(request) or refusal(404, "an operator has no such check")
         if request.peer_uid not in (0, os.getuid()):
             return refusal(401, "Unauthorized")
         try:

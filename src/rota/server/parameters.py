@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import random
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
+from rota.api import problems as p
+from rota.api.problems import Problem
 from rota.registry import DeleteOptions, ListOptions, WatchOptions, WriteOptions
-from rota.registry.errors import bad_request, unprocessable
+from rota.registry.errors import bad_request, invalid_options
 from rota.registry.options import MANAGER_BYTES_MAX
 from rota.server import media
 from rota.server.http import Request
@@ -22,6 +24,11 @@ Query = dict[str, str]
 WATCH_SECONDS_MIN = 1800
 FLAGS = {"": True, "1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
 NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
+OPTIONS_OF = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions"}
+"""The name of the options of a write, by its method."""
+VALIDATIONS = ["", "Ignore", "Strict", "Warn"]
+DELETE_OPTIONS = "DeleteOptions"
+POLICIES = ("Foreground", "Background", "Orphan")
 INT64 = range(-(2**63), 2**63)
 
 
@@ -41,10 +48,23 @@ def flag(query: Query, name: str) -> bool:
 
 
 def of_list(query: Query) -> ListOptions:
-    for name in ("allowWatchBookmarks", "sendInitialEvents"):
-        flag(query, name)
+    flag(query, "allowWatchBookmarks")
     number(query, "timeoutSeconds")
     match: Any = query.get("resourceVersionMatch", "")
+    found = []
+    if match and not query.get("resourceVersion"):
+        found.append(_no_match("resourceVersionMatch is forbidden unless resourceVersion is provided"))
+    if match and query.get("continue"):
+        found.append(_no_match("resourceVersionMatch is forbidden when continue is provided"))
+    if match not in ("", "Exact", "NotOlderThan"):
+        found.append(p.not_supported("resourceVersionMatch", match, ["Exact", "NotOlderThan", ""]))
+    if match == "Exact" and query.get("resourceVersion") == "0":
+        found.append(_no_match('resourceVersionMatch "exact" is forbidden for resourceVersion "0"'))
+    if "sendInitialEvents" in query:
+        flag(query, "sendInitialEvents")
+        found.append(p.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
+    if found:
+        raise invalid_options("ListOptions", found)
     return ListOptions(
         label_selector=query.get("labelSelector", ""),
         field_selector=query.get("fieldSelector", ""),
@@ -58,10 +78,17 @@ def of_list(query: Query) -> ListOptions:
 def of_watch(query: Query) -> WatchOptions:
     initial = query.get("sendInitialEvents")
     match = query.get("resourceVersionMatch", "")
+    found = []
     if initial is not None and match != "NotOlderThan":
-        raise unprocessable("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+        found.append(_no_match("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
     if initial is None and match:
-        raise unprocessable("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
+        found.append(_no_match("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"))
+    if match not in ("", "NotOlderThan"):
+        found.append(p.not_supported("resourceVersionMatch", match, ["NotOlderThan"]))
+    if match and query.get("continue"):
+        found.append(_no_match("resourceVersionMatch is forbidden when continue is provided"))
+    if found:
+        raise invalid_options("ListOptions", found)
     return WatchOptions(
         label_selector=query.get("labelSelector", ""),
         field_selector=query.get("fieldSelector", ""),
@@ -71,34 +98,57 @@ def of_watch(query: Query) -> WatchOptions:
     )
 
 
+def _no_match(why: str) -> Problem:
+    return p.forbidden("resourceVersionMatch", why)
+
+
 def watch_seconds(query: Query) -> float:
     """How long a watch may last; at random where nobody says, so that not all of them come again at once."""
     return number(query, "timeoutSeconds") or random.uniform(WATCH_SECONDS_MIN, 2 * WATCH_SECONDS_MIN)
 
 
-def of_write(request: Request) -> WriteOptions:
+def of_write(request: Request, duplicates: tuple[str, ...] = (), *, is_apply: bool = False) -> WriteOptions:
+    """`duplicates`: the fields that the body has twice."""
     query = request.query
-    validation: Any = query.get("fieldValidation") or "Warn"
+    validation: Any = query.get("fieldValidation", "")
+    dry_run = [query["dryRun"]] if query.get("dryRun") else []
+    manager = query.get("fieldManager", "")
+    found = []
+    if is_apply and not manager:
+        found.append(p.required("fieldManager", "is required for apply patch"))
+    if "force" in query and request.method == "PATCH" and not is_apply:
+        found.append(p.forbidden("force", "may not be specified for non-apply patch"))
+    if len(manager.encode()) > MANAGER_BYTES_MAX:
+        found.append(p.too_long("fieldManager", MANAGER_BYTES_MAX))
+    if not manager.isprintable():
+        at = next(i for i, char in enumerate(manager) if not char.isprintable())
+        found.append(
+            p.invalid("fieldManager", manager, f"invalid character U+{ord(manager[at]):04X} (at position {at})")
+        )
+    found += _wrong_with_dry_run(dry_run)
+    if validation not in VALIDATIONS:
+        found.append(p.not_supported("fieldValidation", validation, VALIDATIONS))
+    if found:
+        raise invalid_options(OPTIONS_OF[request.method], found)
     return WriteOptions(
-        manager=query.get("fieldManager") or _manager(request.headers.get("user-agent", "")),
-        dry_run=_dry_run([query["dryRun"]] if query.get("dryRun") else []),
-        field_validation=validation,
+        manager=manager or _manager(request.headers.get("user-agent", "")),
+        dry_run=bool(dry_run),
+        field_validation=validation or "Warn",
         force=flag(query, "force"),
         restricted=request.user is not None and request.user.scope != "admin",
         user=request.user.name if request.user is not None else "",
+        duplicates=duplicates,
     )
+
+
+def _wrong_with_dry_run(values: list[str]) -> list[Problem]:
+    return [p.not_supported("dryRun", values, ["All"])] if any(value != "All" for value in values) else []
 
 
 def _manager(user_agent: str) -> str:
     """The manager of a client that does not name one. Unlike a name that is given, it is made to fit."""
     name = "".join(c for c in user_agent.partition("/")[0] if c.isprintable())
     return name.encode()[:MANAGER_BYTES_MAX].decode(errors="ignore") or "unknown"
-
-
-def _dry_run(values: list[str]) -> bool:
-    if values and values != ["All"]:
-        raise unprocessable(f'dryRun: Unsupported value: "{values[0]}": supported values: "All"')
-    return bool(values)
 
 
 class Preconditions(msgspec.Struct):
@@ -111,6 +161,7 @@ class Preconditions(msgspec.Struct):
 class SentDeleteOptions(msgspec.Struct, rename="camel"):
     """DeleteOptions as a client sends them."""
 
+    kind: str = ""
     grace_period_seconds: int | None = None
     orphan_dependents: bool | None = None
     propagation_policy: str | None = None
@@ -118,23 +169,45 @@ class SentDeleteOptions(msgspec.Struct, rename="camel"):
     dry_run: list[str] | None = None
 
 
-def of_delete(request: Request) -> DeleteOptions:
+class Deletion(NamedTuple):
+    """How something is to be deleted."""
+
+    options: DeleteOptions
+    code_if_held: int
+    """The answer's code where it is only marked."""
+
+
+def of_delete(request: Request) -> Deletion:
     """From the body, and from the query where the body says nothing."""
     body = media.decoded(request.body, request.headers.get("content-type", "")) if request.body else {}
     try:
         sent = msgspec.convert(body, SentDeleteOptions)
     except msgspec.ValidationError as error:
-        raise bad_request(f"DeleteOptions were expected: {error}") from None
+        raise bad_request(f"DeleteOptions were expected: json: {error}") from None
+    if sent.kind not in ("", DELETE_OPTIONS):
+        raise bad_request(f"{DELETE_OPTIONS} were expected, not an object of kind {sent.kind!r}")
     query = request.query
     number(query, "gracePeriodSeconds")  # there is nothing here that would need a while to end
-    propagation: Any = sent.propagation_policy or query.get("propagationPolicy", "")
+    policy = query.get("propagationPolicy") if sent.propagation_policy is None else sent.propagation_policy
     orphan = flag(query, "orphanDependents") if "orphanDependents" in query else sent.orphan_dependents
-    if orphan is not None and not propagation:
+    dry_run = sent.dry_run or ([query["dryRun"]] if query.get("dryRun") else [])
+    found = []
+    if orphan is not None and policy is not None:
+        why = "orphanDependents and deletionPropagation cannot be both set"
+        found.append(p.invalid("propagationPolicy", policy, why))
+    if policy is not None and policy not in POLICIES:
+        found.append(p.not_supported("propagationPolicy", policy, [*POLICIES, "nil"]))
+    found += _wrong_with_dry_run(dry_run)
+    if found:
+        raise invalid_options(DELETE_OPTIONS, found)
+    propagation: Any = policy or ""
+    if orphan is not None:
         propagation = "Orphan" if orphan else "Background"
     conditions = sent.preconditions or Preconditions()
-    return DeleteOptions(
+    options = DeleteOptions(
         propagation=propagation,
         uid=conditions.uid or "",
         resource_version=conditions.resource_version or "",
-        dry_run=_dry_run(sent.dry_run or ([query["dryRun"]] if query.get("dryRun") else [])),
+        dry_run=bool(dry_run),
     )
+    return Deletion(options, 202 if orphan is False else 200)

@@ -1,7 +1,4 @@
-"""Kubernetes' protobuf bodies of the core kinds, as JSON. Stock clients send those in this form, and read JSON.
-
-Only what clients send is here, and only to read. A field is `number: (name, type)`; the types are the few that occur.
-"""
+"""Kubernetes' protobuf bodies as JSON. Stock clients send core kinds in this form."""
 
 from __future__ import annotations
 
@@ -11,152 +8,28 @@ from typing import Any
 
 import msgspec
 
-MAGIC = b"k8s\x00"
-MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
+from rota.server.protobuf_messages import (
+    BASE64,
+    BASE64_MAP,
+    BOOL,
+    ENVELOPE,
+    FIELDS,
+    LISTS_MAP,
+    MAGIC,
+    MICRO_TIME,
+    NUMBER,
+    TEXT,
+    TEXT_MAP,
+    TIME,
+    Message,
+    message_of,
+)
+
 DEPTH_MAX = 16
 UINT64_MAX = 2**64 - 1
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-Field = tuple[str, Any]
-Message = dict[int, Field]
-TEXT, NUMBER, BOOL, BASE64, TIME, MICRO_TIME, TEXT_MAP, BASE64_MAP, FIELDS = (
-    "text",
-    "number",
-    "bool",
-    "base64",
-    "time",
-    "microtime",
-    "textmap",
-    "base64map",
-    "fields",
-)
-
-
-def _list_of(type_: Any) -> tuple[str, Any]:
-    return ("list", type_)
-
-
-OWNER: Message = {
-    1: ("kind", TEXT),
-    3: ("name", TEXT),
-    4: ("uid", TEXT),
-    5: ("apiVersion", TEXT),
-    6: ("controller", BOOL),
-    7: ("blockOwnerDeletion", BOOL),
-}
-MANAGED: Message = {
-    1: ("manager", TEXT),
-    2: ("operation", TEXT),
-    3: ("apiVersion", TEXT),
-    4: ("time", TIME),
-    6: ("fieldsType", TEXT),
-    7: ("fieldsV1", FIELDS),
-    8: ("subresource", TEXT),
-}
-META: Message = {
-    1: ("name", TEXT),
-    2: ("generateName", TEXT),
-    3: ("namespace", TEXT),
-    4: ("selfLink", TEXT),
-    5: ("uid", TEXT),
-    6: ("resourceVersion", TEXT),
-    7: ("generation", NUMBER),
-    8: ("creationTimestamp", TIME),
-    9: ("deletionTimestamp", TIME),
-    10: ("deletionGracePeriodSeconds", NUMBER),
-    11: ("labels", TEXT_MAP),
-    12: ("annotations", TEXT_MAP),
-    13: ("ownerReferences", _list_of(OWNER)),
-    14: ("finalizers", _list_of(TEXT)),
-    17: ("managedFields", _list_of(MANAGED)),
-}
-REFERENCE: Message = {
-    1: ("kind", TEXT),
-    2: ("namespace", TEXT),
-    3: ("name", TEXT),
-    4: ("uid", TEXT),
-    5: ("apiVersion", TEXT),
-    6: ("resourceVersion", TEXT),
-    7: ("fieldPath", TEXT),
-}
-EVENT: Message = {
-    1: ("metadata", META),
-    2: ("involvedObject", REFERENCE),
-    3: ("reason", TEXT),
-    4: ("message", TEXT),
-    5: ("source", {1: ("component", TEXT), 2: ("host", TEXT)}),
-    6: ("firstTimestamp", TIME),
-    7: ("lastTimestamp", TIME),
-    8: ("count", NUMBER),
-    9: ("type", TEXT),
-    10: ("eventTime", MICRO_TIME),
-    11: ("series", {1: ("count", NUMBER), 2: ("lastObservedTime", MICRO_TIME)}),
-    12: ("action", TEXT),
-    13: ("related", REFERENCE),
-    14: ("reportingComponent", TEXT),
-    15: ("reportingInstance", TEXT),
-}
-LEASE_SPEC: Message = {
-    1: ("holderIdentity", TEXT),
-    2: ("leaseDurationSeconds", NUMBER),
-    3: ("acquireTime", MICRO_TIME),
-    4: ("renewTime", MICRO_TIME),
-    5: ("leaseTransitions", NUMBER),
-    6: ("strategy", TEXT),
-    7: ("preferredHolder", TEXT),
-}
-CONDITION: Message = {
-    1: ("type", TEXT),
-    2: ("status", TEXT),
-    4: ("lastTransitionTime", TIME),
-    5: ("reason", TEXT),
-    6: ("message", TEXT),
-}
-ATTRIBUTES: Message = {
-    1: ("namespace", TEXT),
-    2: ("verb", TEXT),
-    3: ("group", TEXT),
-    4: ("version", TEXT),
-    5: ("resource", TEXT),
-    6: ("subresource", TEXT),
-    7: ("name", TEXT),
-}
-ACCESS_SPEC: Message = {
-    1: ("resourceAttributes", ATTRIBUTES),
-    2: ("nonResourceAttributes", {1: ("path", TEXT), 2: ("verb", TEXT)}),
-}
-MESSAGES: dict[str, Message] = {
-    "Namespace": {
-        1: ("metadata", META),
-        2: ("spec", {1: ("finalizers", _list_of(TEXT))}),
-        3: ("status", {1: ("phase", TEXT), 2: ("conditions", _list_of(CONDITION))}),
-    },
-    "ConfigMap": {
-        1: ("metadata", META),
-        2: ("data", TEXT_MAP),
-        3: ("binaryData", BASE64_MAP),
-        4: ("immutable", BOOL),
-    },
-    "Secret": {
-        1: ("metadata", META),
-        2: ("data", BASE64_MAP),
-        3: ("type", TEXT),
-        4: ("stringData", TEXT_MAP),
-        5: ("immutable", BOOL),
-    },
-    "Event": EVENT,
-    "Lease": {1: ("metadata", META), 2: ("spec", LEASE_SPEC)},
-    "DeleteOptions": {
-        1: ("gracePeriodSeconds", NUMBER),
-        2: ("preconditions", {1: ("uid", TEXT), 2: ("resourceVersion", TEXT)}),
-        3: ("orphanDependents", BOOL),
-        4: ("propagationPolicy", TEXT),
-        5: ("dryRun", _list_of(TEXT)),
-    },
-    "SelfSubjectAccessReview": {1: ("metadata", META), 2: ("spec", ACCESS_SPEC)},
-    "SelfSubjectRulesReview": {1: ("metadata", META), 2: ("spec", {1: ("namespace", TEXT)})},
-}
-ENVELOPE: Message = {1: ("typeMeta", {1: ("apiVersion", TEXT), 2: ("kind", TEXT)}), 2: ("raw", "raw")}
+MAPS: dict[str, Any] = {TEXT_MAP: TEXT, BASE64_MAP: BASE64, LISTS_MAP: {1: ("items", ("list", TEXT))}}
+"""The maps that clients send, and what their values are."""
 
 
 def decode(body: bytes) -> dict[str, Any]:
@@ -166,9 +39,10 @@ def decode(body: bytes) -> dict[str, Any]:
     envelope = _message(body[len(MAGIC) :], ENVELOPE, 0)
     type_meta = envelope.get("typeMeta", {})
     kind = type_meta.get("kind", "")
-    if kind not in MESSAGES:
+    message = message_of(type_meta.get("apiVersion", ""), kind)
+    if message is None:
         raise ValueError(f"the kind {kind!r} is not taken in this form; send JSON")
-    return {**type_meta, **_message(envelope.get("raw", b""), MESSAGES[kind], 0)}
+    return {**type_meta, **_message(envelope.get("raw", b""), message, 0)}
 
 
 def _message(data: bytes, message: Message, depth: int) -> dict[str, Any]:
@@ -216,10 +90,10 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 def _set(out: dict[str, Any], name: str, type_: Any, value: int | bytes, depth: int) -> None:
     if isinstance(type_, tuple):
         out.setdefault(name, []).append(_value(type_[1], value, depth))
-    elif type_ in (TEXT_MAP, BASE64_MAP):
-        inner = TEXT if type_ == TEXT_MAP else BASE64
-        pair = _message(_bytes(value), {1: ("key", TEXT), 2: ("value", inner)}, depth + 1)
-        out.setdefault(name, {})[pair.get("key", "")] = pair.get("value", "")
+    elif isinstance(type_, str) and type_ in MAPS:
+        pair = _message(_bytes(value), {1: ("key", TEXT), 2: ("value", MAPS[type_])}, depth + 1)
+        inner = pair.get("value", "")
+        out.setdefault(name, {})[pair.get("key", "")] = inner if type_ != LISTS_MAP else (inner or {}).get("items", [])
     else:
         decoded = _value(type_, value, depth)
         # Kubernetes always writes its structs and texts, also when they are empty.

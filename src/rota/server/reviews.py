@@ -1,78 +1,121 @@
-"""What may I do? Kubernetes' own questions about access, for `kubectl auth`."""
+"""Who am I, and what may I do? Kubernetes' own questions about oneself, for `kubectl auth`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
-from rota.api import KINDS, Kind
-from rota.registry import ApiError
-from rota.registry.errors import bad_request
+from rota.api import Kind
+from rota.api import problems as p
+from rota.api.form import form
+from rota.api.reviews import SelfSubjectAccessReview
+from rota.api.served import SERVED
+from rota.registry.admission import check_frame, check_metadata_types, refuse_malformed
+from rota.registry.errors import invalid
 from rota.server import media
 from rota.server.auth import User, allows
-from rota.server.discovery import VERBS
 from rota.server.http import Request, Response
+
+OPEN_PATHS = ("/api", "/apis", "/healthz", "/livez", "/openapi", "/readyz", "/version")
+"""Where everyone with a credential may look, and below."""
+GROUP_OF_ALL = "system:authenticated"
+GROUP_OF_ADMINS = "system:masters"
+EXTRA = "rota.dev/"
 
 _encode = msgspec.json.Encoder().encode
 
-OPEN_PATHS = ("/api", "/healthz", "/livez", "/openapi", "/readyz", "/version")
-"""Where everyone with a credential may look."""
-KINDS_OF_REVIEWS = {
-    "selfsubjectaccessreviews": "SelfSubjectAccessReview",
-    "selfsubjectrulesreviews": "SelfSubjectRulesReview",
-}
 
-
-def review(request: Request, user: User) -> Response:
-    """Answer a SelfSubjectAccessReview or a SelfSubjectRulesReview."""
+def review(request: Request, kind: Kind, user: User) -> Response:
+    """Answer a review."""
+    wanted = media.wanted(request.headers.get("accept", ""), "", kind, "one")
     body = media.decoded(request.body, request.headers.get("content-type", ""))
-    if not isinstance(body, dict) or not isinstance(body.get("spec"), dict):
-        raise bad_request("a review with a spec was expected")
-    asked = request.path.rpartition("/")[2]
-    if asked == "selfsubjectaccessreviews":
+    check_metadata_types(kind, check_frame(kind, body))
+    _, found = form(kind).conform(body)
+    refuse_malformed(kind, found)
+    if found:
+        raise invalid(kind, "", found)
+    if kind.name == "SelfSubjectReview":
+        status = {"userInfo": _user_info(user)}
+    elif kind.name == "SelfSubjectAccessReview":
         status = _access(body["spec"], user)
-    elif asked == "selfsubjectrulesreviews":
-        status = _rules(str(body["spec"].get("namespace", "")), user)
     else:
-        raise ApiError(404, "NotFound", "the server could not find the requested resource")
-    frame = {"apiVersion": "authorization.k8s.io/v1", "metadata": {}}
-    return Response(201, _encode({**frame, "kind": KINDS_OF_REVIEWS[asked], "spec": body["spec"], "status": status}))
+        status = _rules(body["spec"].get("namespace") or "", user)
+    answer = _encode({**body, "metadata": {}, "status": status})
+    return Response(201, media.encoded(answer, wanted.media_type), wanted.media_type)
+
+
+def _user_info(user: User) -> dict[str, Any]:
+    groups = [f"rota:{user.scope}", *([GROUP_OF_ADMINS] if user.scope == "admin" else []), GROUP_OF_ALL]
+    extra = {f"{EXTRA}scope": [user.scope], **({f"{EXTRA}namespace": [user.namespace]} if user.namespace else {})}
+    return {
+        "username": user.name,
+        **({"uid": user.token_id} if user.token_id else {}),
+        "groups": groups,
+        "extra": extra,
+    }
 
 
 def _access(spec: dict[str, Any], user: User) -> dict[str, Any]:
-    asked, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
-    if isinstance(path, dict) and not asked:
-        open_ = path.get("verb") == "get" and str(path.get("path", "")).startswith(OPEN_PATHS)
-        return {"allowed": user.scope == "admin" or open_}
-    if not isinstance(asked, dict):
-        raise bad_request("exactly one of resourceAttributes and nonResourceAttributes must be set")
-    plural, group, verb = (str(asked.get(k) or "") for k in ("resource", "group", "verb"))
-    kinds = [k for k in KINDS.values() if plural in ("*", k.plural) and group in ("*", k.group)]
-    namespace, name = str(asked.get("namespace") or ""), str(asked.get("name") or "")
-    verbs = VERBS if verb == "*" else [verb]
-    allowed = bool(kinds) and all(_allowed(user, v, kind, namespace, name) for kind in kinds for v in verbs)
-    return (
-        {"allowed": allowed} if allowed else {"allowed": False, "reason": f"the scope {user.scope} does not allow it"}
+    asked: dict[str, Any] | None = spec.get("resourceAttributes")
+    path: dict[str, Any] | None = spec.get("nonResourceAttributes")
+    if (asked is None) == (path is None):
+        why = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        raise invalid(SelfSubjectAccessReview.api, "", [p.invalid("spec", None, why)])
+    if user.scope == "admin":
+        return {"allowed": True, "reason": "the scope admin allows everything"}
+    if asked is None:
+        assert path is not None
+        allowed = path.get("verb") in ("get", "head") and _is_open(path.get("path") or "")
+    else:
+        allowed = _may(user, {name: text for name, text in asked.items() if isinstance(text, str)})
+    return {"allowed": True} if allowed else {"allowed": False, "reason": f"the scope {user.scope} does not allow it"}
+
+
+def _is_open(path: str) -> bool:
+    return any(path == each or path.startswith(f"{each}/") for each in OPEN_PATHS)
+
+
+def _may(user: User, asked: dict[str, str]) -> bool:
+    """Whether all that is asked for is allowed. What is not served is not."""
+    resource, group = asked.get("resource", ""), asked.get("group", "")
+    plural, _, part = resource.partition("/")
+    part = asked.get("subresource", "") or part
+    kinds = [kind for kind in SERVED if plural in ("*", kind.plural) and group in ("*", kind.group)]
+    verb, namespace, name = (asked.get(key, "") for key in ("verb", "namespace", "name"))
+    return bool(kinds) and all(
+        allows(user, each, kind, namespace if kind.namespaced else "", name, part)
+        for kind in kinds
+        for each in (kind.verbs if verb == "*" else (verb,))
     )
 
 
-def _allowed(user: User, verb: str, kind: Kind, namespace: str, name: str) -> bool:
-    return allows(user, verb, kind, namespace if kind.namespaced else "", name)
-
-
 def _rules(namespace: str, user: User) -> dict[str, Any]:
-    rules = []
-    for kind in KINDS.values():
-        verbs = [verb for verb in VERBS if _allowed(user, verb, kind, namespace, "")]
-        if verbs:
-            parts = [kind.plural]
-            parts += [f"{kind.plural}/status"] if kind.has_status else []
-            parts += [f"{kind.plural}/scale"] if kind.scale else []
-            rules.append({"verbs": verbs, "apiGroups": [kind.group], "resources": parts})
-    health = ["/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi/*", "/readyz", "/version"]
-    return {
-        "resourceRules": rules,
-        "nonResourceRules": [{"verbs": ["get"], "nonResourceURLs": health}],
-        "incomplete": False,
-    }
+    rules = [
+        {"verbs": verbs, "apiGroups": [kind.group], "resources": [f"{kind.plural}/{part}" if part else kind.plural]}
+        for kind in SERVED
+        for part in _parts(kind)
+        if (verbs := _verbs(user, kind, namespace, part))
+    ]
+    paths = [pattern for path in OPEN_PATHS for pattern in (path, f"{path}/*")]
+    open_ = {"verbs": ["get"], "nonResourceURLs": paths}
+    if user.scope != "admin":
+        return {"resourceRules": rules, "nonResourceRules": [open_], "incomplete": False}
+    everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
+    everywhere = {"verbs": ["*"], "nonResourceURLs": ["*"]}
+    return {"resourceRules": [everything, *rules], "nonResourceRules": [everywhere, open_], "incomplete": False}
+
+
+def _parts(kind: Kind) -> Iterator[str]:
+    yield ""
+    if kind.has_status:
+        yield "status"
+    if kind.scale:
+        yield "scale"
+
+
+def _verbs(user: User, kind: Kind, namespace: str, part: str) -> list[str]:
+    where = namespace if kind.namespaced else ""
+    possible = [verb for verb in kind.verbs if not part or verb in ("get", "patch", "update")]
+    return [verb for verb in possible if allows(user, verb, kind, where, "", part)]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rota.api import KINDS, Kind
+from rota.api import Kind
+from rota.api.served import SERVED
 
 BY_PLURAL: dict[tuple[str, str], dict[str, Kind]] = {}
-for _kind in KINDS.values():
+for _kind in SERVED:
     BY_PLURAL.setdefault((_kind.group, _kind.version), {})[_kind.plural] = _kind
 
 NAMESPACE_PARTS = frozenset(("status", "finalize"))

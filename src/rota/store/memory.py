@@ -10,6 +10,11 @@ from rota.store.model import Event
 class MemoryStore(Store):
     """Writes become visible one turn of the loop after they were accepted, as they would after a very fast commit."""
 
+    def __init__(self, *, revision: int = 0, **bounds: int) -> None:
+        """`revision`: where revisions begin; what was before is gone."""
+        super().__init__(**bounds)
+        self.revision = self.compacted = self._assigned = self._objects.origin = revision
+
     def _hand_over(self, groups: list[Group]) -> None:
         self._publish(groups)
 

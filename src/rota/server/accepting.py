@@ -1,0 +1,109 @@
+"""The Accept header: which media type a client gets, and in which form. Pure.
+
+As Kubernetes reads it: the choices in the order of their q, then the more specific before wildcards; the first that
+can be had is taken. A parameter `as` asks for a transformation, of which `g` and `v` name the group and version; where
+that cannot be had the choice is passed over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+JSON = "application/json"
+YAML = "application/yaml"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+STREAM = "watch"
+CHOICES_MAX = 32
+"""Choices of one header that are looked at."""
+WEIGHT = re.compile(r"[01](\.[0-9]{0,3})?|\.[0-9]{1,3}")
+HEADERS_REMEMBERED_MAX = 256
+"""Headers that are kept as they were read: clients send the same few."""
+
+
+class Transformation(NamedTuple):
+    """Another form of an answer: `as=Table;g=meta.k8s.io;v=v1`."""
+
+    kind: str
+    group: str = ""
+    version: str = ""
+
+
+class Choice(NamedTuple):
+    """One choice of a header."""
+
+    type: str
+    subtype: str
+    parameters: Mapping[str, str]
+    q: float
+
+    @property
+    def transformation(self) -> Transformation | None:
+        given = [self.parameters.get(name, "") for name in ("as", "g", "v")]
+        return Transformation(*given) if any(given) else None
+
+    def covers(self, media_type: str) -> bool:
+        type_, _, subtype = media_type.partition("/")
+        return self.type in (type_, "*") and self.subtype in (subtype, "*")
+
+
+class Negotiated(NamedTuple):
+    """What a client gets."""
+
+    media_type: str
+    transformation: Transformation | None = None
+
+
+Allowed = Callable[[str, Transformation | None], bool]
+"""Whether something can be had as a media type and a transformation."""
+
+
+def negotiated(accept: str, media_types: Sequence[str], allowed: Allowed) -> Negotiated | None:
+    """The first choice that can be had; None if there is none. Without a header, the first media type."""
+    if not accept:
+        return Negotiated(media_types[0])
+    found = _acceptable(choices(accept), media_types, allowed)
+    best = next(found, None)
+    if best is None:
+        return None
+    choice, negotiated_ = best
+    if negotiated_.media_type != PROTOBUF:
+        return negotiated_
+    # JSON is how objects are kept. A client that takes it as gladly as protobuf gets it.
+    for other, instead in found:
+        if other.q == choice.q and instead == negotiated_._replace(media_type=JSON):
+            return instead
+    return negotiated_
+
+
+def _acceptable(
+    given: Sequence[Choice], media_types: Sequence[str], allowed: Allowed
+) -> Iterator[tuple[Choice, Negotiated]]:
+    for choice in given:
+        if choice.parameters.get("stream", STREAM) != STREAM:
+            continue
+        for media_type in media_types:
+            if choice.covers(media_type) and allowed(media_type, choice.transformation):
+                yield choice, Negotiated(media_type, choice.transformation)
+
+
+@lru_cache(HEADERS_REMEMBERED_MAX)
+def choices(accept: str) -> tuple[Choice, ...]:
+    """The choices of a header, the most wanted first."""
+    read = [choice for part in accept.split(",")[:CHOICES_MAX] if (choice := _choice(part)) is not None]
+    return tuple(sorted(read, key=lambda choice: (-choice.q, choice.type == "*", choice.subtype == "*")))
+
+
+def _choice(text: str) -> Choice | None:
+    media_type, *rest = (part.strip() for part in text.split(";"))
+    type_, slash, subtype = media_type.lower().partition("/")
+    if not slash:
+        # A lone asterisk stands for everything.
+        type_, subtype = ("*", "*") if type_ == "*" else ("", "")
+    if not type_ or not subtype:
+        return None
+    parameters = {name.strip().lower(): value.strip() for name, _, value in (part.partition("=") for part in rest)}
+    weight = parameters.pop("q", "1")
+    return Choice(type_, subtype, parameters, float(weight) if WEIGHT.fullmatch(weight) else 0.0)

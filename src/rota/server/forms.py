@@ -1,0 +1,104 @@
+"""Objects in the form that a client wants them: whole, as the rows of a table, or their metadata alone. JSON."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+
+from rota.api.table import rows
+from rota.registry import Listing, WatchEvent
+from rota.registry.reading import INITIAL_EVENTS_END
+from rota.registry.scaling import SCALE
+from rota.registry.versions import inward
+from rota.server import protobuf_writing
+from rota.server.accepting import PROTOBUF
+from rota.server.media import Wanted
+from rota.server.routing import Route
+
+Object = dict[str, Any]
+META = "meta.k8s.io"
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+def one(where: Route, value: bytes, wanted: Wanted) -> bytes:
+    """One object."""
+    if wanted.form == "object":
+        return value
+    obj = _decode(value)
+    return _encode(_table(where, [obj], wanted) if wanted.form == "table" else _metadata_only(obj, wanted))
+
+
+def whole_list(where: Route, listing: Listing, wanted: Wanted) -> bytes:
+    """A page of a list."""
+    meta: Object = {"resourceVersion": str(listing.revision)}
+    if listing.continue_:
+        meta["continue"] = listing.continue_
+        if listing.remaining is not None:
+            meta["remainingItemCount"] = listing.remaining
+    if wanted.form == "table":
+        table = _table(where, [_decode(value) for value in listing.items], wanted)
+        return _encode({**table, "metadata": meta})
+    if wanted.form == "metadata":
+        items = [_metadata_only(_decode(value), wanted) for value in listing.items]
+        frame = {"kind": "PartialObjectMetadataList", "apiVersion": f"{META}/{wanted.meta_version}"}
+        return _encode({**frame, "metadata": meta, "items": items})
+    head = _encode({"apiVersion": where.kind.api_version, "kind": f"{where.kind.name}List", "metadata": meta})
+    return b'%b,"items":[%b]}' % (head[:-1], b",".join(listing.items))
+
+
+def events(where: Route, batch: list[WatchEvent], wanted: Wanted, *, headed: bool) -> bytes:
+    """A batch of events. One join for all of them: writes to the client are what costs."""
+    if wanted.form == "object" and wanted.media_type != PROTOBUF:
+        return b"".join([b'{"type":"%b","object":%b}\n' % (e.type.encode(), e.object) for e in batch])
+    lines = []
+    for each in batch:
+        obj = _decode(each.object)
+        if wanted.form == "table":
+            obj = _table(where, [obj], wanted, headed=headed)
+            headed = False
+        elif wanted.form == "metadata":
+            obj = _metadata_only(obj, wanted)
+        lines.append(event(each.type, obj, wanted))
+    return b"".join(lines)
+
+
+def event(type_: str, obj: Object, wanted: Wanted) -> bytes:
+    """One event of a watch."""
+    if wanted.media_type == PROTOBUF:
+        return protobuf_writing.event_frame(type_, obj)
+    return b'{"type":"%b","object":%b}\n' % (type_.encode(), _encode(obj))
+
+
+def success(details: Object) -> bytes:
+    """The answer to a deletion of which nothing is left."""
+    return _encode({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
+
+
+def _table(where: Route, objects: list[Object], wanted: Wanted, *, headed: bool = True) -> Object:
+    kind = SCALE if where.subresource == "scale" else where.kind.storage
+    table = rows(kind, [inward(where.kind, obj) for obj in objects], time.time())
+    table["apiVersion"] = f"{META}/{wanted.meta_version}"
+    for row, obj in zip(table["rows"], objects, strict=True):
+        row["object"] = _of_row(obj, wanted)
+    if not headed:
+        table["columnDefinitions"] = None
+    if len(objects) == 1:
+        table["metadata"] = {"resourceVersion": objects[0]["metadata"].get("resourceVersion", "")}
+    return table
+
+
+def _of_row(obj: Object, wanted: Wanted) -> Object | None:
+    if wanted.include == "Object":
+        return obj
+    # The mark in the annotations of a bookmark is what it is for.
+    is_mark = INITIAL_EVENTS_END in (obj["metadata"].get("annotations") or {})
+    return _metadata_only(obj, wanted) if wanted.include == "Metadata" or is_mark else None
+
+
+def _metadata_only(obj: Object, wanted: Wanted) -> Object:
+    api_version = f"{META}/{wanted.meta_version}"
+    return {"kind": "PartialObjectMetadata", "apiVersion": api_version, "metadata": obj["metadata"]}
