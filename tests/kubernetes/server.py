@@ -12,9 +12,10 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import msgspec
 
@@ -29,7 +30,10 @@ class Response(NamedTuple):
 
     code: int
     body: Any
+    """JSON, or the text of anything else."""
     warnings: tuple[str, ...]
+    headers: Mapping[str, str] = {}
+    """By their names in lower case."""
 
 
 class Client:
@@ -43,21 +47,33 @@ class Client:
         self._connection = http.client.HTTPSConnection(
             "127.0.0.1", port, timeout=30, context=ssl.create_default_context(cafile=str(certificate))
         )
-        self._headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
+        self._headers = {"Authorization": f"Bearer {token}"}
 
     def send(
-        self, method: str, path: str, body: Any = None, *, content_type: str = "application/json", **query: str
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+        headers: Mapping[str, str] | None = None,
+        **query: str,
     ) -> Response:
         """One request. `body` is bytes, or JSON to be encoded."""
         if query:
-            path += "?" + "&".join(f"{name}={value}" for name, value in query.items())
+            path += "&" if "?" in path else "?"
+            path += "&".join(f"{name}={quote(value, safe='')}" for name, value in query.items())
         data = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
-        self._connection.request(method, path, data, {**self._headers, "Content-Type": content_type})
+        sent = {**self._headers, "Content-Type": content_type, "Accept": accept, **(headers or {})}
+        self._connection.request(method, path, data, sent)
         answer = self._connection.getresponse()
         text = answer.read()
         warnings = tuple(_warning_text(value) for value in answer.headers.get_all("Warning", []))
-        is_json = answer.headers.get_content_type() == "application/json"
-        return Response(answer.status, msgspec.json.decode(text) if is_json else text.decode(), warnings)
+        received = {name.lower(): value for name, value in answer.headers.items()}
+        is_json = answer.headers.get_content_type() == "application/json" and "watch" not in query
+        decoded = msgspec.json.decode(text) if is_json and text else text.decode(errors="replace")
+        return Response(answer.status, decoded, warnings, received)
 
     def close(self) -> None:
         self._connection.close()

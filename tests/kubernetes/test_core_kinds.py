@@ -125,3 +125,45 @@ async def test_changes_of_a_lease(both: Both) -> None:
     await both.create("example", examples("Lease")[1], dry_run=False)
     for spec in ({}, {"holderIdentity": "b"}, {"leaseDurationSeconds": 0}, {"renewTime": TIME}, None):
         await both.update(str(spec), KINDS["Lease"], "example", partial(put, {"spec": spec}))
+
+
+NEW_EVENT: Object = {
+    "apiVersion": "events.k8s.io/v1",
+    "kind": "Event",
+    "metadata": {"name": "example"},
+    "eventTime": "2024-05-06T07:08:09.000001Z",
+    "reportingController": "example.com/controller",
+    "reportingInstance": "controller-0",
+    "action": "Testing",
+    "reason": "Tested",
+    "regarding": {"namespace": "default", "kind": "WorkerPool", "name": "pool"},
+    "note": "a note",
+    "type": "Normal",
+}
+NEW_EVENT_CHANGES: list[Object] = [
+    *({"eventTime": value} for value in (None, TIME, "", "now", 7)),
+    *({"reportingController": value} for value in ("a", "", None, "a/b/c", "/a", "a/", "a b", "A_b/c", "a" * 64, 7)),
+    *({"reportingInstance": value} for value in ("", None, "a" * 128, "a" * 129)),
+    *({"action": value} for value in ("", None, "a" * 129)),
+    *({"reason": value} for value in ("", None, "a" * 129)),
+    *({"note": value} for value in ("", None, "a" * 1024, "a" * 1025, 7)),
+    *({"type": value} for value in ("Warning", "Other", "", None)),
+    *({"regarding": value} for value in ({}, None, 7, {"namespace": "other"})),
+    *({"series": value} for value in ({}, {"count": 2}, {"count": 1, "lastObservedTime": TIME}, None)),
+    {"series": {"count": 2, "lastObservedTime": "2024-05-06T07:08:09.000001Z"}},
+    {"related": {"kind": "Task", "name": "task"}},
+    {"deprecatedCount": 1},
+    {"deprecatedSource": {"component": "a"}},
+    {"deprecatedSource": {}},
+    {"deprecatedFirstTimestamp": TIME},
+    {"deprecatedLastTimestamp": TIME},
+    {"message": "unknown here"},
+    {"involvedObject": {}},
+]
+
+
+async def test_new_events_of_their_own_group(both: Both) -> None:
+    assert (await both.create("example", NEW_EVENT)).accepted
+    for change in NEW_EVENT_CHANGES:
+        for validation in ("Strict", "Warn"):
+            await both.create(shown(change), NEW_EVENT | change, validation=validation)
