@@ -106,4 +106,4 @@ def _choice(text: str) -> Choice | None:
         return None
     parameters = {name.strip().lower(): value.strip() for name, _, value in (part.partition("=") for part in rest)}
     weight = parameters.pop("q", "1")
-    return Choice(type_, subtype, parameters, float(weight) if WEIGHT.fullmatch(weight) else 0.0)
+    return Choice(type_, subtype, parameters, min(float(weight), 1.0) if WEIGHT.fullmatch(weight) else 0.0)

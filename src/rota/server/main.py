@@ -24,6 +24,7 @@ from rota.runtime.blobs import Blobs
 from rota.runtime.interface import Subject
 from rota.runtime.local import LocalRuntime
 from rota.server import tls
+from rota.server.addresses import dialled, names_of
 from rota.server.app import App, refusal
 from rota.server.audit import Audit
 from rota.server.auth import Tokens
@@ -47,7 +48,6 @@ from rota.store import SqliteStore
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 7443
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 TLS_HANDSHAKE_SECONDS = 10.0
 SWITCH_SECONDS = 0.0005
 HAND_OVER = signal.SIGUSR1
@@ -113,7 +113,7 @@ async def run(
     audit = Audit(home.audit)
     claims = SignedTokens(home.worker_key, "claim")
     gateway = Gateway(registry, tokens, audit, home.path, claims)
-    hosts = frozenset((*LOOPBACK, host))
+    hosts = names_of(host)
     http = HttpServer(lambda request: app(request), refusal)
     workers = SignedTokens(home.worker_key, "worker")
     signed = (workers, claims)
@@ -210,6 +210,7 @@ def _calling(gateway: Gateway, tokens: Tokens) -> Callable[[], Calling | None]:
 
 
 def _authority(host: str, listening: socket.socket) -> str:
+    host = dialled(host)
     return f"{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from rota.api import Condition
 from rota.api.function import FunctionStatus, LoadedVersion
-from rota.api.instance import InstanceTemplate
+from rota.api.instance import FunctionTemplate
 from rota.control.functions.planning import Version
 
 LOADED = "Loaded"
@@ -57,7 +57,7 @@ def last_loaded(status: FunctionStatus | None) -> Version | None:
     if status is None or status.last_loaded is None:
         return None
     try:
-        template = msgspec.convert(status.last_loaded.template, InstanceTemplate)
+        template = msgspec.convert(status.last_loaded.template, FunctionTemplate)
     except msgspec.ValidationError:
         return None  # Written down by another version of Rota.
     return Version(template, status.last_loaded.version)

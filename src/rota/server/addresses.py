@@ -1,0 +1,61 @@
+"""Where a server that listens on all addresses of its host can be reached, and by which names."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import socket
+import struct
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+ANY = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Addresses to listen on that stand for all, and cannot be dialled; and the one of each that always can."""
+ADDRESSES_MAX = 64
+"""Addresses of the host that a certificate names."""
+SIOCGIFADDR = 0x8915
+INTERFACE_NAME_BYTES = 16
+ELSEWHERE = (("192.0.2.1", socket.AF_INET), ("2001:db8::1", socket.AF_INET6))
+"""Addresses that nobody has. A datagram socket that is connected to one tells, without sending, how it would go out."""
+
+
+def dialled(host: str) -> str:
+    """The address under which clients of this host reach what listens on `host`."""
+    return ANY.get(host, host)
+
+
+def names_of(host: str) -> frozenset[str]:
+    """Every name and address by which what listens on `host` may be asked for."""
+    if host not in ANY:
+        return frozenset((*LOOPBACK, host))
+    found = sorted({each for each in _addresses() if _is_reachable(each)})[:ADDRESSES_MAX]
+    return frozenset((*LOOPBACK, socket.gethostname().lower(), *found))
+
+
+def _addresses() -> Iterator[str]:
+    for address, family in ELSEWHERE:
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as asking:
+            asking.connect((address, 9))
+            yield asking.getsockname()[0]
+    if sys.platform == "linux":
+        yield from _of_interfaces()
+
+
+def _of_interfaces() -> Iterator[str]:
+    import fcntl
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("256s", name.encode()[: INTERFACE_NAME_BYTES - 1])
+            with contextlib.suppress(OSError):
+                yield socket.inet_ntoa(fcntl.ioctl(asking.fileno(), SIOCGIFADDR, request)[20:24])
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/net/if_inet6").read_text().splitlines():
+            yield str(ipaddress.IPv6Address(int(line.split()[0], 16)))
+
+
+def _is_reachable(address: str) -> bool:
+    parsed = ipaddress.ip_address(address)
+    return not (parsed.is_link_local or parsed.is_unspecified or parsed.is_multicast)
