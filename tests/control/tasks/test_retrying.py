@@ -86,6 +86,15 @@ def test_templates_name_the_new_tasks() -> None:
     assert new["spec"]["prompt"] == fresh and new["spec"]["worker"]["env"] == [{"name": "A", "value": fresh}]
 
 
+def test_templates_in_what_a_function_is_called_with_name_the_new_tasks_too() -> None:
+    payload = {"image": "{{ tasks.build.outputs.image }}", "more": [{"n": 1, "x": "{{ tasks.fetch.outputs.x }}"}]}
+    call = {"name": "ship", "payload": payload}
+    tasks = [task("build", "Failed"), task("fetch"), by_dependency("ship", "build", "fetch", function=call)]
+    again = failed_graph(tasks, ["ship"])[-1]["spec"]["function"]
+    assert again["payload"]["image"] == "{{ tasks.build-retry-1.outputs.image }}"
+    assert again["payload"]["more"] == payload["more"] and again["name"] == "ship"
+
+
 def test_a_dependency_that_succeeded_and_is_gone_is_left_out_unless_it_had_outputs() -> None:
     ship = by_dependency("ship", "gone", "build")
     ship["status"]["dependencies"] = [{"name": "gone", "uid": "u", "phase": "Succeeded"}]

@@ -176,7 +176,17 @@ def _renamed(spec: Object, names: Mapping[str, str]) -> Object:
     if env := (spec.get("worker") or {}).get("env"):
         fresh = [{**one, "value": renamed(one["value"], names)} if "value" in one else one for one in env]
         out["worker"] = {**spec["worker"], "env": fresh}
+    if payload := (spec.get("function") or {}).get("payload"):
+        out["function"] = {**spec["function"], "payload": _renamed_in(payload, names)}
     return out
+
+
+def _renamed_in(value: Any, names: Mapping[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _renamed_in(one, names) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_renamed_in(one, names) for one in value]
+    return renamed(value, names) if isinstance(value, str) else value
 
 
 def _next_name(first: str, others: Iterable[Object]) -> str:
