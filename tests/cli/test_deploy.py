@@ -90,7 +90,7 @@ def test_what_is_secret_in_addresses_headers_and_files_is_not_shown(rota: Termin
 name: shop
 workspaces:
   - name: w
-    repo: https://me:s3cr@t1@git.example/x.git
+    repo: https://me:s3cr3t1@git.example/x.git
     files: [{path: .npmrc, content: s3cr3t2}]
     remotes: [{name: up, url: "https://s3cr3t3@git.example/y.git"}]
 agents:
@@ -100,7 +100,10 @@ agents:
     deployed(rota, text)
     out = deployed(rota, text.replace("s3cr", "0ther").replace("m.example", "n.example"))
     assert out.count(" → ") == 4 and "n.example" in out
-    assert "s3cr" not in out and "0ther" not in out and "t1@" not in out
+    assert "s3cr" not in out and "0ther" not in out
+    refused = rota("deploy", "-f", rota.write("rota.yaml", text.replace("s3cr3t1", "s3cr@t1")))
+    assert refused.code == 2 and "workspaces[0].repo" in refused.err
+    assert "s3cr" not in refused.err and "t1@" not in refused.err
 
 
 def test_of_a_large_value_that_part_is_shown_in_which_it_differs(rota: Terminal) -> None:

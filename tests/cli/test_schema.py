@@ -46,7 +46,6 @@ BAD: list[dict[str, Any]] = [
     {"functions": [{**FUNCTION, "timeoutSeconds": "soon"}]},
     {"functions": [{**FUNCTION, "public": "yes"}]},
     {"functions": [{**FUNCTION, "timeout": 3}]},
-    {"functions": [{**FUNCTION, "entrypoint": "a"}]},
     {"functions": [{**FUNCTION, "schedules": [{"name": "s"}]}]},
     {"functions": [{**FUNCTION, "schedules": [{**DAILY, "cron": "daily"}]}]},
     {"functions": [{**FUNCTION, "schedules": [{**DAILY, "target": {}}]}]},

@@ -9,6 +9,7 @@ import pytest
 
 from rota.api import Function, Task
 from rota.control.functions import calls
+from tests.functions.index import index
 from tests.functions.town import Reply, Town, ready
 
 VERSION = """
@@ -118,14 +119,19 @@ OLD = """
 """
 
 
-async def test_the_version_before_goes_on_scaling_while_the_new_one_is_not_there_yet(town: Town) -> None:
+async def test_the_version_before_goes_on_scaling_while_the_new_one_is_not_there_yet(
+    town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scale = {"max": 2, "idleSeconds": 1}
     await town.deploy("kept", OLD, scale=scale)
     assert (await town.served("/default/kept")).json == "old"
     old = (await town.function("kept", lambda one: ready(one) == "Ready")).status
     # What it requires cannot be had, so it is never there.
-    await town.deploy("kept", "def handler(event, context):\n    return 'new'", requirements=["--none"], scale=scale)
-    found = await town.function("kept", lambda one: ready(one) == "BadRequirement")
+    new = "def handler(event, context):\n    return 'new'"
+    with index() as served:
+        monkeypatch.setenv("PIP_INDEX_URL", served.url)
+        await town.deploy("kept", new, requirements=["no-such-thing"], scale=scale)
+        found = await town.function("kept", lambda one: ready(one) == "PackageNotFound")
     assert old is not None and found.status is not None and found.status.digest == old.digest
     replies = await asyncio.gather(*(town.call("/default/kept") for _ in range(2)))
     assert {reply.json for reply in replies} == {"old"} and len(await town.instances("kept")) == 2

@@ -126,7 +126,7 @@ class Storm(World):
             spec["branch"] = chance.choice("abc")
         if chance.random() < 0.3:
             spec["holder"] = chance.choice("xyz")
-        if chance.random() < 0.2:
+        if "worker" not in spec and chance.random() < 0.2:
             spec["affinity"] = {"key": chance.choice("kl")}
         if chance.random() < 0.1:
             spec["ttlSecondsAfterFinished"] = chance.randint(0, 3)

@@ -96,12 +96,6 @@ class TaskTemplate(Model):
             for name in ("stdin", "prompt")
         ),
         Rule(
-            r"!has(self.worker) || !has(self.worker.env)"
-            r" || self.worker.env.all(one, !has(one.value) || !one.value.contains('\x00'))",
-            f"a value of env {NO_NUL}",
-            "worker.env",
-        ),
-        Rule(
             f"!has(self.dependsOn) || self.dependsOn.all(one, one.matches('{NAME_PATTERN}'))",
             "dependsOn must name tasks: lower case letters, digits, '-' and '.', with a letter or digit at both ends",
             "dependsOn",

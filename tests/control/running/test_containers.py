@@ -81,7 +81,7 @@ def pool(image: str, replicas: int = 2, **template: Any) -> str:
         "metadata": {"name": "box", "namespace": "default"},
         "spec": {"replicas": replicas, "template": template},
     }
-    return "\n---\n".join(msgspec.json.encode(one).decode() for one in (secret, spec))
+    return msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": [secret, spec]}).decode()
 
 
 def is_ready(server: Live, count: int) -> bool:
