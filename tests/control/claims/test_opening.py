@@ -344,6 +344,20 @@ async def test_a_maker_who_comes_back_after_a_restart_has_the_place_that_was_the
     await settles(world, lambda: nothing_left(world, party))
 
 
+async def test_who_asks_for_a_bound_claim_before_its_instance_is_known_again_gets_it(world: World, party: Party) -> None:
+    await up(world, party, reset="Keep")
+    await claim(world, "held")
+    (member,) = party.claiming.desk.members.values()
+    # As right after a restart: the claim was looked at, and who asks for it finds no instance yet.
+    asking = await awaiting(world, party, "held")
+    await world.rest()
+    assert not asking.done()
+    party.claiming.desk.settle(member)
+    assert phase(await asyncio.wait_for(asking, 20)) == "Bound"
+    await release(world, "held")
+    await settles(world, lambda: nothing_left(world, party))
+
+
 async def test_a_maker_who_comes_back_and_leaves_again_leaves_nothing(world: World, party: Party) -> None:
     await up(world, party, reset="Keep")
     await claim(world, "before")

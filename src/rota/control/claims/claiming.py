@@ -169,7 +169,9 @@ class Claiming:
         status = claim.status
         is_settled = status is not None and status.phase == "Bound" and status.instance_name == member.subject.name
         is_leaving = member.instance.metadata.deletion_timestamp is not None
-        if not is_settled or is_leaving or self.is_another_run(member) or is_restarted_for(member.instance):
+        is_well = not is_leaving and not self.is_another_run(member) and not is_restarted_for(member.instance)
+        # Somebody may have asked before this instance was known, right after a restart.
+        if not is_settled or not is_well or key in self.heard:
             self.wake(key)
 
     def _take(self, pool: PoolKey, claim: Claim, instance: str) -> None:
