@@ -344,7 +344,9 @@ async def test_a_maker_who_comes_back_after_a_restart_has_the_place_that_was_the
     await settles(world, lambda: nothing_left(world, party))
 
 
-async def test_who_asks_for_a_bound_claim_before_its_instance_is_known_again_gets_it(world: World, party: Party) -> None:
+async def test_who_asks_for_a_bound_claim_before_its_instance_is_known_again_gets_it(
+    world: World, party: Party
+) -> None:
     await up(world, party, reset="Keep")
     await claim(world, "held")
     (member,) = party.claiming.desk.members.values()
