@@ -93,7 +93,7 @@ def test_what_of_the_example_works_out_has_exit_code_0(rota: Terminal) -> None:
     ran = rota("plan", "-f", str(folder))
     assert ran.code == 0, ran.out + ran.err
     assert "Never ready" not in ran.out
-    assert re.search(r"\n(\d+) objects \(10 made by Rota\): \1 ready, 4 assumed\n$", ran.out)
+    assert re.search(r"\n(\d+) objects \(11 made by Rota\): \1 ready, 4 assumed\n$", ran.out)
 
 
 def test_it_needs_neither_a_server_nor_a_network_nor_a_home(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_what_is_made_for_an_object_is_drawn_below_it(capsys: pytest.CaptureFixt
     made = [one(f"Instance/p-{i}", 1, "WorkerPool/p") for i in range(10)]
     claim = one("QuotaClaim/p-0", 1, "Instance/p-0")
     objects = [*made, claim, one("WorkerPool/p", 2)]
-    write_plan(Plan(True, objects, [], [], Summary(12, 11, 12, 0, 0, 0)))
+    write_plan(Plan(True, objects, [], [], [], Summary(12, 11, 12, 0, 0, 0)))
     lines = capsys.readouterr().out.splitlines()
     assert lines[:4] == [
         "Ready, in this order",
@@ -179,7 +179,7 @@ def test_the_json_is_complete_and_the_same_on_every_run(rota: Terminal) -> None:
     ran = rota("plan", "-f", file, "-o", "json")
     plan = document(ran)
     assert ran.code == 1
-    assert list(plan) == ["converges", "ready", "neverReady", "assumed", "summary"]
+    assert list(plan) == ["converges", "ready", "neverReady", "notHonoured", "assumed", "summary"]
     assert plan["ready"][0] == {
         "id": "workspaces.rota.dev/default/shop",
         "name": "Workspace/shop",

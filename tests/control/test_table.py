@@ -7,17 +7,20 @@ from typing import Any
 
 import pytest
 
-from rota.api import KINDS, Instance
+from rota.api import KINDS, Instance, WorkerPool
 from rota.api.references import references, referring_kinds
 from rota.control import controllers, simulated
 from rota.control.simulation import GATES
+from rota.control.unserved import UNSERVED
 from tests.engine_loop.loops import World
 from tests.examples import Object, examples
 
 MADE_BY_ROTA = {"Instance", "QuotaClaim", "WorkloadDeployment"}
 """Nobody declares these: whoever makes them sees to what they refer to."""
 ATTENDED = [one.kind.api for one in controllers() if one.kind is not None]
-EXAMPLES = {f"{kind.name}-{i}": obj for kind in ATTENDED for i, obj in enumerate(examples(kind.name))}
+NOBODYS = [row[0].api for row in UNSERVED]
+CARRIED_OUT = [kind for kind in ATTENDED if kind not in NOBODYS]
+EXAMPLES = {f"{kind.name}-{i}": obj for kind in CARRIED_OUT for i, obj in enumerate(examples(kind.name))}
 LACKING = [name for name, obj in EXAMPLES.items() if references(KINDS[obj["kind"]], obj)]
 
 
@@ -45,10 +48,12 @@ def test_only_those_that_merely_keep_a_gate_are_stood_in_for() -> None:
 
 
 def example(which: str, name: str) -> Object:
-    """An example as a person declares it, under another name."""
+    """An example as a person declares it, under another name, without what one machine does not have."""
     obj = copy.deepcopy(EXAMPLES[which])
     obj["metadata"]["name"] = name
     obj.pop("status", None)
+    for field in ("regions", "images"):
+        obj["spec"].pop(field, None)
     return obj
 
 
@@ -64,6 +69,8 @@ async def declare(world: World, obj: Object, done: set[tuple[str, str]]) -> None
     for reference in references(kind, obj):
         other: Any = examples(reference.kind.name)[0]
         other["metadata"]["name"] = reference.name
+        if "prompt" in obj["spec"] and reference.kind is WorkerPool.api:
+            other["spec"]["worker"]["type"] = "codex"
         await declare(world, other, done)
 
 
@@ -77,6 +84,17 @@ async def test_in_a_plan_an_object_is_ready_when_all_that_it_refers_to_is_there(
     assert result.level == 0 and result.error is None and not planned.loop.view.failed()
     for one in found.status.conditions:
         assert one.type != "ResolvedRefs" or one.status == "True", one
+
+
+@pytest.mark.parametrize("kind", [kind.name for kind in NOBODYS])
+async def test_in_a_plan_what_nothing_carries_out_is_never_ready(planned: World, kind: str) -> None:
+    obj = copy.deepcopy(examples(kind)[0])
+    obj["metadata"]["name"] = "planned"
+    await declare(planned, obj, {("InstanceType", "d1-standard-2")})
+    await planned.run(*simulated(controllers()))
+    found = await planned.get(kind, "planned")
+    readiness = found.readiness()
+    assert (readiness.state, readiness.reason) == ("Pending", "NotServed") and "this version" in readiness.message
 
 
 @pytest.mark.parametrize("name", LACKING)

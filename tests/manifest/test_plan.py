@@ -118,9 +118,59 @@ async def test_a_secret_that_is_written_is_not_assumed() -> None:
 
 
 async def test_what_no_controller_acts_on_is_assumed_to_become_ready() -> None:
-    plan = await planned(obj("Cell", "here", cityCode="local"))
+    plan = await planned(obj("Cell", "here", cityCode="local"), controllers=[])
     assert plan.converges
     assert [(one.name, one.type) for one in plan.assumed] == [("Cell/here", "BecomesReady")]
+
+
+async def test_kinds_that_this_version_does_not_carry_out_never_become_ready() -> None:
+    template = {"spec": {"containers": [{"name": "a", "command": ["true"]}]}}
+    plan = await planned(
+        obj("Cell", "here", cityCode="local"),
+        obj("Quota", "q", hard={"instances": 1}),
+        obj("Workload", "w", placements=[{"name": "a", "cityCodes": ["local"]}], template=template),
+    )
+    assert not plan.converges
+    assert {(cause.type, cause.name) for cause in plan.never_ready} == {
+        ("Object", "Cell/here"),
+        ("Object", "Quota/q"),
+        ("Object", "Workload/w"),
+    }
+    assert all("this version of Rota" in cause.message for cause in plan.never_ready)
+    assert all("nothing here carries it out" in cause.advice for cause in plan.never_ready)
+
+
+async def test_a_city_that_nothing_serves_is_a_cause() -> None:
+    code: Json = {"entrypoint": "a:b", "source": {"inline": "x"}}
+    plan = await planned(
+        obj("Cell", "there", cityCode="fra"),
+        obj("Function", "f", **code, regions=["fra"]),
+        obj("Function", "g", **code),
+        obj("Schedule", "s", cron="@daily", target={"functionRef": {"name": "g"}}, regions=["fra"]),
+    )
+    told = {cause.name: cause.message for cause in plan.never_ready}
+    assert set(told) == {"Cell/there", "Function/f", "Schedule/s"}
+    assert "none of its regions is served here: fra" in told["Function/f"]
+    assert "no cell serves fra" in told["Schedule/s"]
+
+
+async def test_a_task_that_its_worker_could_not_run_is_a_cause() -> None:
+    plain = {"containers": [{"name": "a", "command": ["sleep", "1"]}]}
+    asks = obj("Task", "asks", prompt="fix it", workerPoolRef={"name": "p"})
+    plan = await planned(
+        obj("WorkerPool", "p", worker={}), asks, obj("WorkerPool", "q", template=plain), task("runs", pool="q")
+    )
+    told = {cause.name: cause.message for cause in plan.never_ready}
+    assert "a prompt is for a worker of an agent's type" in told["Task/asks"]
+    assert "WorkerPool/q has no worker" in told["Task/runs"]
+
+
+async def test_a_claim_that_no_instance_could_serve_is_a_cause() -> None:
+    plan = await planned(
+        obj("WorkerPool", "p", worker={}), obj("Claim", "c", poolRef={"name": "p"}, images={"worker": "a:1"})
+    )
+    (cause,) = plan.never_ready
+    assert cause.name == "Claim/c" and "have no images" in cause.message
 
 
 # What never becomes ready.

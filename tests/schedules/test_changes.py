@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from rota.api import Cell
 from rota.registry import ApiError
 from tests.schedules.scene import MINUTE, Scene, restarted, scene_in
 
@@ -176,6 +177,10 @@ async def test_cities_that_no_cell_serves_are_told_until_one_does(scene: Scene) 
     await scene.passes(2 * MINUTE)
     assert await scene.ticks() == []
     await scene.world.create("Cell", "one", {"cityCode": "fra"})
+    await scene.passes(1)
+    assert await scene.ready() == ("False", "RegionNotServed"), "a cell that nobody reports on runs nothing"
+    reported = {"conditions": [{"type": "Ready", "status": "True", "reason": "Ready", "observedGeneration": 1}]}
+    await scene.world.client.patch(Cell, "one", {"status": reported}, subresource="status")
     await scene.passes(1)
     assert await scene.ready() == ("True", "Scheduled")
     assert (await scene.status()).region == "fra"

@@ -67,13 +67,16 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prepared]:
     origin.password = f"somebody:{PASSWORD}"
     refs = [{"name": "first"}, {"name": "second"}]
     types = ("claude-code", "codex", "shell")
-    worker = {"workspaceRef": {"name": "code"}, "agentConfigRefs": refs}
+    # The agents themselves are never run here, but have to be there.
+    agents = [{"path": f"bin/{name}", "content": "#!/bin/sh\n", "mode": "0755"} for name in ("claude", "codex")]
+    path = {"name": "PATH", "value": "bin:/usr/local/bin:/usr/bin:/bin"}
+    worker = {"workspaceRef": {"name": "code"}, "agentConfigRefs": refs, "env": [path]}
     try:
         with farm(folder / "home") as made:
             made.apply(
                 secret("sign-in", username="somebody", password=PASSWORD, **{"ca.crt": origin.authority}),
                 secret("header", Authorization=HEADER),
-                workspace("code", f"{origin.url}/repo", secretRef={"name": "sign-in"}, setup=SETUP),
+                workspace("code", f"{origin.url}/repo", secretRef={"name": "sign-in"}, setup=SETUP, files=agents),
                 *CONFIGS,
                 *(pool(f"p-{name}", worker={"type": name, **worker}, storage={"size": "1Gi"}) for name in types),
             )

@@ -130,6 +130,7 @@ class QuotaStatus(ObjectStatus):
         Column("Of", ".spec.hard.instances", "integer"),
         Column("CPU", ".spec.hard.cpu", wide=True),
         Column("Memory", ".spec.hard.memory", wide=True),
+        Column("Enforced", '.status.conditions[?(@.type=="Enforced")].status'),
     ),
 )
 class Quota(Object):
@@ -137,6 +138,9 @@ class Quota(Object):
 
     spec: Annotated[QuotaSpec, doc("The budget.")]
     status: Annotated[QuotaStatus | None, doc("How much of it is used.")] = None
+
+    def readiness(self) -> Readiness:
+        return by_condition(self.metadata, self.status, "Enforced")
 
 
 class QuotaClaimSpec(Model):

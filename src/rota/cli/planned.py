@@ -33,8 +33,15 @@ def write_plan(plan: Plan) -> None:
         for i, cause in enumerate(plan.never_ready):
             _next(i > 0)
             _write_cause(cause)
-    if plan.assumed:
+    if plan.not_honoured:
         _next(bool(plan.ready or plan.never_ready))
+        line(("Not honoured here", TITLE))
+        for one in plan.not_honoured:
+            line("  ", one.name, (f"   {place(one.source, one.line)}", DETAIL))
+            for told in one.message.split("; "):
+                line("    ", printable(told))
+    if plan.assumed:
+        _next(bool(plan.ready or plan.never_ready or plan.not_honoured))
         line(("Assumed", TITLE))
         _write_assumed(plan.assumed)
 

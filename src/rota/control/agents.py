@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rota.api.pool import AgentConfigSpec, MCPServer
+from rota.api.worker import WorkerRole
 from rota.runtime.runner.jobs import Parse
 
 Secrets = Mapping[str, Mapping[str, str]]
@@ -81,6 +82,13 @@ AGENTS: Mapping[str, Agent] = {
 }
 OTHER = Told(".rota/instructions.md", ".rota/skills/{}/SKILL.md", ".rota/mcp.json", _as_json)
 """Where a program of one's own finds it."""
+
+
+def agent_program(role: WorkerRole) -> str:
+    """The program that prompts are given to; empty: the worker takes none."""
+    if role.type in AGENTS:
+        return AGENTS[role.type].argv[0]
+    return role.entrypoint[0] if role.entrypoint else ""
 
 
 def agent_files(type_: str, configs: Sequence[AgentConfigSpec], secrets: Secrets) -> dict[str, str]:

@@ -25,19 +25,19 @@ from rota.control.functions.preparing import FAILURES as PREPARING_FAILURES
 from rota.control.functions.preparing import Needs, Preparing
 from rota.control.functions.recording import Recorder
 from rota.control.functions.scaling import Wanted
-from rota.control.functions.standing import PREPARING, PROGRESS, code_of, not_ready, readiness
+from rota.control.functions.standing import PREPARING, PROGRESS, code_of, not_here, not_ready, readiness
 from rota.control.gate import READY, Gate, status_of
 from rota.control.instances import Create, Delete
 from rota.control.instances.reasons import blocker, is_ready
 from rota.control.orders import subject_of
+from rota.control.schedules.regions import LOCAL
 from rota.control.tasks.lifecycle import time_of
+from rota.control.unhonoured import conditions, tell, unhonoured
 from rota.engine import DONE, Blocked, Context, Done, Failed, Objects, Outcome, RequeueAfter
 from rota.engine.references import id_of
 from rota.runtime.interface import Runtime, Subject
 from rota.runtime.runners import Runners
 
-LOCAL = "local"
-"""The city of a server that is a hub with one cell."""
 COUNTS_SECONDS = 1.0
 """How old the counts of a function may be, and how often they are written at most."""
 SPIN_RUNS_MAX = 1000
@@ -143,11 +143,12 @@ class Functions(Gate[Function]):
         line = self._calls.line(obj)
         line.held_up = ""
         line.good = line.good or last_loaded(obj.status)
-        if obj.spec.regions and LOCAL not in obj.spec.regions:
-            named = ", ".join(obj.spec.regions)
-            message = f"none of its regions is served here: {named}; this server is {LOCAL}"
-            line.held_up = message
-            await self._say(context, obj, [*opened, not_ready("RegionNotServed", message)], ())
+        ignored = conditions(obj, unhonoured(obj))
+        tell(context, obj, ignored)
+        opened = [*opened, *ignored]
+        if (elsewhere := not_here(obj)) is not None:
+            line.held_up = elsewhere.message
+            await self._say(context, obj, [*opened, elsewhere], ())
             return DONE
         preparing = self._serving.preparing
         needs = preparing.needs(obj)

@@ -25,6 +25,7 @@ from rota.control.instances.states import is_used
 from rota.control.orders import order, owner_of, subject_of
 from rota.control.seen import AVAILABLE, Seen, phase_of, seen, unavailable, with_last_exit
 from rota.control.settled import Settled
+from rota.control.unhonoured import conditions, of_template
 from rota.engine import DONE, Context, Done, Outcome, RequeueAfter
 from rota.engine.objects import get
 from rota.engine.references import id_of
@@ -161,7 +162,8 @@ class Instances(Gate[Instance]):
             said = [*opened, _quota(), msgspec.structs.replace(why, type=PROGRAMMED), why]
             return await self._refused(context, obj, status, refused, said)
         programmed = Condition(type=PROGRAMMED, status="True", reason=PROGRAMMED)
-        said = [*opened, _quota(), programmed, found.available, self._isolated(obj)]
+        ignored = conditions(obj, [*of_template(obj.spec, "spec."), *self._unlimited(obj)])
+        said = [*opened, _quota(), programmed, found.available, self._isolated(obj), *ignored]
         written = await self._write(context, obj, found.status, said, found.phase)
         self._show(context, written, is_ready=is_ready(written))
         self._settle(context, written)
@@ -352,6 +354,15 @@ class Instances(Gate[Instance]):
         except BaseException:
             await running.signal(KILL)
             raise
+
+    def _unlimited(self, obj: Instance) -> list[str]:
+        """Limits that this machine cannot hold, of what runs now."""
+        runs = self._runtime.runs(subject_of(obj))
+        return [
+            f"spec.containers[{i}].resources.limits.{name} is not held: this host has no cgroup for it (`rota doctor`)"
+            for i, container in enumerate(obj.spec.containers)
+            for name in (runs[container.name].limits_unmet if container.name in runs else ())
+        ]
 
     def _isolated(self, obj: Instance) -> Condition:
         isolated, how = self._runtime.isolates(obj.spec.isolation, obj.spec.runtime)

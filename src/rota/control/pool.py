@@ -20,6 +20,7 @@ from rota.control.instances.names import controller_of
 from rota.control.instances.states import is_draining
 from rota.control.instances.template import restart_stamps
 from rota.control.scaling import Book, Decision
+from rota.control.unhonoured import conditions, tell, unhonoured
 from rota.control.workers import template_of
 from rota.engine import DONE, Context, Done, Outcome
 from rota.runtime.interface import Runtime
@@ -170,7 +171,9 @@ class Pools(Gate[WorkerPool]):
         if made.actions:
             self._looked.pop(key, None)
         done = self._desk.completed(obj) if self._desk is not None else 0
-        await context.write_status(obj, self._status(context, obj, made, opened, done))
+        ignored = conditions(obj, unhonoured(obj))
+        await context.write_status(obj, self._status(context, obj, made, [*opened, *ignored], done))
+        tell(context, obj, ignored)
         if self._desk is not None:
             self._desk.counted(obj, done)
         waits = [one.again_after for one in (made, scaled) if one is not None and one.again_after is not None]

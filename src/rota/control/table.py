@@ -12,7 +12,6 @@ from rota.api import (
     Task,
     TaskSpawner,
     WorkerPool,
-    Workload,
     Workspace,
 )
 from rota.control.claim import Claims
@@ -35,6 +34,7 @@ from rota.control.task import Tasks
 from rota.control.tasks.assigner import Assigner
 from rota.control.tasks.counting import Counting
 from rota.control.tasks.jobs import job
+from rota.control.unserved import unserved
 from rota.engine import Objects, Reconciler
 from rota.engine.metrics import Metrics
 from rota.runtime.interface import Runtime
@@ -66,7 +66,7 @@ def controllers(
         UnservedFunctions() if serving is None else Functions(serving),
         Gate(Schedule) if spawning is None else Schedules(),
         Gate(TaskSpawner) if spawning is None else Spawners(spawning),
-        Gate(Workload),
+        *unserved(),
     ]
 
 

@@ -8,10 +8,8 @@ from typing import Any, cast
 import msgspec
 
 from rota.api import Condition, Function, Instance, OwnerReference, Task, WorkerPool
-from rota.api.parts import EnvVar
 from rota.api.task import TaskStatus
 from rota.api.templates import TemplateError
-from rota.api.worker import WorkerRole
 from rota.client import Key
 from rota.control.carrying import RUNTIME_FINALIZER, carry_out
 from rota.control.functions.tasks import Calling
@@ -23,10 +21,11 @@ from rota.control.instances.reasons import blocker
 from rota.control.tasks import lifecycle
 from rota.control.tasks.assigner import Assigner
 from rota.control.tasks.holding import has_more_to_come, is_running_on
-from rota.control.tasks.jobs import CannotRun, check
+from rota.control.tasks.jobs import CannotRun, check, worker_of
 from rota.control.tasks.locks import BRANCH_LOCKED, Locks
 from rota.control.tasks.telling import Standing, standing_of, warn
 from rota.control.tasks.templating import given_payload
+from rota.control.unhonoured import conditions, tell, unhonoured
 from rota.control.workers import worker_template
 from rota.engine import DONE, Blocked, Context, Done, Failed, Outcome, RequeueAfter
 from rota.engine.objects import Objects, get
@@ -161,10 +160,15 @@ class Tasks(Gate[Task]):
             self._locks.take(context.objects, obj)
             return await self._start(context, obj, status)
         try:
-            check(msgspec.structs.replace(obj, status=status), *self._worker(context, obj))
+            check(msgspec.structs.replace(obj, status=status), *worker_of(context.objects, obj))
         except (TemplateError, CannotRun) as error:
             reason = error.reason if isinstance(error, CannotRun) else "TemplateError"
             return await self._finish(context, obj, status, "Failed", reason, str(error))
+        if obj.spec.worker is not None:
+            ignored = conditions(obj, unhonoured(obj))
+            for condition in ignored:
+                status = context.condition(obj, status, condition)
+            tell(context, obj, ignored)
         if obj.spec.worker is not None and (why := await self._own_worker(context, obj)) is not None:
             return await self._wait(context, obj, status, *why)
         if not self._locks.is_turn_of(context.objects, obj):
@@ -307,26 +311,6 @@ class Tasks(Gate[Task]):
         if ref is None:
             return PoolKey(obj.metadata.namespace, obj.metadata.name, Task.api.name)
         return PoolKey(obj.metadata.namespace, ref.name)
-
-    @staticmethod
-    def _worker(context: Context, obj: Task) -> tuple[WorkerRole, list[EnvVar]]:
-        """What its worker is, and the variables that it has."""
-        config = obj.spec.worker
-        ref = obj.spec.worker_pool_ref
-        pool = get(context.objects, WorkerPool, ref.name, obj.metadata.namespace) if ref is not None else None
-        if pool is not None:
-            config = pool.spec.worker
-        if config is not None:
-            return config, config.env
-        if pool is None:
-            return WorkerRole(), []
-        template = pool.spec.template
-        assert template is not None
-        if template.worker is None:
-            raise CannotRun(
-                "NoRunner", f"WorkerPool/{pool.metadata.name} has no worker: it can be claimed, but runs no tasks"
-            )
-        return template.worker, template.containers[0].env
 
     # While it runs.
 

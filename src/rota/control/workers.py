@@ -11,7 +11,7 @@ from rota.api import AgentConfig, Condition, Instance, WorkerPool, Workspace
 from rota.api.instance import AssignmentStatus, Container, Handler, InstanceTemplate, Storage
 from rota.api.pool import PoolStorage
 from rota.api.worker import WorkerConfig, WorkerRole
-from rota.control.agents import agent_files
+from rota.control.agents import agent_files, agent_program
 from rota.control.gate import status_of
 from rota.control.instances.names import controller_of
 from rota.control.orders import secret
@@ -73,6 +73,7 @@ class Preparation(msgspec.Struct, frozen=True):
     workspace: Source | None
     home_files: dict[str, str]
     handler: Handler | None = None
+    program: str = ""
 
     def digest(self) -> str:
         return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()
@@ -86,6 +87,7 @@ def preparation(objects: Objects, obj: Instance, order: Order) -> Preparation:
         workspace=_source(objects, obj),
         home_files=_home_files(objects, obj),
         handler=obj.spec.handler,
+        program=agent_program(obj.spec.worker) if obj.spec.worker is not None else "",
     )
 
 
@@ -102,6 +104,7 @@ async def configuration(runtime: Runtime, prepared: Preparation, digest: str) ->
         main=order.argv,
         cwd=order.working_dir,
         handler=_hosted(prepared.handler, box) if prepared.handler is not None else None,
+        program=prepared.program,
     )
 
 

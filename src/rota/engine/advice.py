@@ -33,6 +33,8 @@ Settled: its controller has done what there was to do. Working: its controller i
 waits for others. Ready: nothing does.
 """
 CREATED_BY_HAND = {"Secret": "secret generic", "ConfigMap": "configmap"}
+UNSERVED = "NotServed"
+"""The reason of what nothing here carries out."""
 RUN = ("WorkerPool", "Instance", "Function", "Schedule")
 """Kinds of which it is told why they do not run."""
 TO_CORRECT = {
@@ -134,6 +136,8 @@ def advice(m: Matter) -> str:
 
 def _to_correct(m: Matter) -> str:
     """What a person has to do about something that will not run as it is written; empty if it may yet."""
+    if m.reason == UNSERVED:
+        return f"leave {shown(m.id)} out, or leave it as it is: nothing here carries it out"
     kind = kind_of(m.id)
     if kind is None or kind.name not in RUN:
         return ""

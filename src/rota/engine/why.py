@@ -40,7 +40,7 @@ Acting = Literal["nobody", "gate", "controller"]
 MayRead = Callable[[Kind, str, str], bool]
 
 SPINNING = "Spinning"
-TELLING = ("Ready", "Available", "Granted", "ResolvedRefs")
+TELLING = ("Ready", "Available", "Enforced", "Granted", "ResolvedRefs")
 """The conditions that tell readiness."""
 RANK: dict[str, int] = {verdict: rank for rank, verdict in enumerate(get_args(Verdict))}
 

@@ -79,6 +79,16 @@ class Assumed(Struct, frozen=True, rename="camel"):
     """The ids of what needs it."""
 
 
+class NotHonoured(Struct, frozen=True, rename="camel"):
+    """An object with settings that change nothing on one machine. It becomes ready all the same."""
+
+    id: str
+    name: str
+    message: str
+    source: str
+    line: int
+
+
 class Summary(Struct, frozen=True, rename="camel"):
     """How many."""
 
@@ -97,5 +107,6 @@ class Plan(Struct, frozen=True, rename="camel"):
     """Everything becomes ready."""
     ready: list[Ready]
     never_ready: list[Cause]
+    not_honoured: list[NotHonoured]
     assumed: list[Assumed]
     summary: Summary

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 
 from rota.api import Object
+from rota.api.meta import ObjectStatus
+from rota.control.unhonoured import HONOURED
 from rota.engine import Failed, NotConverged
 from rota.engine.references import id_of, kind_of, shown
 from rota.manifest.causes import Branch, Tree, trees
 from rota.manifest.plan import Rehearsal, is_well
-from rota.manifest.planned import Assumed, Cause, CauseType, HeldUp, Plan, Ready, Summary
+from rota.manifest.planned import Assumed, Cause, CauseType, HeldUp, NotHonoured, Plan, Ready, Summary
 from rota.registry import ApiError
 
 NEAR_LOOKS_MAX = 20
@@ -53,7 +55,18 @@ class _Planner:
         assumed += [Assumed("BecomesReady", id_, shown(id_), []) for id_ in beyond if id_ not in explained]
         never = len(unready) + sum(id_ in explained for id_ in beyond)
         summary = Summary(len(self._followed), len(self._made), len(ready), never, len(causes), len(assumed))
-        return Plan(not causes, ready, causes, assumed, summary)
+        return Plan(not causes, ready, causes, self._not_honoured(), assumed, summary)
+
+    def _not_honoured(self) -> list[NotHonoured]:
+        """What is written and changes nothing. What is made of it says the same, and is left out."""
+        found = []
+        for id_ in self._r.written:
+            obj = self._followed.get(id_)
+            status = getattr(obj, "status", None)
+            condition = status.condition(HONOURED) if isinstance(status, ObjectStatus) else None
+            if condition is not None and condition.status == "False":
+                found.append(NotHonoured(id_, shown(id_), condition.message, *self._place(id_)))
+        return found
 
     def _in_order(self) -> list[Ready]:
         """What becomes ready, step by step. Within a step the order is that of the files."""

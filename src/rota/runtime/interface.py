@@ -56,6 +56,8 @@ class Run(Struct, frozen=True):
     """The runtime's own name for it."""
     started: float
     exit: Exit | None = None
+    limits_unmet: tuple[str, ...] = ()
+    """Limits of the order that this host cannot hold: cpu, memory."""
 
 
 class Order(Struct, frozen=True):

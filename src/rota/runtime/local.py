@@ -384,7 +384,7 @@ def _run(record: Record) -> Run:
         found = record.exit
         reason = "OutOfMemory" if found.oom else found.reason or ""
         ended = Exit(found.time, found.code, found.signal, reason, _tail(Path(f"{record.log.path_prefix}.log")))
-    return Run(int(record.run), f"{record.pid}@{record.pid_start}", record.started, ended)
+    return Run(int(record.run), f"{record.pid}@{record.pid_start}", record.started, ended, tuple(record.limits_unmet))
 
 
 def _tail(log: Path) -> str:

@@ -16,7 +16,6 @@ from rota.api import (
     ObjectMeta,
     Task,
     TaskSpawner,
-    Workload,
     Workspace,
 )
 from rota.client import Client
@@ -31,6 +30,7 @@ from rota.control.task import Tasks
 from rota.control.tasks.assigner import Assigner
 from rota.control.tasks.jobs import job
 from rota.control.tasks.lifecycle import time_of, tries
+from rota.control.unserved import unserved
 from rota.engine import ControlLoop, Reconciler, StoreObjects, VirtualClock
 from rota.engine.objects import Objects, get
 from rota.engine.recorder import Recorder
@@ -88,7 +88,7 @@ class Plane:
             Schedules(NEVER_SECONDS),
             Gate(Claim),
             Gate(TaskSpawner),
-            Gate(Workload),
+            *unserved(),
         ]
 
     # From beginning to end.

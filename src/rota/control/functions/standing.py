@@ -8,6 +8,7 @@ from rota.api import Condition, Function, Instance
 from rota.control.functions.loading import Known
 from rota.control.functions.planning import Version
 from rota.control.gate import READY
+from rota.control.schedules.regions import LOCAL
 
 LOADING, PREPARING, STARTING, UPDATING = "Loading", "Preparing", "Starting", "Updating"
 PROGRESS = (LOADING, PREPARING, STARTING, UPDATING)
@@ -48,6 +49,15 @@ def readiness(
         return Condition(type=READY, status="True", reason="Scaling")
     unseen = "" if code_of(version) is not None else "its code is in a workspace, and is fetched when it is called"
     return Condition(type=READY, status="True", reason="ScaledToZero", message=unseen)
+
+
+def not_here(function: Function) -> Condition | None:
+    """The condition Ready of a function that no city served here may run."""
+    regions = function.spec.regions
+    if not regions or LOCAL in regions:
+        return None
+    message = f"none of its regions is served here: {', '.join(regions)}; this server is {LOCAL}"
+    return not_ready("RegionNotServed", message)
 
 
 def code_of(version: Version | None) -> str | None:

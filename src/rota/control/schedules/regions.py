@@ -12,8 +12,9 @@ LOCAL = "local"
 
 
 def served(cells: Iterable[Cell]) -> frozenset[str]:
-    """The cities that something can be run in."""
-    return frozenset((LOCAL, *(cell.spec.city_code for cell in cells if cell.metadata.deletion_timestamp is None)))
+    """The cities that something can be run in: a cell that nobody reports on runs nothing."""
+    there = (cell for cell in cells if cell.metadata.deletion_timestamp is None and cell.readiness().state == "Ready")
+    return frozenset((LOCAL, *(cell.spec.city_code for cell in there)))
 
 
 def region_of(schedule: Schedule, cities: Collection[str]) -> str | Problem:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rota.api import Instance, Task
+from rota.api import Instance, Task, WorkerPool
 from rota.api.parts import EnvVar
-from rota.api.worker import WorkerRole
+from rota.api.worker import AGENT_TYPES, WorkerRole
 from rota.control.agents import AGENTS
 from rota.control.orders import secret
 from rota.control.schedules.making import environment as told_by_schedule
 from rota.control.tasks.templating import environment, given, given_environment
-from rota.engine.objects import Objects
+from rota.engine.objects import Objects, get
 from rota.runtime.composing import TREE
 from rota.runtime.runner.jobs import Job, Parse
 
@@ -27,13 +27,38 @@ class CannotRun(Exception):  # noqa: N818
         self.reason = reason
 
 
+def worker_of(objects: Objects, task: Task) -> tuple[WorkerRole, Sequence[EnvVar]]:
+    """What runs a task, and the variables that it has. Raises CannotRun."""
+    config = task.spec.worker
+    ref = task.spec.worker_pool_ref
+    pool = get(objects, WorkerPool, ref.name, task.metadata.namespace) if ref is not None else None
+    if pool is not None:
+        config = pool.spec.worker
+    if config is not None:
+        return config, config.env
+    if pool is None:
+        return WorkerRole(), []
+    template = pool.spec.template
+    assert template is not None
+    if template.worker is None:
+        raise CannotRun(
+            "NoRunner", f"WorkerPool/{pool.metadata.name} has no worker: it can be claimed, but runs no tasks"
+        )
+    return template.worker, template.containers[0].env
+
+
 def check(task: Task, role: WorkerRole, env: Sequence[EnvVar] = ()) -> None:
     """Raises CannotRun, or TemplateError, for what no worker of this kind, with these variables, could do."""
-    if task.spec.prompt is not None and role.type not in AGENTS and role.type != "custom":
-        raise CannotRun("NotAnAgent", NOT_AN_AGENT.format(role.type))
+    check_role(task, role)
     dependencies = task.status.dependencies if task.status is not None else []
     given(task.spec, dependencies)
     given_environment(env, dependencies)
+
+
+def check_role(task: Task, role: WorkerRole) -> None:
+    """Raises CannotRun for what no worker of this kind could do."""
+    if task.spec.prompt is not None and role.type not in AGENT_TYPES:
+        raise CannotRun("NotAnAgent", NOT_AN_AGENT.format(role.type))
 
 
 def job(objects: Objects, task: Task, instance: Instance, id_: str, log: str) -> Job:
@@ -55,6 +80,7 @@ def job(objects: Objects, task: Task, instance: Instance, id_: str, log: str) ->
             **given_environment(env, dependencies),
             **environment(dependencies),
             **_credentials(objects, task.metadata.namespace, role),
+            **(_wishes(role) if task.spec.prompt is not None else {}),
             **told_by_schedule(task.metadata.name, task.metadata.annotations),
             "ROTA_TASK": task.metadata.name,
             "ROTA_ATTEMPT": id_,
@@ -77,6 +103,14 @@ def _agent(role: WorkerRole) -> tuple[tuple[str, ...], Parse]:
     effort = [one.format(role.effort) for one in known.effort] if role.effort else ()
     last = known.argv[-1:] if known.argv[-1] == "-" else ()
     return (*known.argv[: len(known.argv) - len(last)], *model, *effort, *last), known.parse
+
+
+def _wishes(role: WorkerRole) -> dict[str, str]:
+    """The model and the effort, for a program of one's own. Agents that Rota knows have arguments for them."""
+    if role.type in AGENTS:
+        return {}
+    wished = {"ROTA_MODEL": role.model, "ROTA_EFFORT": role.effort}
+    return {name: one for name, one in wished.items() if one is not None}
 
 
 def _credentials(objects: Objects, namespace: str, role: WorkerRole) -> dict[str, str]:

@@ -124,6 +124,8 @@ class Configure(Message, tag="configure", frozen=True):
     """Where it runs; empty: in the tree."""
     handler: Handler | None = None
     """What answers calls; None: nothing, it is no function's."""
+    program: str = ""
+    """The program of an agent, which the box has to have; empty: none."""
 
 
 class Hold(Message, tag="hold", frozen=True):

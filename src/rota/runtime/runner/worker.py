@@ -29,6 +29,9 @@ SETUP_SECONDS_MAX = 3600.0
 OUTPUT_BYTES_MAX = 64 * 1024
 """Of the output of a set-up command, the end of which is shown."""
 HOME_FILE_MODE = "0600"
+HAS_PROGRAM = ("/bin/sh", "-c", 'command -v "$1" || { echo "$PATH"; exit 1; }', "sh")
+"""Exits with 0 if there is a program of the name that follows; else it says where it was looked for."""
+PROGRAM_SECONDS_MAX = 30.0
 SIGNALLED = 128
 """What a shell adds to a signal's number, to tell it from an exit code."""
 
@@ -53,6 +56,8 @@ class Worker:
         self._configuration: Configure | None = None
         self._changed = asyncio.Event()
         self._is_released = self._is_setting_up = self._is_resting = False
+        self._has_program: tuple[Box, str] | None = None
+        """The box in which a program was found."""
         self._main: Command | None = None
         self._main_id = ""
         self.say: Callable[[Called], None] = lambda called: None
@@ -195,6 +200,7 @@ class Worker:
             _forget(configuration)
         is_prepared = workspace.prepared(record, spec, files) is not None
         if is_prepared and not is_lost and self._may_stay(configuration):
+            await self._check_program(configuration)
             await self._host(configuration)
             self._free(configuration)
             return
@@ -219,8 +225,21 @@ class Worker:
             finally:
                 await mirror.close()
         await self._start_box(configuration)
+        await self._check_program(configuration)
         await self._host(configuration)
         self._free(configuration)
+
+    async def _check_program(self, configuration: Configure) -> None:
+        """Raise WorkspaceError unless the box has the program of its agent. Asked once in each box."""
+        box, program = self._box, configuration.program
+        if not program or box is None or self._has_program == (box, program):
+            return
+        found = await self._run(box, configuration, (*HAS_PROGRAM, program), PROGRAM_SECONDS_MAX)
+        if found.code != 0:
+            where = "its tree" if "/" in program else found.output.strip()
+            fix = "" if "/" in program else ": install it there for all users, or name its folder by PATH in env"
+            raise workspace.WorkspaceError("ProgramNotFound", f"a worker finds no program {program} in {where}{fix}")
+        self._has_program = box, program
 
     async def _host(self, configuration: Configure) -> None:
         """Have what answers calls loaded, in the worker of a function."""
@@ -301,22 +320,28 @@ class Worker:
         finally:
             self._is_setting_up = False
         assert self._box is not None
+        return await self._run(self._box, configuration, argv, SETUP_SECONDS_MAX)
+
+    async def _run(
+        self, box: Box, configuration: Configure, argv: Sequence[str], seconds_max: float
+    ) -> workspace.Finished:
+        """Run a command in the tree. Nothing of it is left, but what runs all the time."""
         said = bytearray()
 
         def take(data: bytes) -> None:
             said.extend(data)
             del said[:-OUTPUT_BYTES_MAX]
 
-        capture = Capture(take, self._box.uid)
+        capture = Capture(take, box.uid)
         nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         try:
             cwd = f"{configuration.place.inside}/{workspace.TREE}"
             streams = (nothing, capture.writing, capture.writing)
-            _, command = await self._box.run(argv, env={}, cwd=cwd, streams=streams)
+            _, command = await box.run(argv, env={}, cwd=cwd, streams=streams)
             capture.started()
-            async with asyncio.timeout(SETUP_SECONDS_MAX):
+            async with asyncio.timeout(seconds_max):
                 code = await command.ended
-            await self._box.clear()
+            await box.clear([self._main_id] if self._main is not None else [])
             capture.drain()
         finally:
             os.close(nothing)

@@ -13,6 +13,7 @@ Reason = Literal[
     "TooLarge",
     "TimedOut",
     "SetupFailed",
+    "ProgramNotFound",
     "GitFailed",
 ]
 
