@@ -99,12 +99,13 @@ def task(name: str, **spec: Any) -> Object:
 
 def test_the_chain_is_a_tree_with_the_next_step_below(server: Live, namespace: str) -> None:
     create(server, namespace, WORKSPACE, POOL)
-    ran = until(server, namespace, "wp/agents", "Secret/")
+    first = f"│  DependencyNotReady: not ready: Workspace/{namespace}/repo (DependencyNotFound)"
+    ran = until(server, namespace, "wp/agents", first)
     assert ran.code == 1 and ran.err == ""
     shown = [line.partition("  Pending for")[0] for line in ran.out.splitlines()]
     assert shown[:6] == [
         f"WorkerPool/{namespace}/agents",
-        f"│  DependencyNotReady: not ready: Workspace/{namespace}/repo (DependencyNotFound)",
+        first,
         f"└─ Workspace/{namespace}/repo (spec.worker.workspaceRef)",
         f"   │  DependencyNotFound: dependency not found: Secret/{namespace}/token (spec.secretRef)",
         f"   └─ Secret/{namespace}/token (spec.secretRef)  Absent",

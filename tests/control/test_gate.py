@@ -9,6 +9,7 @@ import pytest
 from rota.api import AgentConfig, Task, WorkerPool, Workspace
 from rota.control import Gate, Settling
 from rota.control.gate import NOTICE_SECONDS, READY, RESOLVED
+from rota.engine import StoreObjects
 from tests.engine_loop.loops import World
 
 NOT_THERE = "dependency not found: Secret/s (spec.secretRef)"
@@ -42,6 +43,9 @@ async def test_an_object_that_never_lacked_anything_gets_no_status(world: World)
 async def test_what_is_missing_is_said_in_a_condition_and_an_event_once(world: World) -> None:
     await pool(world, **LACKING)
     await world.serve(Gate(WorkerPool))
+    coming = "not there yet: Workspace/w (spec.worker.workspaceRef)"
+    assert await world.condition("WorkerPool", "p", RESOLVED) == ("False", "DependencyNotReady", coming)
+    await world.pass_time(2 * NOTICE_SECONDS, step=1)
     message = "dependency not found: Workspace/w (spec.worker.workspaceRef)"
     assert await world.condition("WorkerPool", "p", RESOLVED) == ("False", "DependencyNotFound", message)
     assert await world.condition("WorkerPool", "p", READY) is None
@@ -55,7 +59,7 @@ async def test_the_condition_turns_true_when_everything_is_there(world: World) -
     await pool(world, **LACKING)
     await world.serve(Gate(WorkerPool))
     since = (await world.get("WorkerPool", "p")).status.condition(RESOLVED).last_transition_time
-    await world.pass_time(30)
+    await world.pass_time(30, step=1)
     await world.workspace("w")
     await world.say_ready("Workspace", "w")
     await world.rest()
@@ -82,6 +86,29 @@ async def test_another_reason_is_another_event_and_the_same_one_is_not(world: Wo
     await world.set_status("Task", "a", phase="Failed")
     await world.pass_time(3 * NOTICE_SECONDS, step=1)
     assert world.events.reasons("Task/b") == ["DependencyNotFound", "DependencyFailed"]
+
+
+async def test_a_chain_that_is_applied_in_one_go_is_never_said_to_lack_anything(world: World) -> None:
+    """The last comes first, and the objects come one after the other, each within the time of an apply."""
+    said: set[str] = set()
+
+    def hear(kind: Any, update: Any) -> None:
+        status = getattr(update.new, "status", None)
+        said.update(one.reason for one in (status.conditions if status is not None else ()))
+
+    end = StoreObjects(world.registry).listen((Task.api, WorkerPool.api), hear)
+    await world.serve(Gate(Task), Gate(WorkerPool), Settling(Workspace))
+    for name, after in (("c", "b"), ("b", "a")):
+        await world.task(name, after)
+        await world.pass_time(1, step=0.5)
+    await world.task("a")
+    await world.create("Function", "f", {"entrypoint": "a:b", "source": {"inline": "x"}})
+    await pool(world, **LACKING)
+    await world.pass_time(1, step=0.5)
+    await world.workspace("w")
+    await world.pass_time(60, step=1)
+    end()
+    assert said == {"DependencyNotReady", "Resolved"} and not world.events.said
 
 
 async def test_what_comes_soon_is_nothing_to_notice(world: World) -> None:
@@ -159,6 +186,7 @@ async def test_one_that_needs_nothing_else_is_ready(world: World) -> None:
 async def test_one_that_lacks_something_is_not_ready_and_says_why(world: World) -> None:
     await world.workspace("w", secret="s")
     await world.serve(Settling(Workspace))
+    await world.pass_time(2 * NOTICE_SECONDS, step=1)
     for type_ in (READY, RESOLVED):
         assert await world.condition("Workspace", "w", type_) == ("False", "DependencyNotFound", NOT_THERE)
     await world.create("Secret", "s")
@@ -167,6 +195,9 @@ async def test_one_that_lacks_something_is_not_ready_and_says_why(world: World) 
     assert await world.condition("Workspace", "w", RESOLVED) == ("True", "Resolved", "")
     await world.delete("Secret", "s")
     await world.rest()
+    coming = "not there yet: Secret/s (spec.secretRef)"
+    assert await world.condition("Workspace", "w", READY) == ("False", "DependencyNotReady", coming)
+    await world.pass_time(2 * NOTICE_SECONDS, step=1)
     assert await world.condition("Workspace", "w", READY) == ("False", "DependencyNotFound", NOT_THERE)
 
 

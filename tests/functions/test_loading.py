@@ -217,7 +217,8 @@ async def test_a_deploy_tells_what_cannot_be_loaded_and_where(town: Town, tmp_pa
     file.write_text(GOOD)
     good = await rota(town, "deploy", "-f", str(project))
     # What a project refers to may come later.
-    assert good.returncode == 0 and "Function/needy is not ready: DependencyNotFound" in good.stderr, good.stderr
+    assert good.returncode == 0 and "Function/needy is not ready: DependencyNot" in good.stderr, good.stderr
+    assert "Secret/s" in good.stderr
     file.write_text(SYNTAX)
     bad = await rota(town, "deploy", "-f", str(project))
     assert bad.returncode == 1 and "Function/report cannot be loaded: ImportFailed: SyntaxError" in bad.stderr

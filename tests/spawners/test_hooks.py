@@ -327,6 +327,7 @@ async def test_a_spawner_that_is_changed_meanwhile_is_read_again(scene: Scene, m
 async def test_a_pool_that_is_not_there_yet_holds_up_the_task_and_not_the_delivery(scene: Scene) -> None:
     await scene.world.delete("WorkerPool", "pool")
     await scene.hook()
+    await scene.world.pass_time(10, step=1)
     assert (await scene.ready())[:2] == ("False", "DependencyNotFound")
     await made(scene, {"title": "x"})
     await scene.world.rest()

@@ -289,6 +289,8 @@ async def test_a_secret_without_a_token_is_told_and_nothing_is_asked(scene: Scen
 
 async def test_without_its_secret_or_its_pool_nothing_is_asked(scene: Scene, github: Tracker) -> None:
     await scene.poll(source={"secretRef": {"name": "later"}})
+    assert (await scene.ready())[:2] == ("False", "DependencyNotReady") and not github.asked
+    await scene.world.pass_time(10, step=1)
     assert (await scene.ready())[:2] == ("False", "DependencyNotFound") and not github.asked
     await scene.secret("later", token="t")
     await scene.world.rest()

@@ -35,9 +35,7 @@ def condition(made: Farm, kind: str, name: str, type_: str) -> dict[str, Any]:
 
 def told(made: Farm, kind: str, name: str, type_: str, reason: str) -> str:
     """The message of a condition, once it has the reason."""
-    found = made.until(
-        lambda: one if (one := condition(made, kind, name, type_)).get("reason") == reason else None  # noqa: F821
-    )
+    found = made.until(lambda: one if (one := condition(made, kind, name, type_)).get("reason") == reason else None)
     assert found["status"] == "False"
     return str(found["message"])
 
@@ -148,3 +146,25 @@ def test_what_makes_no_sense_is_refused_whichever_way_it_comes(made: Farm, field
         assert ran.returncode == 2 and field in ran.stderr and f"{manifest}:" in ran.stderr, ran
     refused = made.kubectl("apply", "-f", str(manifest), check=False)
     assert field in refused and "is invalid" in refused, refused
+
+
+def test_a_chain_that_is_applied_in_one_go_is_never_said_to_lack_anything(made: Farm) -> None:
+    """The last one comes first, as people write it down."""
+    names = [f"link{i}" for i in range(8)]
+    links = [
+        obj(
+            "Task", name, command=["true"], workerPoolRef={"name": "links"}, **({"dependsOn": [after]} if after else {})
+        )
+        for name, after in zip(names, [*names[1:], ""], strict=True)
+    ]
+    nightly = obj(
+        "Schedule",
+        "links",
+        cron="@yearly",
+        target={"taskTemplate": {"command": ["true"], "workerPoolRef": {"name": "links"}}},
+    )
+    made.apply(*links, nightly, pool("links", worker={}))
+    assert ended(made, names[0])["phase"] == "Succeeded"
+    told_of = [one for one in made.json("get", "events")["items"] if one["involvedObject"]["name"] in (*names, "links")]
+    assert not [one["reason"] for one in told_of if one["type"] == "Warning"]
+    assert "DependencyNotFound" not in made.kubectl("get", "tasks,schedules", "-o", "yaml")

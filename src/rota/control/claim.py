@@ -13,7 +13,7 @@ from rota.client import Key, Operation
 from rota.control.claims import lifecycle
 from rota.control.claims.claiming import Claiming
 from rota.control.claims.ended import Ended
-from rota.control.gate import RESOLVED, Gate, status_of
+from rota.control.gate import RESOLVED, Gate, may_be_coming, status_of
 from rota.control.holds.options import is_restarted_for
 from rota.control.instances.reasons import blocker, is_ready
 from rota.control.tasks.telling import standing_of
@@ -107,7 +107,7 @@ class Claims(Gate[Claim]):
         if is_leaving or (pool is None and status.arrival is not None):
             message = f"WorkerPool/{obj.spec.pool_ref.name} was deleted"
             return await self._end(context, obj, "Failed", "PoolDeleted", message)
-        held_up = context.held_up(obj)
+        held_up = context.held_up(obj, coming=may_be_coming(status.condition(RESOLVED), now))
         if held_up is not None or pool is None:
             return await self._held_up(context, obj, held_up)
         wrong = lifecycle.unfit(obj.spec.images, obj.spec.labels, obj.spec.annotations, template_of(pool))

@@ -21,7 +21,10 @@ T = TypeVar("T", bound=Object)
 RESOLVED = "ResolvedRefs"
 READY = "Ready"
 NOTICE_SECONDS = 5.0
-"""For how long an object is held up before people are told: what it refers to may be on its way."""
+"""For how long an object is held up before people are told, and before what is absent is called an error.
+
+What it refers to may be on its way: objects that are applied together come one after the other.
+"""
 
 
 class Gate(ObjectReconciler[T]):
@@ -40,8 +43,8 @@ class Gate(ObjectReconciler[T]):
     async def look(self, context: Context, obj: T) -> Outcome:
         if obj.metadata.deletion_timestamp is not None or obj.over():
             return DONE
-        held_up = context.held_up(obj, needs=self.needs)
         before = status_of(obj).condition(RESOLVED)
+        held_up = context.held_up(obj, needs=self.needs, coming=may_be_coming(before, context.clock.time()))
         if held_up is not None:
             await say(context, obj, self.closed(held_up))
             if held_up.reason != NOT_READY and lasts(before, held_up, context.clock.time()):
@@ -70,6 +73,13 @@ class Settling(Gate[T]):
     async def go_on(self, context: Context, obj: T, opened: list[Condition]) -> Outcome:
         await say(context, obj, [*opened, Condition(type=READY, status="True", reason="Ready")])
         return DONE
+
+
+def may_be_coming(before: Condition | None, now: float) -> bool:
+    """Whether what an object lacks may be on its way: it has only just begun to wait."""
+    if before is None or before.status != "False" or before.last_transition_time is None:
+        return True
+    return now - before.last_transition_time.timestamp() < NOTICE_SECONDS
 
 
 def lasts(before: Condition | None, held_up: Blocked | Failed, now: float) -> bool:

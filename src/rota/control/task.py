@@ -13,7 +13,7 @@ from rota.api.templates import TemplateError
 from rota.client import Key
 from rota.control.carrying import RUNTIME_FINALIZER, carry_out
 from rota.control.functions.tasks import Calling
-from rota.control.gate import RESOLVED, Gate, lasts, status_of
+from rota.control.gate import RESOLVED, Gate, lasts, may_be_coming, status_of
 from rota.control.holds.members import PoolKey
 from rota.control.instances import Desired, plan, template_hash
 from rota.control.instances.names import instance_name
@@ -142,7 +142,11 @@ class Tasks(Gate[Task]):
 
     async def _admit(self, context: Context, obj: Task, status: TaskStatus) -> Outcome:
         known = {one.name for one in status.dependencies}
-        held_up = context.held_up(obj, settled=[Task.api.key(obj.metadata.namespace, name) for name in known])
+        held_up = context.held_up(
+            obj,
+            settled=[Task.api.key(obj.metadata.namespace, name) for name in known],
+            coming=may_be_coming(status.condition(RESOLVED), context.clock.time()),
+        )
         status = lifecycle.copied(status, self._ended(context, obj))
         if held_up is not None:
             self._assigner.cancel(obj)

@@ -94,11 +94,12 @@ class Context:
         return d._replace(state="Failed") if node is not None and node.state == "failed" else d
 
     def held_up(
-        self, obj: Object, *, needs: Need | None = None, settled: Collection[str] = ()
+        self, obj: Object, *, needs: Need | None = None, settled: Collection[str] = (), coming: bool = False
     ) -> Blocked | Failed | None:
         """None if all that an object refers to is as it needs to be; else the outcome that says what is not.
 
-        What is `settled` is not looked at: the object knows what came of it.
+        What is `settled` is not looked at: the object knows what came of it. `coming`: what is absent is taken to be on
+        its way.
         """
         found = self.dependencies(obj, needs=needs)
         return decide(
@@ -106,6 +107,7 @@ class Context:
             self.level,
             self.view.pending,
             self._cycle,
+            coming=coming,
         )
 
     def _cycle(self, awaited: Collection[str]) -> tuple[str, ...] | None:

@@ -163,11 +163,14 @@ def decide(
     level: int,
     pending: Callable[[str], bool],
     cycle: Callable[[Collection[str]], tuple[str, ...] | None],
+    *,
+    coming: bool = False,
 ) -> Blocked | Failed | None:
     """Whether an object may go on: None if so, else what it says.
 
     It fails only when all that it needs is decided, so that what it says does not depend on what was first. `cycle`
-    finds the circle that the object is in, given what it waits for.
+    finds the circle that the object is in, given what it waits for. `coming`: what is absent is taken to be on its way,
+    and while the object waits for it that is not called an error.
     """
     undecided = [d for d in needed if d.undecided]
     failed = [d for d in needed if d.state in ("Failed", "Skipped")]
@@ -186,12 +189,12 @@ def decide(
         on = tuple(sorted(d.id for d in undecided))
         if path is not None:
             return Blocked(on, CYCLE, cycle_message(path))
-        return Blocked(on, *_reason(undecided))
+        return Blocked(on, *_reason(undecided, coming=coming))
     because = tuple(sorted(d.id for d in (*undecided, *failed)))
     return Failed(because, *_reason([*undecided, *failed]))
 
 
-def _reason(unmet: Sequence[Dependency]) -> tuple[str, str]:
+def _reason(unmet: Sequence[Dependency], *, coming: bool = False) -> tuple[str, str]:
     """The reason of the worst, and a sentence on all."""
     absent = [d for d in unmet if d.state == "Absent"]
     failed = [d for d in unmet if d.state == "Failed"]
@@ -199,14 +202,15 @@ def _reason(unmet: Sequence[Dependency]) -> tuple[str, str]:
     others = [d for d in unmet if d.undecided and d.state != "Absent"]
     parts = []
     if absent:
-        parts.append(f"dependency not found: {_names(absent, lambda d: f' ({d.path})')}")
+        what = "not there yet" if coming else "dependency not found"
+        parts.append(f"{what}: {_names(absent, lambda d: f' ({d.path})')}")
     if failed:
         parts.append(f"dependencies failed: {_names(failed)}")
     if skipped:
         parts.append(f"dependencies skipped: {_names(skipped, _how)}")
     if others:
         parts.append(f"not ready: {_names(others, _how)}")
-    reason = NOT_FOUND if absent else FAILED if failed else SKIPPED if skipped else NOT_READY
+    reason = NOT_FOUND if absent and not coming else FAILED if failed else SKIPPED if skipped else NOT_READY
     return reason, "; ".join(parts)
 
 

@@ -109,9 +109,11 @@ async def test_a_queue_in_which_nobody_may_wait_serves_from_what_is_free(world: 
     assert await phases(world) == {"a": "Bound", "b": "Failed"} and (await status(world, "b")).reason == "QueueFull"
 
 
-async def test_an_unknown_pool_is_said_at_once_and_waited_for(world: World, party: Party) -> None:
+async def test_an_unknown_pool_is_waited_for_and_soon_said(world: World, party: Party) -> None:
     await up(world, party)
     await claim(world, "a", poolRef={"name": "later"}, waitSeconds=100)
+    assert (await world.condition("Claim", "a", "ResolvedRefs"))[:2] == ("False", "DependencyNotReady")  # type: ignore[index]
+    await world.pass_time(10, step=1)
     assert (await world.condition("Claim", "a", "ResolvedRefs"))[:2] == ("False", "DependencyNotFound")  # type: ignore[index]
     template = {"containers": [{"name": "main", "command": ["sleep"]}]}
     await world.create("WorkerPool", "later", {"template": template, "replicas": 1})

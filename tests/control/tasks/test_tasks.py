@@ -170,7 +170,8 @@ async def test_dependencies_come_first_and_their_outputs_are_there(world: World,
     await up(world, crew)
     await a_task(world, "b", dependsOn=["a"], command=["use", "{{ tasks.a.outputs.k }}"])
     found = await status(world, "b")
-    assert (found.phase, found.reason) == ("Waiting", "DependencyNotFound") and "Task/a" in found.message
+    assert (found.phase, found.reason) == ("Waiting", "DependencyNotReady")
+    assert found.message == "not there yet: Task/a (spec.dependsOn[0])"
     await a_task(world, "a")
     crew.finish("p-0", outputs={"k": "v"})
     await world.rest()
