@@ -150,19 +150,12 @@ def test_what_makes_no_sense_is_refused_whichever_way_it_comes(made: Farm, field
 
 def test_a_chain_that_is_applied_in_one_go_is_never_said_to_lack_anything(made: Farm) -> None:
     """The last one comes first, as people write it down."""
-    names = [f"link{i}" for i in range(8)]
+    names, on = [f"link{i}" for i in range(8)], {"command": ["true"], "workerPoolRef": {"name": "links"}}
     links = [
-        obj(
-            "Task", name, command=["true"], workerPoolRef={"name": "links"}, **({"dependsOn": [after]} if after else {})
-        )
+        obj("Task", name, **on, **({"dependsOn": [after]} if after else {}))
         for name, after in zip(names, [*names[1:], ""], strict=True)
     ]
-    nightly = obj(
-        "Schedule",
-        "links",
-        cron="@yearly",
-        target={"taskTemplate": {"command": ["true"], "workerPoolRef": {"name": "links"}}},
-    )
+    nightly = obj("Schedule", "links", cron="@yearly", target={"taskTemplate": on})
     made.apply(*links, nightly, pool("links", worker={}))
     assert ended(made, names[0])["phase"] == "Succeeded"
     told_of = [one for one in made.json("get", "events")["items"] if one["involvedObject"]["name"] in (*names, "links")]

@@ -191,6 +191,8 @@ class Attempt(Model):
     end: Annotated[Time | None, doc("When it ended.")] = None
     exit_code: Annotated[int | None, doc("The exit code.")] = None
     reason: Annotated[Text | None, doc("How it ended, as one word.")] = None
+    commit: Annotated[Text | None, doc("The commit of the tree that it had.")] = None
+    note: Annotated[Value | None, doc("What to know of that tree: that its ref may have moved.")] = None
 
 
 Outputs = Annotated[dict[str, Value], doc("Values that the task reported, by key.", max_length=OUTPUTS_MAX)]
@@ -225,6 +227,7 @@ class TaskStatus(ObjectStatus):
     start_time: Annotated[Time | None, doc("When it first started.")] = None
     completion_time: Annotated[Time | None, doc("When it was over.")] = None
     exit_code: Annotated[int | None, doc("The exit code.")] = None
+    commit: Annotated[Text | None, doc("The commit of the tree that its last try had.")] = None
     result: Annotated[Any, doc("What it returned; a large one is a blob's digest.")] = None
     outputs: Outputs = {}
     usage: Annotated[JSONObject | None, doc("What it used: tokens, cost, time.", atomic=True)] = None
@@ -241,6 +244,7 @@ class TaskStatus(ObjectStatus):
         Column("Completed", ".status.completionTime", "date"),
         Column("Pool", ".spec.workerPoolRef.name", wide=True),
         Column("Function", ".spec.function.name", wide=True),
+        Column("Commit", ".status.commit", wide=True),
         Column("Message", ".status.message", wide=True),
     ),
     selectable=(".status.phase", ".spec.workerPoolRef.name"),

@@ -76,6 +76,8 @@ def after(task: Task, status: TaskStatus, instance: str, outcome: Outcome) -> Ta
         end=ended,
         exit_code=outcome.exit_code,
         reason=outcome.reason,
+        commit=outcome.commit or None,
+        note=outcome.note or None,
     )
     lost = outcome.reason == "WorkerLost"
     status = msgspec.structs.replace(
@@ -84,6 +86,7 @@ def after(task: Task, status: TaskStatus, instance: str, outcome: Outcome) -> Ta
         tries=status.tries + 1,
         losses=status.losses + lost,
         exit_code=outcome.exit_code,
+        commit=outcome.commit or None,
         start_time=status.start_time or attempt.start,
         instance_name=instance,
     )

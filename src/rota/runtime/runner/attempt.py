@@ -60,6 +60,8 @@ class Attempt:
 
     async def run(self, home: str, kept: Callable[[], list[str]]) -> None:
         """Returns when nothing of it is left but what is kept; raises BoxLost when that cannot be had."""
+        if self._job.note and self._log is not None:
+            self._log.write(f"[rota: {self._job.note}]\n".encode())
         # Of a job whose runner was killed.
         await self._placed.remove(self._box)
         problem = refusal(self._job)
@@ -95,6 +97,8 @@ class Attempt:
             outputs=findings.outputs,
             result=shortened(result, RESULT_BYTES_MAX) or findings.result,
             usage=findings.usage,
+            commit=self._job.commit,
+            note=self._job.note,
         )
 
     def _reason(self) -> Reason:

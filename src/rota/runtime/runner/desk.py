@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -61,12 +62,27 @@ class Desk:
         self._journal.acknowledged(id_)
         self._heard.set()
 
-    def begin(self, box: Box, inside: str) -> str:
-        """Begin the next one, in a box that sees the worker's folder at `inside`; its id."""
+    def next_id(self) -> str:
+        """The id of the one that comes next; empty: there is none."""
+        return self._next.id if self._next is not None else ""
+
+    def give_up_next(self, why: str) -> None:
+        """The one that comes next cannot be begun by this worker: it has lost it."""
+        job, self._next = self._next, None
+        assert job is not None and not self.is_busy
+        started = self._journal.begun(job.id)
+        self._journal.ended(Outcome(job.id, "WorkerLost", started, time.time(), message=why))
+        self._changed()
+
+    def begin(self, box: Box, inside: str, *, commit: str = "", note: str = "") -> str:
+        """Begin the next one, in a box that sees the worker's folder at `inside`; its id.
+
+        `commit`: that of the tree. `note`: what people should know of that.
+        """
         job, self._next = self._next, None
         assert job is not None and not self.is_busy
         # Whoever assigned it does not know where that is.
-        job = msgspec.structs.replace(job, cwd=os.path.join(inside, job.cwd))
+        job = msgspec.structs.replace(job, cwd=os.path.join(inside, job.cwd), commit=commit, note=note)
         self._running = asyncio.create_task(self._run(box, job, f"{inside}/{HOME}"), name="task")
         return job.id
 

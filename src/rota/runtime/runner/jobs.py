@@ -41,6 +41,10 @@ class Job(Struct, frozen=True, rename="camel"):
     timeout_seconds: float | None = None
     log: str = ""
     """A file of the host; empty: none."""
+    commit: str = ""
+    """The commit of its tree; filled in by the runner. Empty: it has none."""
+    note: str = ""
+    """What people should know of the tree, in its log and in the outcome; filled in by the runner."""
 
 
 class Outcome(Struct, frozen=True, rename="camel"):
@@ -57,6 +61,10 @@ class Outcome(Struct, frozen=True, rename="camel"):
     outputs: Mapping[str, str] = {}
     result: str = ""
     usage: Mapping[str, float] = {}
+    commit: str = ""
+    """The commit of the tree that it had; empty: none."""
+    note: str = ""
+    """What people should know of that tree."""
 
 
 def shortened(text: str, bytes_max: int) -> str:

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import signal
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from rota.runtime.runner.box import Box, BoxLost, Command
 from rota.runtime.runner.capture import Capture
 from rota.runtime.runner.desk import Desk
 from rota.runtime.runner.hosting import Hosting, NotHosted
-from rota.runtime.runner.messages import Called, Configure, Place, Report
+from rota.runtime.runner.messages import Called, Configure, Place, Report, Source
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +33,10 @@ HOME_FILE_MODE = "0600"
 HAS_PROGRAM = ("/bin/sh", "-c", 'command -v "$1" || { echo "$PATH"; exit 1; }', "sh")
 """Exits with 0 if there is a program of the name that follows; else it says where it was looked for."""
 PROGRAM_SECONDS_MAX = 30.0
+REF_FRESH_SECONDS = 10.0
+"""A task begins on what its branch or tag stood for no longer ago than this."""
+REFRESH_SECONDS_MAX = 10.0
+"""How long a task waits for an origin to say what that is."""
 SIGNALLED = 128
 """What a shell adds to a signal's number, to tell it from an exit code."""
 
@@ -56,6 +61,10 @@ class Worker:
         self._configuration: Configure | None = None
         self._changed = asyncio.Event()
         self._is_released = self._is_setting_up = self._is_resting = False
+        self._made: workspace.Prepared | None = None
+        """What the tree was made from, also while somebody has it."""
+        self._must_renew = False
+        """The next task waits for a tree that is as its ref is now."""
         self._has_program: tuple[Box, str] | None = None
         """The box in which a program was found."""
         self._main: Command | None = None
@@ -136,14 +145,18 @@ class Worker:
                 self._changed.clear()
                 wait: float | None = None
                 try:
+                    if self._must_renew:
+                        await self._renew(configuration)
                     await self._make_ready(configuration)
                     failures = 0
                     if self.exit_code is not None:
                         return
                     self._begin_task(configuration)
                 except workspace.MustReplace as error:
+                    self._give_up_task(error)
                     self._say(phase="Broken", reason="MustReplace", message=str(error))
                 except (workspace.WorkspaceError, BoxLost, TimeoutError, OSError) as error:
+                    self._give_up_task(error)
                     wait = min(RETRY_SECONDS_MAX, RETRY_SECONDS_MIN * 2**failures)
                     failures += 1
                     reason = error.reason if isinstance(error, workspace.WorkspaceError) else "BoxFailed"
@@ -154,13 +167,73 @@ class Worker:
             await self._stop_box()
             self.desk.close()
 
-    def _begin_task(self, configuration: Configure) -> None:
-        if self._box is None or self.report.phase != "Idle" or not self.desk.has_next:
+    def _begin_task(self, configuration: Configure, note: str | None = None) -> None:
+        """Begin the next task, if there is one. `note`: what came of looking whether its tree is current."""
+        is_checked = note is not None
+        if self._box is None or not self.desk.has_next:
+            return
+        if not is_checked and self.report.phase != "Idle":
+            return
+        if not is_checked and self._is_outdated(configuration):
+            # It has the task already, but that begins when the tree is as it should be.
+            self._must_renew = True
+            self._say(phase="Held", holder=self.desk.next_id(), has_task=True)
+            self._changed.set()
             return
         if configuration.reset != "Keep":
             _forget(configuration)
-        id_ = self.desk.begin(self._box, configuration.place.inside)
+        commit = self._made.commit if self._made is not None else ""
+        id_ = self.desk.begin(self._box, configuration.place.inside, commit=commit, note=note or "")
         self._say(phase="Held", holder=id_, has_task=True)
+
+    def _is_outdated(self, configuration: Configure) -> bool:
+        """Whether the ref of the tree may stand for another commit by now, and whoever comes gets a tree as new."""
+        source, made = configuration.workspace, self._made
+        if source is None or made is None or configuration.reset == "Keep" or workspace.is_fixed(source.spec.ref):
+            return False
+        return not 0 <= time.time() - made.known < REF_FRESH_SECONDS
+
+    async def _renew(self, configuration: Configure) -> None:
+        """Begin the next task on what its ref stands for now. Where that cannot be known, on what there is."""
+        source = configuration.workspace
+        spec = source.spec if source is not None else None
+        is_as_told = self._place == configuration.place and self._box is not None and not self._box.lost.is_set()
+        made = workspace.prepared(Path(configuration.place.record), spec, _home_files(configuration))
+        note = await self._renewed(source, made) if is_as_told and source is not None and made is not None else None
+        if note is None:
+            # Nothing may run in a tree that is taken away.
+            _forget(configuration)
+            await self._stop_box()
+            await self._prepare(configuration)
+            await self._start_box(configuration)
+            await self._check_program(configuration)
+        self._must_renew = False
+        self._begin_task(configuration, note or "")
+
+    async def _renewed(self, source: Source, made: workspace.Prepared) -> str | None:
+        """What is to be said of the tree, which is used as it is; None: it has to be made anew."""
+        mirror = workspace.Mirror(self._home)
+        try:
+            async with asyncio.timeout(REFRESH_SECONDS_MAX):
+                of = workspace.Source(source.spec.repo, source.scope, source.secret)
+                now = await mirror.current(of, source.spec.ref, since=time.time() - REF_FRESH_SECONDS)
+        except (workspace.WorkspaceError, TimeoutError, OSError) as error:
+            why = str(error) or f"no answer within {REFRESH_SECONDS_MAX:.0f} s"
+            known = f"{time.time() - made.known:.0f} s ago" if made.known else "when it was prepared"
+            ref = source.spec.ref or "the default branch"
+            return f"its tree is of {made.commit[:12]}, which was {ref} {known}; it may have moved since: {why}"
+        finally:
+            await mirror.close()
+        if (now.commit, now.branch) != (made.commit, made.branch):
+            return None
+        self._made = made._replace(known=time.time())
+        return ""
+
+    def _give_up_task(self, error: Exception) -> None:
+        """A task whose tree could not be made is tried elsewhere, or here when it can."""
+        if self._must_renew:
+            self._must_renew = False
+            self.desk.give_up_next(f"its tree could not be made: {error}")
 
     async def _something_new(self, seconds: float | None) -> None:
         """Returns when there is something to do: something was asked, the box has ended, or the time has passed."""
@@ -180,11 +253,7 @@ class Worker:
     async def _make_ready(self, configuration: Configure) -> None:
         """As new, unless it is."""
         place = configuration.place
-        record = Path(place.record)
-        files = [
-            WorkspaceFile(path=path, content=content, mode=HOME_FILE_MODE)
-            for path, content in sorted(configuration.home_files.items())
-        ]
+        record, files = Path(place.record), _home_files(configuration)
         source = configuration.workspace
         spec = source.spec if source is not None else None
         if self._has_ended():
@@ -198,7 +267,8 @@ class Worker:
         if self._is_released and configuration.reset != "Keep":
             # What is asked for now counts, and not what was when the hold began.
             _forget(configuration)
-        is_prepared = workspace.prepared(record, spec, files) is not None
+        self._made = made = workspace.prepared(record, spec, files)
+        is_prepared = made is not None
         if is_prepared and not is_lost and self._may_stay(configuration):
             await self._check_program(configuration)
             await self._host(configuration)
@@ -210,24 +280,30 @@ class Worker:
         # Nothing may run in a tree that is taken away, nor anything of one holder beside the next.
         await self._stop_box()
         if not is_prepared:
-            mirror = workspace.Mirror(self._home)
-            try:
-                await workspace.prepare(
-                    mirror,
-                    spec,
-                    Path(place.folder),
-                    lambda argv, tree: self._set_up(configuration, argv),
-                    source=workspace.Source(spec.repo, source.scope, source.secret) if source and spec else None,
-                    home_files=files,
-                    uid=place.uid,
-                    record=record,
-                )
-            finally:
-                await mirror.close()
+            await self._prepare(configuration)
         await self._start_box(configuration)
         await self._check_program(configuration)
         await self._host(configuration)
         self._free(configuration)
+
+    async def _prepare(self, configuration: Configure) -> None:
+        """Make the tree, from nothing."""
+        place, source = configuration.place, configuration.workspace
+        spec = source.spec if source is not None else None
+        mirror = workspace.Mirror(self._home)
+        try:
+            self._made = await workspace.prepare(
+                mirror,
+                spec,
+                Path(place.folder),
+                lambda argv, tree: self._set_up(configuration, argv),
+                source=workspace.Source(spec.repo, source.scope, source.secret) if source and spec else None,
+                home_files=_home_files(configuration),
+                uid=place.uid,
+                record=Path(place.record),
+            )
+        finally:
+            await mirror.close()
 
     async def _check_program(self, configuration: Configure) -> None:
         """Raise WorkspaceError unless the box has the program of its agent. Asked once in each box."""
@@ -347,6 +423,13 @@ class Worker:
             os.close(nothing)
             capture.close()
         return workspace.Finished(code, command.error or said.decode(errors="replace"))
+
+
+def _home_files(configuration: Configure) -> list[WorkspaceFile]:
+    return [
+        WorkspaceFile(path=path, content=content, mode=HOME_FILE_MODE)
+        for path, content in sorted(configuration.home_files.items())
+    ]
 
 
 def _forget(configuration: Configure) -> None:

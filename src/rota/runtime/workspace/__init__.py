@@ -7,6 +7,8 @@
 - *Prepare* makes the tree from the mirror, with objects of its own. Sharing them with the mirror, by links or as
   alternates, would be faster; but a worker that is not kept apart by a uid could write to shared objects and so into
   every other worker's code, and a repack of the mirror would break trees that rely on it.
+- *Current*, before a task: a tree that was made a while ago, of a branch or a tag, is made anew if that stands for
+  another commit by now. Where the origin cannot be reached the tree is used as it is, and the task says so.
 - *Again*, between two holders, in the same way. Nothing of the last one's is looked at, let alone run: git never is
   started in a tree that a worker had. Everything in the storage goes, and the tree is made again; what comes out is
   checked. What cannot be removed is an error that says so, and the instance has to be replaced.
@@ -28,6 +30,7 @@ from rota.runtime.workspace.failures import MustReplace, WorkspaceError
 from rota.runtime.workspace.limits import Limits
 from rota.runtime.workspace.mirror import Mirror, Source
 from rota.runtime.workspace.prepare import HOME, TREE, Finished, Prepared, RunSetup, prepare, prepared
+from rota.runtime.workspace.refs import is_fixed
 from rota.runtime.workspace.verify import verify
 
 __all__ = [
@@ -43,6 +46,7 @@ __all__ = [
     "Source",
     "WorkspaceError",
     "discard",
+    "is_fixed",
     "prepare",
     "prepared",
     "verify",

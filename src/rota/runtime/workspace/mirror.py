@@ -18,7 +18,15 @@ from rota.runtime.workspace.failures import Reason, WorkspaceError
 from rota.runtime.workspace.git import BLOCK_BYTES, Git, Output
 from rota.runtime.workspace.limits import Limits
 from rota.runtime.workspace.locks import locked
-from rota.runtime.workspace.refs import COMMIT, SHORT_COMMIT, Resolved, candidates, checked_address, checked_ref
+from rota.runtime.workspace.refs import (
+    COMMIT,
+    SHORT_COMMIT,
+    Resolved,
+    candidates,
+    checked_address,
+    checked_ref,
+    is_named,
+)
 
 QUICK_SECONDS_MAX = 60
 # More than that many, and they are made into one.
@@ -100,6 +108,25 @@ class Mirror:
             raise WorkspaceError("RefNotFound", f"{source_name(source)} has no {ref or 'default branch'}")
         return found
 
+    async def current(self, source: Source, ref: str | None, *, since: float) -> Resolved:
+        """The commit that a ref stands for at its origin. What was fetched since a moment counts.
+
+        Raises WorkspaceError also where the origin cannot be reached: what the mirror has may be old.
+        """
+        if is_named(ref):
+            found = await self._fetch_named(source, ref)
+        else:
+            await self.refresh(source, since=since)
+            found = await self._find(self.place(source), ref)
+        if found is None:
+            raise WorkspaceError("RefNotFound", f"{source_name(source)} has no {ref or 'default branch'}")
+        return found
+
+    def refreshed(self, source: Source) -> float:
+        """When it was last refreshed; 0 if it never was."""
+        age = self._age(source)
+        return 0.0 if age is None else max(0.0, time.time() - age)
+
     async def refresh(self, source: Source, *, since: float | None = None) -> None:
         """Fetches all branches and tags. One at a time; what another one fetched since a moment counts."""
         place = self.place(source)
@@ -114,8 +141,9 @@ class Mirror:
                 await self.git.must("init", *options, place, cwd=self.folder, seconds_max=QUICK_SECONDS_MAX)
             try:
                 await self._fetch(source, place)
-            except WorkspaceError:
-                await asyncio.to_thread(_remove_leftovers, place)
+            except BaseException:
+                # Also when nobody waits for it any longer: a lock that git left would make every later fetch fail.
+                _remove_leftovers(place)
                 raise
             await self._compact(place)
             (place / REFRESHED).touch()

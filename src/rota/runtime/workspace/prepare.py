@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import os
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -38,6 +39,8 @@ class Prepared(NamedTuple):
     commit: str
     branch: str | None
     digest: str
+    known: float = 0.0
+    """When the ref was last known to stand for the commit, in seconds since 1970."""
 
 
 RunSetup = Callable[[Sequence[str], Path], Awaitable[Finished]]
@@ -66,12 +69,16 @@ async def prepare(
     assert record is None or not record.is_relative_to(folder)
     await asyncio.to_thread(_empty, mirror, folder, record)
     tree = folder / TREE
-    commit, branch = "", None
+    commit, branch, known = "", None, 0.0
     if spec is None:
         tree.mkdir(mode=0o755)
     else:
         source = source if source is not None else Source(spec.repo)
+        known = mirror.refreshed(source)
+        is_used = time.time() - known < mirror.limits.stale_seconds
         resolved = await mirror.resolve(source, spec.ref)
+        if not is_used:
+            known = mirror.refreshed(source)
         await clone(mirror, mirror.place(source), spec, resolved, tree)
         commit, branch = resolved.commit, resolved.branch
     await asyncio.to_thread(_finish, spec.files if spec is not None else (), home_files, folder, uid)
@@ -80,7 +87,7 @@ async def prepare(
         if done.code != 0:
             said = done.output[-SETUP_OUTPUT_CHARACTERS_MAX:].strip()
             raise WorkspaceError("SetupFailed", f"the set-up command ended with {done.code}: {said}")
-    made = Prepared(commit, branch, digest(spec, home_files))
+    made = Prepared(commit, branch, digest(spec, home_files), known)
     if record is not None:
         await asyncio.to_thread(_write_record, record, made)
     return made

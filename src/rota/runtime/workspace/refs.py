@@ -41,6 +41,16 @@ def checked_remote(name: str) -> str:
     return name
 
 
+def is_fixed(ref: str | None) -> bool:
+    """Whether a ref can never stand for another commit."""
+    return ref is not None and COMMIT.fullmatch(ref) is not None
+
+
+def is_named(ref: str | None) -> bool:
+    """Whether a ref is none of the branches and tags, which are all that a mirror fetches by itself."""
+    return ref is not None and ref.startswith("refs/") and not ref.startswith(("refs/heads/", "refs/tags/"))
+
+
 def candidates(ref: str) -> list[str]:
     """The full names that a name stands for, in the order in which they are looked for."""
     if ref.startswith("refs/"):
