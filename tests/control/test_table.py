@@ -54,6 +54,12 @@ def example(which: str, name: str) -> Object:
     obj.pop("status", None)
     for field in ("regions", "images"):
         obj["spec"].pop(field, None)
+    if template := obj["spec"].get("template"):
+        # One that runs as processes, of which a worker has one.
+        template.pop("runtime", None)
+        template["containers"] = [{"command": ["true"], **one} for one in template["containers"]]
+        if "worker" in template or "workspaceRef" in template:
+            del template["containers"][1:]
     return obj
 
 

@@ -75,7 +75,7 @@ async def test_what_does_not_depend_on_each_other_shares_a_step_in_the_order_of_
 
 
 async def test_what_a_controller_makes_while_the_plan_runs_is_waited_for() -> None:
-    template = {"instanceType": "d1-standard-2", "containers": [{"name": "main"}]}
+    template = {"instanceType": "d1-standard-2", "containers": [{"name": "main", "command": ["true"]}]}
     plan = await planned(obj("WorkerPool", "sized", template=template))
     assert plan.converges
     made = {one.name: one for one in plan.ready if one.made}
@@ -163,6 +163,22 @@ async def test_a_task_that_its_worker_could_not_run_is_a_cause() -> None:
     told = {cause.name: cause.message for cause in plan.never_ready}
     assert "a prompt is for a worker of an agent's type" in told["Task/asks"]
     assert "WorkerPool/q has no worker" in told["Task/runs"]
+
+
+@pytest.mark.parametrize(
+    ("template", "why"),
+    [
+        ({"runtime": "pod", "containers": [{"name": "a", "image": "a:1"}]}, "runtime pod is for a cluster"),
+        ({"runtime": "container", "containers": [{"name": "a"}]}, "container a has no image"),
+        ({"containers": [{"name": "a", "image": "a:1"}]}, "container a has no command"),
+        ({"worker": {}, "runtime": "container", "containers": [{"name": "a"}]}, "runs as a process"),
+        ({"worker": {}, "containers": [{"name": "a"}, {"name": "b"}]}, "has one container, and no more"),
+    ],
+)
+async def test_a_template_that_no_machine_could_run_is_a_cause(template: Json, why: str) -> None:
+    plan = await planned(obj("WorkerPool", "p", template=template), task("t", pool="p"))
+    (cause,) = [one for one in plan.never_ready if one.name == "Instance/p-0"]
+    assert why in cause.message and "WorkerPool/p" in [one.name for one in cause.held_up]
 
 
 async def test_a_claim_that_no_instance_could_serve_is_a_cause() -> None:

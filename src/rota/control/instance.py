@@ -25,7 +25,7 @@ from rota.control.instances.states import is_used
 from rota.control.orders import order, owner_of, subject_of
 from rota.control.seen import AVAILABLE, Seen, phase_of, seen, unavailable, with_last_exit
 from rota.control.settled import Settled
-from rota.control.unhonoured import conditions, of_template
+from rota.control.unhonoured import CELL_NAME, conditions, of_template
 from rota.engine import DONE, Context, Done, Outcome, RequeueAfter
 from rota.engine.objects import get
 from rota.engine.references import id_of
@@ -162,7 +162,8 @@ class Instances(Gate[Instance]):
             said = [*opened, _quota(), msgspec.structs.replace(why, type=PROGRAMMED), why]
             return await self._refused(context, obj, status, refused, said)
         programmed = Condition(type=PROGRAMMED, status="True", reason=PROGRAMMED)
-        ignored = conditions(obj, [*of_template(obj.spec, "spec."), *self._unlimited(obj)])
+        elsewhere = [CELL_NAME] if obj.spec.cell_name is not None else []
+        ignored = conditions(obj, [*of_template(obj.spec, "spec."), *elsewhere, *self._unlimited(obj)])
         said = [*opened, _quota(), programmed, found.available, self._isolated(obj), *ignored]
         written = await self._write(context, obj, found.status, said, found.phase)
         self._show(context, written, is_ready=is_ready(written))

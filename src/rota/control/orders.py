@@ -15,6 +15,7 @@ from rota.control.instances.names import STORAGE_OWNER, controller_of
 from rota.control.instances.template import UNIT_NANOS, nanos
 from rota.control.ports import environment
 from rota.engine.objects import Objects, get
+from rota.runtime.composing import NO_RUNNER
 from rota.runtime.interface import Order, Owner, Refused, Subject
 
 
@@ -31,15 +32,30 @@ def owner_of(obj: Instance) -> Owner:
     return Owner(name, uid) if uid else Owner(obj.metadata.name, obj.metadata.uid)
 
 
+def unrunnable(obj: Instance) -> str | None:
+    """Why an instance can never run on this machine, as far as its spec tells."""
+    spec = obj.spec
+    if spec.runtime == "pod":
+        return "runtime pod is for a cluster; here it is process or container"
+    if has_runner(obj):
+        if len(spec.containers) > 1:
+            return "an instance with a worker or a workspace has one container, and no more"
+        return NO_RUNNER if spec.runtime == "container" else None
+    for container in (as_held(obj, one) for one in spec.containers):
+        if spec.runtime == "container" and not container.image:
+            return f"container {container.name} has no image, and a container needs one"
+        if spec.runtime != "container" and not container.command:
+            return f"container {container.name} has no command, and a process needs one"
+    return None
+
+
 def order(
     objects: Objects, obj: Instance, container: Container, number: int = 0, ports: Mapping[str, int] | None = None
 ) -> Order:
     """One run of one container. Raises `Refused` when something that it names is not there."""
     spec = obj.spec
-    if spec.runtime == "pod":
-        raise Refused("ConfigurationError", "runtime pod is for a cluster; here it is process or container")
-    if has_runner(obj) and len(spec.containers) > 1:
-        raise Refused("ConfigurationError", "an instance with a worker or a workspace has one container, and no more")
+    if (why := unrunnable(obj)) is not None:
+        raise Refused("ConfigurationError", why)
     container = as_held(obj, container)
     limits = container.resources.limits if container.resources else None
     return Order(

@@ -17,6 +17,7 @@ from rota.control.functions.standing import not_here
 from rota.control.functions.unserved import UnservedFunctions
 from rota.control.gate import READY, Gate, with_conditions
 from rota.control.instances import ready_condition
+from rota.control.orders import unrunnable
 from rota.control.pool import Pools
 from rota.control.schedules.regions import region_of, served
 from rota.control.tasks.jobs import CannotRun, check_role, worker_of
@@ -102,15 +103,21 @@ class SimulatedPools(Pools):
 
 
 class SimulatedInstances(Gate[Instance]):
-    """Instances that run as soon as they are made."""
+    """Instances that run as soon as they are made, unless no machine could run them."""
 
     def __init__(self) -> None:
         super().__init__(Instance)
 
     async def go_on(self, context: Context, obj: Instance, opened: list[Condition]) -> Outcome:
-        runs = [Condition(type=type_, status="True", reason=SIMULATED) for type_ in ("Programmed", "Available")]
+        why = unrunnable(obj)
+        is_run, reason = ("True", SIMULATED) if why is None else ("False", "ConfigurationError")
+        runs = [
+            Condition(type=type_, status=is_run, reason=reason, message=why or "")  # type: ignore[arg-type]
+            for type_ in ("Programmed", "Available")
+        ]
         status = with_conditions(context, obj, [*opened, *runs])
-        status = msgspec.structs.replace(status, phase="Idle", observed_template_hash=obj.spec.template_hash)
+        phase = "Idle" if why is None else "Failed"
+        status = msgspec.structs.replace(status, phase=phase, observed_template_hash=obj.spec.template_hash)
         ready = ready_condition(msgspec.structs.replace(obj, status=status))
         await context.write_status(obj, context.condition(obj, status, ready))
         return DONE
