@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
+
 from rota.engine import VirtualClock
 from rota.runtime.interface import Order, Owner, Refused, Run, Subject
 from rota.testing.runtime import MemoryRuntime
@@ -20,6 +22,7 @@ class FakeRuntime(MemoryRuntime):
         self.refuses: Refused | None = None
         self.sandbox = True
         self.dies_at_once = ""
+        self.limits_unmet: tuple[str, ...] = ()
 
     def isolates(self, wanted: object, runtime: str | None = None) -> tuple[bool, str]:
         return super().isolates(wanted, runtime) if self.sandbox else (False, "no sandbox here")
@@ -35,6 +38,9 @@ class FakeRuntime(MemoryRuntime):
         assert not others, f"two of {order.subject.name} at once"
         self.orders.append(order)
         run = await super().start(order)
+        if self.limits_unmet:
+            run = msgspec.structs.replace(run, limits_unmet=self.limits_unmet)
+            self.alive[order.subject][order.container] = run
         if self.dies_at_once and order.argv[0] == self.dies_at_once:
             asyncio.get_running_loop().call_soon(self._die_soon, order, 5)
         return run

@@ -237,6 +237,17 @@ async def test_without_quotas_none_is_asked_for(world: World, runtime: FakeRunti
     assert await world.condition("Instance", "p-0", "QuotaGranted") == ("True", "NotRequired", "")
 
 
+async def test_limits_that_the_host_cannot_hold_are_told(world: World, runtime: FakeRuntime) -> None:
+    runtime.limits_unmet = ("cpu",)
+    limits = {"limits": {"cpu": 1, "memory": "64Mi"}}
+    container = {"name": "main", "command": ["serve"], "resources": limits}
+    await world.create("WorkerPool", "p", {"template": {"containers": [container]}, "replicas": 1})
+    await world.serve(Pools(), Instances(runtime))
+    found = await world.condition("Instance", "p-0", "Honoured")
+    assert found is not None and found[:2] == ("False", "NotHonoured")
+    assert found[2].startswith("spec.containers[0].resources.limits.cpu is not held: this host has no cgroup for it")
+
+
 # Namesakes.
 
 
