@@ -8,52 +8,66 @@ from typing import Annotated, Any
 
 import typer
 
-from rota.cli.command import GLOBAL_OPTIONS
-from rota.cli.session import Connect, Session, Settings, connect_to_server
+from rota.cli import INTERRUPTED
+from rota.cli.command import GLOBAL_OPTIONS, complain
+from rota.cli.session import BAD_USAGE, CommandError, Connect, Session, Settings, connect_to_server
+from rota.cli.usage import USAGE_ERROR, Group, unparsed
 
-COMMANDS: dict[str, str] = {
-    "up": "up:up",
-    "start": "start:start",
-    "stop": "stop:stop",
-    "restart": "restart:restart",
-    "status": "status:status",
-    "dev": "dev:dev",
-    "operator": "operator:operator",
-    "get": "get:get",
-    "describe": "describe:describe",
-    "why": "why:why",
-    "init": "init:init",
-    "deploy": "deploy:deploy",
-    "compile": "compile:compile_",
-    "schema": "schema:schema",
-    "apply": "apply:apply",
-    "diff": "diff:diff",
-    "plan": "plan:plan",
-    "edit": "edit:edit",
-    "delete": "delete:delete",
-    "wait": "wait:wait",
-    "events": "events:events",
-    "run": "run:run",
-    "call": "call:call",
-    "cancel": "cancel:cancel",
-    "retry": "retry:retry",
-    "logs": "logs:logs",
-    "exec": "exec:exec_",
-    "cp": "cp:cp",
-    "claim": "claim:claim",
-    "release": "release:release",
-    "schedule": "schedule:app",
-    "cron": "cron:cron",
-    "scale": "scale:scale",
-    "rollout": "rollout:app",
-    "token": "token:app",
-    "backup": "backup:backup",
-    "restore": "backup:restore",
-    "crds": "crds:crds",
-    "doctor": "doctor:doctor",
-    "version": "version:version",
+PURPOSES: dict[str, dict[str, str]] = {
+    "Servers": {
+        "start": "start:start",
+        "stop": "stop:stop",
+        "restart": "restart:restart",
+        "status": "status:status",
+        "up": "up:up",
+        "operator": "operator:operator",
+        "backup": "backup:backup",
+        "restore": "backup:restore",
+        "token": "token:app",
+        "doctor": "doctor:doctor",
+        "version": "version:version",
+    },
+    "Projects": {
+        "init": "init:init",
+        "dev": "dev:dev",
+        "deploy": "deploy:deploy",
+        "compile": "compile:compile_",
+        "schema": "schema:schema",
+    },
+    "Objects": {
+        "get": "get:get",
+        "describe": "describe:describe",
+        "why": "why:why",
+        "events": "events:events",
+        "wait": "wait:wait",
+        "apply": "apply:apply",
+        "diff": "diff:diff",
+        "plan": "plan:plan",
+        "edit": "edit:edit",
+        "delete": "delete:delete",
+        "crds": "crds:crds",
+    },
+    "Tasks, functions and schedules": {
+        "run": "run:run",
+        "call": "call:call",
+        "logs": "logs:logs",
+        "cancel": "cancel:cancel",
+        "retry": "retry:retry",
+        "schedule": "schedule:app",
+        "cron": "cron:cron",
+    },
+    "Pools, instances and claims": {
+        "scale": "scale:scale",
+        "rollout": "rollout:app",
+        "claim": "claim:claim",
+        "release": "release:release",
+        "exec": "exec:exec_",
+        "cp": "cp:cp",
+    },
 }
-"""Every command and where it is, in the order of the help. Only what is called is imported."""
+"""Every command and where it is, by purpose, in the order of the help. Only what is called is imported."""
+
+COMMANDS: dict[str, str] = {name: place for commands in PURPOSES.values() for name, place in commands.items()}
 
 HELP = """\
 Rota: a local-first scheduling control plane.
@@ -64,10 +78,17 @@ Kinds may be given as kind, plural or short name: WorkerPool, workerpools, wp.
 """
 
 
+class Rota(Group):
+    """All commands, sorted by purpose."""
+
+    purposes = PURPOSES
+
+
 def build(only: str = "") -> typer.Typer:
     """The application, with all commands or with one."""
     app = typer.Typer(
         name="rota",
+        cls=Rota,
         help=HELP,
         no_args_is_help=True,
         rich_markup_mode=None,
@@ -103,7 +124,24 @@ def run(argv: list[str], connect: Connect | None) -> int:
     known = bool(argv) and argv[0] in COMMANDS and "_ROTA_COMPLETE" not in os.environ
     app = build(argv[0] if known else "")
     try:
-        app(args=argv, prog_name="rota", obj=connect)
+        # Not standalone: errors of the command line are printed in the form of all others.
+        code = app(args=argv, prog_name="rota", obj=connect, standalone_mode=False)
+    except CommandError as error:
+        complain(str(error))
+        return error.code
+    except USAGE_ERROR as error:
+        return _refuse(error, f"rota {argv[0]}" if known else "rota")
+    except typer.Abort:
+        return INTERRUPTED
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
-    return 0
+    return code if isinstance(code, int) else 0
+
+
+def _refuse(error: Any, begun: str) -> int:
+    if error.ctx is not None and error.message == error.ctx.get_help():
+        # A group of commands without one of them: its help is the answer.
+        error.show()
+    else:
+        complain(unparsed(error, begun))
+    return BAD_USAGE

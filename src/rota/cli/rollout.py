@@ -17,8 +17,11 @@ from rota.cli.naming import Target, reference, targets
 from rota.cli.options import Targets
 from rota.cli.output import line
 from rota.cli.session import FAILED, Session, bad_usage
+from rota.cli.usage import Group
 
-app = typer.Typer(help="See how far a change of template is, or start its instances anew.", rich_markup_mode=None)
+app = typer.Typer(
+    cls=Group, help="See how far a change of template is, or start its instances anew.", rich_markup_mode=None
+)
 
 
 @app.callback(no_args_is_help=True)

@@ -18,9 +18,12 @@ from rota.cli.naming import name_in, reference
 from rota.cli.options import AllNamespaces
 from rota.cli.output import Columns, line, note
 from rota.cli.session import CommandError, Session
+from rota.cli.usage import Group
 from rota.client import ALL_NAMESPACES, Client
 
-app = typer.Typer(help="See what ticks when, run it now, pause it, and see what came of it.", rich_markup_mode=None)
+app = typer.Typer(
+    cls=Group, help="See what ticks when, run it now, pause it, and see what came of it.", rich_markup_mode=None
+)
 
 Object = dict[str, Any]
 NONCE_BYTES = 8

@@ -92,6 +92,7 @@ def options_from(
 ) -> Options:
     """Return the options that are given, else those of the last start, else the defaults."""
     from rota.control.spawners.apis import api_of
+    from rota.server.addresses import NoSuchAddress, check
     from rota.server.background_state import Options
     from rota.server.main import DEFAULT_HOST, DEFAULT_PORT
 
@@ -100,6 +101,11 @@ def options_from(
             api_of(url)
         except ValueError as error:
             raise bad_usage(f"--allow-api: {error}") from None
+    if host is not None:
+        try:
+            check(host)
+        except NoSuchAddress as error:
+            raise bad_usage(error.strerror) from None
     was = last.options if last is not None else Options(DEFAULT_HOST, DEFAULT_PORT, None)
     return Options(
         was.host if host is None else host,

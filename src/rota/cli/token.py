@@ -12,8 +12,9 @@ from rota.cli.command import command
 from rota.cli.durations import seconds
 from rota.cli.output import Columns, line, note
 from rota.cli.session import Session
+from rota.cli.usage import Group
 
-app = typer.Typer(help="Make, list and revoke the tokens that the server accepts.", rich_markup_mode=None)
+app = typer.Typer(cls=Group, help="Make, list and revoke the tokens that the server accepts.", rich_markup_mode=None)
 
 
 class Scope(StrEnum):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import ipaddress
 import socket
 import struct
@@ -24,6 +25,31 @@ ELSEWHERE = (("192.0.2.1", socket.AF_INET), ("2001:db8::1", socket.AF_INET6))
 def dialled(host: str) -> str:
     """The address under which clients of this host reach what listens on `host`."""
     return ANY.get(host, host)
+
+
+def family_of(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+class NoSuchAddress(OSError):  # noqa: N818
+    """An address to listen on that this host does not have."""
+
+
+def check(host: str) -> None:
+    """Raises NoSuchAddress, with the addresses there are, if nothing can listen on `host` here."""
+    if host in ANY:
+        return
+    try:
+        with socket.socket(family_of(host), socket.SOCK_STREAM) as trial:
+            trial.bind((host, 0))
+    except (OSError, UnicodeError):
+        there = sorted({"127.0.0.1", *(each for each in _addresses() if _is_reachable(each))})[:ADDRESSES_MAX]
+        wanted = "an address of this machine, without a port"
+        raise NoSuchAddress(
+            errno.EADDRNOTAVAIL,
+            f"--host {host}: this machine has no such address; it takes {wanted}: {', '.join(there)}, "
+            "or 0.0.0.0 for all of them (--port and --edge-port say the ports)",
+        ) from None
 
 
 def names_of(host: str) -> frozenset[str]:

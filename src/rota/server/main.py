@@ -24,7 +24,7 @@ from rota.runtime.blobs import Blobs
 from rota.runtime.interface import Subject
 from rota.runtime.local import LocalRuntime
 from rota.server import tls
-from rota.server.addresses import dialled, names_of
+from rota.server.addresses import check, dialled, family_of, names_of
 from rota.server.app import App, refusal
 from rota.server.audit import Audit
 from rota.server.auth import Tokens
@@ -103,6 +103,7 @@ async def run(
     home.prepare()
     tokens = Tokens(home.tokens)
     apis = Apis(allowed_apis)
+    check(host)
     with ExitStack() as bound:
         listening = bound.enter_context(_bind(host, port, "--port", before=ports_before[0]))
         edge_wanted = (DEFAULT_EDGE_PORT if port else 0) if edge_port is None else edge_port
@@ -219,8 +220,7 @@ def _bind(host: str, port: int, flag: str, *, before: int = 0) -> socket.socket:
     if port == 0 and before:
         with contextlib.suppress(OSError):
             return _bind(host, before, flag)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock = socket.socket(family_of(host), socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind((host, port))
