@@ -265,7 +265,7 @@ async def test_an_api_that_is_not_on_the_list_is_not_dialled(world: World, githu
     await minutes(scene, 5)
     status, reason, message = await scene.ready()
     assert (status, reason) == ("False", "ApiNotAllowed") and not github.asked
-    assert f"`rota start --allow-api {github.url}`" in message and "https://api.github.com" in message
+    assert f"`rota restart --allow-api {github.url}`" in message and "https://api.github.com" in message
     assert world.events.reasons("TaskSpawner/s") == ["ApiNotAllowed"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import AsyncIterable
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +12,7 @@ import typer
 
 from rota.cli.command import command, confirm, is_terminal
 from rota.cli.output import line
+from rota.cli.printed import as_typed
 from rota.cli.session import CommandError, Session, bad_usage
 
 COPY_SECONDS_MAX = 3600.0
@@ -38,7 +40,7 @@ async def backup(
         partial.rename(file)
     finally:
         partial.unlink(missing_ok=True)
-    line(f"{file} written, {size} bytes; put it back with `rota restore {file}`")
+    line(as_typed(f"{file} written, {size} bytes; put it back with `rota restore {shlex.quote(str(file))}`"))
 
 
 async def _save(pieces: AsyncIterable[bytes], path: Path) -> int:
@@ -79,4 +81,4 @@ def restore(
     except StoreError as error:
         raise CommandError(str(error)) from None
     target.chmod(0o600)
-    line(f"{target} restored; start the server with `rota start`")
+    line(as_typed(f"{target} restored; start the server with `rota start`"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rota.api import Task
 from rota.cli.command import command, complain
+from rota.cli.existing import explain_missing
 from rota.cli.following import everything
 from rota.cli.naming import Target, reference, targets
 from rota.cli.options import Selector, Targets
@@ -43,6 +44,7 @@ async def _ask(client: Client, name: str) -> bool:
     except ApiError as error:
         if error.code not in (403, 404):
             raise
+        await explain_missing(client, error)
         complain(error.message)
         return False
     line(f"{own_name} is being cancelled")

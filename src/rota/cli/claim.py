@@ -78,7 +78,7 @@ async def claim(
     """
     opens_shell = not words and not keep
     if opens_shell and not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise bad_usage(f"say what to run: rota claim {pool} -- COMMAND; a shell needs a terminal, and this is none")
+        raise bad_usage(f"say what to run: `rota claim {pool} -- COMMAND`; a shell needs a terminal, and this is none")
     check_terminal(stdin=stdin, tty=tty)
     lease_seconds = seconds(lease) if lease else None
     wait_seconds = seconds(wait) if wait else None
@@ -128,8 +128,8 @@ def _tell(box: Box) -> None:
     until = f" until {box.expires_at.astimezone():%Y-%m-%d %H:%M:%S}" if box.expires_at is not None else ""
     where = "" if box.namespace == "default" else f" -n {box.namespace}"
     note(f"{box.instance} is held{until}")
-    note(f"use it:      rota claim{where} {box.pool} --name {box.name} --keep -- COMMAND")
-    note(f"give it back: rota release{where} {box.name}")
+    note(f"use it: `rota claim{where} {box.pool} --name {box.name} --keep -- COMMAND`")
+    note(f"give it back: `rota release{where} {box.name}`")
 
 
 def _pairs(texts: Sequence[str], option: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rota.cli import INTERRUPTED
+from rota.cli import INTERRUPTED, printed
 from rota.cli.session import BAD_USAGE, FAILED, CommandError, Session, Settings
 
 GLOBAL_OPTIONS: dict[str, Any] = {
@@ -46,7 +46,8 @@ def command(function: Callable[..., Any]) -> Callable[..., None]:
         outer: Session = given.pop("ctx").obj
         settings = Settings(**{name: given.pop(name) for name in GLOBAL_OPTIONS})
         session = Session(outer.settings.overridden(settings), outer.connect_with)
-        code = run(lambda: function(session, **given))
+        with printed.given(session.settings):
+            code = run(lambda: function(session, **given))
         if code:
             raise typer.Exit(code)
 

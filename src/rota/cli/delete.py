@@ -12,6 +12,7 @@ import typer
 from rota.api import Kind
 from rota.cli.applying import manifests
 from rota.cli.command import command, complain
+from rota.cli.existing import explain_missing
 from rota.cli.following import Key, everything, follow_named, key_in
 from rota.cli.naming import reference, targets
 from rota.cli.options import AllNamespaces, Files, Selector, Targets
@@ -116,6 +117,7 @@ async def _ask(client: Client, each: Doomed, propagation: Propagation, *, lenien
             return ""
         if error.code not in (403, 404, 409):
             raise
+        await explain_missing(client, error)
         complain(error.message)
         return None
     if left is None:

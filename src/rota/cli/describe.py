@@ -8,10 +8,11 @@ from typing import Any
 from rota.api import KINDS, Event, Kind
 from rota.api.table import age, last_seen, rows
 from rota.cli.command import command
+from rota.cli.existing import tell_nothing_found
 from rota.cli.following import everything
 from rota.cli.naming import targets
 from rota.cli.options import AllNamespaces, Selector, Targets
-from rota.cli.output import Columns, line, note, printable, style_of
+from rota.cli.output import Columns, line, printable, style_of
 from rota.cli.session import Session, bad_usage
 from rota.client import ALL_NAMESPACES, Client
 
@@ -39,7 +40,7 @@ async def describe(
                 objects, _ = await everything(client, kind, namespace=namespace, labels=selector)
                 found += [(kind, obj) for obj in objects]
         if not found:
-            note("nothing found" + ("" if all_namespaces else f" in namespace {client.namespace}"))
+            await tell_nothing_found(client, everywhere=all_namespaces)
         for i, (kind, obj) in enumerate(found):
             if i:
                 line("\n")

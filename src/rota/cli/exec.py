@@ -48,7 +48,7 @@ async def exec_(
     """Run a command in an instance, beside what runs there. Its exit code is this command's."""
     target = _target(where)
     if not words:
-        raise bad_usage(f"say what to run: rota exec {where} -- COMMAND")
+        raise bad_usage(f"say what to run: `rota exec {where} -- COMMAND`")
     check_terminal(stdin=stdin, tty=tty)
     async with session.client() as client:
         name = target.name if target.kind is Instance.api else await _first_ready(client, target.name)

@@ -10,6 +10,7 @@ import msgspec
 from rota.cli.naming import kind_named
 from rota.cli.output import Part, line, printable, style_of
 from rota.cli.planned import DEPTH_MAX, place
+from rota.cli.printed import as_typed
 from rota.cli.session import CommandError, bad_usage
 from rota.engine.references import kind_of, shown
 from rota.engine.why import Step, Why
@@ -96,10 +97,10 @@ def _write(rehearsal: Rehearsal, plan: Plan, why: Why, known: dict[str, Part]) -
     _write_step(why.step, rehearsal, known, "", "")
     for cause in plan.never_ready:
         if why.root.id == cause.id or any(not one.because and one.id == why.root.id for one in cause.held_up):
-            line("→ ", printable(cause.advice))
+            line("→ ", printable(as_typed(cause.advice)))
             return
     if why.advice:
-        line("→ ", printable(why.advice))
+        line("→ ", printable(as_typed(why.advice)))
 
 
 def _write_step(step: Step, rehearsal: Rehearsal, known: dict[str, Part], lead: str, below: str) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from rota.cli.command import command, complain
+from rota.cli.existing import explain_missing, tell_nothing_found
 from rota.cli.following import everything, follow
 from rota.cli.formats import (
     FORMATS,
@@ -23,7 +24,7 @@ from rota.cli.formats import (
 )
 from rota.cli.naming import Target, targets
 from rota.cli.options import AllNamespaces, FieldSelector, Selector, Targets, Watch
-from rota.cli.output import line, note
+from rota.cli.output import line
 from rota.cli.session import FAILED, Session, bad_usage
 from rota.cli.wait_out import AWAY_SECONDS_MAX, Patience
 from rota.client import ALL_NAMESPACES, Client
@@ -60,7 +61,7 @@ async def get(
             groups = [Group(kind, [without_managed_fields(obj) for obj in objects]) for kind, objects in groups]
         _write(groups, form, named=named, with_namespace=all_namespaces)
         if not named and not any(group.objects for group in groups):
-            note("nothing found" + ("" if all_namespaces else f" in namespace {client.namespace}"))
+            await tell_nothing_found(client, everywhere=all_namespaces)
     return failed
 
 
@@ -87,6 +88,7 @@ async def _by_name(client: Client, wanted: list[Target]) -> tuple[list[Group], i
         except ApiError as error:
             if error.code != 404:
                 raise
+            await explain_missing(client, error)
             complain(error.message)
             failed = FAILED
         else:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from functools import cache
 from typing import Any, NamedTuple
 
 from rota.api import KINDS, Kind
 from rota.cli.session import CommandError, bad_usage
+from rota.cli.usage import did_you_mean
 
 EVERYTHING = ("all", "rota")
 """Rota's own kinds, all of them."""
@@ -39,9 +39,9 @@ def kind_named(text: str) -> Kind:
 
 
 def unknown_kind(text: str) -> CommandError:
-    near = get_close_matches(text.lower(), _by_name(), 1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    return bad_usage(f'no kind "{text}"{hint}\nthere are {", ".join(map(_listed, KINDS.values()))}')
+    return bad_usage(
+        f'no kind "{text}"{did_you_mean(text, _by_name())}\nthere are {", ".join(map(_listed, KINDS.values()))}'
+    )
 
 
 def _listed(kind: Kind) -> str:

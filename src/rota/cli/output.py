@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, TextIO
 
+from rota.cli.printed import as_typed
+
 Part = tuple[str, str]
 """Some text, and its style."""
 
@@ -48,12 +50,12 @@ def line(*parts: Part | str, stream: TextIO | None = None) -> None:
 
 def note(message: str) -> None:
     """Something that is said beside the result."""
-    line(printable(message), stream=sys.stderr)
+    line(printable(as_typed(message)), stream=sys.stderr)
 
 
 def error_line(message: str) -> None:
     """An error, what to do about it on the lines below."""
-    first, *rest = printable(message, keep="\n").split("\n")
+    first, *rest = printable(as_typed(message), keep="\n").split("\n")
     line(("error: ", "bold red"), first, stream=sys.stderr)
     for more in rest:
         line(f"  {more}", stream=sys.stderr)

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rota.cli import printed
 from rota.cli.applying import manifests
 from rota.cli.command import command, complain, explained
 from rota.cli.options import Files, Force
 from rota.cli.output import line
 from rota.cli.session import BAD_USAGE, Session, bad_usage
+
+if TYPE_CHECKING:
+    from rota.cli.against import Difference
+    from rota.manifest.plan import Rehearsal
+    from rota.manifest.planned import Plan
 
 WILL_NOT_CONVERGE = 1
 FORMS = ("", "json")
@@ -62,12 +68,12 @@ async def _plan(
     if force and not against:
         raise bad_usage("--force goes with --against")
     found = manifests(filename, session.settings.namespace, "default")
-    from rota.cli.against import Difference, compare
-    from rota.cli.planned import write_plan, write_summary
+    from rota.cli.against import compare
     from rota.manifest.plan import DEFAULT_NAMESPACE, rehearse
     from rota.manifest.planning import plan_of
 
     difference: Difference | None = None
+    settings = session.settings
     if against:
         settings = replace(session.settings, context=against, home=None)
         async with Session(settings, session.connect_with).client() as client:
@@ -78,6 +84,16 @@ async def _plan(
         namespace = session.settings.namespace or DEFAULT_NAMESPACE
         rehearsal = await rehearse(found, namespace=namespace)
     result = plan_of(rehearsal)
+    # Advice is about the server that the plan goes on from.
+    with printed.given(settings):
+        return _write(rehearsal, result, difference, namespace, output, explain)
+
+
+def _write(
+    rehearsal: Rehearsal, result: Plan, difference: Difference | None, namespace: str, output: str, explain: str
+) -> int:
+    from rota.cli.planned import write_plan, write_summary
+
     if explain:
         from rota.cli.explaining import write_explanation
 

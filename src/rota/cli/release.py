@@ -33,8 +33,6 @@ async def release(
                     raise
                 if not (error.details or {}).get("name"):
                     raise CommandError(NOT_ROTA) from None
-                raise CommandError(
-                    f'there is no claim "{own}" in namespace {client.namespace}; see `rota get claims`'
-                ) from None
+                raise
             phase = released.status.phase if released.status is not None else None
             line(f"claim/{own} {(phase or 'Released').lower()}")

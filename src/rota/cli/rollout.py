@@ -12,6 +12,7 @@ import typer
 from rota.api import WorkerPool
 from rota.cli.command import command, complain
 from rota.cli.durations import seconds
+from rota.cli.existing import complain_missing
 from rota.cli.following import follow_named, key_in
 from rota.cli.naming import Target, reference, targets
 from rota.cli.options import Targets
@@ -53,7 +54,7 @@ async def status(
                     if key != at:
                         continue
                     if obj is None:
-                        complain(f"{name} is not there")
+                        await complain_missing(client, target.kind, target.name)
                         return FAILED
                     done, now = progress(obj)
                     if now != said:

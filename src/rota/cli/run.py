@@ -9,17 +9,17 @@ from typing import Annotated, Any
 
 import typer
 
-from rota.api import Namespace, Task, WorkerPool
+from rota.api import Task, WorkerPool
 from rota.api.model import VALUE_LENGTH_MAX
 from rota.cli.command import command
 from rota.cli.durations import seconds
+from rota.cli.existing import check_namespace
 from rota.cli.following import everything
 from rota.cli.gateway import backend_of
 from rota.cli.naming import reference
 from rota.cli.output import line, note
 from rota.cli.session import CommandError, Session, bad_usage
 from rota.client import Client
-from rota.registry import ApiError
 
 Object = dict[str, Any]
 
@@ -27,7 +27,6 @@ STEM_LENGTH_MAX = 40
 UTF8_BYTES_MAX = 4
 """Of a character."""
 PRIORITY_MAX = 1000
-NAMESPACES_TOLD_MAX = 20
 _NOT_IN_NAME = re.compile(r"[^a-z0-9]+")
 
 
@@ -86,7 +85,7 @@ async def run(
     if words and prompt is not None:
         raise bad_usage("a task runs a command or gives an agent a prompt, not both: leave out -p, or what is after --")
     if not words and prompt is None:
-        raise bad_usage("say what to run: rota run -- COMMAND, or for an agent rota run -p PROMPT")
+        raise bad_usage("say what to run: `rota run -- COMMAND`, or for an agent `rota run -p PROMPT`")
     if stdin and prompt is not None:
         raise bad_usage("--stdin goes with a command: a prompt is what its agent reads")
     spec: Object = {"command": words} if words else {"prompt": prompt}
@@ -150,39 +149,18 @@ def _check_text(texts: list[str]) -> None:
 async def _pool(client: Client, wanted: str) -> str:
     """The pool that is meant."""
     if wanted:
-        try:
-            await client.get(WorkerPool.api, wanted)
-        except ApiError as error:
-            if error.code != 404:
-                raise
-            await _check_namespace(client)
-            note(f"there is no {reference(WorkerPool.api, wanted)} yet: the task waits for it")
+        # A task would wait for ever for a pool whose name is a slip of the pen.
+        await client.get(WorkerPool.api, wanted)
         return wanted
     pools, _ = await everything(client, WorkerPool.api, namespace=None)
     names = sorted(pool["metadata"]["name"] for pool in pools if _has_workers(pool["spec"]))
     if not names:
-        await _check_namespace(client)
+        await check_namespace(client)
         raise CommandError(f"no pool in namespace {client.namespace} has workers: make one, or name one with --pool")
     if len(names) > 1:
         raise CommandError(f"name the pool with --pool: there are {', '.join(names)}")
     only: str = names[0]
     return only
-
-
-async def _check_namespace(client: Client) -> None:
-    """Raises CommandError if the namespace is not there. Whoever may not know that is told of the pool alone."""
-    try:
-        await client.get(Namespace.api, client.namespace)
-    except ApiError as error:
-        if error.code == 403:
-            return
-        if error.code != 404:
-            raise
-        namespaces, _ = await everything(client, Namespace.api, namespace=None)
-        names = [one["metadata"]["name"] for one in namespaces]
-        more = ", …" if len(names) > NAMESPACES_TOLD_MAX else ""
-        there = ", ".join(sorted(names)[:NAMESPACES_TOLD_MAX]) + more
-        raise CommandError(f"there is no namespace {client.namespace}; there are: {there}") from None
 
 
 def _has_workers(spec: Object) -> bool:

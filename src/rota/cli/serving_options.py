@@ -105,7 +105,7 @@ def options_from(
         try:
             check(host)
         except NoSuchAddress as error:
-            raise bad_usage(error.strerror) from None
+            raise bad_usage(str(error.strerror)) from None
     was = last.options if last is not None else Options(DEFAULT_HOST, DEFAULT_PORT, None)
     return Options(
         was.host if host is None else host,

@@ -81,5 +81,16 @@ class Session:
     settings: Settings = Settings()
     connect_with: Connect = connect_to_server
 
-    def client(self) -> AbstractAsyncContextManager[Client]:
-        return self.connect_with(self.settings)
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[Client]:
+        """A client of the server that is meant. Errors about objects that are not there then name those that are."""
+        from rota.registry import ApiError
+
+        async with self.connect_with(self.settings) as client:
+            try:
+                yield client
+            except ApiError as error:
+                from rota.cli.existing import explain_missing
+
+                await explain_missing(client, error)
+                raise

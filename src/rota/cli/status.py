@@ -13,6 +13,7 @@ import typer
 
 from rota.cli.command import command
 from rota.cli.output import line, note, printable, style_of
+from rota.cli.printed import as_typed
 from rota.cli.serving_options import check_local, way_of
 from rota.cli.session import Session, bad_usage
 
@@ -151,7 +152,7 @@ async def _tell_stopped(path: Path, found: Found) -> None:
     from rota.server.background_log import end_of, log_of
 
     if found.condition == "stopped" or found.state is None:
-        _tell("server", ("not running", style_of("Failed")), "; `rota start` starts one")
+        _tell("server", ("not running", style_of("Failed")), as_typed("; `rota start` starts one"))
     else:
         began = datetime.fromtimestamp(found.state.started, UTC)
         crashed = "; it was killed, or crashed, and did not end in good order"
@@ -160,7 +161,7 @@ async def _tell_stopped(path: Path, found: Found) -> None:
     going_on = await _going_on(path)
     if going_on:
         what = f"{going_on} process{'es' if going_on != 1 else ''} of its instances go on"
-        _tell("work", f"{what}; `rota start` takes them up, `rota stop` ends them")
+        _tell("work", as_typed(f"{what}; `rota start` takes them up, `rota stop` ends them"))
     if found.condition == "crashed" and (end := end_of(log_of(path))):
         note(f"the end of {log_of(path)}:")
         for text in end:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -22,7 +22,7 @@ NAMED_MAX = 20
 class Group(TyperGroup):
     """A group of commands whose help is sorted by purpose, and that names its commands when it does not know one."""
 
-    purposes: Mapping[str, Sequence[str]] = {}
+    purposes: Mapping[str, Collection[str]] = {}
     """Headings, and the commands below each. A group without them has one list."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

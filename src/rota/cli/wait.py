@@ -13,6 +13,7 @@ from rota.api import Function, Kind, Task
 from rota.api.jsonpath import JSONPathError, Path, shown
 from rota.cli.command import command, complain
 from rota.cli.durations import seconds
+from rota.cli.existing import complain_missing
 from rota.cli.following import Key, everything, follow_named, key_in
 from rota.cli.naming import Target, key, reference, targets
 from rota.cli.options import AllNamespaces, Selector, Targets
@@ -119,7 +120,7 @@ async def _until(client: Client, kind: Kind, keys: list[Key], goal: Goal, deadli
                     line(f"{name} {goal.text}")
                     del latest[at]
                 elif obj is None and not goal.when_absent:
-                    complain(f"{name} is not there")
+                    await complain_missing(client, kind, at[1])
                     lost = True
                     del latest[at]
                 elif why := goal.hopeless(obj):

@@ -13,6 +13,7 @@ from typing import Any
 from rota.api import Task
 from rota.api.table import duration
 from rota.cli.command import complain
+from rota.cli.existing import complain_missing
 from rota.cli.following import Key, follow_named
 from rota.cli.naming import reference
 from rota.cli.output import Part, line, note
@@ -72,11 +73,11 @@ class Crowd:
         async with contextlib.aclosing(following) as changes:
             async for at, task in changes:
                 if at in self._left:
-                    self._see(at, task)
+                    await self._see(at, task)
                 if not self._left:
                     return
 
-    def _see(self, at: Key, task: Object | None) -> None:
+    async def _see(self, at: Key, task: Object | None) -> None:
         self._left[at] = task
         self._phases[at] = (status_of(task).get("phase") or "") if task is not None else GONE
         if task is not None and not is_over(task):
@@ -87,7 +88,7 @@ class Crowd:
             return
         with self._line.aside():
             if task is None:
-                complain(f"{reference(Task.api, at[1])} is not there")
+                await complain_missing(self._client, Task.api, at[1])
             elif self._phases[at] != "Succeeded":
                 complain(failure(task))
             else:

@@ -18,6 +18,7 @@ from rota.cli.gateway import call
 from rota.cli.naming import Target, targets
 from rota.cli.options import Targets
 from rota.cli.output import Columns, Part, line, printable, style_of
+from rota.cli.printed import as_typed
 from rota.cli.session import FAILED, CommandError, Session, bad_usage
 from rota.client import Client
 from rota.client.http import HttpBackend
@@ -145,7 +146,7 @@ def _write(answer: Object, output: str) -> None:
         table.write([_event(event, now) for event in answer["events"]], "  ")
     if answer["advice"]:
         line("")
-        line(("next: ", "bold"), (printable(_on_one_line(answer["advice"])), "bold"))
+        line(("next: ", "bold"), (printable(as_typed(_on_one_line(answer["advice"]))), "bold"))
 
 
 def _condition(condition: Object, now: float) -> list[Any]:

@@ -105,7 +105,8 @@ class Spawners(Settling[TaskSpawner]):
     ) -> Outcome:
         api = self._spawning.apis.find(source.api_url)
         if api is None:
-            fix = f"start it with `rota start --allow-api {source.api_url}`, or use one of: {self._spawning.apis}"
+            apis = self._spawning.apis
+            fix = f"{apis.way_to_allow(source.api_url)}, or use one of: {apis}"
             message = f"{source.api_url} is not on this server's list of APIs: {fix}"
             return await self._say(context, obj, opened, Problem("ApiNotAllowed", message))
         poll = self._poll(context, obj, source)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -194,7 +195,8 @@ class Deployer:
     def _no_namespace(self) -> str:
         name = self._client.namespace
         manifest = f"{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}}}}}"
-        return f'there is no namespace "{name}"; choose another with -n, or make it: `rota apply` {manifest}'
+        how = f"`echo {shlex.quote(manifest)} | rota apply -f -`"
+        return f'there is no namespace "{name}"; choose another with -n, or make it: {how}'
 
     async def _missing(self, project: Project) -> list[str]:
         missing: list[str] = []

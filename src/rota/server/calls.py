@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
 import time
 from collections.abc import Collection
 from typing import Any
@@ -54,6 +55,7 @@ TOLD_SECONDS_MAX = 2.0
 SECRET = frozenset(("authorization", "cookie"))
 TOKEN_PREFIX = "rota-"
 """What every token of Rota's begins with: none is for a function's eyes."""
+NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -79,7 +81,10 @@ class Calling:
         if (function is not None and function.spec.public) or self._has_key(request, namespace):
             return None
         challenge = ("WWW-Authenticate", 'Bearer realm="functions"')
-        return said(401, "this takes a key of the function's namespace: rota token create --scope function", challenge)
+        # What is no name is not repeated: whoever asks would choose the words of a command.
+        place = namespace if NAMESPACE.fullmatch(namespace) else "NAMESPACE"
+        how = f"`rota token create NAME --scope function -n {place}` makes one"
+        return said(401, f"this takes a key of the function's namespace; {how}", challenge)
 
     def _has_key(self, request: Request, namespace: str) -> bool:
         secret = request.headers.get(KEY_HEADER, "")

@@ -68,7 +68,7 @@ def check_possible(request: Request, where: Route, verb: str) -> None:
         return
     why = ""
     if where.kind is DEFINITION:
-        why = ": the kinds of a Rota server are built in; rota crds prints them for a Kubernetes cluster"
+        why = ": the kinds of a Rota server are built in; `rota crds` prints them for a Kubernetes cluster"
     elif instead := FOREIGN.get(where.kind):
         why = f": there are no {where.kind.plural} here; {instead}"
     raise ApiError(405, METHOD, f"{NOT_ALLOWED}{why}")

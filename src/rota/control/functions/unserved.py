@@ -8,7 +8,7 @@ from rota.control.gate import Gate, say
 from rota.engine import DONE, Context, Outcome
 
 NOT_SERVED = "NotServed"
-WHY = "rota operator runs no functions yet, wherever their code is: deploy it to a server of rota up"
+WHY = "`rota operator` runs no functions yet, wherever their code is: deploy it to a server that `rota start` started"
 
 
 class UnservedFunctions(Gate[Function]):

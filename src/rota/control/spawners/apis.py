@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -61,6 +62,16 @@ class Apis:
         except ValueError:
             return None
         return api if api in self._known else None
+
+    def way_to_allow(self, url: str) -> str:
+        """What to do so that this API is on the list, beside those that are."""
+        try:
+            wanted = api_of(url)
+        except ValueError as error:
+            return f"correct it: {error}"
+        # A restart takes the options that are given in the place of the last ones, so all of them are.
+        named = [api.url for api in (*self._known, wanted) if api.url != DEFAULT_API]
+        return f"allow it with `rota restart {' '.join(f'--allow-api {shlex.quote(one)}' for one in named)}`"
 
     def __str__(self) -> str:
         return ", ".join(api.url for api in self._known)
