@@ -77,7 +77,7 @@ def test_a_signal_ends_the_waiting(rota: Command, number: int) -> None:
 def test_what_is_kept_is_told_and_released(rota: Command) -> None:
     kept = rota("claim", "boxes", "--wait", "20s", "--keep", "--name", "mine", "--lease", "10m")
     assert kept.returncode == 0 and kept.stdout == "claim/mine\n"
-    assert "boxes-" in kept.stderr and "rota release mine" in kept.stderr
+    assert "boxes-" in kept.stderr and " release mine`" in kept.stderr
     assert rota.held() == ["mine"]
     instance = kept.stderr.split()[0]
     assert rota("exec", instance, "--", "echo", "there").stdout == "there\n"
@@ -115,7 +115,7 @@ def test_errors_say_what_to_do(rota: Command) -> None:
     busy = rota("claim", "none", "--wait", "0s", "--", "true")
     assert busy.returncode == 1 and "come again in" in busy.stderr and "--wait" in busy.stderr
     for words, said in (
-        (("claim", "boxes"), "rota claim boxes -- COMMAND"),
+        (("claim", "boxes"), " claim boxes -- COMMAND`"),
         (("claim", "boxes", "--env", "A", "--", "true"), "NAME=VALUE"),
         (("claim", "boxes", "--lease", "soon", "--", "true"), "30s"),
         (("claim", "boxes", "-t", "--", "true"), "--tty needs a terminal"),
@@ -123,4 +123,4 @@ def test_errors_say_what_to_do(rota: Command) -> None:
         done = rota(*words)
         assert done.returncode == 2 and said in done.stderr, done.stderr
     missing = rota("release", "nobody")
-    assert missing.returncode == 1 and 'no claim "nobody"' in missing.stderr
+    assert missing.returncode == 1 and 'claims.rota.dev "nobody" not found' in missing.stderr

@@ -87,7 +87,8 @@ def test_all_namespaces_adds_the_namespace(two: Terminal) -> None:
 def test_a_namespace_is_taken_before_and_after_the_command(two: Terminal) -> None:
     for argv in (("-n", "other", "get", "wp"), ("get", "wp", "-n", "other")):
         ran = two(*argv)
-        assert (ran.code, ran.out, ran.err) == (0, "", "nothing found in namespace other\n")
+        said = "nothing found: there is no namespace other; there are: default\n"
+        assert (ran.code, ran.out, ran.err) == (0, "", said)
 
 
 def test_one_named_object_is_printed_by_itself_and_several_as_a_list(two: Terminal) -> None:
@@ -121,7 +122,7 @@ def test_what_is_not_there_is_told_beside_what_is(two: Terminal) -> None:
     ran = two("get", "wp", "agents", "nobody")
     assert ran.code == 1
     assert ran.lines[1][0] == "agents"
-    assert ran.err == 'error: workerpools.rota.dev "nobody" not found\n'
+    assert ran.err == 'error: workerpools.rota.dev "nobody" not found\n  namespace default has agents, builders\n'
 
 
 @pytest.mark.parametrize(
@@ -136,7 +137,7 @@ def test_what_is_not_there_is_told_beside_what_is(two: Terminal) -> None:
         (("get", "wp", "-o", "xml"), "-o xml: there are wide, json"),
         (("get", "wp", "-o", "jsonpath={.a["), "is not closed"),
         (("get", "wp", "-o", "custom-columns=NAME"), "is not HEADING:PATH"),
-        (("get", "wp", "--frobnicate"), "No such option"),
+        (("get", "wp", "--frobnicate"), "rota get has no option --frobnicate\n  it has --output, "),
     ],
 )
 def test_bad_usage_is_2_and_says_what_there_is(rota: Terminal, argv: tuple[str, ...], says: str) -> None:

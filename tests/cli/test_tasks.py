@@ -135,10 +135,11 @@ def test_of_several_pools_one_has_to_be_named(made: Terminal) -> None:
     assert run(made, "--pool", "shells", "--", "make")["spec"]["workerPoolRef"] == {"name": "shells"}
 
 
-def test_a_pool_that_is_not_there_yet_is_told(rota: Terminal) -> None:
-    ran = rota("run", "--pool", "later", "--", "make")
-    assert ran.code == 0
-    assert ran.err == "there is no workerpool.rota.dev/later yet: the task waits for it\n"
+def test_a_pool_that_is_not_there_is_refused_with_those_that_are(made: Terminal) -> None:
+    ran = made("run", "--pool", "agnets", "--", "make")
+    said = 'error: workerpools.rota.dev "agnets" not found; did you mean agents?\n  namespace default has agents\n'
+    assert ran == Ran(1, "", said)
+    assert made("get", "tasks").out == ""
 
 
 @pytest.mark.parametrize("options", [(), ("--pool", "agents")])
@@ -335,7 +336,7 @@ def test_one_that_is_deleted_has_not_succeeded(crowd: Terminal) -> None:
         await client.delete(Task.api, "busy")
 
     ran = crowd("wait", "-l", "app=shop", meanwhile=meanwhile)
-    assert ran == Ran(1, "task.rota.dev/done succeeded\n", "error: task.rota.dev/busy is not there\n")
+    assert ran == Ran(1, "task.rota.dev/done succeeded\n", "error: task.rota.dev/busy is gone\n")
 
 
 def test_the_end_of_patience_says_how_each_is(crowd: Terminal) -> None:

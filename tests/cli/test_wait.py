@@ -115,7 +115,8 @@ def test_a_beginning_is_waited_for(rota: Terminal) -> None:
 
 def test_what_is_not_there_is_not_waited_for(rota: Terminal) -> None:
     ran = rota("wait", "wp/agents", "--for=condition=Ready")
-    assert (ran.code, ran.err) == (1, "error: workerpool.rota.dev/agents is not there\n")
+    said = 'error: workerpools.rota.dev "agents" not found\n  namespace default has no workerpools\n'
+    assert (ran.code, ran.err) == (1, said)
 
 
 def test_all_that_are_selected_are_waited_for(made: Terminal) -> None:

@@ -112,7 +112,8 @@ def test_the_chain_is_a_tree_with_the_next_step_below(server: Live, namespace: s
         f"         NotFound: not found; referred to by Workspace/{namespace}/repo",
     ]
     assert "conditions:" in shown and shown[-2] == ""
-    assert shown[-1].startswith(f"next: create Secret/{namespace}/token: `kubectl create secret generic token ")
+    create_it = f"`KUBECONFIG={server.home}/kubeconfig kubectl create secret generic token "
+    assert shown[-1].startswith(f"next: create Secret/{namespace}/token: {create_it}")
     assert f"-n {namespace}`" in shown[-1]
 
 
@@ -166,12 +167,12 @@ def test_what_a_failed_task_wrote_is_shown_line_by_line(server: Live, namespace:
     script = "echo first; echo last; exit 3"
     made = obj("Task", "bad", {"command": ["sh", "-c", script], "workerPoolRef": {"name": "agents"}})
     create(server, namespace, shell, made)
-    ran = until(server, namespace, "task/bad", "rota retry")
+    ran = until(server, namespace, "task/bad", " retry ")
     assert "\\n" not in ran.out
     assert [line.strip() for line in ran.out.splitlines()[1:3]] == ["Failed: first", "last"]
     assert ran.out.splitlines()[-1] == (
-        f"next: see what it wrote: `rota logs task/bad -n {namespace}`;"
-        f" then run it once more: `rota retry task/bad -n {namespace}`"
+        f"next: see what it wrote: `rota --home {server.home} logs task/bad -n {namespace}`;"
+        f" then run it once more: `rota --home {server.home} retry task/bad -n {namespace}`"
     )
 
 
@@ -185,7 +186,7 @@ def test_the_answer_can_be_json(server: Live, namespace: str) -> None:
 
 def test_what_is_not_there_and_what_is_meant_wrongly_is_refused(server: Live, namespace: str) -> None:
     ran = why(server, namespace, "task/none")
-    assert (ran.code, ran.err) == (1, 'error: tasks.rota.dev "none" not found\n')
+    assert (ran.code, ran.err) == (1, f'error: tasks.rota.dev "none" not found\n  namespace {namespace} has no tasks\n')
     for arguments in (("tasks",), ("task", "a", "b"), ("task/a", "-o", "wide")):
         assert why(server, namespace, *arguments).code == 2
 
@@ -212,7 +213,8 @@ def test_watching_ends_when_the_object_has_failed(server: Live, namespace: str) 
     create(server, namespace, POOL, task("build"))
     ran = why(server, namespace, "task/build", "--watch")
     assert ran.code == 1 and "NotAnAgent: a prompt is for a worker" in ran.out
-    assert f"next: put right what it says, and run it once more: `rota retry task/build -n {namespace}`" in ran.out
+    again = f"`rota --home {server.home} retry task/build -n {namespace}`"
+    assert f"next: put right what it says, and run it once more: {again}" in ran.out
 
 
 def test_watching_ends_when_the_object_is_gone(server: Live, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,7 +93,7 @@ async def test_that_there_is_no_such_namespace_is_told_once_with_what_to_do(regi
     with pytest.raises(DeployRefused) as refused:
         await world.deploy(PROJECT)
     (reason,) = refused.value.reasons
-    assert 'rota.yaml: there is no namespace "elsewhere"; choose another with -n, or make it' in reason
+    assert 'rota.yaml: there is no namespace "elsewhere"; choose another with -n (default), or make it' in reason
 
 
 def _newer(project: Project, **fields: Any) -> Project:

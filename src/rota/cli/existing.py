@@ -34,7 +34,7 @@ async def explain_missing(client: Client, error: ApiError) -> None:
     except (ApiError, OSError):
         return
     except CommandError as no_namespace:
-        error.message += f"\n{no_namespace}"
+        error.message = str(no_namespace)
 
 
 async def complain_missing(client: Client, kind: Kind, name: str) -> None:

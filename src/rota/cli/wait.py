@@ -114,13 +114,17 @@ async def _until(client: Client, kind: Kind, keys: list[Key], goal: Goal, deadli
             async for at, obj in changes:
                 if at not in latest:
                     continue
+                was_there = latest[at] is not None
                 latest[at] = obj
                 name = reference(kind, at[1])
                 if goal.met(obj):
                     line(f"{name} {goal.text}")
                     del latest[at]
                 elif obj is None and not goal.when_absent:
-                    await complain_missing(client, kind, at[1])
+                    if was_there:
+                        complain(f"{name} is gone")
+                    else:
+                        await complain_missing(client, kind, at[1])
                     lost = True
                     del latest[at]
                 elif why := goal.hopeless(obj):

@@ -78,6 +78,7 @@ class Crowd:
                     return
 
     async def _see(self, at: Key, task: Object | None) -> None:
+        was_there = self._left[at] is not None
         self._left[at] = task
         self._phases[at] = (status_of(task).get("phase") or "") if task is not None else GONE
         if task is not None and not is_over(task):
@@ -87,7 +88,9 @@ class Crowd:
         if self._phases[at] == "Succeeded" and not self._tells_all:
             return
         with self._line.aside():
-            if task is None:
+            if task is None and was_there:
+                complain(f"{reference(Task.api, at[1])} is gone")
+            elif task is None:
                 await complain_missing(self._client, Task.api, at[1])
             elif self._phases[at] != "Succeeded":
                 complain(failure(task))

@@ -14,6 +14,7 @@ import contextlib
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from typing import Any, Literal
 
 import msgspec
@@ -41,6 +42,9 @@ TRIES_MAX = 8
 """Times that one object is looked at again because somebody else changes it meanwhile."""
 PRUNED: tuple[Kind, ...] = tuple(dict.fromkeys(section.kind for section in reversed(SECTIONS.values())))
 """Kinds of which a project can have objects; those that refer to others first."""
+
+
+NAMESPACES_TOLD_MAX = 20
 
 
 class DeployRefused(Exception):  # noqa: N818 - says what became of it
@@ -145,7 +149,7 @@ class Deployer:
                 except ApiError as error:
                     if (error.details or {}).get("kind") == Namespace.api.plural:
                         # It would be told of every object.
-                        raise DeployRefused([f"{project.source}: {self._no_namespace()}"]) from None
+                        raise DeployRefused([f"{project.source}: {await self._no_namespace()}"]) from None
                     refused.append(_at(step.manifest, error.message))
         if refused:
             raise DeployRefused(refused)
@@ -192,11 +196,18 @@ class Deployer:
             step = replace(step, changes=[])
         return step, after
 
-    def _no_namespace(self) -> str:
+    async def _no_namespace(self) -> str:
         name = self._client.namespace
         manifest = f"{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}}}}}"
         how = f"`echo {shlex.quote(manifest)} | rota apply -f -`"
-        return f'there is no namespace "{name}"; choose another with -n, or make it: {how}'
+        there: list[str] = []
+        with contextlib.suppress(ApiError):  # Not everybody may list them.
+            page = await self._client.list(Namespace.api, limit=NAMESPACES_TOLD_MAX)
+            there = [one["metadata"]["name"] for one in page.items]
+        near = get_close_matches(name, there, 1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        others = f" ({', '.join(there)})" if there else ""
+        return f'there is no namespace "{name}"{meant}; choose another with -n{others}, or make it: {how}'
 
     async def _missing(self, project: Project) -> list[str]:
         missing: list[str] = []

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import secrets
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from typing import Any
 
 import msgspec
@@ -337,4 +338,6 @@ def _no_pool(objects: Objects, namespace: str, name: str) -> ApiError:
     there = sorted(one.metadata.name for one in objects.list(WorkerPool.api, namespace))
     more = f" and {len(there) - NAMED_MAX} more" if len(there) > NAMED_MAX else ""
     known = f"there are {', '.join(there[:NAMED_MAX])}{more}" if there else "there is none"
-    return ApiError(404, "NotFound", f'no WorkerPool "{name}" in namespace "{namespace}"; {known}')
+    near = get_close_matches(name, there, 1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return ApiError(404, "NotFound", f'no WorkerPool "{name}" in namespace "{namespace}"{hint}; {known}')
