@@ -58,7 +58,7 @@ async def _save(pieces: AsyncIterable[bytes], path: Path) -> int:
 @command
 def restore(
     session: Session,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `rota backup` wrote.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that `rota backup FILE` wrote.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Replace everything that the server has by a backup. The server must be stopped."""

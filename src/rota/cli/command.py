@@ -111,7 +111,7 @@ def _these(count: int) -> str:
 
 def _refusal(error: Any) -> str:
     hints = {
-        401: "the credential is not accepted; use another --context, or make a token with `rota token create`",
+        401: "the credential is not accepted; use another --context, or a token that whoever runs the server makes",
         403: "this credential may not do that",
     }
     if error.code == 409 and "conflict" in error.message and error.causes:

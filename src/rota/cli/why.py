@@ -146,7 +146,7 @@ def _write(answer: Object, output: str) -> None:
         table.write([_event(event, now) for event in answer["events"]], "  ")
     if answer["advice"]:
         line("")
-        line(("next: ", "bold"), (printable(as_typed(_on_one_line(answer["advice"]))), "bold"))
+        line(("next: ", "bold"), (printable(_on_one_line(answer["advice"])), "bold"))
 
 
 def _condition(condition: Object, now: float) -> list[Any]:
@@ -160,7 +160,7 @@ def _event(event: Object, now: float) -> list[Any]:
 
 
 def _on_one_line(text: str) -> str:
-    return " ".join(text.split())
+    return as_typed(" ".join(text.split()))
 
 
 def _write_step(step: Object, now: float, lead: str, below: str) -> None:
@@ -198,7 +198,7 @@ def _said(step: Object) -> str:
         return "you may not read it"
     if step.get("seenAbove"):
         return ""
-    return ": ".join(step[part] for part in ("reason", "message") if step.get(part))
+    return as_typed(": ".join(step[part] for part in ("reason", "message") if step.get(part)))
 
 
 def _pace(step: Object) -> str:

@@ -38,13 +38,11 @@ Outcome = Literal["created", "updated", "unchanged"]
 MANAGER = "rota-deploy"
 """Under which name a deploy owns fields."""
 READS_AT_ONCE_MAX = 16
+NAMESPACES_TOLD_MAX = 20
 TRIES_MAX = 8
 """Times that one object is looked at again because somebody else changes it meanwhile."""
 PRUNED: tuple[Kind, ...] = tuple(dict.fromkeys(section.kind for section in reversed(SECTIONS.values())))
 """Kinds of which a project can have objects; those that refer to others first."""
-
-
-NAMESPACES_TOLD_MAX = 20
 
 
 class DeployRefused(Exception):  # noqa: N818 - says what became of it
