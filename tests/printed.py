@@ -123,7 +123,7 @@ def _kubectl_problem(words: list[str]) -> str:
         option = word.partition("=")[0]
         if option.startswith("--") and option not in known and option not in usage:
             return f"kubectl {' '.join(verbs[:depth])} has no option {option}"
-        if option.startswith("-") and not option.startswith("--") and option not in known:
+        if option.startswith("-") and option != "-" and not option.startswith("--") and option not in known:
             return f"kubectl {' '.join(verbs[:depth])} has no option {option}"
     return ""
 
