@@ -22,7 +22,7 @@ import yaml
 from rota.cli.app import COMMANDS
 from tests.local.place import processes_of
 from tests.printed import QUOTED, ROOT, SOURCE, problem_of, words_of
-from tests.server.live import ROTA
+from tests.server.live import ROTA, live
 
 SECONDS_MAX = 120
 READING_SECONDS_MAX = 600
@@ -268,6 +268,59 @@ def test_no_two_pages_make_the_same_object() -> None:
                 key = (one["kind"], one["metadata"]["name"])
                 assert key not in made, f"{page.name} and {made[key]} both make {'/'.join(key)}"
                 made[key] = page.name
+
+
+TRIED = {
+    "get": "get wp",
+    "describe": "describe wp crew",
+    "apply": "apply --server-side -f pool.yaml",
+    "diff": "diff -f pool.yaml",
+    "edit": "edit wp crew",
+    "delete": "delete wp other",
+    "patch": "patch wp crew --type merge -p {}",
+    "create secret": "create secret generic s --from-literal=a=b",
+    "scale": "scale wp/crew --replicas=0",
+    "wait": "wait wp/crew --for=jsonpath={.spec.replicas}=0",
+    "events": "events",
+    "rollout": "rollout status wp/crew",
+    "explain": "explain workerpool",
+    "api-resources": "api-resources",
+    "logs": "logs crew-0",
+    "exec": "exec crew-0 -- true",
+    "cp": "cp pool.yaml crew-0:/x",
+    "run": "run x --image=y",
+    "attach": "attach crew-0",
+    "port-forward": "port-forward crew-0 80",
+    "top": "top pod",
+    "debug": "debug crew-0 --image=x",
+    "proxy": "proxy --help",
+    "cordon": "cordon here",
+    "drain": "drain here",
+    "auth can-i": "auth can-i get wp",
+}
+"""How each kubectl command of the table is tried."""
+
+
+def test_kubectl_does_what_the_table_says_and_nothing_else(tmp_path: Path) -> None:
+    rows = re.findall(
+        r"^\| (`kubectl [^|]*) \| ([^|]*) ?\| (.*) \|$", (DOCS / "howto" / "kubectl.md").read_text(), re.M
+    )
+    said = {verb: how for verbs, _, how in rows for verb in re.findall(r"`kubectl ([^`]+)`", verbs)}
+    assert set(said) == set(TRIED)
+    for verbs, ours, how in rows:
+        assert ("both work" in how or "`rota` alone" in how) == ("`rota " in ours), verbs
+    pool = (
+        "{apiVersion: rota.dev/v1alpha1, kind: WorkerPool, metadata: {name: NAME}, spec: {replicas: 0, worker: {}}}\n"
+    )
+    with live(tmp_path / "home", "--no-controllers") as server:
+        for name in ("crew", "other"):
+            server.kubectl("apply", "--server-side", "-f", "-", stdin=pool.replace("NAME", name))
+        (tmp_path / "pool.yaml").write_text(pool.replace("NAME", "crew"))
+        for verb, tried in TRIED.items():
+            works = any(sign in said[verb] for sign in ("both work", "`kubectl` alone"))
+            words = [word.replace("pool.yaml", str(tmp_path / "pool.yaml")) for word in tried.split()]
+            # `edit` is given an editor that changes nothing.
+            server.kubectl(*words, check=works, KUBE_EDITOR="true")
 
 
 def test_every_metric_is_documented() -> None:

@@ -16,9 +16,9 @@ async def test_the_function_of_the_how_to_says_hello(town: Town) -> None:
     text = PAGE.read_text()
     manifest = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)[0])
     await town.client.create(manifest)
-    (path,) = re.findall(r'curl "http://127.0.0.1:7480(/default/hello/\S+)"', text)
+    (path,) = re.findall(r'curl "http://127.0.0.1:7480(/default/echo/\S+)"', text)
     reply = await town.served(path)
-    assert reply.json == {"hello": "you"} and town.log(reply.call) == "called with /\n"
+    assert reply.json == {"echo": "you"} and town.log(reply.call) == "called with /\n"
 
 
 def test_every_reason_that_a_function_is_not_ready_is_explained() -> None:

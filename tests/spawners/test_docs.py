@@ -21,7 +21,10 @@ from tests.spawners.spawning import Scene
 
 PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "spawners.md").read_text()
 SHOWN: dict[str, Any] = {
-    one["metadata"]["name"]: one for one in map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))
+    one["metadata"]["name"]: one
+    for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    for one in yaml.safe_load_all(block)
+    if one["kind"] == "TaskSpawner"
 }
 
 
