@@ -302,16 +302,14 @@ TRIED = {
 
 
 def test_kubectl_does_what_the_table_says_and_nothing_else(tmp_path: Path) -> None:
-    rows = re.findall(
-        r"^\| (`kubectl [^|]*) \| ([^|]*) ?\| (.*) \|$", (DOCS / "howto" / "kubectl.md").read_text(), re.M
-    )
+    page = (DOCS / "howto" / "kubectl.md").read_text()
+    rows = re.findall(r"^\| (`kubectl [^|]*) \| ([^|]*) ?\| (.*) \|$", page, re.MULTILINE)
     said = {verb: how for verbs, _, how in rows for verb in re.findall(r"`kubectl ([^`]+)`", verbs)}
     assert set(said) == set(TRIED)
     for verbs, ours, how in rows:
         assert ("both work" in how or "`rota` alone" in how) == ("`rota " in ours), verbs
-    pool = (
-        "{apiVersion: rota.dev/v1alpha1, kind: WorkerPool, metadata: {name: NAME}, spec: {replicas: 0, worker: {}}}\n"
-    )
+    head = "apiVersion: rota.dev/v1alpha1\nkind: WorkerPool\n"
+    pool = f"{head}metadata: {{name: NAME}}\nspec: {{replicas: 0, worker: {{}}}}\n"
     with live(tmp_path / "home", "--no-controllers") as server:
         for name in ("crew", "other"):
             server.kubectl("apply", "--server-side", "-f", "-", stdin=pool.replace("NAME", name))

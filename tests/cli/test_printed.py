@@ -170,7 +170,7 @@ def test_a_function_that_takes_a_key_is_called_with_the_one_whose_command_it_pri
     url = shell(f"{rota} get fn hello -o jsonpath={{.status.url}}").strip()
     refused = shell(f"curl -sS {url}")
     # Whoever calls is not told where the server's home is.
-    command = printed(refused, "token create").replace("rota ", f"{rota} ", 1)
+    command = printed(refused, "token create").replace("rota ", f"{rota} ", 1).replace("NAMESPACE", "default")
     made = shell(f"{command} 2>/dev/null")
     assert shell(f"curl -sS -H 'X-Rota-Key: {made.strip()}' {url}") == "7"
 

@@ -23,4 +23,4 @@ async def test_an_operator_says_that_it_runs_no_functions(world: World, source: 
     found: Function = await world.get("Function", "f")
     ready = found.status.condition("Ready") if found.status is not None else None
     assert ready is not None and (ready.status, ready.reason) == ("False", "NotServed")
-    assert "a server of rota up" in ready.message
+    assert "a server that `rota start` started" in ready.message

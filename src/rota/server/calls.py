@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import re
 import time
 from collections.abc import Collection
 from typing import Any
@@ -55,7 +54,8 @@ TOLD_SECONDS_MAX = 2.0
 SECRET = frozenset(("authorization", "cookie"))
 TOKEN_PREFIX = "rota-"
 """What every token of Rota's begins with: none is for a function's eyes."""
-NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+MAKE_KEY = "`rota token create NAME --scope function -n NAMESPACE`"
+"""Alike for all: what a request says is not repeated in a command that somebody may paste."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -81,10 +81,7 @@ class Calling:
         if (function is not None and function.spec.public) or self._has_key(request, namespace):
             return None
         challenge = ("WWW-Authenticate", 'Bearer realm="functions"')
-        # What is no name is not repeated: whoever asks would choose the words of a command.
-        place = namespace if NAMESPACE.fullmatch(namespace) else "NAMESPACE"
-        how = f"`rota token create NAME --scope function -n {place}` makes one"
-        return said(401, f"this takes a key of the function's namespace; {how}", challenge)
+        return said(401, f"this takes a key of the function's namespace; {MAKE_KEY} makes one", challenge)
 
     def _has_key(self, request: Request, namespace: str) -> bool:
         secret = request.headers.get(KEY_HEADER, "")
