@@ -74,7 +74,7 @@ def shown(page: Path) -> Iterator[str]:
     for language, text in blocks(page):
         if language == "sh":
             yield from lines_of(text)
-        elif language == "console":
+        elif language in ("console", "text"):
             yield from lines_of("\n".join(re.findall(r"^\$ (.*)$", text, re.MULTILINE)))
         elif not language:
             yield from (line for line in lines_of(text) if line.split()[0] in {*PROGRAMS, "$", *OTHER_PROGRAMS})
