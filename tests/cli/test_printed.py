@@ -131,7 +131,7 @@ def shell(line: str, stdin: str = "", code: int = 0) -> str:
 
 def printed(said: str, containing: str) -> str:
     """The command in backquotes that contains this."""
-    found = [command for command in re.findall(r"`([^`]+)`", said) if containing in command]
+    found: list[str] = [command for command in re.findall(r"`([^`]+)`", said) if containing in command]
     assert found, f"no {containing!r} in: {said}"
     return found[0]
 
