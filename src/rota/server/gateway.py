@@ -36,6 +36,7 @@ from rota.server.http import Answer, HttpServer, Request, Response, Stream
 from rota.server.logs import logs, task_logs, task_result
 from rota.server.runners import stream
 from rota.server.signed import SignedTokens
+from rota.server.tables import Tables
 from rota.server.upgrade import Upgrade
 from rota.server.why import holder, why
 from rota.store import SqliteStore
@@ -79,13 +80,20 @@ class Gateway:
     """The handlers below `/v1`."""
 
     def __init__(
-        self, registry: Registry, tokens: Tokens, audit: Audit, home: Path, claim_tokens: SignedTokens
+        self,
+        registry: Registry,
+        tokens: Tokens,
+        audit: Audit,
+        home: Path,
+        claim_tokens: SignedTokens,
+        tables: Tables,
     ) -> None:
         self._registry = registry
         self._backend = LocalBackend(registry)
         self._tokens = tokens
         self._audit = audit
         self._home = home
+        self._tables = tables
         self._started = time.monotonic()
         self._files = FileRequests(audit)
         self._blobs = BlobRequests(Blobs(home), audit)
@@ -182,7 +190,7 @@ class Gateway:
         return self.controllers.objects if self.controllers else StoreObjects(self._registry)
 
     def _metrics(self) -> bytes:
-        return self.controllers.metrics.render() if self.controllers else b""
+        return (self.controllers.metrics.render() if self.controllers else b"") + self._tables.render()
 
     def _logs(self, of: Callable[..., Answer], request: Request, user: User, namespace: str, name: str) -> Answer:
         running = self.controllers

@@ -44,6 +44,7 @@ from rota.server.gateway import Gateway
 from rota.server.home import Home
 from rota.server.http import HttpServer
 from rota.server.signed import SignedTokens
+from rota.server.tables import Tables
 from rota.store import SqliteStore
 
 DEFAULT_HOST = "127.0.0.1"
@@ -113,7 +114,8 @@ async def run(
     registry = Registry(store)
     audit = Audit(home.audit)
     claims = SignedTokens(home.worker_key, "claim")
-    gateway = Gateway(registry, tokens, audit, home.path, claims)
+    tables = Tables()
+    gateway = Gateway(registry, tokens, audit, home.path, claims, tables)
     hosts = names_of(host)
     http = HttpServer(lambda request: app(request), refusal)
     workers = SignedTokens(home.worker_key, "worker")
@@ -123,6 +125,7 @@ async def run(
     calling = _calling(gateway, tokens)
     edge = Edge(lambda: gateway.controllers.spawning if gateway.controllers else None, audit, calling)
     edge_http = HttpServer(edge, edge_refusal, connections_max=EDGE_CONNECTIONS_MAX, body_bytes_max=EDGE_BODY_BYTES_MAX)
+    tables.add(gateway, http, edge_http)
     gateway.http = http
     gateway.on_revoked = app.end_watches
     controlling: asyncio.Task[None] | None = None

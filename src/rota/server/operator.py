@@ -23,6 +23,7 @@ from rota.server.controllers import MANAGER, Controllers, identity_of_process
 from rota.server.health import Health, is_health
 from rota.server.home import Home
 from rota.server.http import HttpServer, Request, Response
+from rota.server.tables import Tables
 from rota.server.why import why
 
 LOOK_SECONDS = 0.2
@@ -86,6 +87,8 @@ class Answers:
         self._running = running
         reached = {"server": lambda: str(running.trouble or "")}
         self._health = Health(live={"ping": lambda: ""}, ready=reached)
+        self._tables = Tables()
+        self._tables.add(running)
 
     def __call__(self, request: Request) -> Response:
         if is_health(request.path):
@@ -95,7 +98,7 @@ class Answers:
         try:
             match [request.method, *request.path.strip("/").split("/")]:
                 case ["GET", "v1", "metrics"]:
-                    return Response(200, self._running.metrics.render(), CONTENT_TYPE)
+                    return Response(200, self._running.metrics.render() + self._tables.render(), CONTENT_TYPE)
                 case ["GET", "v1", "why", plural, name]:
                     return why(self._running, LOCAL_USER, plural, "", name)
                 case ["GET", "v1", "why", plural, namespace, name]:
