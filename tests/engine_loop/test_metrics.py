@@ -323,3 +323,25 @@ def test_a_clock_that_goes_back_does_not_stop_the_engine() -> None:
     scheduler = Scheduler(lambda id_, level: Done())
     EngineMetrics(metrics, scheduler.view, lambda id_: "Task").ran("a", Done(), -1.0, math.nan)
     assert samples(metrics)[("rota_engine_run_seconds_bucket", ("Task", str(SECONDS_BUCKETS[0])))] == 1
+
+
+def test_what_was_counted_of_something_goes_with_it() -> None:
+    metrics = Metrics()
+    calls = metrics.counter("calls_total", "Calls.", ("namespace", "function", "outcome"))
+    took = metrics.histogram("call_seconds", "How long.", ("namespace", "function"), buckets=(1.0,))
+    runs = metrics.counter("runs_total", "Runs.", ("kind",))
+    long = "x" * (LABEL_LENGTH_MAX + 1)
+    for namespace, function in (("a", "f"), ("a", "g"), ("b", "f"), ("b", long)):
+        calls.add((namespace, function, "Succeeded"))
+        took.observe((namespace, function), 0.5)
+    runs.add(("a",))
+    calls.forget(("b", long))
+    took.forget(("b", long))
+    assert {labels[:2] for name, labels in samples(metrics) if name != "runs_total"} == {
+        ("a", "f"),
+        ("a", "g"),
+        ("b", "f"),
+    }
+    metrics.forget("namespace", "a")
+    assert {labels[:2] for name, labels in samples(metrics) if name != "runs_total"} == {("b", "f")}
+    assert samples(metrics)[("runs_total", ("a",))] == 1

@@ -214,6 +214,12 @@ class Core:
         else:
             self._vanish(node)
 
+    def remember(self, id_: str) -> None:
+        """A node that runs and was to be forgotten when it has, is not."""
+        node = self.nodes.get(id_)
+        if node is not None and node.content is _FORGOTTEN:
+            node.content = None
+
     def _vanish(self, node: Node) -> None:
         self._leave(node)
         self._let_go(node)

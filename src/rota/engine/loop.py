@@ -211,8 +211,7 @@ class ControlLoop:
         controller = self._controllers[lane]
         key = Key(namespace, name)
         if controller.kind is not None and not self._objects.has(controller.kind.api, namespace, name):
-            self._forget(id_)
-            return DONE if type(controller).gone is Reconciler.gone else self._tidied(controller, key, id_)
+            return self._gone(controller, key, id_)
         if self._live:
             pause = self._brake.pause(id_, self._clock.now(), controller.spin_runs_max)
             if pause:
@@ -227,21 +226,35 @@ class ControlLoop:
         self._backoff.succeeded(id_)
         return self._settled(outcome)
 
+    def _gone(self, controller: Reconciler, key: Key, id_: str) -> Any:
+        """There is no such object: tidy up after it, and forget the node when that is done."""
+        # At first: what arrives while it is being tidied up is another object of the name, and is not forgotten.
+        self._forget(id_)
+        try:
+            if controller.gone_at_once(self._context(id_, 0), key):
+                self._backoff.succeeded(id_)
+                return DONE
+        except Exception as error:
+            return self._not_tidied(controller, key, id_, error)
+        return self._tidied(controller, key, id_)
+
     async def _tidied(self, controller: Reconciler, key: Key, id_: str) -> Outcome:
         try:
             await controller.gone(self._context(id_, 0), key)
         except Exception as error:
-            # It is forgotten when this run ends, and must not be before it is tidied up.
-            self.scheduler.arrive(id_)
-            return self._failed(controller, key, id_, error)
+            return self._not_tidied(controller, key, id_, error)
+        self._backoff.succeeded(id_)
         return DONE
+
+    def _not_tidied(self, controller: Reconciler, key: Key, id_: str, error: Exception) -> Outcome:
+        self.scheduler.remember(id_)
+        return self._failed(controller, key, id_, error)
 
     def _context(self, id_: str, level: int) -> Context:
         where = (self._client, self._objects, self.graph, self.view, self._clock, self._events)
         return Context(id_, level, *where, self, self._live)
 
     def _forget(self, id_: str) -> None:
-        self._backoff.succeeded(id_)
         self._expected.pop(id_, None)
         self.circles.pop(id_, None)
         self._spinning.discard(id_)

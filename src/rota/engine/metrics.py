@@ -10,7 +10,7 @@ import re
 from bisect import bisect_left
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from rota.engine.outcome import Blocked, Done, Failed, Outcome, RequeueAfter
 from rota.engine.view import NodeView, View
@@ -37,6 +37,15 @@ _LABEL_NAME = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
 
 class Metric(Protocol):
     """What `Metrics` needs of one."""
+
+    @property
+    def labels(self) -> Labels:
+        """The names of its labels."""
+        ...
+
+    def forget(self, labels: Labels) -> None:
+        """Drop what is kept under labels that begin so: what they name is gone."""
+        ...
 
     def lines(self) -> Iterator[str]: ...
 
@@ -89,6 +98,13 @@ class Counter:
             labels = self._series.fit(labels, self._values)
             self._values[labels] = self._values.get(labels, 0) + amount
 
+    @property
+    def labels(self) -> Labels:
+        return self._series.labels
+
+    def forget(self, labels: Labels) -> None:
+        _forget(self._values, labels)
+
     def lines(self) -> Iterator[str]:
         yield self._series.head
         for labels, value in sorted(self._values.items()):
@@ -101,6 +117,13 @@ class Gauge:
     def __init__(self, name: str, text: str, labels: Sequence[str], read: Callable[[], Mapping[Labels, float]]) -> None:
         self._series = _Series(name, text, labels, "gauge")
         self._read = read
+
+    @property
+    def labels(self) -> Labels:
+        return self._series.labels
+
+    def forget(self, labels: Labels) -> None:
+        """Keep nothing: values are looked at when they are asked for."""
 
     def lines(self) -> Iterator[str]:
         yield self._series.head
@@ -138,6 +161,13 @@ class Histogram:
             values = self._new(labels)
         values[bisect_left(self._bounds, value)] += 1
         values[-1] += value
+
+    @property
+    def labels(self) -> Labels:
+        return self._series.labels
+
+    def forget(self, labels: Labels) -> None:
+        _forget(self._values, labels)
 
     def _new(self, labels: Labels) -> list[float]:
         labels = self._series.fit(labels, self._values)
@@ -180,6 +210,12 @@ class Metrics:
             raise ValueError(f"there is a metric {name} already")
         self._metrics[name] = metric
         return metric
+
+    def forget(self, label: str, value: str) -> None:
+        """Drop the series whose first label has this value: what it names is gone."""
+        for metric in self._metrics.values():
+            if metric.labels[:1] == (label,):
+                metric.forget((value,))
 
     def render(self) -> bytes:
         """All of them as text: see `CONTENT_TYPE`."""
@@ -231,6 +267,12 @@ _OUTCOMES: dict[type[Outcome], str] = {Done: "done", Blocked: "blocked", Failed:
 
 def _why_parked(node: NodeView) -> str:
     return (isinstance(node.outcome, Blocked) and node.outcome.reason) or "Blocked"
+
+
+def _forget(values: dict[Labels, Any], labels: Labels) -> None:
+    labels = tuple(value[:LABEL_LENGTH_MAX] for value in labels)
+    for one in [one for one in values if one[: len(labels)] == labels]:
+        del values[one]
 
 
 def _escaped(text: str, *, quoted: bool = False) -> str:

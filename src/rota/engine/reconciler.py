@@ -203,8 +203,15 @@ class Reconciler:
         """Why an object of its kind waits, as things are now: reason and message. None: its status says all."""
         return None
 
+    def gone_at_once(self, context: Context, key: Key) -> bool:
+        """There is no object of this name, or no longer: tidy up, as far as nothing has to be waited for.
+
+        Returns whether that was all; else `gone` does the rest.
+        """
+        return type(self).gone is Reconciler.gone
+
     async def gone(self, context: Context, key: Key) -> None:
-        """There is no object of this name, or no longer: tidy up what may be left of it."""
+        """There is no object of this name, or no longer: tidy up what may be left of it. Tried again if it fails."""
 
 
 class ObjectReconciler(Reconciler, Generic[T]):

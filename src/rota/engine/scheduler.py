@@ -150,6 +150,10 @@ class Scheduler:
         """A node is gone for good."""
         self._tell(self._core.forget, id_)
 
+    def remember(self, id_: str) -> None:
+        """A node that runs and was to be forgotten when it has, is not."""
+        self._tell(self._core.remember, id_)
+
     @contextmanager
     def hold(self) -> Iterator[None]:
         """While this lasts there is something that was not told yet: it is not the end."""
