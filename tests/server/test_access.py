@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rota.api import KINDS, Kind
-from rota.server import run, tls
+from rota.server import auth, run, tls
 from rota.server.auth import READ, SCOPES, Tokens, User, allows
 from rota.server.home import Home
 from tests.examples import examples
@@ -169,6 +169,20 @@ def test_a_token_ends_when_it_expires(tmp_path: Any) -> None:
     assert tokens.user(secret) is not None
     now[0] += 60
     assert tokens.user(secret) is None
+
+
+def test_tokens_that_have_expired_make_room_for_others(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auth, "TOKENS_MAX", 3)
+    now = [1000.0]
+    tokens = Tokens(tmp_path / "tokens.json", clock=lambda: now[0])
+    kept, _ = tokens.create("kept", "viewer")
+    for number in range(10):
+        now[0] += 60
+        tokens.create(f"short-{number}", "viewer", expires_seconds=60)
+    assert len(tokens.list()) <= 3 and tokens.user(kept) is not None
+    tokens.create("another", "viewer")
+    with pytest.raises(ValueError, match="there are 3 tokens already"):
+        tokens.create("one too many", "viewer")
 
 
 def test_tokens_are_kept_only_as_hashes_and_survive_a_restart(tmp_path: Any) -> None:

@@ -11,6 +11,9 @@ from rota.api.model import ModelMeta, doc
 
 DECODED_OBJECTS_MAX = 4_096
 """Objects that are kept decoded."""
+LARGE_BYTES_MIN = 16 * 1024
+LARGE_DECODED_MAX = 64
+"""Objects of such a size that are kept decoded: so all of them together have a bound in bytes, too."""
 
 
 class _SharedMeta(ObjectMeta):
@@ -30,8 +33,17 @@ def _shared_type(type_: type[Object]) -> type[Object]:
     return cast("type[Object]", ModelMeta(type_.__name__, (type_,), body))
 
 
-@lru_cache(maxsize=DECODED_OBJECTS_MAX)
 def decoded(kind: Kind, value: bytes) -> Object:
+    return _small(kind, value) if len(value) < LARGE_BYTES_MIN else _large(kind, value)
+
+
+@lru_cache(maxsize=DECODED_OBJECTS_MAX)
+def _small(kind: Kind, value: bytes) -> Object:
+    return decoded_anew(kind, value)
+
+
+@lru_cache(maxsize=LARGE_DECODED_MAX)
+def _large(kind: Kind, value: bytes) -> Object:
     return decoded_anew(kind, value)
 
 

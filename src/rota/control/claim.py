@@ -41,9 +41,10 @@ class Claims(Gate[Claim]):
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
         return self.claiming.begin(wake)
 
-    async def gone(self, context: Context, key: Key) -> None:
+    def gone_at_once(self, context: Context, key: Key) -> bool:
         self._ended.forget(key)
         self.claiming.gone(key)
+        return True
 
     def at_once(self, context: Context, key: Key) -> Outcome | None:
         """Most claims are made with what they want, and end with nothing left to do."""

@@ -125,10 +125,14 @@ class Functions(Gate[Function]):
             self._calls.close(new.metadata.uid)
         return False
 
-    async def gone(self, context: Context, key: Key) -> None:
+    def gone_at_once(self, context: Context, key: Key) -> bool:
+        # At once: a call may come in for another function of the name as soon as there is one.
         self._calls.forget(key)
         self._serving.preparing.forget(key)
         self._loads.leave(key, time.monotonic())
+        self._serving.recorder.forget(key)
+        self._serving.later.forget(key)
+        return True
 
     async def look(self, context: Context, obj: Function) -> Outcome:
         outcome = await super().look(context, obj)

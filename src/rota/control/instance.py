@@ -143,7 +143,12 @@ class Instances(Gate[Instance]):
             self._desk.unsee(key)
         for subject in self._runtime.known(*key):
             await self._runtime.stop(subject, 0)
+        # Also of one that never ran, or whose finalizers somebody has removed.
+        for subject in [one for one in self._ports if (one.namespace, one.name) == key]:
             self._forget(subject)
+        prefix = f"{Instance.api.key(*key)}/"
+        for container in [one for one in self._past if one.startswith(prefix)]:
+            del self._past[container]
 
     async def go_on(self, context: Context, obj: Instance, opened: list[Condition]) -> Outcome:
         if obj.spec.scheduling_gates:

@@ -144,13 +144,17 @@ class Pools(Gate[WorkerPool]):
             self._stale[key] = None
             wake(key)
 
-    async def gone(self, context: Context, key: Key) -> None:
-        """Its storage goes with it. What an instance still has goes with the instance."""
+    def gone_at_once(self, context: Context, key: Key) -> bool:
         self._looked.pop(key, None)
         self._stale.pop(key, None)
         self._books.pop(key, None)
-        if self._runtime is None:
-            return
+        if self._desk is not None:
+            self._desk.forget(PoolKey(key.namespace, key.name))
+        return self._runtime is None
+
+    async def gone(self, context: Context, key: Key) -> None:
+        """Drop its storage. What an instance still has goes with the instance."""
+        assert self._runtime is not None
         for namespace, owner in list(self._runtime.storages()):
             if (namespace, owner.name) == key:
                 await self._runtime.drop_storage(namespace, owner)

@@ -84,9 +84,10 @@ class Spawners(Settling[TaskSpawner]):
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
         return self._spawning.begin()
 
-    async def gone(self, context: Context, key: Key) -> None:
+    def gone_at_once(self, context: Context, key: Key) -> bool:
         self._polls.pop(key, None)
         self._written.pop(key, None)
+        return True
 
     async def go_on(self, context: Context, obj: TaskSpawner, opened: list[Condition]) -> Outcome:
         problem, github = template_problem(obj), obj.spec.source.github

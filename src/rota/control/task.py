@@ -15,12 +15,13 @@ from rota.control.carrying import RUNTIME_FINALIZER, carry_out
 from rota.control.functions.tasks import Calling
 from rota.control.gate import RESOLVED, Gate, lasts, may_be_coming, status_of
 from rota.control.holds.members import PoolKey
+from rota.control.holds.named import ByName
 from rota.control.instances import Desired, plan, template_hash
 from rota.control.instances.names import instance_name
 from rota.control.instances.reasons import blocker
 from rota.control.tasks import lifecycle
 from rota.control.tasks.assigner import Assigner
-from rota.control.tasks.holding import has_more_to_come, is_running_on
+from rota.control.tasks.holding import has_more_to_come, is_running_on, key_of
 from rota.control.tasks.jobs import CannotRun, check, worker_of
 from rota.control.tasks.locks import BRANCH_LOCKED, Locks
 from rota.control.tasks.telling import Standing, standing_of, warn
@@ -46,6 +47,12 @@ CONFLICTS_MAX = 5
 """How often it is tried to write down that a call begins."""
 
 
+def uid_of(objects: Objects, namespace: str, name: str) -> str:
+    """Of the Task that has a name now; empty: none has."""
+    found = get(objects, Task, name, namespace)
+    return found.metadata.uid if found is not None else ""
+
+
 class Tasks(Gate[Task]):
     """Sees each task through."""
 
@@ -59,8 +66,8 @@ class Tasks(Gate[Task]):
         self._called = called
         self._runtime = runtime
         self._locks = Locks()
-        self._since: dict[str, float] = {}
-        self._newcomers: set[str] = set()
+        self._since: ByName[float] = ByName()
+        self._newcomers: ByName[None] = ByName()
         """Those that were first seen here, until they are over."""
         self._last_arrival = 0.0
         self._wake: Callable[[Key], None] = lambda key: None
@@ -85,17 +92,21 @@ class Tasks(Gate[Task]):
         self._left(obj)
         return DONE
 
-    async def gone(self, context: Context, key: Key) -> None:
+    def gone_at_once(self, context: Context, key: Key) -> bool:
+        # Nothing is waited for here: calls are written down and taken away by the hundred in a second.
+        self._since.drop(key)
+        self._newcomers.drop(key)
         self._assigner.gone(key)
         if self._called is not None:
             self._called.gone(key)
         self._locks.gone(key)
-        await self._runtime.drop_task_logs(*key)
+        self._runtime.drop_task_logs(*key, lambda namespace, name: uid_of(context.objects, namespace, name))
+        return True
 
     def _left(self, task: Task) -> None:
         if task.over() or task.metadata.deletion_timestamp is not None:
-            self._since.pop(task.metadata.uid, None)
-            self._newcomers.discard(task.metadata.uid)
+            self._since.pop(task.metadata.uid)
+            self._newcomers.pop(task.metadata.uid)
             self._locks.left(task)
 
     async def look(self, context: Context, obj: Task) -> Outcome:
@@ -104,7 +115,7 @@ class Tasks(Gate[Task]):
             return await self._after(context, obj)
         status: TaskStatus = status_of(obj)
         if obj.status is None and obj.metadata.uid not in self._newcomers:
-            self._newcomers.add(obj.metadata.uid)
+            self._newcomers.put(obj.metadata.uid, key_of(obj), None)
             self._assigner.counting.created(obj)
         ended = self._assigner.outcome_of(obj)
         if ended is None and self._called is not None and obj.spec.function is not None:
@@ -239,10 +250,11 @@ class Tasks(Gate[Task]):
     def _arrival(self, obj: Task, now: float) -> float:
         """When a task came to the queue. No two came at once: written down, this is their order."""
         uid = obj.metadata.uid
-        if uid not in self._since:
-            self._last_arrival = max(now, self._last_arrival + ARRIVAL_STEP_SECONDS)
-            self._since[uid] = self._last_arrival
-        return self._since[uid]
+        known = self._since.get(uid)
+        if known is None:
+            known = self._last_arrival = max(now, self._last_arrival + ARRIVAL_STEP_SECONDS)
+            self._since.put(uid, key_of(obj), known)
+        return known
 
     async def _held_up(self, context: Context, obj: Task, status: TaskStatus, held_up: Blocked | Failed) -> Outcome:
         before = status.condition(RESOLVED)
@@ -360,6 +372,7 @@ class Tasks(Gate[Task]):
         self._assigner.counting.ran(obj, ended.ended - ended.started)
         if written.over():
             self._assigner.counting.completed(written)
+        self._assigner.counted(obj)
         self._locks.left(obj)
         if written.over():
             return await self._after(context, written)
@@ -375,6 +388,7 @@ class Tasks(Gate[Task]):
         written = await context.write_status(obj, lifecycle.over(status, phase, reason, message, now))
         warn(context.events, context.objects, written, reason, message)
         self._assigner.counting.completed(written)
+        self._assigner.counted(obj)
         return await self._after(context, written)
 
     # When it is over.

@@ -12,6 +12,8 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from msgspec import Struct
 
+from rota.runtime.task_logs import UidOf
+
 Wish = Literal["none", "sandbox"] | None
 """How an instance is to be kept apart; None: as the host can."""
 Reason = Literal["ImageUnavailable", "ConfigurationError", "Provisioning", "NotIsolated"]
@@ -214,8 +216,12 @@ class Runtime(Protocol):
         """Put the result of a Task beside its log."""
         ...
 
-    async def drop_task_logs(self, namespace: str, name: str) -> None:
-        """There is no Task of this name any more."""
+    def drop_task_logs(self, namespace: str, name: str, uid_of: UidOf) -> None:
+        """There is no Task of this name any more: remove what is left of it, soon. `uid_of` tells of later ones."""
+        ...
+
+    def sweep_task_logs(self, uid_of: UidOf) -> None:
+        """Remove, soon, what is left of Tasks that went while nobody saw it."""
         ...
 
     def listen(self, heard: Callable[[Subject], None]) -> Callable[[], None]:

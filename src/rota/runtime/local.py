@@ -31,6 +31,7 @@ from rota.runtime.keeper.client import (
 )
 from rota.runtime.places import Entry, Launch, Places
 from rota.runtime.runner import note
+from rota.runtime.task_logs import TaskLogs, UidOf
 
 TAIL_BYTES_MAX = 2_048
 TAIL_LINES_MAX = 10
@@ -72,9 +73,7 @@ class LocalRuntime:
         self._following: asyncio.Task[None] | None = None
         self._known = asyncio.Event()
         self._connecting = asyncio.Lock()
-        self._dropping = asyncio.Lock()
-        self._dropped: dict[str, set[str]] = {}
-        """Tasks whose logs are to go, by their namespace."""
+        self._task_logs = TaskLogs(self._places.tasks)
 
     async def __aenter__(self) -> LocalRuntime:
         if (self._home / "keeper").exists():
@@ -97,6 +96,7 @@ class LocalRuntime:
         if self._following is not None:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
+        await self._task_logs.close()
         await self._containers.close()
         await self._keeper.__aexit__(kind, error, trace)
 
@@ -337,12 +337,11 @@ class LocalRuntime:
     def keep_result(self, name: str, uid: str, namespace: str, result: str) -> None:
         self._places.keep_result(namespace, name, uid, result)
 
-    async def drop_task_logs(self, namespace: str, name: str) -> None:
-        self._dropped.setdefault(namespace, set()).add(name)
-        async with self._dropping:
-            # Those that came while others were dropped go together.
-            if names := self._dropped.pop(namespace, None):
-                await asyncio.to_thread(self._places.drop_task_logs, namespace, names)
+    def drop_task_logs(self, namespace: str, name: str, uid_of: UidOf) -> None:
+        self._task_logs.drop(namespace, name, uid_of)
+
+    def sweep_task_logs(self, uid_of: UidOf) -> None:
+        self._task_logs.sweep(uid_of)
 
     def storages(self) -> Iterable[tuple[str, Owner]]:
         return {(namespace, owner) for namespace, _, owner in self._places.storages()}

@@ -59,7 +59,8 @@ class Places:
     def __init__(self, home: Path) -> None:
         self.home = home.absolute()
         self._storage = self.home / "storage"
-        self._tasks = self.home / "tasks"
+        self.tasks = self.home / "tasks"
+        """Where the logs and results of tasks are, by namespace."""
         # Whose a storage is must not change between a look at it and its removal.
         self._changing_hands = threading.Lock()
 
@@ -125,7 +126,7 @@ class Places:
 
     def task_log(self, namespace: str, name: str, uid: str) -> Path:
         """It outlives the worker, and goes with the task. Whoever writes there makes the folder: most calls do not."""
-        return Path(f"{self._tasks}/{namespace}/{name}@{uid}.log")
+        return Path(f"{self.tasks}/{namespace}/{name}@{uid}.log")
 
     def task_result(self, namespace: str, name: str, uid: str) -> Path:
         return self.task_log(namespace, name, uid).with_suffix(".result")
@@ -139,13 +140,6 @@ class Places:
             file.flush()
             os.fsync(file.fileno())
         new.replace(path)
-
-    def drop_task_logs(self, namespace: str, names: Collection[str]) -> None:
-        """Of all tasks of these names. A folder may have many thousands: it is looked through once for all of them."""
-        with contextlib.suppress(FileNotFoundError), os.scandir(f"{self._tasks}/{namespace}") as found:
-            for entry in found:
-                if entry.name.partition("@")[0] in names:
-                    Path(entry.path).unlink(missing_ok=True)
 
     # What an instance works on.
 

@@ -167,7 +167,10 @@ class App:
         except ApiError as error:
             return failed(error, request)
         finally:
-            self._under_way[user.token_id] -= 1
+            # A claim has a credential of its own: those that have nothing under way are not remembered.
+            left = self._under_way.pop(user.token_id) - 1
+            if left:
+                self._under_way[user.token_id] = left
 
     async def _write(self, request: Request, where: Route, verb: str, user: User) -> Response:
         handler: Callable[..., Awaitable[Written]] = getattr(self._objects, verb)

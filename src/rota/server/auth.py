@@ -79,6 +79,8 @@ class Tokens:
     def create(self, name: str, scope: Scope, *, namespace: str = "", expires_seconds: int = 0) -> tuple[str, Token]:
         """A new token: the secret, to be handed out once, and the record of it."""
         if len(self._by_hash) >= TOKENS_MAX:
+            self._forget_expired()
+        if len(self._by_hash) >= TOKENS_MAX:
             raise ValueError(f"there are {TOKENS_MAX} tokens already; revoke some")
         if scope not in SCOPES:
             raise ValueError(f"no scope {scope!r}; there are {', '.join(SCOPES)}")
@@ -97,6 +99,11 @@ class Tokens:
         self._by_hash[token.hash] = token
         self._save()
         return secret, token
+
+    def _forget_expired(self) -> None:
+        now = self._clock()
+        self._by_hash = {hash_: one for hash_, one in self._by_hash.items() if not one.expires or one.expires > now}
+        self._known.clear()
 
     def list(self) -> list[Token]:
         return sorted(self._by_hash.values(), key=lambda token: (token.created, token.id))

@@ -8,14 +8,17 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from rota.client import Client
+from rota.api import Kind, Namespace
+from rota.client import Client, Update
 from rota.control import controllers
 from rota.control.claim import Claims
 from rota.control.claims.claiming import Claiming
 from rota.control.function import Serving
 from rota.control.spawner import Spawning
 from rota.control.spawners.apis import Apis
+from rota.control.task import uid_of
 from rota.engine import ControlLoop, Objects
 from rota.engine.fence import Fenced
 from rota.engine.leadership import Leadership
@@ -93,17 +96,27 @@ class Controllers:
         self.metrics = Metrics()
         recorder = Recorder(self._client, instance=self._identity)
         recording = asyncio.create_task(recorder.run(), name="events")
+        if self.runtime is not None:
+            self.runtime.sweep_task_logs(lambda namespace, name: uid_of(self.objects, namespace, name))
         reconcilers = controllers(self.runtime, self.runners, self.spawning, self.metrics, self.serving)
         self.claiming = next((one.claiming for one in reconcilers if isinstance(one, Claims)), None)
         if self.claiming is not None:
             self.claiming.on_ended = self.on_claim_ended
         self.loop = ControlLoop(self._client, self.objects, reconcilers, recorder, metrics=self.metrics)
+        deaf = self.objects.listen((Namespace.api,), self._hear_namespace) if self._client.in_process else None
         try:
             await self.loop.serve()
         finally:
+            if deaf is not None:
+                deaf()
             self.loop = self.claiming = None
             recording.cancel()
             await asyncio.gather(recording, return_exceptions=True)
+
+    def _hear_namespace(self, kind: Kind, update: Update[Any]) -> None:
+        """Have a namespace that is gone counted no longer. It goes last: nothing of it will be counted again."""
+        if update.new is None:
+            self.metrics.forget("namespace", update.key.name)
 
 
 def identity_of_home(home: Path) -> str:

@@ -9,6 +9,7 @@ import msgspec
 
 from rota.engine import Clock
 from rota.runtime.interface import Box, Execution, Exit, NotRunning, Order, Owner, Run, Subject
+from rota.runtime.task_logs import UidOf
 
 NOWHERE = Path("/nowhere")
 """Where files would be, if there were any."""
@@ -77,7 +78,10 @@ class MemoryRuntime:
     def keep_result(self, name: str, uid: str, namespace: str, result: str) -> None:
         """Nobody asks for it."""
 
-    async def drop_task_logs(self, namespace: str, name: str) -> None:
+    def drop_task_logs(self, namespace: str, name: str, uid_of: UidOf) -> None:
+        """There are none."""
+
+    def sweep_task_logs(self, uid_of: UidOf) -> None:
         """There are none."""
 
     def listen(self, heard: Callable[[Subject], None]) -> Callable[[], None]:

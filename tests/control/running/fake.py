@@ -8,6 +8,7 @@ import msgspec
 
 from rota.engine import VirtualClock
 from rota.runtime.interface import Order, Owner, Refused, Run, Subject
+from rota.runtime.task_logs import UidOf
 from rota.testing.runtime import MemoryRuntime
 
 
@@ -55,7 +56,7 @@ class FakeRuntime(MemoryRuntime):
     async def update(self, order: Order) -> None:
         self.updates.append(order)
 
-    async def drop_task_logs(self, namespace: str, name: str) -> None:
+    def drop_task_logs(self, namespace: str, name: str, uid_of: UidOf) -> None:
         self.dropped_logs.append(name)
 
     async def drop_storage(self, namespace: str, owner: Owner, name: str = "") -> None:

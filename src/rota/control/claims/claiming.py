@@ -21,10 +21,11 @@ from rota.client import Key
 from rota.control.claims import lifecycle
 from rota.control.claims.counting import Counting
 from rota.control.claims.hearing import Hearing
-from rota.control.claims.named import ByName, Wanted, key_of, pool_of
+from rota.control.claims.named import Wanted, key_of, pool_of
 from rota.control.claims.opening import NOT_FOUND, Opening, not_here
 from rota.control.holds.desk import Desk
 from rota.control.holds.members import Member, PoolKey
+from rota.control.holds.named import ByName
 from rota.control.holds.options import is_restarted_for, options_of, run_of
 from rota.control.holds.turns import Turn, Turned
 from rota.control.instances.names import controller_of
@@ -73,7 +74,7 @@ class Claiming:
         """Those of them that have to wait, and are just being written down."""
         self._taken_on: dict[str, str] = {}
         """By the uid of an instance, the claim that its runner has said to have it."""
-        self.arrivals: dict[str, float] = {}
+        self.arrivals: ByName[float] = ByName()
         self._last_arrival = 0
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         """Of claims for a pool that is not there."""
@@ -155,6 +156,9 @@ class Claiming:
             if known is not None:
                 self.wake(known.key)
 
+    def pool_gone(self, pool: PoolKey) -> None:
+        self.counting.forget(pool.namespace, pool.name)
+
     def settle(self, member: Member, assigned: Assignment) -> None:
         key = Key(member.subject.namespace, assigned.name)
         if assigned.uid in self.unborn:
@@ -223,7 +227,8 @@ class Claiming:
             return status.arrival.timestamp()
         known = self.arrivals.get(claim.metadata.uid)
         if known is None:
-            known = self.arrivals[claim.metadata.uid] = self.arrival()
+            known = self.arrival()
+            self.arrivals.put(claim.metadata.uid, key_of(claim), known)
         return known
 
     def before(self, claim: Claim) -> int | None:
@@ -285,6 +290,9 @@ class Claiming:
             if member is not None:
                 self.desk.settle(member)
         self.opening.forget(key)
+        for uid in self.arrivals.of(key):
+            if uid != unborn:
+                self.arrivals.pop(uid)
         self.heard.gone(key, but=unborn)
         timer = self._timers.pop(key, None)
         if timer is not None:
@@ -293,7 +301,7 @@ class Claiming:
     def leave(self, uid: str) -> None:
         wanted = self.wanted.pop(uid)
         instance = self._at.pop(uid, None)
-        self.arrivals.pop(uid, None)
+        self.arrivals.pop(uid)
         if wanted is not None and self.opening.orphans.get(wanted.key) == uid:
             del self.opening.orphans[wanted.key]
         if instance is not None:
@@ -315,6 +323,7 @@ class Claiming:
             written = await self.desk.client.update_status(ended)
             self.forget(written)
         self.counting.ended(written, self.clock())
+        self.desk.forget_if_gone(pool_of(written))
         self.told(key_of(claim), written)
         # That this was written is no news to who sees to claims: what is over is kept, and not for ever.
         self.wake(key_of(claim))
@@ -429,7 +438,7 @@ class Claiming:
             return
         member.instance = turned.instance
         self.unborn.pop(uid)
-        self.arrivals.pop(uid, None)
+        self.arrivals.pop(uid)
         self._at[uid], self._by[member.subject.uid] = member.subject.uid, uid
         begun: Claim = turned.begun or begins
         if not self.desk.queue(pool).confirmed(binding):
@@ -442,6 +451,7 @@ class Claiming:
             self.told(key_of(claim), begun)
         # Until now it was to be looked at when its time to wait is over.
         self.wake(key_of(claim))
+        self.desk.drop_if_gone(member)
 
     def _not_bound(self, pool: PoolKey, uid: str, bindings: list[Binding]) -> None:
         """A race was lost: the claim waits again, and if it was not written down so far, it is."""

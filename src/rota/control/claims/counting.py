@@ -30,6 +30,11 @@ class Counting:
             "rota_pool_reset_seconds", "From when an instance was given back until it could be had again.", where
         )
 
+    def forget(self, namespace: str, pool: str) -> None:
+        """There is no such pool any more."""
+        for series in (self._bindings, self._ended, self._waited, self._bound, self._held, self._reset):
+            series.forget((namespace, pool))
+
     def was_reset(self, namespace: str, pool: str, seconds: float) -> None:
         self._reset.observe((namespace, pool), seconds)
 

@@ -116,7 +116,7 @@ class Opening:
             return None
         self._claims.wanted.put(uid, key, Wanted(pool, key))
         self._claims.unborn.put(uid, key, claim)
-        self._claims.arrivals[uid] = arrival
+        self._claims.arrivals.put(uid, key, arrival)
         listener = self._claims.heard.join(key, uid)
         try:
             if binding is not None:
@@ -170,7 +170,8 @@ class Opening:
             self._claims.unborn.pop(uid)
             return
         born = self._claims.births[uid] = asyncio.get_running_loop().create_future()
-        status = lifecycle.waiting(claim.status or ClaimStatus(), lifecycle.time_of(self._claims.arrivals[uid]))
+        arrival = self._claims.arrival_of(claim)
+        status = lifecycle.waiting(claim.status or ClaimStatus(), lifecycle.time_of(arrival))
         try:
             (written,) = await client.batch([creation(msgspec.structs.replace(claim, status=status))], typed=True)
         except ApiError as error:

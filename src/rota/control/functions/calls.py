@@ -116,6 +116,7 @@ class Calls:
 
     def forget(self, key: Key) -> None:
         """There is no function of this name any more."""
+        self.counting.forget(key)
         line = self._lines.pop(key, None)
         if line is not None:
             self.fail_waiting(line, NotCalled("NoWorker", "the function is gone"))
@@ -142,7 +143,8 @@ class Calls:
         try:
             ended = await self._called_somewhere(key, line, asked, is_patient=is_patient, beginning=beginning)
         except NotCalled as error:
-            self.counting.not_called(key, error.reason)
+            if self._lines.get(key) is line:
+                self.counting.not_called(key, error.reason)
             raise
         if accept is not None and ended.reason == "Succeeded":
             try:
@@ -154,9 +156,11 @@ class Calls:
             line.succeeded += 1
         else:
             line.failed += 1
-        self._observe(line)
-        self.counting.ended(key, ended.reason, ended.started - came, ended.ended - ended.started)
-        self._listener.counted(key)
+        if self._lines.get(key) is line:
+            # Else the function is gone, and what was counted of it too.
+            self._observe(line)
+            self.counting.ended(key, ended.reason, ended.started - came, ended.ended - ended.started)
+            self._listener.counted(key)
         return ended
 
     async def _called_somewhere(

@@ -48,5 +48,10 @@ class Counting:
         self._waited.observe(tuple(key), max(0.0, waited_seconds))
         self._took.observe(tuple(key), max(0.0, took_seconds))
 
+    def forget(self, key: Key) -> None:
+        """There is no such function any more."""
+        for series in (self._calls, self._waited, self._took):
+            series.forget(tuple(key))
+
     def not_called(self, key: Key, reason: str) -> None:
         self._calls.add((*key, reason))

@@ -60,6 +60,10 @@ class Later:
             self._kept.setdefault(key, deque()).append(kept)
         return self._kept.clear
 
+    def forget(self, key: Key) -> None:
+        """There is no such function any more: its calls go with it."""
+        self._kept.pop(key, None)
+
     async def make(self, function: Function, event: bytes, *, is_repeatable: bool) -> str:
         """A Task for a call; its name. Unless it is repeatable it is begun once at most.
 

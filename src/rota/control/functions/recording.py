@@ -128,6 +128,10 @@ class Recorder:
         if len(kept) >= KEPT_MAX + DELETED_AT_ONCE:
             self._delete(key.namespace, [kept.popleft()[1] for _ in range(DELETED_AT_ONCE)])
 
+    def forget(self, key: Key) -> None:
+        """There is no such function any more: its calls go with it."""
+        self._kept.pop(key, None)
+
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_SECONDS)

@@ -15,6 +15,7 @@ from rota.api import Function, Task
 from rota.client import Key
 from rota.control.functions.calls import Calls
 from rota.control.functions.line import Asked, NotCalled
+from rota.control.holds.named import ByName
 from rota.control.tasks.lifecycle import assignment_id, is_large
 from rota.control.tasks.templating import given_payload
 from rota.runtime.runner.jobs import Outcome
@@ -76,7 +77,7 @@ class CalledTasks:
         """By the uid of the task."""
         self._keys: dict[str, Key] = {}
         self._begun: set[str] = set()
-        self._outcomes: dict[str, Outcome] = {}
+        self._outcomes: ByName[Outcome] = ByName()
         """By the id of the attempt, until they are recorded."""
         self.wake: Callable[[Key], None] = lambda key: None
 
@@ -93,7 +94,7 @@ class CalledTasks:
         return self._outcomes.get(assignment_id(task))
 
     def recorded(self, id_: str) -> None:
-        self._outcomes.pop(id_, None)
+        self._outcomes.pop(id_)
 
     def is_under_way(self, task: Task) -> bool:
         """Whether an attempt waits for a worker, or has one, in this process."""
@@ -131,6 +132,7 @@ class CalledTasks:
 
     def gone(self, key: Key) -> None:
         """There is no task of this name any more."""
+        self._outcomes.drop(key)
         for uid in [uid for uid, whose in self._keys.items() if whose == key]:
             self.forget(uid)
 
@@ -166,5 +168,6 @@ class CalledTasks:
             return
         finally:
             self._begun.discard(meta.uid)
-        self._outcomes[id_] = outcome
-        self.wake(Key(meta.namespace, meta.name))
+        key = Key(meta.namespace, meta.name)
+        self._outcomes.put(id_, key, outcome)
+        self.wake(key)

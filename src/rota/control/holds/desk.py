@@ -70,6 +70,10 @@ class Party(Protocol):
         """An instance is gone, by its uid."""
         ...
 
+    def pool_gone(self, pool: PoolKey) -> None:
+        """A pool is gone: nothing is counted of it any more."""
+        ...
+
 
 class Desk:
     """The queues of all pools, and the instances that can be had."""
@@ -127,13 +131,34 @@ class Desk:
         return self._completed.get(PoolKey(pool.metadata.namespace, pool.metadata.name), 0)
 
     def complete(self, pool: PoolKey) -> None:
-        self._completed[pool] = self._completed.get(pool, 0) + 1
+        """A task of a pool has ended. Only pools that are there have a status to say so in."""
+        if pool.kind == WorkerPool.api.name and not self._is_gone(pool):
+            self._completed[pool] = self._completed.get(pool, 0) + 1
+
+    def forget(self, pool: PoolKey) -> None:
+        """There is no such pool any more."""
+        self._completed.pop(pool, None)
+        for party in self.parties.values():
+            party.pool_gone(pool)
+        self.tidy(pool)
+
+    def forget_if_gone(self, pool: PoolKey) -> None:
+        """Count nothing of a pool that is gone: some of what it had under way ends, and is counted, after it."""
+        if self._is_gone(pool):
+            for party in self.parties.values():
+                party.pool_gone(pool)
 
     def counted(self, pool: WorkerPool, number: int) -> None:
         key = PoolKey(pool.metadata.namespace, pool.metadata.name)
         left = self._completed.pop(key, 0) - number
         if left:
             self._completed[key] = left
+
+    def _is_gone(self, pool: PoolKey) -> bool:
+        """Whether it is a pool that there is not, or no longer."""
+        if pool.kind != WorkerPool.api.name or self.objects is None:
+            return False
+        return not self.objects.has(WorkerPool.api, pool.namespace, pool.name)
 
     def told(self, pool: PoolKey) -> None:
         """The queue of a pool was told something: whether as many wait as before is looked at when it has settled."""
@@ -202,6 +227,16 @@ class Desk:
             del self._of[member.pool]
             self.tidy(member.pool)
 
+    def drop_if_gone(self, member: Member) -> None:
+        """End the hold on an instance that went while the hold was being written down: no news of it will come."""
+        uid = member.subject.uid
+        if self.members.get(uid) is member:
+            return
+        self.queue(member.pool).released(uid)
+        for party in self.parties.values():
+            party.lost(uid)
+        self.tidy(member.pool)
+
     def tidy(self, pool: PoolKey) -> None:
         """Nothing is kept of a pool that has no instances and for which nobody waits."""
         queue = self.queues.get(pool)
@@ -209,11 +244,12 @@ class Desk:
             del self.queues[pool]
             self._depths.pop(pool, None)
             self._paces.pop(pool, None)
+            self.forget_if_gone(pool)
 
     def settle(self, member: Member) -> None:
         """Bring what is known of an instance together with what it says."""
-        if member.is_turning:
-            return
+        if member.is_turning or self.members.get(member.subject.uid) is not member:
+            return  # It is gone: what is told of it came too late.
         assigned = member.instance.spec.assignment
         queue = self.queue(member.pool)
         if assigned is None:

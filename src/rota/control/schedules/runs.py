@@ -140,23 +140,31 @@ class Runs:
 
     def hear(self, old: Task | None, new: Task | None) -> bool:
         """News of a Task. Whether it matters to the schedule that it is of."""
-        uid = schedule_of(new or old)
+        uid, before = schedule_of(new or old), schedule_of(old)
+        if before and before != uid and old is not None:
+            # It was let go of by a schedule that was deleted without it.
+            self._leave(before, old.metadata.name)
         if not uid:
             return False
-        runs = self._of.setdefault(uid, {})
         if new is None:
             assert old is not None
-            gone = runs.pop(old.metadata.name, None)
-            if not runs:
-                del self._of[uid]
+            gone = self._leave(uid, old.metadata.name)
             return gone is not None and (not gone.phase or not gone.is_counted)
+        runs = self._of.setdefault(uid, {})
         run = run_of(new)
-        before = runs.get(run.name)
+        known = runs.get(run.name)
         runs[run.name] = run
-        if before is None:
+        if known is None:
             # One that a person has made is not known yet; one of a tick is written down with the tick.
             return run.manual or bool(run.phase)
-        return (before.phase, before.started, before.is_counted) != (run.phase, run.started, run.is_counted)
+        return (known.phase, known.started, known.is_counted) != (run.phase, run.started, run.is_counted)
+
+    def _leave(self, uid: str, name: str) -> Run | None:
+        runs = self._of.get(uid, {})
+        gone = runs.pop(name, None)
+        if not runs:
+            self._of.pop(uid, None)
+        return gone
 
     def clear(self) -> None:
         self._of.clear()

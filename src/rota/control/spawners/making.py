@@ -188,17 +188,19 @@ class Maker:
 
     def _hear(self, kind: Kind, update: Update[Any]) -> None:
         task: Task | None = update.new
-        seen = update.new or update.old
-        uid = _spawner_of(seen) if seen is not None else ""
-        if not uid:
-            return
-        names = self._under_way.setdefault(uid, set())
-        if task is None or task.over():
-            names.discard(update.key.name)
-        else:
-            names.add(update.key.name)
+        uid = _spawner_of(task) if task is not None and not task.over() else ""
+        before = _spawner_of(update.old) if update.old is not None else ""
+        if uid:
+            self._note(uid, update.key.name)
+        if before and before != uid:
+            # It is over, gone, or was let go of by a spawner that was deleted without it.
+            self._leave(before, update.key.name)
+
+    def _leave(self, uid: str, task: str) -> None:
+        names = self._under_way.get(uid, set())
+        names.discard(task)
         if not names:
-            del self._under_way[uid]
+            self._under_way.pop(uid, None)
 
 
 def _spawner_of(task: Task) -> str:

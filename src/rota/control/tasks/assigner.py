@@ -18,6 +18,7 @@ from rota.api.instance import Assignment
 from rota.client import Key
 from rota.control.holds.desk import Desk
 from rota.control.holds.members import Member, PoolKey, offer
+from rota.control.holds.named import ByName
 from rota.control.holds.turns import Turn, Turned
 from rota.control.instances.names import controller_of
 from rota.control.instances.states import is_draining
@@ -62,9 +63,9 @@ class Assigner:
         self.counting.watch(lambda: {(pool.namespace, pool.name): queue for pool, queue in desk.queues.items()})
         self._assigned: dict[str, str] = {}
         """By the uid of a task, that of the instance that has it."""
-        self._outcomes: dict[str, Outcome] = {}
+        self._outcomes: ByName[Outcome] = ByName()
         """By the assignment's id, until they are recorded."""
-        self._wanted: dict[str, tuple[PoolKey, Key]] = {}
+        self._wanted: ByName[tuple[PoolKey, Key]] = ByName()
         """By the uid of a task that wants a worker, or has one: where, and its name."""
         self._binding: set[str] = set()
         """The uids of tasks to which a worker is just being given."""
@@ -113,7 +114,7 @@ class Assigner:
             return
         if uid not in self._assigned and not task.spec.cancel and task.metadata.deletion_timestamp is None:
             pool = PoolKey(task.metadata.namespace, ref.name)
-            self._wanted[uid] = pool, key_of(task)
+            self._want(task, pool)
             self._desk.queue(pool).restore(waiting=[request(task, status.arrival.timestamp())])
 
     def met(self, member: Member) -> None:
@@ -126,6 +127,11 @@ class Assigner:
             known = self._wanted.get(task_uid)
             if known is not None:
                 self.wake(known[1])
+        for id_ in [id_ for id_ in self._outcomes if id_ not in self._turning and _task_uid(id_) not in self._wanted]:
+            self._outcomes.pop(id_)
+
+    def pool_gone(self, pool: PoolKey) -> None:
+        self.counting.forget(pool.namespace, pool.name)
 
     def settle(self, member: Member, assigned: Assignment) -> None:
         task = self._task(member, assigned)
@@ -145,7 +151,7 @@ class Assigner:
         uid = task.metadata.uid
         if self._assigned.get(uid) != instance:
             self._assigned[uid] = instance
-            self._wanted[uid] = pool, key_of(task)
+            self._want(task, pool)
             self._desk.queue(pool).restore(bound=[(request(task, 0.0), instance)])
 
     def _now(self) -> datetime:
@@ -160,10 +166,13 @@ class Assigner:
 
     def want(self, task: Task, pool: PoolKey, arrival: float) -> None:
         """A task could run now. Said again, nothing happens."""
-        uid = task.metadata.uid
-        self._wanted[uid] = pool, key_of(task)
-        if uid not in self._assigned:
+        self._want(task, pool)
+        if task.metadata.uid not in self._assigned:
             self._desk.carry_out(pool, [self._desk.queue(pool).add(request(task, arrival))])
+
+    def _want(self, task: Task, pool: PoolKey) -> None:
+        key = key_of(task)
+        self._wanted.put(task.metadata.uid, key, (pool, key))
 
     def is_waiting(self, task: Task) -> bool:
         """Whether a task waits for a worker, and none is on its way to it."""
@@ -199,22 +208,29 @@ class Assigner:
 
     def gone(self, key: Key) -> None:
         """There is no task of this name any more."""
-        for uid in [uid for uid, (_, whose) in self._wanted.items() if whose == key]:
+        for uid in self._wanted.of(key):
             self._forget(uid)
+        held = set()
         for worker in list(self._desk.members.values()):
             assigned = worker.instance.spec.assignment
             if assigned is not None and (worker.subject.namespace, assigned.name) == key:
+                held.add(assigned.id)
                 self._desk.settle(worker)
+        for id_ in self._outcomes.of(key):
+            # What a worker still has is acknowledged when it is taken from it.
+            if id_ not in held and id_ not in self._turning:
+                self._outcomes.pop(id_)
 
     def _forget(self, uid: str) -> None:
-        known = self._wanted.pop(uid, None)
+        self._assigned.pop(uid, None)
+        known = self._wanted.pop(uid)
         if known is not None and known[0] in self._desk.queues:
             self._desk.queues[known[0]].cancel(uid)
             self._desk.told(known[0])
 
     def recorded(self, task: Task, id_: str, *, is_over: bool) -> None:
         """How an attempt ended is in the task's status: its worker is free for the next."""
-        self._outcomes.pop(id_, None)
+        self._outcomes.pop(id_)
         worker = self._desk.members.get(self._assigned.get(task.metadata.uid, ""))
         self._leave(task, worker, id_, is_over=is_over)
         if worker is not None:
@@ -226,7 +242,7 @@ class Assigner:
     def _leave(self, task: Task, worker: Member | None, id_: str, *, is_over: bool) -> None:
         uid = task.metadata.uid
         self._assigned.pop(uid, None)
-        self._wanted.pop(uid, None)
+        self._wanted.pop(uid)
         if worker is None:
             return
         if is_over:
@@ -234,10 +250,16 @@ class Assigner:
         self._runners.send(worker.subject, Acknowledge(id_))
         worker.affinity = task.spec.affinity.key if task.spec.affinity is not None else ""
 
+    def counted(self, task: Task) -> None:
+        """Something was counted of a task. If its pool is gone, it is not kept."""
+        if task.spec.worker_pool_ref is not None:
+            self._desk.forget_if_gone(PoolKey(task.metadata.namespace, task.spec.worker_pool_ref.name))
+
     def before(self, task: Task) -> int | None:
         """How many get a worker before one that waits for it, as things stand. None: it does not wait."""
         uid = task.metadata.uid
-        queue = self._desk.queues.get(self._wanted[uid][0]) if uid in self._wanted else None
+        known = self._wanted.get(uid)
+        queue = self._desk.queues.get(known[0]) if known is not None else None
         return queue.view.position(uid) if queue is not None else None
 
     # Workers.
@@ -259,7 +281,8 @@ class Assigner:
         except Exception as error:
             # It was looked at before it was let in: something has changed since.
             now = self._desk.clock.time()
-            self._outcomes[assigned.id] = Outcome(assigned.id, "Failed", now, now, message=str(error))
+            failed = Outcome(assigned.id, "Failed", now, now, message=str(error))
+            self._outcomes.put(assigned.id, key_of(task), failed)
             self.wake(key_of(task))
             return
         if self._runners.send(worker.subject, Assign(job)):
@@ -276,8 +299,8 @@ class Assigner:
             if assigned.id not in self._outcomes:
                 self._runners.send(worker.subject, Cancel(assigned.id))
                 return
-            self._outcomes.pop(assigned.id)
             self._runners.send(worker.subject, Acknowledge(assigned.id))
+        self._outcomes.pop(assigned.id)
         self._desk.start(self._desk.release(worker, assigned.id))
 
     # What runners say.
@@ -295,7 +318,7 @@ class Assigner:
             return
         if is_large(outcome.result):
             self._keep_result(assigned.name, assigned.uid, subject.namespace, outcome.result)
-        self._outcomes[outcome.id] = outcome
+        self._outcomes.put(outcome.id, Key(subject.namespace, assigned.name), outcome)
         task = self._task(worker, assigned)
         if task is None:
             self._give_back(worker, assigned)
@@ -346,12 +369,13 @@ class Assigner:
                 self._desk.carry_out(pool, queue.lost(binding))
             self._desk.look_again(worker)
             queue.restore(bound=[(request(task, 0.0), uid)])
+            self._desk.drop_if_gone(worker)
             self._turning.discard(outcome.id)
             self.wake(key_of(task))
             return
         worker.is_turning = False
         self._turning.discard(outcome.id)
-        self._outcomes.pop(outcome.id, None)
+        self._outcomes.pop(outcome.id)
         worker.instance = turned.instance
         self._leave(task, worker, outcome.id, is_over=ended.over())
         self.counting.ran(task, outcome.ended - outcome.started)
@@ -359,6 +383,7 @@ class Assigner:
             warn(self._events, self._objects, ended, outcome.reason, outcome.message)
         if ended.over():
             self.counting.completed(ended)
+        self._desk.forget_if_gone(pool)
         if binding is not None and following is not None:
             self._begun(worker, binding, turned.begun or following)
         self.left(ended)
@@ -397,6 +422,7 @@ class Assigner:
             self._tell(worker, task, assigned)
         else:
             self.wake(key_of(task))
+        self._desk.drop_if_gone(worker)
 
     def _wanting(self, binding: Binding) -> Task | None:
         known = self._wanted.get(binding.request.id)
@@ -417,3 +443,8 @@ class Assigner:
         if task is None or task.metadata.uid != uid or task.over() or task.spec.cancel:
             return None
         return task
+
+
+def _task_uid(id_: str) -> str:
+    """Of the task that an assignment is an attempt of."""
+    return id_.rpartition(".")[0]

@@ -58,6 +58,11 @@ class Counting:
             self._holders.add(name)
         return name
 
+    def forget(self, namespace: str, pool: str) -> None:
+        """There is no such pool any more."""
+        for series in (self._created, self._completed, self._waited, self._ran):
+            series.forget((namespace, pool))
+
     def created(self, task: Task) -> None:
         self._created.add(self._where(task))
 

@@ -19,6 +19,8 @@ from rota.runtime.keeper.messages import Event, ExecExited, Exit, KeeperError, K
 _RECEIVE_BYTES = 262144
 # Past this the reader is too slow: the connection is dropped, and a new one begins with a snapshot.
 _EVENTS_MAX = 65536
+# Commands whose end was told before anybody asked: nobody will, if who started one was gone by then.
+UNASKED_MAX = 1024
 
 T = TypeVar("T")
 
@@ -29,6 +31,7 @@ class Connection:
         self._numbers = itertools.count(1)
         self._pending: dict[int, asyncio.Future[msgspec.Raw]] = {}
         self._execs: dict[str, asyncio.Future[Exit]] = {}
+        self._unasked: dict[str, Exit] = {}
         self._outgoing: deque[tuple[bytes, list[int]]] = deque()
         self.events: asyncio.Queue[Event | None] = asyncio.Queue(_EVENTS_MAX)
         self.is_open = True
@@ -51,10 +54,25 @@ class Connection:
 
     def exit_of(self, name: str) -> asyncio.Future[Exit]:
         """Asked for once, before or after it was told."""
-        known = self._execs.pop(name, None)
-        if known is None:
-            known = self._execs[name] = asyncio.get_running_loop().create_future()
-        return known
+        asked: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
+        told = self._unasked.pop(name, None)
+        if told is not None:
+            asked.set_result(told)
+        elif self.is_open:
+            self._execs[name] = asked
+        else:
+            asked.set_exception(KeeperGone())
+            asked.exception()  # who no longer asks is not to be warned of it
+        return asked
+
+    def _exited(self, name: str, how: Exit) -> None:
+        asked = self._execs.pop(name, None)
+        if asked is None:
+            self._unasked[name] = how
+            if len(self._unasked) > UNASKED_MAX:
+                del self._unasked[next(iter(self._unasked))]
+        elif not asked.done():
+            asked.set_result(how)
 
     def _send(self, line: bytes, descriptors: Sequence[int]) -> None:
         """Without waiting: a caller that is cancelled in the middle of a line would leave half of it on the way."""
@@ -99,7 +117,7 @@ class Connection:
         if answer.event is not None:
             event = all_events.decode(line)
             if isinstance(event, ExecExited):
-                self.exit_of(event.exec).set_result(event.exit)
+                self._exited(event.exec, event.exit)
                 return
             if isinstance(event, Snapshot):
                 while not self.events.empty():  # which it makes old
