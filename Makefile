@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup run test versions lint docs bench chaos long crash clean
+.PHONY: setup run test versions lint docs bench chaos long crash soak clean
 
 setup: $(VENV)/.installed
 
@@ -68,6 +68,12 @@ long: setup
 crash: setup
 	$(BIN)/python -m bench.crash --kills 2000
 
+# A server under calls, tasks, claims, ticks, deploys, watches and restarts: nothing that it keeps may grow for ever.
+# The suite has two minutes of it.
+MINUTES ?= 10
+soak: setup
+	$(BIN)/python -m tests.soak --minutes $(MINUTES) --json soak.json
+
 clean:
-	rm -rf $(VENV) $(VENV)-* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	rm -rf $(VENV) $(VENV)-* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist soak.json
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -45,8 +45,15 @@ def measures(home: Path) -> dict[str, float]:
 
 async def tables(backend: HttpBackend) -> dict[str, int]:
     """The sizes of the server's tables, as its metrics tell them."""
-    told = await backend.raw("GET", "/v1/metrics")
-    return {name: int(count) for name, count in TABLE.findall(told.body.decode())}
+    return table_sizes(await metrics(backend))
+
+
+async def metrics(backend: HttpBackend) -> str:
+    return (await backend.raw("GET", "/v1/metrics")).body.decode()
+
+
+def table_sizes(text: str) -> dict[str, int]:
+    return {name: int(count) for name, count in TABLE.findall(text)}
 
 
 def keeper_pid(home: Path) -> int:
