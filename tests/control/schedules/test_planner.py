@@ -122,7 +122,9 @@ def _promised(life: Life, since: float) -> list[int]:
         return young[-CATCH_UP_TICKS_MAX:]
     if spec.catch_up == "Last":
         return young[-1:]
-    return [tick for tick in young if ages[tick] <= ON_TIME_SECONDS]
+    on_time = [tick for tick in young if ages[tick] <= ON_TIME_SECONDS]
+    # Jitter may bring several together. Then the first is under way when the others are due.
+    return on_time[:1] if spec.overlap == "Skip" else on_time
 
 
 def test_a_task_that_was_made_and_not_written_down_counts_as_fired() -> None:
