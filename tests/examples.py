@@ -323,12 +323,21 @@ _ALL: list[Object] = [
             "tries": 2,
             "losses": 1,
             "attempts": [
-                {"instance": "pool-0", "start": TIME, "end": TIME, "exitCode": 0, "reason": "Succeeded"},
+                {
+                    "instance": "pool-0",
+                    "start": TIME,
+                    "end": TIME,
+                    "exitCode": 0,
+                    "reason": "Succeeded",
+                    "commit": "0" * 40,
+                    "note": "the origin could not be reached",
+                },
                 {"instance": "pool-0"},
             ],
             "dependencies": [
                 {"name": "first", "uid": "u-1", "phase": "Succeeded", "outputs": {"a": "b"}, "retryOf": "zeroth"}
             ],
+            "commit": "0" * 40,
             "startTime": TIME,
             "completionTime": TIME,
             "exitCode": 0,

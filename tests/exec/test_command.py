@@ -143,7 +143,7 @@ def test_a_container_can_be_named(server: Live) -> None:
         (["wp/none", "--", "true"], 1, 'workerpools.rota.dev "none" not found'),
         (["wp/empty", "--", "true"], 1, "it has no instances"),
         (["task/a", "--", "true"], 2, "name an instance or a pool"),
-        (["bare-0"], 2, "say what to run: rota exec bare-0 -- COMMAND"),
+        (["bare-0"], 2, "exec bare-0 -- COMMAND`"),
         ([], 2, "name an instance or a pool"),
         (["-t", "bare-0", "--", "true"], 2, "standard output is none"),
     ],

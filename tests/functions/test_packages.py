@@ -305,4 +305,4 @@ async def test_what_pip_said_is_the_log_of_the_function_and_a_tenants_own_settin
     shown = (await rota(town, "logs", "fn/bad")).stdout
     assert "- packages        RuntimeError: needs libfoo" in shown
     why = (await rota(town, "why", "fn/bad")).stdout
-    assert "rota logs function/bad" in why and "has a wheel" in why
+    assert " logs function/bad`" in why and "has a wheel" in why

@@ -43,10 +43,10 @@ def rota(tmp_path: Path) -> Iterator[Live]:
 @pytest.fixture
 def operator(rota: Live, tmp_path: Path) -> Iterator[Path]:
     """The folder of an operator that runs."""
-    (tmp_path / "operator.py").write_text(OPERATOR)
+    (tmp_path / "handlers.py").write_text(OPERATOR)
     said = (tmp_path / "said").open("w+")
     process = subprocess.Popen(
-        [sys.executable, "-m", "kopf", "run", "--standalone", "-n", "default", "operator.py"],
+        [sys.executable, "-m", "kopf", "run", "--standalone", "-n", "default", "handlers.py"],
         cwd=tmp_path,
         env={"KUBECONFIG": str(rota.kubeconfig), "PATH": "/usr/bin:/bin"},
         stdout=said,
@@ -82,7 +82,7 @@ def test_an_operator_sees_marks_records_and_holds_back_our_objects(rota: Live, o
 
     until(lambda: metadata().get("labels", {}).get("operator") == "was-here")
     until(lambda: metadata().get("annotations", {}).get("scaled") == "None to 1")
-    assert metadata()["finalizers"] == ["kopf.zalando.org/KopfFinalizerMarker"]
+    until(lambda: metadata().get("finalizers") == ["kopf.zalando.org/KopfFinalizerMarker"])
     rota.kubectl("scale", "wp/crew", "--replicas", "3")
     until(lambda: metadata()["annotations"]["scaled"] == "1 to 3")
     until(lambda: "Noticed" in rota.kubectl("get", "events"))
