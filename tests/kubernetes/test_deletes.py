@@ -33,6 +33,8 @@ OPTIONS: list[Any] = [
     {"gracePeriodSeconds": "0"},
     {"preconditions": {}},
     {"preconditions": {"uid": "other"}},
+    {"preconditions": {"uid": ""}},
+    {"preconditions": {"resourceVersion": ""}},
     {"preconditions": {"resourceVersion": "1"}},
     {"preconditions": 7},
     {"dryRun": ["All"]},

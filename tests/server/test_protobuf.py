@@ -327,6 +327,16 @@ def test_times_at_the_edges(second: int, micro: int, text: str) -> None:
     assert protobuf.decode(b"k8s\x00" + sent)["spec"] == {"renewTime": text}
 
 
+def test_what_is_optional_may_be_there_and_empty() -> None:
+    """As client-go writes the holder of a Lease that it lets go of."""
+    sent = raw("Lease", tagged(2, tagged(1, b"") + tagged(2, 1)))
+    assert protobuf.decode(sent)["spec"] == {"holderIdentity": "", "leaseDurationSeconds": 1}
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {"holderIdentity": ""}}
+    assert protobuf.decode(protobuf_writing.encode(lease)) == lease
+    none = {**lease, "spec": {"leaseDurationSeconds": 1}}
+    assert protobuf.decode(protobuf_writing.encode(none)) == none
+
+
 def test_unknown_fields_are_passed_over() -> None:
     unknown = tagged(90, b"x") + tagged(91, 7) + varint(92 << 3 | 1) + bytes(8) + varint(93 << 3 | 5) + bytes(4)
     sent = tagged(1, message("TypeMeta", {"kind": "ConfigMap"})) + tagged(2, unknown + tagged(4, 1) + unknown) + unknown

@@ -244,7 +244,7 @@ class Client:
         dry_run: bool = False,
     ) -> R | None:
         """Delete an object. Returns it when finalizers still hold it, else None."""
-        options = DeleteOptions(propagation, uid, resource_version, dry_run)
+        options = DeleteOptions(propagation, uid or None, resource_version or None, dry_run)
         answer = await self.backend.delete(kind.api, self._in(kind.api, namespace), name, options)
         return None if answer.gone else kind.decode(answer.value)
 

@@ -81,7 +81,7 @@ def delete_body(options: DeleteOptions) -> dict[str, object]:
     if options.propagation:
         body["propagationPolicy"] = options.propagation
     conditions = {"uid": options.uid, "resourceVersion": options.resource_version}
-    if given := {name: value for name, value in conditions.items() if value}:
+    if given := {name: value for name, value in conditions.items() if value is not None}:
         body["preconditions"] = given
     if options.dry_run:
         body["dryRun"] = ["All"]

@@ -22,7 +22,7 @@ def check_preconditions(kind: Kind, obj: Object, options: DeleteOptions) -> None
         ("UID", options.uid, meta["uid"], "deleted and then recreated"),
         ("ResourceVersion", options.resource_version, meta["resourceVersion"], "modified"),
     ):
-        if wanted and wanted != actual:
+        if wanted is not None and wanted != actual:
             raise errors.not_the_one(kind, meta["name"], what, wanted, actual, since)
 
 

@@ -54,9 +54,9 @@ class DeleteOptions(msgspec.Struct, frozen=True):
 
     propagation: Propagation = ""
     """What happens to the objects that this one owns. Empty: as its finalizers say, else in the background."""
-    uid: str = ""
+    uid: str | None = None
     """Delete only if it has this uid."""
-    resource_version: str = ""
+    resource_version: str | None = None
     """Delete only if it is at this version."""
     dry_run: bool = False
 

@@ -292,8 +292,8 @@ class Gateway:
         conditions = o.preconditions
         delete = DeleteOptions(
             o.propagation_policy,
-            conditions.get("uid", ""),
-            conditions.get("resourceVersion", ""),
+            conditions.get("uid"),
+            conditions.get("resourceVersion"),
             o.dry_run,
         )
         return Operation(

@@ -206,8 +206,8 @@ def of_delete(request: Request) -> Deletion:
     conditions = sent.preconditions or Preconditions()
     options = DeleteOptions(
         propagation=propagation,
-        uid=conditions.uid or "",
-        resource_version=conditions.resource_version or "",
+        uid=conditions.uid,
+        resource_version=conditions.resource_version,
         dry_run=bool(dry_run),
     )
     return Deletion(options, 202 if orphan is False else 200)

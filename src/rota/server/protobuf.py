@@ -18,6 +18,7 @@ from rota.server.protobuf_messages import (
     MAGIC,
     MICRO_TIME,
     NUMBER,
+    OPTIONAL_TEXT,
     TEXT,
     TEXT_MAP,
     TIME,
@@ -96,8 +97,8 @@ def _set(out: dict[str, Any], name: str, type_: Any, value: int | bytes, depth: 
         out.setdefault(name, {})[pair.get("key", "")] = inner if type_ != LISTS_MAP else (inner or {}).get("items", [])
     else:
         decoded = _value(type_, value, depth)
-        # Kubernetes always writes its structs and texts, also when they are empty.
-        if decoded not in ("", None, {}):
+        # Kubernetes always writes its structs and texts, also when they are empty, but for those that are optional.
+        if type_ == OPTIONAL_TEXT or decoded not in ("", None, {}):
             out[name] = decoded
 
 
@@ -110,7 +111,7 @@ def _value(type_: Any, value: int | bytes, depth: int) -> Any:
         signed = value - (1 << 64) if value >= 1 << 63 else value
         return bool(value) if type_ == BOOL else signed
     data = _bytes(value)
-    if type_ == TEXT:
+    if type_ in (TEXT, OPTIONAL_TEXT):
         return data.decode()
     if type_ == BASE64:
         return base64.b64encode(data).decode()

@@ -18,6 +18,8 @@ TEXT, NUMBER, BOOL, BASE64, TIME, MICRO_TIME, FIELDS = (
     "microtime",
     "fields",
 )
+OPTIONAL_TEXT = "optional text"
+"""A text that may be there and empty, which is something else than not to be there: a pointer in Go."""
 TEXT_MAP, BASE64_MAP, LISTS_MAP = "textmap", "base64map", "listsmap"
 
 
@@ -103,13 +105,13 @@ EVENTS_EVENT: Message = {
     15: ("deprecatedCount", NUMBER),
 }
 LEASE_SPEC: Message = {
-    1: ("holderIdentity", TEXT),
+    1: ("holderIdentity", OPTIONAL_TEXT),
     2: ("leaseDurationSeconds", NUMBER),
     3: ("acquireTime", MICRO_TIME),
     4: ("renewTime", MICRO_TIME),
     5: ("leaseTransitions", NUMBER),
-    6: ("strategy", TEXT),
-    7: ("preferredHolder", TEXT),
+    6: ("strategy", OPTIONAL_TEXT),
+    7: ("preferredHolder", OPTIONAL_TEXT),
 }
 CONDITION: Message = {
     1: ("type", TEXT),
@@ -193,7 +195,7 @@ MESSAGES: dict[str, Message] = {
     "Lease": {1: ("metadata", META), 2: ("spec", LEASE_SPEC)},
     "DeleteOptions": {
         1: ("gracePeriodSeconds", NUMBER),
-        2: ("preconditions", {1: ("uid", TEXT), 2: ("resourceVersion", TEXT)}),
+        2: ("preconditions", {1: ("uid", OPTIONAL_TEXT), 2: ("resourceVersion", OPTIONAL_TEXT)}),
         3: ("orphanDependents", BOOL),
         4: ("propagationPolicy", TEXT),
         5: ("dryRun", _list_of(TEXT)),

@@ -19,6 +19,7 @@ from rota.server.protobuf_messages import (
     MAGIC,
     MICRO_TIME,
     NUMBER,
+    OPTIONAL_TEXT,
     TEXT,
     TEXT_MAP,
     TIME,
@@ -54,7 +55,7 @@ def _message(value: dict[str, Any], message: Message) -> bytes:
     return b"".join(
         part
         for number, (name, type_) in message.items()
-        if (inner := value.get(name)) not in EMPTY
+        if (inner := value.get(name)) not in EMPTY or (type_ == OPTIONAL_TEXT and inner == "")
         for part in _values(number, type_, inner)
     )
 
