@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import msgspec
 import pytest
 
 from rota.api import Claim
-from rota.control.claims.lifecycle import time_of
+from rota.api.pool import ClaimStatus
+from rota.control.claims.lifecycle import over, time_of
+from rota.control.holds.turns import Turn, Turned
+from rota.registry import ApiError
 from tests.control.claims.party import (
     WORKERS,
     Party,
@@ -341,3 +347,39 @@ async def test_a_cycle_takes_no_more_writes_than_it_must(world: World, party: Pa
 
 def _time(seconds: float) -> str:
     return time_of(seconds).isoformat()
+
+
+@pytest.mark.parametrize("in_between", [True, False])
+async def test_an_instance_is_given_back_although_two_end_its_claim_at_once(
+    world: World, party: Party, monkeypatch: pytest.MonkeyPatch, in_between: bool
+) -> None:
+    """Who has it lets go of it while a controller finds it crashed: one of the two comes too late."""
+    await up(world, party, reset="Keep")
+    await claim(world, "a")
+    claiming, found = party.claiming, await world.get("Claim", "a")
+    begun, conflicts = asyncio.Event(), asyncio.Event()
+    written = claiming.desk.written
+
+    async def too_late(turn: Turn) -> Turned:
+        monkeypatch.setattr(claiming.desk, "written", written)
+        begun.set()
+        await conflicts.wait()
+        raise ApiError(409, "Conflict", "the object has been modified")
+
+    monkeypatch.setattr(claiming.desk, "written", too_late)
+    now = world.clock.time()
+    crashed = asyncio.create_task(claiming.end(found, over(found.status or ClaimStatus(), "Failed", now)))
+    await begun.wait()
+    status_then = over(found.status or ClaimStatus(), "Released", now)
+    released = await world.client.update_status(msgspec.structs.replace(found, status=status_then))
+    if in_between:
+        claiming.forget(released)
+    conflicts.set()
+    with pytest.raises(ApiError):
+        await crashed
+
+    # The virtual clock stands still: nothing else happens by which it would be looked at.
+    async with asyncio.timeout(20):
+        while await held(world):
+            await asyncio.sleep(0.01)
+    assert (await phases(world))["a"] == "Released"

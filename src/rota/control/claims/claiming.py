@@ -380,8 +380,12 @@ class Claiming:
         try:
             marks = lifecycle.marks_at_end(member.instance, member.reset, is_lost=self._is_lost(member, id_))
             turned = await self.desk.written(Turn(member.subject, id_, None, ends, marks=marks))
-        finally:
+        except BaseException:
             member.is_turning = False
+            # What was said of it meanwhile was passed over: that its claim is over, say.
+            self.desk.look_again(member)
+            raise
+        member.is_turning = False
         self._taken_on.pop(member.subject.uid, None)
         member.instance = turned.instance
         return turned
