@@ -310,6 +310,23 @@ def test_many_tasks_are_waited_for_with_a_bar(place: Place) -> None:
     assert done == sorted(done)
 
 
+# What does not begin.
+
+
+def test_who_follows_a_run_that_does_not_begin_is_told_what_to_do(place: Place) -> None:
+    place.make_pool("empty", 0)
+    with place.begun("run", "-f", "--name", "stuck", "--pool", "empty", "--", "date") as process:
+        assert process.stderr is not None
+        said = iter(process.stderr.readline, "")
+        assert any("waits for a worker of WorkerPool/empty, which has none" in line for line in said)
+        advice = next(said)
+        assert advice.startswith("  next: give WorkerPool/empty a worker: `rota"), advice
+        assert "scale workerpool/empty --replicas=1`" in advice
+        place.rota("scale", "workerpool/empty", "--replicas=1")
+        assert output(process).read()
+        assert process.wait(PATIENCE_SECONDS) == 0
+
+
 # A server that goes away.
 
 
@@ -322,9 +339,9 @@ def test_a_run_is_followed_through_the_death_of_the_server(tmp_path: Path) -> No
             assert output(process).readline() == "line 1\n"
             place.kill()
             place.start()
-            rest, said = process.communicate(timeout=PATIENCE_SECONDS)
-        assert rest.splitlines() == [f"line {number}" for number in range(2, 41)]
-        assert process.returncode == 7, said
+            # By the same reader: what it has read ahead would be lost to another.
+            assert output(process).read().splitlines() == [f"line {number}" for number in range(2, 41)]
+            assert process.wait(PATIENCE_SECONDS) == 7
     finally:
         place.end()
 

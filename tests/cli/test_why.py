@@ -150,6 +150,75 @@ def test_what_a_person_has_to_correct_is_not_waited_for(server: Live, namespace:
     assert ran.out.splitlines()[-1].startswith(f"next: correct the regions of Function/{namespace}/far, or leave them")
 
 
+NO_REPO = obj("Workspace", "gone", {"repo": "file:///there/is/no/such.git"})
+DATE = {"command": ["date"]}
+
+
+def last(ran: Ran) -> str:
+    return ran.out.splitlines()[-1]
+
+
+def test_who_waits_for_workers_that_cannot_come_up_is_told_what_to_correct(server: Live, namespace: str) -> None:
+    create(
+        server,
+        namespace,
+        NO_REPO,
+        obj("WorkerPool", "wsbad", {"worker": {"workspaceRef": {"name": "gone"}}}),
+        obj("Task", "t", {**DATE, "workerPoolRef": {"name": "wsbad"}}),
+        obj("Claim", "c", {"poolRef": {"name": "wsbad"}, "waitSeconds": 3600}),
+    )
+    advice = f"next: correct the repo of Workspace/{namespace}/gone, or make the repository: `rota"
+    for target in ("wp/wsbad", "task/t", "claim/c"):
+        ran = until(server, namespace, target, "RepositoryNotFound")
+        assert ran.code == 1 and last(ran).startswith(advice), ran.out
+    ran = until(server, namespace, "ws/gone", "RepositoryNotFound")
+    assert "It cannot go on all the same:\n" in ran.out and "Instance/" in ran.out
+    assert last(ran).startswith(advice) and "edit workspace/gone" in last(ran)
+
+
+def test_who_waits_for_workers_that_lack_a_program_is_told_to_install_it(server: Live, namespace: str) -> None:
+    worker = {"type": "claude-code", "env": [{"name": "PATH", "value": "/nowhere"}]}
+    create(
+        server,
+        namespace,
+        obj("WorkerPool", "cc", {"worker": worker}),
+        obj("Task", "t", {"prompt": "hi", "workerPoolRef": {"name": "cc"}}),
+    )
+    ran = until(server, namespace, "task/t", "ProgramNotFound")
+    told = f"next: install the program that WorkerPool/{namespace}/cc lacks, or correct its worker: `rota"
+    assert last(ran).startswith(told), ran.out
+
+
+def test_who_waits_for_a_pool_without_workers_is_told_to_give_it_one(server: Live, namespace: str) -> None:
+    create(
+        server,
+        namespace,
+        obj("WorkerPool", "zero", {"worker": {}, "replicas": 0}),
+        obj("Task", "t", {**DATE, "workerPoolRef": {"name": "zero"}}),
+        obj("Claim", "c", {"poolRef": {"name": "zero"}, "waitSeconds": 3600}),
+    )
+    for target in ("task/t", "claim/c"):
+        ran = until(server, namespace, target, "which has none")
+        assert last(ran).startswith(f"next: give WorkerPool/{namespace}/zero a worker: `rota"), ran.out
+        assert "scale workerpool/zero --replicas=1" in last(ran)
+
+
+def test_who_waits_for_a_busy_worker_is_told_to_wait(server: Live, namespace: str) -> None:
+    hold = {"command": ["sleep", "600"], "workerPoolRef": {"name": "half"}}
+    create(server, namespace, obj("WorkerPool", "half", {"worker": {}, "replicas": 1}), obj("Task", "first", hold))
+    until(server, namespace, "wp/half", "is ready")
+    create(server, namespace, obj("Task", "second", hold))
+    ran = until(server, namespace, "task/second", "1 of 1 busy")
+    assert last(ran).startswith(f"next: wait for Task/{namespace}/second"), ran.out
+
+
+def test_a_spawner_whose_api_is_not_allowed_is_not_waited_for(server: Live, namespace: str) -> None:
+    source = {"github": {"repo": "o/r", "apiURL": "https://evil.example"}}
+    create(server, namespace, obj("TaskSpawner", "sp", {"source": source, "taskTemplate": {**DATE, "worker": {}}}))
+    ran = until(server, namespace, "taskspawner/sp", "ApiNotAllowed")
+    assert last(ran).startswith(f"next: allow the API as TaskSpawner/{namespace}/sp says, or correct its apiURL: `rota")
+
+
 def test_colour_is_for_terminals(server: Live, namespace: str) -> None:
     create(server, namespace, WORKSPACE)
     assert "\x1b" not in until(server, namespace, "workspace/repo", "Absent").out

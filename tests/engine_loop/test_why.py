@@ -570,3 +570,24 @@ def test_what_has_to_be_corrected_is_not_to_be_waited_for() -> None:
         "see why the code of Function/f cannot be loaded (`rota logs function/f`), correct it, and deploy it again"
     )
     assert advice(matter._replace(reason="Starting")).startswith("wait for Function/f")
+
+
+# What somebody has to correct.
+
+
+@pytest.mark.parametrize(("ready", "root"), [(0, "WorkerPool/agents"), (1, "Task/t")])
+async def test_a_pool_that_must_be_corrected_is_the_cause_unless_some_of_its_workers_serve(
+    ready: int, root: str
+) -> None:
+    crashing = {"type": "Ready", "status": "False", "reason": "InstanceCrashing", "observedGeneration": 1}
+    async with world() as w:
+        await w.create("WorkerPool", "agents", POOL)
+        await w.create("Task", "t", task())
+        await w.rest()
+        said = [{**crashing, "message": "it ends", "lastTransitionTime": "2023-11-14T22:13:20Z"}]
+        await w.set_status("WorkerPool", "agents", conditions=said, readyReplicas=ready)
+        await w.set_status("Task", "t", phase="Queued", message="waits for a worker")
+        await w.rest()
+        why = w.why("Task", "t", acting=lambda kind: "controller")
+        assert why.root.name == root
+        assert why.advice.startswith("see why WorkerPool/agents ends" if ready == 0 else "wait for Task/t")

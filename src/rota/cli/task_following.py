@@ -19,6 +19,7 @@ from rota.cli.output import Part, line, note
 from rota.cli.session import FAILED
 from rota.cli.status_line import StatusLine
 from rota.cli.task_output import Lines, forms_of, output_of
+from rota.cli.task_waiting import tell_what_it_waits_for
 from rota.cli.tasks import ending, exit_code, is_over, progress, status_of
 from rota.cli.wait_out import AWAY_SECONDS_MAX, Patience
 from rota.client import Client
@@ -40,6 +41,7 @@ class Follower:
         self._patience = Patience(self._line.aside, seconds_max=AWAY_SECONDS_MAX)
         self._following: asyncio.Task[None] | None = None
         self._cancelling: asyncio.Task[None] | None = None
+        self._telling: asyncio.Task[None] | None = None
         self._has_left = False
         self._is_asked = False
         """Whether the server knows that the task is to end."""
@@ -47,6 +49,8 @@ class Follower:
     async def run(self) -> int:
         """Returns the exit code."""
         self._following = asyncio.create_task(self._follow())
+        waiting = tell_what_it_waits_for(self._client, self._name, self._is_waiting, self._line.aside)
+        self._telling = asyncio.create_task(waiting)
         with self._interrupts():
             async with self._line:
                 try:
@@ -65,6 +69,9 @@ class Follower:
         line(*ending(self._task), stream=sys.stderr)
         return exit_code(self._task)
 
+    def _is_waiting(self) -> bool:
+        return self._cancelling is None and status_of(self._task).get("phase") in (None, "Waiting", "Queued")
+
     def _left_as(self) -> str:
         again = f"`rota logs -f task/{self._name}` follows it again"
         if self._is_asked:
@@ -80,7 +87,7 @@ class Follower:
             raise group_of_errors.exceptions[0] from None
 
     async def _stop(self) -> None:
-        begun = [task for task in (self._following, self._cancelling) if task is not None]
+        begun = [task for task in (self._following, self._cancelling, self._telling) if task is not None]
         for task in begun:
             task.cancel()
         await asyncio.gather(*begun, return_exceptions=True)

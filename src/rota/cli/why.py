@@ -54,13 +54,13 @@ async def why(
     if output and output not in FORMATS:
         raise bad_usage(f"-o {output}: there are {', '.join(FORMATS)}")
     async with session.client() as client:
-        answer = await _ask(client, wanted[0])
+        answer = await ask(client, wanted[0])
         _write(answer, output)
         while watch and not _is_ready(answer) and not answer["over"]:
             await asyncio.sleep(WATCH_SECONDS)
             before = answer
             try:
-                answer = await _ask(client, wanted[0])
+                answer = await ask(client, wanted[0])
             except (ApiError, OSError) as error:
                 if not isinstance(error, ApiError) or error.code in (429, 503):
                     continue  # the server is away for a moment
@@ -76,7 +76,8 @@ async def why(
     return 0 if _is_ready(answer) else FAILED
 
 
-async def _ask(client: Client, target: Target) -> Object:
+async def ask(client: Client, target: Target) -> Object:
+    """Return what the server says of an object: an answer of `/v1/why`."""
     namespace, name = key_in(client, target.kind, target.name)
     path = "/".join(quote(part, safe="") for part in (target.kind.plural, namespace, name) if part)
     if not isinstance(client.backend, HttpBackend):
@@ -203,7 +204,7 @@ def _said(step: Object) -> str:
 
 def _pace(step: Object) -> str:
     """How it is with the attempts of an object whose controller cannot get on."""
-    if step["verdict"] not in ("Error", "Spinning") or step.get("seenAbove"):
+    if step.get("verdict") not in ("Error", "Spinning") or step.get("seenAbove"):
         return ""
     again = f", again in {duration(step['againSeconds'])}" if step.get("againSeconds") is not None else ""
     times = step.get("runs", 0)

@@ -16,7 +16,7 @@ from rota.control.claims.ended import Ended
 from rota.control.gate import RESOLVED, Gate, may_be_coming, status_of
 from rota.control.holds.options import is_restarted_for
 from rota.control.instances.reasons import blocker, is_ready
-from rota.control.tasks.telling import standing_of
+from rota.control.tasks.telling import Standing, standing_of
 from rota.control.workers import template_of
 from rota.engine import DONE, Blocked, Context, Done, Failed, Outcome, RequeueAfter
 from rota.engine.objects import Objects, get
@@ -70,12 +70,19 @@ class Claims(Gate[Claim]):
 
     def told(self, objects: Objects, obj: Claim) -> tuple[str, str] | None:
         """Why a claim that waits does so, as things are now: reason and message. None: its status says all."""
-        pool = get(objects, WorkerPool, obj.spec.pool_ref.name, obj.metadata.namespace)
-        if pool is None or status_of(obj).phase != "Waiting":
+        standing = self.standing(objects, obj)
+        if standing is None:
             return None
         if self.claiming.opening.is_absent(obj):
             return "Waiting", "who asked for it has not come back since the server was started again"
-        return "Waiting", standing_of(pool, self.claiming.before(obj), objects).message
+        return "Waiting", standing.message
+
+    def standing(self, objects: Objects, obj: Claim) -> Standing | None:
+        """How a claim that waits for an instance of its pool stands."""
+        pool = get(objects, WorkerPool, obj.spec.pool_ref.name, obj.metadata.namespace)
+        if pool is None or status_of(obj).phase != "Waiting":
+            return None
+        return standing_of(pool, self.claiming.before(obj), objects)
 
     def _is_well(self, obj: Claim) -> bool:
         """Whether a claim has what it claimed, and that is as it was."""

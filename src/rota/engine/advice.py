@@ -37,10 +37,11 @@ UNSERVED = "NotServed"
 """The reason of what nothing here carries out."""
 RUN = ("WorkerPool", "Instance", "Function", "Schedule")
 """Kinds of which it is told why they do not run."""
+CONFIGURATION = "ConfigurationError"
 TO_CORRECT = {
     "InstanceCrashing": "see why {name} ends ({logs}), and correct its command or settings: {edit}",
     "ImageUnavailable": "put the image of {name} where it can be had, or correct its name: {edit}",
-    "ConfigurationError": "correct {name}: {edit}",
+    CONFIGURATION: "correct {name}: {edit}",
     "NotIsolated": "install what `rota doctor` says is missing for a sandbox, or do without in {name}: {edit}",
     "NameTaken": "rename {name}, or delete the instance that has the name",
     "ImportFailed": "see why the code of {name} cannot be loaded ({logs}), correct it, and deploy it again",
@@ -67,6 +68,30 @@ TO_CORRECT = {
     "InvalidTask": "correct what {name} makes tasks of: {edit}",
 }
 """By the reason of the condition."""
+TO_CORRECT_SPAWNER = {
+    "InvalidTask": TO_CORRECT["InvalidTask"],
+    "TemplateError": "correct the template of {name}: {edit}",
+    "ApiNotAllowed": "allow the API as {name} says, or correct its apiURL: {edit}",
+    "CredentialsRefused": "put a token that is accepted into the Secret of {name}; it is tried again by itself",
+    "Forbidden": "have the token of {name} let it see the repository, or correct its repo: {edit}",
+    "NoSuchRepository": "correct the repo of {name}, or have its token see it: {edit}",
+}
+"""The same of a TaskSpawner."""
+TO_CORRECT_WORKSPACE = {
+    "AuthenticationFailed": "put a login that is accepted into the Secret of {name}, or correct its repo: {edit}",
+    "RepositoryNotFound": "correct the repo of {name}, or make the repository: {edit}",
+    "RefNotFound": "correct the ref of {name}, or push it to the repository: {edit}",
+    "SetupFailed": "correct the setup of {name}: {edit}",
+    "TooLarge": "have {name} hold less: {edit}",
+    "InvalidWorkspace": "correct {name}: {edit}",
+}
+"""The same of a Workspace, by what those say that use it."""
+NO_PROGRAM = "ProgramNotFound"
+TO_INSTALL = "install the program that {name} lacks, or correct its worker: {edit}"
+IN_FILE = {
+    "ImportFailed": "correct the code of {name}: {edit}",
+}
+"""The same, of what is in a file only, where {logs} tell nothing yet."""
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
 
@@ -93,11 +118,15 @@ class Matter(NamedTuple):
     edge: str = ""
     """The field by which it is part of the circle."""
     acting_known: bool = True
+    file: str = ""
+    """Where it is to be corrected, as FILE:LINE, if it is not on a server: no command can name it there."""
 
 
 def advice(m: Matter) -> str:
     """What to do next; empty when there is nothing."""
     name = shown(m.id)
+    if m.file and m.verdict in ("Failed", "Settled", "Working"):
+        return _to_correct(m) or f"correct {name}: {_edit(m)}"
     match m.verdict:
         case "Ready":
             return ""
@@ -106,7 +135,7 @@ def advice(m: Matter) -> str:
         case "Cycle":
             return _break(m)
         case "Failed":
-            return _anew(m) if m.ended else f"correct {name}{_because(m)}: {_edit(m.id)}"
+            return _anew(m) if m.ended else f"correct {name}{_because(m)}: {_edit(m)}"
         case "Error":
             return f"correct what the error of {name} says{_because(m)}; it is tried again by itself{_when(m)}"
         case "Spinning":
@@ -138,11 +167,42 @@ def _to_correct(m: Matter) -> str:
     """What a person has to do about something that will not run as it is written; empty if it may yet."""
     if m.reason == UNSERVED:
         return f"leave {shown(m.id)} out, or leave it as it is: nothing here carries it out"
-    kind = kind_of(m.id)
-    if kind is None or kind.name not in RUN:
-        return ""
-    todo = TO_CORRECT.get(m.reason, "")
-    return todo.format(name=shown(m.id), logs=f"`rota logs {_target(m.id)}`", edit=_edit(m.id))
+    todo = _todo(m.id, m.reason)
+    if todo and m.reason == CONFIGURATION and NO_PROGRAM in _parts(m.why):
+        todo = TO_INSTALL
+    if m.file:
+        todo = IN_FILE.get(m.reason, todo)
+    return todo.format(name=shown(m.id), logs=f"`rota logs {_target(m.id)}`", edit=_edit(m))
+
+
+def must_correct(id_: str, reason: str) -> bool:
+    """Whether an object that is not ready for this reason stays so until somebody acts."""
+    return bool(_todo(id_, reason))
+
+
+def workspace_reason(reason: str, message: str) -> str:
+    """Return why an instance or a pool cannot have its workspace; empty if it does not say that."""
+    found = (part for part in _parts(message) if part in TO_CORRECT_WORKSPACE) if reason == CONFIGURATION else ()
+    return next(iter(found), "")
+
+
+def _parts(message: str) -> list[str]:
+    """What a runtime reports is `REASON: message`; a pool puts the names of its instances before that."""
+    return message.partition("\n")[0].split(": ")
+
+
+def _todo(id_: str, reason: str) -> str:
+    kind = kind_of(id_)
+    if kind is not None and kind.name == "TaskSpawner":
+        return TO_CORRECT_SPAWNER.get(reason, "")
+    if kind is not None and kind.name == "Workspace":
+        return TO_CORRECT_WORKSPACE.get(reason, "")
+    return TO_CORRECT.get(reason, "") if kind is not None and kind.name in RUN else ""
+
+
+def give_workers(pool: str) -> str:
+    """What to do about a pool, by its id, that is to have no instances while others wait for one."""
+    return f"give {shown(pool)} a worker: `rota scale {_object(pool)} --replicas=1{_place(pool)}`"
 
 
 def _create(m: Matter) -> str:
@@ -160,7 +220,7 @@ def _or_correct(m: Matter) -> str:
         return ""
     if _is_fixed(kind_of(m.referrer), m.field):
         return f"; if the name in {m.field} is wrong, make {shown(m.referrer)} anew ({_replace(m.referrer)})"
-    return f"; if the name in {m.field} is wrong, correct {shown(m.referrer)} ({_edit(m.referrer)})"
+    return f"; if the name in {m.field} is wrong, correct {shown(m.referrer)} ({_command_edit(m.referrer)})"
 
 
 def _break(m: Matter) -> str:
@@ -170,7 +230,7 @@ def _break(m: Matter) -> str:
         return f"{about}: take one of its references out"
     if _is_fixed(kind_of(m.id), m.edge):
         return f"{about}: make {shown(m.id)} anew without {m.edge} ({_replace(m.id)})"
-    return f"{about}: take {m.edge} out of {shown(m.id)} ({_edit(m.id)})"
+    return f"{about}: take {m.edge} out of {shown(m.id)} ({_edit(m)})"
 
 
 def _anew(m: Matter) -> str:
@@ -184,7 +244,7 @@ def _gone(m: Matter) -> str:
     held = [one for one in m.finalizers if one not in (FOREGROUND, ORPHAN)]
     if held:
         them = ", ".join(held)
-        return f"see that whoever put {them} on {name} lets go of it, or take it out ({_edit(m.id)}){then}"
+        return f"see that whoever put {them} on {name} lets go of it, or take it out ({_edit(m)}){then}"
     first = "what it owns is gone, and " if FOREGROUND in m.finalizers else ""
     return f"wait until {first}{name} is gone{then}"
 
@@ -210,14 +270,22 @@ def _replace(id_: str) -> str:
     return f"`rota delete {_target(id_)}`, then `rota apply -f FILE{_place(id_)}`"
 
 
-def _edit(id_: str) -> str:
+def _edit(m: Matter) -> str:
+    return f"edit {m.file}" if m.file else _command_edit(m.id)
+
+
+def _command_edit(id_: str) -> str:
     return f"`rota edit {_target(id_)}`"
 
 
 def _target(id_: str) -> str:
     """An object as a command takes it."""
+    return f"{_object(id_)}{_place(id_)}"
+
+
+def _object(id_: str) -> str:
     kind = kind_of(id_)
-    return f"{kind.singular if kind else id_}/{id_.rpartition('/')[2]}{_place(id_)}"
+    return f"{kind.singular if kind else id_}/{id_.rpartition('/')[2]}"
 
 
 def _place(id_: str) -> str:

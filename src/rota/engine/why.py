@@ -9,17 +9,27 @@ the bottom of it. Then the tree is made, with the way to the bottom before all e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from datetime import datetime
-from typing import Any, Literal, NamedTuple, get_args
+from collections.abc import Callable
+from typing import Literal, NamedTuple, get_args
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from rota.api import Kind, Object
-from rota.engine.advice import Matter, Verdict, advice
+from rota.engine.advice import Matter, Verdict, advice, must_correct, workspace_reason
 from rota.engine.outcome import Blocked, Failed, RequeueAfter
 from rota.engine.references import CYCLE, FAILED, Find, Graph, cycle_message, id_of, kind_of, shown
 from rota.engine.view import NodeView, View
+from rota.engine.why_status import (
+    ConditionSeen,
+    State,
+    conditions_of,
+    is_over,
+    since_of,
+    spinning,
+    state_of,
+    told_of,
+    written,
+)
 
 DEPTH_MAX = 32
 """Steps of a chain that are shown, before the one at the bottom."""
@@ -34,26 +44,12 @@ CYCLE_LOOKS_MAX = 32
 REFERRERS_MAX = 3
 """Objects that are named as those which refer to one that is not there."""
 
-State = Literal["Ready", "Pending", "Failed", "Skipped", "Absent", "Deleting"]
 Acting = Literal["nobody", "gate", "controller"]
 """Who acts on a kind: nobody, a controller that only checks references, or one that does it all."""
 MayRead = Callable[[Kind, str, str], bool]
 
-SPINNING = "Spinning"
-TELLING = ("Ready", "Available", "Enforced", "Granted", "ResolvedRefs")
-"""The conditions that tell readiness."""
+WORKSPACE, INSTANCE = "Workspace", "Instance"
 RANK: dict[str, int] = {verdict: rank for rank, verdict in enumerate(get_args(Verdict))}
-
-
-class ConditionSeen(Struct, frozen=True, rename="camel"):
-    """A condition of an object."""
-
-    type: str
-    status: str
-    reason: str
-    message: str
-    since: str
-    """When its status last changed, as RFC 3339; empty when that is not known."""
 
 
 class Step(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -119,12 +115,14 @@ def explain(
     now: float,
     acting: Callable[[Kind], Acting] | None = None,
     may_read: MayRead = lambda kind, namespace, name: True,
+    file: Callable[[str], str] = lambda id_: "",
 ) -> Why:
     """The chain from an object down to what is at the bottom of it. `now` is the time of the engine's clock.
 
-    `acting` tells who acts on a kind, where that is known.
+    `acting` tells who acts on a kind, where that is known. `file` tells where an object is to be corrected that is not
+    on a server, as FILE:LINE.
     """
-    return _Explanation(find, view, graph, now, acting, may_read).of(id_)
+    return _Explanation(find, view, graph, now, acting, may_read, file).of(id_)
 
 
 class _Seen(NamedTuple):
@@ -150,6 +148,7 @@ class _Explanation:
         now: float,
         acting: Callable[[Kind], Acting] | None,
         may_read: MayRead,
+        file: Callable[[str], str],
     ) -> None:
         self._find = find
         self._view = view
@@ -157,6 +156,7 @@ class _Explanation:
         self._now = now
         self._acting = acting
         self._may_read = may_read
+        self._file = file
         self._seen: dict[str, _Seen] = {}
         """In the order in which they were looked at: the nearest first."""
         self._from: dict[str, str] = {}
@@ -172,8 +172,32 @@ class _Explanation:
         way.reverse()
         step = self._step(id_, "", way)
         root = step if bottom == id_ else self._end(way)[0]
-        told = advice(self._matter(self._seen[bottom], way[-2] if len(way) > 1 else ""))
+        told = self._about_workspace(self._seen[bottom])
+        told = told or advice(self._matter(self._seen[bottom], way[-2] if len(way) > 1 else ""))
+        if not told and (user := self._failing_user(id_)) is not None:
+            told = self._about_workspace(user)
+            reason = workspace_reason(user.reason, user.message)
+            message = f"{shown(user.id)} cannot use it: {user.message}"
+            step = root = structs.replace(step, reason=reason, message=message)
         return Why(step, root, told, over=step.state in ("Failed", "Skipped"))
+
+    # Workspaces: whether one can be had is known to those that use it.
+
+    def _about_workspace(self, seen: _Seen) -> str:
+        """Return what to do about the workspace that something cannot have; empty if that is not what it lacks."""
+        reason = workspace_reason(seen.reason, seen.message)
+        targets = [edge.target for edge in self._graph.references(seen.id)] if reason else []
+        workspace = next((one for one in targets if _is(one, WORKSPACE) and self._readable(one)), "")
+        return advice(Matter(workspace, "Settled", reason=reason, file=self._file(workspace))) if workspace else ""
+
+    def _failing_user(self, id_: str) -> _Seen | None:
+        """Return an instance that cannot have this workspace."""
+        users = self._graph.referrers(id_) if _is(id_, WORKSPACE) else ()
+        for one in [one for one in users if _is(one, INSTANCE) and self._readable(one)][:LOOKS_MAX]:
+            seen = self._look(one)
+            if workspace_reason(seen.reason, seen.message):
+                return seen
+        return None
 
     # What there is.
 
@@ -194,7 +218,7 @@ class _Explanation:
         return id_ not in self._seen or self._seen[id_].state != "Ready"
 
     def _bottom(self) -> str:
-        best = min(self._seen.values(), key=lambda seen: RANK[seen.verdict])
+        best = min(self._seen.values(), key=_urgency)
         if best.verdict != "Blocked":
             return best.id
         for seen in list(self._seen.values())[:CYCLE_LOOKS_MAX]:
@@ -210,21 +234,21 @@ class _Explanation:
         obj = self._find(kind, namespace, name) if kind is not None else None
         node = self._view.get(id_)
         if kind is not None and not self._may_read(kind, namespace, name):
-            state = _state(obj)
+            state = state_of(obj)
             verdict: Verdict = {"Absent": "Missing", "Ready": "Ready"}.get(state, "Hidden")  # type: ignore[assignment]
             return _Seen(id_, None, None, True, state, "", "", verdict, ())
         if obj is None:
             if kind is None and node is not None:
                 return _Seen(id_, None, node, False, node.status, "", "", self._by_node(node, node.status), node.on)
             return _Seen(id_, None, None, False, "Absent", "NotFound", self._not_found(id_), "Missing", ())
-        state, reason, message = _told(obj, node)
+        state, reason, message = told_of(obj, node)
         verdict = self._verdict(obj, node, state)
         if verdict == "Failed" and reason == FAILED and (causes := self._failed_before(id_)):
             return _Seen(id_, obj, node, False, state, reason, message, "Blocked", causes)
         return _Seen(id_, obj, node, False, state, reason, message, verdict, self._waits_for(obj, node, state, verdict))
 
     def _waits_for(self, obj: Object, node: NodeView | None, state: State, verdict: Verdict) -> tuple[str, ...]:
-        if state == "Deleting" or _is_over(obj):
+        if state == "Deleting" or is_over(obj):
             return ()
         if node is not None and node.on:
             return node.on
@@ -239,7 +263,7 @@ class _Explanation:
         for target in dict.fromkeys(edge.target for edge in self._graph.references(id_) if edge.needs == "readiness"):
             kind = kind_of(target)
             _, namespace, name = target.split("/", 2)
-            if kind is not None and _state(self._find(kind, namespace, name)) == "Failed":
+            if kind is not None and state_of(self._find(kind, namespace, name)) == "Failed":
                 found.append(target)
         return tuple(found)
 
@@ -261,9 +285,9 @@ class _Explanation:
     def _verdict(self, obj: Object, node: NodeView | None, state: State) -> Verdict:
         if state == "Deleting":
             return "Deleting"
-        if _is_over(obj):
+        if is_over(obj):
             return "Ready" if state == "Ready" else "Failed"
-        if _spinning(obj, node):
+        if spinning(obj, node):
             return "Spinning"
         verdict = self._by_node(node, state) if node is not None else "Settled"
         if verdict != "Settled":
@@ -309,6 +333,7 @@ class _Explanation:
             cycle=circle,
             edge=self._field(seen.id, circle[1]) if circle else "",
             acting_known=self._acting is not None,
+            file=self._file(seen.id),
         )
 
     def _circle(self, id_: str) -> tuple[str, ...]:
@@ -324,7 +349,7 @@ class _Explanation:
         self._shown.add(id_)
         causes = sorted(
             (one for one in seen.waits_for if one in self._seen and self._holds_up(one)),
-            key=lambda one: (one not in way, RANK[self._seen[one].verdict], one),
+            key=lambda one: (one not in way, _urgency(self._seen[one]), one),
         )
         # What was not looked at any more is counted all the same.
         count = len(causes) + sum(one not in self._seen for one in seen.waits_for)
@@ -363,13 +388,13 @@ class _Explanation:
             seen.message,
             field,
             seen.verdict,
-            created=_written(obj.metadata.creation_timestamp) if obj is not None else "",
-            since=_written(_since(obj, seen.state)) if obj is not None else "",
+            created=written(obj.metadata.creation_timestamp) if obj is not None else "",
+            since=written(since_of(obj, seen.state)) if obj is not None else "",
             engine=node.state if node is not None else "",
             runs=node.runs if node is not None else 0,
             waiting_seconds=max(0.0, self._now - node.since) if waits and node is not None else None,
             again_seconds=self._again(node),
-            conditions=[] if seen_above else _conditions(obj),
+            conditions=[] if seen_above else conditions_of(obj),
             causes=causes or [],
             more_causes=more_causes,
             left_out=left_out,
@@ -387,70 +412,18 @@ class _Explanation:
         return edges[0].path if edges else ""
 
 
-def _state(obj: Object | None) -> State:
-    if obj is None:
-        return "Absent"
-    return "Deleting" if obj.metadata.deletion_timestamp is not None else obj.readiness().state
+def _is(id_: str, kind: str) -> bool:
+    found = kind_of(id_)
+    return found is not None and found.name == kind
 
 
-def _told(obj: Object, node: NodeView | None) -> tuple[State, str, str]:
-    """How an object is, and why, by what it says itself and by what its last run came to."""
-    state, readiness = _state(obj), obj.readiness()
-    if state == "Deleting":
-        holders = ", ".join(obj.metadata.finalizers)
-        return state, "Deleting", f"it is being deleted{f', held by {holders}' if holders else ''}"
-    if _is_over(obj):
-        return state, readiness.reason, readiness.message
-    spinning = _spinning(obj, node)
-    if spinning:
-        return state, SPINNING, spinning
-    outcome = node.outcome if node is not None else None
-    if isinstance(outcome, Failed) and state != "Ready":
-        return "Failed", outcome.reason, outcome.message
-    if isinstance(outcome, Blocked | RequeueAfter | Failed) and outcome.reason:
-        return state, outcome.reason, outcome.message
-    return state, readiness.reason, readiness.message
+def _urgency(seen: _Seen) -> int:
+    """The rank of what holds an object up. What somebody has to correct comes before what goes on by itself."""
+    if seen.verdict in ("Settled", "Working") and must_correct(seen.id, seen.reason) and not _serves(seen.obj):
+        return RANK["Unattended"]
+    return RANK[seen.verdict]
 
 
-def _is_over(obj: Object) -> bool:
-    """Whether it does not matter any more what an object refers to."""
-    ended = getattr(getattr(obj, "status", None), "completion_time", None) is not None
-    return ended or obj.readiness().state in ("Failed", "Skipped")
-
-
-def _spinning(obj: Object, node: NodeView | None) -> str:
-    """What is said of an object that does not come to rest; empty when it does."""
-    outcome = node.outcome if node is not None else None
-    if isinstance(outcome, RequeueAfter) and outcome.reason == SPINNING:
-        return outcome.message
-    said = next((c for c in _status_conditions(obj) if c.type == SPINNING and c.status == "True"), None)
-    return "" if said is None else said.message or SPINNING
-
-
-def _since(obj: Object, state: State) -> datetime | None:
-    status = getattr(obj, "status", None)
-    if state == "Deleting":
-        return obj.metadata.deletion_timestamp
-    for moment in ("completion_time", "start_time"):
-        if (at := getattr(status, moment, None)) is not None:
-            return at  # type: ignore[no-any-return]
-    for type_ in TELLING:
-        for condition in _status_conditions(obj):
-            if condition.type == type_ and condition.last_transition_time is not None:
-                return condition.last_transition_time  # type: ignore[no-any-return]
-    return obj.metadata.creation_timestamp
-
-
-def _status_conditions(obj: Object | None) -> Iterable[Any]:
-    return getattr(getattr(obj, "status", None), "conditions", ())
-
-
-def _conditions(obj: Object | None) -> list[ConditionSeen]:
-    return [
-        ConditionSeen(c.type, c.status, c.reason, c.message, _written(c.last_transition_time))
-        for c in _status_conditions(obj)
-    ]
-
-
-def _written(time: datetime | None) -> str:
-    return "" if time is None else time.isoformat().replace("+00:00", "Z")
+def _serves(obj: Object | None) -> bool:
+    """Whether something that is not ready as a whole does its work in part: a pool with workers that are."""
+    return bool(getattr(getattr(obj, "status", None), "ready_replicas", 0))

@@ -9,12 +9,16 @@ from typing import Protocol, cast
 
 import msgspec
 
-from rota.api import KINDS, Claim, Event, Kind, Lease, Object, Task
+from rota.api import KINDS, Claim, Event, Kind, Lease, Object, Task, WorkerPool
 from rota.control import Gate
+from rota.control.claim import Claims
 from rota.control.task import Tasks
+from rota.control.tasks.telling import Standing
 from rota.engine import ControlLoop, Objects
+from rota.engine.advice import give_workers
+from rota.engine.objects import get
 from rota.engine.recorder import CLUSTER_NAMESPACE
-from rota.engine.references import kind_of, shown
+from rota.engine.references import id_of, kind_of, shown
 from rota.engine.why import Acting, Step, Why, explain
 from rota.registry import ApiError, Registry
 from rota.registry.errors import forbidden, not_found
@@ -93,7 +97,7 @@ def why(
         may_read=lambda *where: allows(user, "get", *where),
     )
     now = loop.scheduler.clock.time()
-    advice = _about_task(loop, running.objects, found) or found.advice
+    advice = _about_task(running.objects, found) or _about_pool(loop, running.objects, found) or found.advice
     answer = Answer(found.step, found.root, advice, found.over, _events(found, running, user), _at(now))
     return Response(200, msgspec.json.encode(answer))
 
@@ -122,8 +126,8 @@ def _as_it_stands(loop: ControlLoop, objects: Objects, obj: Object | None) -> Ob
     return msgspec.structs.replace(obj, status=msgspec.structs.replace(obj.status, reason=reason, message=message))
 
 
-def _about_task(loop: ControlLoop, objects: Objects, why: Why) -> str:
-    """Return what to do about a task that is at the bottom of it; empty where tasks are like all else."""
+def _about_task(objects: Objects, why: Why) -> str:
+    """Return what to do about a failed task that is at the bottom of it; empty where tasks are like all else."""
     root = why.root
     bucket, namespace, name = root.id.split("/", 2)
     found = objects.find(Task.api, namespace, name) if bucket == Task.api.bucket and not root.hidden else None
@@ -140,11 +144,28 @@ def _about_task(loop: ControlLoop, objects: Objects, why: Why) -> str:
             return f"see what {who} wrote: `rota logs task/{name}{place}`; then {once_more}"
         anew = f"`rota delete task/{name}{place}`, then `rota apply -f FILE{place}`"
         return f"put right what it says, and {once_more}; if it is the task itself that is wrong, make it anew ({anew})"
-    tasks = loop.controller(Task.api)
-    standing = tasks.standing(objects, found) if isinstance(tasks, Tasks) else None
-    if standing is not None and not standing.workers:
-        return f"give WorkerPool/{standing.pool} a worker: `rota scale workerpool/{standing.pool} --replicas=1{place}`"
     return ""
+
+
+def _about_pool(loop: ControlLoop, objects: Objects, why: Why) -> str:
+    """Return what to do about a pool without instances, for which a task or a claim at the bottom of it waits."""
+    root = why.root
+    kind, (_, namespace, name) = kind_of(root.id), root.id.split("/", 2)
+    found = objects.find(kind, namespace, name) if kind in (Task.api, Claim.api) and not root.hidden else None
+    if found is None or found.metadata.deletion_timestamp is not None:
+        return ""
+    controller = loop.controller(found.api)
+    standing: Standing | None = None
+    match found, controller:
+        case Task(), Tasks():
+            standing = controller.standing(objects, found)
+        case Claim(), Claims():
+            standing = controller.standing(objects, found)
+    if standing is None or standing.workers:
+        return ""
+    pool = get(objects, WorkerPool, standing.pool, namespace)
+    # One that scales by demand is about to have an instance.
+    return give_workers(id_of(pool)) if pool is not None and pool.spec.scale is None else ""
 
 
 def holder(registry: Registry) -> str:

@@ -1,0 +1,64 @@
+"""What a task waits for, told to somebody who follows it and sees nothing of it yet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from rota.api import Task
+from rota.cli.naming import Target
+from rota.cli.output import note, printable
+from rota.cli.session import CommandError
+from rota.cli.why import ask
+from rota.client import Client
+from rota.registry import ApiError
+
+Object = dict[str, Any]
+
+ASK_SECONDS = 3.0
+"""For how long a task waits before it is asked what for, and how often that is asked again."""
+WAIT = "wait"
+"""What advice begins with that asks nothing of a person."""
+
+
+async def tell_what_it_waits_for(
+    client: Client, name: str, is_waiting: Callable[[], bool], aside: Callable[[], AbstractContextManager[None]]
+) -> None:
+    """Write what a task waits for, and what to do, once for each cause. Goes on until it is cancelled.
+
+    `aside` is where it may be written.
+    """
+    told = ""
+    while True:
+        await asyncio.sleep(ASK_SECONDS)
+        if not is_waiting():
+            continue
+        try:
+            answer = await ask(client, Target(Task.api, name))
+        except CommandError:
+            return  # the server there cannot tell
+        except (ApiError, OSError):
+            continue  # it is away, or the task is gone: whoever follows the task finds out
+        cause = f"{answer['root']['id']} {answer['root'].get('reason')}"
+        if cause != told and is_waiting():
+            told = cause
+            with aside():
+                for line in _lines(answer):
+                    note(line)
+
+
+def _lines(answer: Object) -> list[str]:
+    step, root, advice = answer["step"], answer["root"], " ".join(answer["advice"].split())
+    lines = [_said(step)]
+    if root["id"] != step["id"]:
+        lines.append(f"  {_said(root)}")
+    if advice and not advice.startswith(WAIT):
+        lines.append(f"  next: {printable(advice)}")
+    return lines
+
+
+def _said(step: Object) -> str:
+    told = step.get("message") or step.get("reason") or step["state"]
+    return printable(f"{step['name']}: {told.strip().partition(chr(10))[0]}")
