@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from rota.cli.applying import foresee, manifests, substance
+from rota.cli.applying import Refused, foresee, manifests, substance
 from rota.cli.command import command
 from rota.cli.options import Files, Force
 from rota.cli.output import line
-from rota.cli.session import Session
+from rota.cli.session import CommandError, Session
 
 STYLES = {"created": "green", "configured": "yellow", "unchanged": "dim"}
 
@@ -25,7 +25,11 @@ async def apply(
     """Make objects be as manifests say. All are checked, here and by the server, before the first is written."""
     found = manifests(filename, session.settings.namespace)
     async with session.client() as client:
-        for outlook in await foresee(client, found, force=force):
+        try:
+            outlooks = await foresee(client, found, force=force)
+        except Refused as refused:
+            raise CommandError(f"{refused}\nnothing was changed") from None
+        for outlook in outlooks:
             outcome = outlook.outcome
             if not dry_run:
                 now = await client.apply(outlook.manifest.object, force=force)

@@ -18,6 +18,10 @@ BOOKKEEPING = ("managedFields", "resourceVersion", "generation", "uid", "creatio
 """What the server writes into metadata on its own account."""
 
 
+class Refused(CommandError):  # noqa: N818 - says what became of it
+    """What the server would refuse of manifests: everything, with the lines."""
+
+
 class Outlook(NamedTuple):
     """One manifest: the object as it is, if it is, and as it would be."""
 
@@ -52,7 +56,7 @@ def manifests(files: list[str] | None, namespace: str | None, otherwise: str = "
 
 
 async def foresee(client: Client, found: list[Manifest], *, force: bool) -> list[Outlook]:
-    """What the server would make of all of these. Raises with everything that it would refuse."""
+    """What the server would make of all of these. Raises `Refused`."""
     to_be = {manifest.name for manifest in found if manifest.kind.name == "Namespace"}
     out: list[Outlook] = []
     refused: list[str] = []
@@ -69,7 +73,7 @@ async def foresee(client: Client, found: list[Manifest], *, force: bool) -> list
         else:
             out.append(Outlook(manifest, live, planned))
     if refused:
-        raise CommandError("\n".join([*refused, "nothing was changed"]))
+        raise Refused("\n".join(refused))
     return out
 
 

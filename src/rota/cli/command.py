@@ -83,8 +83,11 @@ def complain(message: str) -> None:
     error_line(message)
 
 
-def explained(error: Exception) -> tuple[int, str]:
-    """The exit code and the words for an error. One that nobody foresaw is raised again: it is a fault of ours."""
+def explained(error: Exception, *, only_looks: bool = False) -> tuple[int, str]:
+    """The exit code and the words for an error. One that nobody foresaw is raised again: it is a fault of ours.
+
+    `only_looks`: the command never changes anything, so it need not be said that it did not.
+    """
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, CommandError):
@@ -99,7 +102,8 @@ def explained(error: Exception) -> tuple[int, str]:
     from rota.manifest import ManifestError
 
     if isinstance(error, ManifestError):
-        return BAD_USAGE, f"{error}\nnothing was changed: correct {_these(len(error.problems))} first"
+        unchanged = "" if only_looks else "nothing was changed: "
+        return BAD_USAGE, f"{error}\n{unchanged}correct {_these(len(error.problems))} first"
     if isinstance(error, ValueError) and type(error).__module__.startswith("rota."):
         return BAD_USAGE, str(error)
     raise error

@@ -24,7 +24,7 @@ async def diff(session: Session, filename: Files = None, force: Force = False) -
             outlooks = await foresee(client, found, force=force)
     except Exception as error:
         # 1 means that there are differences, so it cannot mean that something failed.
-        complain(explained(error)[1])
+        complain(explained(error, only_looks=True)[1])
         return BAD_USAGE
     different = [outlook for outlook in outlooks if outlook.outcome != "unchanged"]
     for outlook in different:
