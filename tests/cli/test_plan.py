@@ -242,6 +242,27 @@ def test_a_controller_that_fails_is_told_in_words(rota: Terminal, monkeypatch: p
     assert rota("plan", "-f", file, "--explain", "wp/agents").code == 1
 
 
+def test_what_is_in_no_server_is_corrected_in_its_file(rota: Terminal) -> None:
+    boxes = "  template: {containers: [{name: main, command: [sleep, infinity]}]}"
+    file = rota.write("a.yaml", f"{POOL.replace('  worker: {workspaceRef: {name: shop}}', boxes)}---\n{TASK}")
+    ran = rota("plan", "-f", file)
+    assert ran.code == 1 and f"→ correct Task/t: edit {file}:8\n" in ran.out and "`rota" not in ran.out
+    explained = rota("plan", "-f", file, "--explain", "task/t")
+    assert explained.code == 1 and explained.out.endswith(f"→ correct Task/t: edit {file}:8\n")
+    assert document(rota("plan", "-f", file, "--explain", "task/t", "-o", "json"))["advice"].endswith(f"{file}:8")
+
+
+def test_explain_of_what_waits_for_a_pool_without_workers_says_to_give_it_one(rota: Terminal) -> None:
+    plain = POOL.replace("  worker: {workspaceRef: {name: shop}}", "  worker: {}").replace("2", "0")
+    file = rota.write("a.yaml", f"{plain}---\n{TASK.replace('prompt: x', 'command: [x]')}")
+    ran = rota("plan", "-f", file, "--explain", "task/t")
+    assert ran.code == 1 and ran.out.startswith("Task/t   never ready")
+    told = f"→ give WorkerPool/agents a worker: set its spec.replicas to 1 or more in {file}:1\n"
+    assert ran.out.endswith(told)
+    pool = rota("plan", "-f", file, "--explain", "wp/agents")
+    assert pool.code == 0 and pool.out.startswith("WorkerPool/agents   ready in step")
+
+
 # Invalid manifests.
 
 
@@ -255,6 +276,7 @@ def test_all_problems_of_all_files_are_told_with_their_lines(rota: Terminal) -> 
     places = [line.removeprefix("error: ").strip().split(": ")[0] for line in ran.err.splitlines()]
     assert places[:4] == [f"{broken}:2:1", f"{unknown}:2:7", f"{unknown}:11:8", f"{twice}:8:1"]
     assert "did you mean WorkerPool?" in ran.err and "is also at" in ran.err
+    assert ran.err.endswith("\n  correct these 4 problems first\n"), "a plan changes nothing, so it need not say so"
 
 
 def test_names_that_differ_only_in_a_namespace_left_out_are_duplicates(rota: Terminal) -> None:
@@ -392,6 +414,7 @@ def test_what_the_server_refuses_has_exit_code_2(rota: Terminal) -> None:
     file = rota.write("a.yaml", lost)
     ran = rota("plan", "-f", file, "--against", "staging")
     assert ran.code == 2 and f'{file}:1: namespaces "nowhere" not found' in ran.err
+    assert "nothing was changed" not in ran.err
 
 
 def live_plan(server: Live, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -417,3 +440,73 @@ def test_against_a_live_server_nothing_is_written(tmp_path: Path) -> None:
         assert json.loads(got.stdout)["spec"]["replicas"] == 2
         unknown = live_plan(server, "-f", str(tmp_path / "a.yaml"), "--against", "nowhere")
         assert unknown.returncode == 2 and "nowhere" in unknown.stderr
+
+
+FAILING = """\
+apiVersion: rota.dev/v1alpha1
+kind: Function
+metadata: {name: syn}
+spec: {entrypoint: "app:handler", source: {inline: "raise ValueError('not today')"}}
+---
+apiVersion: rota.dev/v1alpha1
+kind: Workspace
+metadata: {name: gone}
+spec: {repo: "file:///there/is/no/such.git"}
+---
+apiVersion: rota.dev/v1alpha1
+kind: WorkerPool
+metadata: {name: wsbad}
+spec: {worker: {workspaceRef: {name: gone}}}
+---
+apiVersion: rota.dev/v1alpha1
+kind: TaskSpawner
+metadata: {name: sp}
+spec:
+  source: {github: {repo: o/r, apiURL: "https://evil.example"}}
+  taskTemplate: {command: ["true"], worker: {}}
+"""
+ON_FAILING = """\
+apiVersion: rota.dev/v1alpha1
+kind: Schedule
+metadata: {name: tick}
+spec: {cron: "@daily", target: {functionRef: {name: syn}}}
+---
+apiVersion: rota.dev/v1alpha1
+kind: Task
+metadata: {name: onpool}
+spec: {command: [date], workerPoolRef: {name: wsbad}}
+---
+apiVersion: rota.dev/v1alpha1
+kind: Task
+metadata: {name: calls}
+spec: {function: {name: syn}}
+"""
+
+
+def test_against_a_live_server_what_failed_there_stays_failed(tmp_path: Path) -> None:
+    (tmp_path / "failing.yaml").write_text(FAILING)
+    (tmp_path / "on.yaml").write_text(ON_FAILING)
+    reasons = {
+        "function/syn": "ImportFailed",
+        "workerpool/wsbad": "ConfigurationError",
+        "taskspawner/sp": "ApiNotAllowed",
+    }
+    with live(tmp_path / "home") as server:
+        rota = [ROTA, "--home", str(server.home)]
+        failing = str(tmp_path / "failing.yaml")
+        subprocess.run([*rota, "apply", "-f", failing], check=True, capture_output=True, timeout=60)
+        for name, reason in reasons.items():
+            goal = f"--for=jsonpath={{.status.conditions[?(@.type=='Ready')].reason}}={reason}"
+            waited = subprocess.run([*rota, "wait", name, goal, "--timeout=60s"], capture_output=True, timeout=90)
+            assert waited.returncode == 0, (name, waited)
+        context = yaml.safe_load(server.kubeconfig.read_text())["current-context"]
+        files = ("-f", failing, "-f", str(tmp_path / "on.yaml"))
+        ran = live_plan(server, *files, "--against", context, "-o", "json")
+    assert ran.returncode == 1, ran.stderr
+    causes = {cause["name"]: cause for cause in json.loads(ran.stdout)["neverReady"]}
+    assert set(causes) == {"Function/syn", "WorkerPool/wsbad", "TaskSpawner/sp"}
+    assert "not today" in causes["Function/syn"]["message"]
+    assert "RepositoryNotFound" in causes["WorkerPool/wsbad"]["message"]
+    held_up = {name: [one["name"] for one in cause["heldUp"]] for name, cause in causes.items()}
+    assert held_up["WorkerPool/wsbad"] == ["Task/onpool"]
+    assert held_up["Function/syn"] == ["Schedule/tick", "Task/calls"]

@@ -11,10 +11,12 @@ from rota.api import KINDS, Instance, WorkerPool
 from rota.api.references import references, referring_kinds
 from rota.control import controllers, simulated
 from rota.control.simulation import GATES
+from rota.control.spawners.apis import Apis
 from rota.control.unserved import UNSERVED
 from tests.engine_loop.loops import World
 from tests.examples import Object, examples
 
+EXAMPLE_API = "https://github.example/api/v3"
 MADE_BY_ROTA = {"Instance", "QuotaClaim", "WorkloadDeployment"}
 """Nobody declares these: whoever makes them sees to what they refer to."""
 ATTENDED = [one.kind.api for one in controllers() if one.kind is not None]
@@ -84,7 +86,7 @@ async def declare(world: World, obj: Object, done: set[tuple[str, str]]) -> None
 async def test_in_a_plan_an_object_is_ready_when_all_that_it_refers_to_is_there(planned: World, name: str) -> None:
     obj = example(name, "planned")
     await declare(planned, obj, {("InstanceType", "d1-standard-2")})
-    result = await planned.run(*simulated(controllers()))
+    result = await planned.run(*simulated(controllers(), apis=Apis([EXAMPLE_API])))
     found = await planned.get(obj["kind"], "planned")
     assert found.readiness().state == "Ready", (found.readiness(), [*planned.loop.view])
     assert result.level == 0 and result.error is None and not planned.loop.view.failed()

@@ -17,7 +17,7 @@ from rota.control import controllers as all_controllers
 from rota.engine import DONE, Context, ObjectReconciler, Outcome, Reconciler, RequeueAfter
 from rota.manifest import ManifestError, loads
 from rota.manifest.causes import trees
-from rota.manifest.plan import Server, rehearse
+from rota.manifest.plan import rehearse
 from rota.manifest.planned import Plan
 from rota.manifest.planning import plan_of
 
@@ -141,7 +141,7 @@ async def test_kinds_that_this_version_does_not_carry_out_never_become_ready() -
 
 
 async def test_a_city_that_nothing_serves_is_a_cause() -> None:
-    code: Json = {"entrypoint": "a:b", "source": {"inline": "x"}}
+    code: Json = {"entrypoint": "a:b", "source": {"inline": "def b(event): ..."}}
     plan = await planned(
         obj("Cell", "there", cityCode="fra"),
         obj("Function", "f", **code, regions=["fra"]),
@@ -190,6 +190,107 @@ async def test_a_claim_that_no_instance_could_serve_is_a_cause() -> None:
 
 
 # What never becomes ready.
+
+
+async def test_a_pool_that_is_to_have_no_workers_is_ready_and_holds_up_who_waits_for_one() -> None:
+    plan = await planned(
+        obj("WorkerPool", "zero", worker={}, replicas=0),
+        task("t", pool="zero"),
+        task("after", "t"),
+        obj("Claim", "c", poolRef={"name": "zero"}),
+    )
+    (cause,) = plan.never_ready
+    assert cause.message == "WorkerPool/zero is to have no workers: spec.replicas is 0"
+    assert cause.advice == "give WorkerPool/zero a worker: set its spec.replicas to 1 or more in all.yaml:1"
+    assert [one.name for one in cause.held_up] == ["Task/t", "Task/after", "Claim/c"]
+    assert ready(plan) == ["WorkerPool/zero"] and not plan.converges
+
+
+async def test_a_pool_that_scales_by_demand_has_workers_for_who_waits() -> None:
+    plan = await planned(obj("WorkerPool", "p", worker={}, scale={"min": 0, "max": 2}), task("t", pool="p"))
+    assert plan.converges, plan.never_ready
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("def handler(:\n  pass\n", "SyntaxError: "),
+        ("def handler(event):\nreturn 1\n", "IndentationError: "),
+        ("return 1\ndef handler(event): ...\n", "SyntaxError: 'return' outside function (app.py:1)"),
+        ("", "entrypoint app:handler: module app has no handler"),
+        ("class A:\n  def handler(self): ...\n", "entrypoint app:handler: module app has no handler"),
+        ("def other():\n  def handler(event): ...\n", "entrypoint app:handler: module app has no handler"),
+        ("def handle(event): ...", "entrypoint app:handler: module app has no handler; did you mean app:handle?"),
+    ],
+)
+async def test_code_that_cannot_be_loaded_is_a_cause(code: str, why: str) -> None:
+    plan = await planned(
+        obj("Function", "f", entrypoint="app:handler", source={"inline": code}),
+        obj("Schedule", "s", cron="@daily", target={"functionRef": {"name": "f"}}),
+    )
+    (cause,) = plan.never_ready
+    assert cause.message.startswith(f"Function/f: {why}"), cause.message
+    assert cause.advice == "correct the code of Function/f: edit all.yaml:1"
+    assert [one.name for one in cause.held_up] == ["Schedule/s"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "async def handler(event): ...",
+        "class handler: ...",
+        "handler = lambda event: event",
+        "handler: object = print",
+        "from json import dumps as handler",
+        "from elsewhere import *",
+        "import handler.deep",
+        "try:\n  import x\nexcept ImportError:\n  def handler(event): ...",
+        "if (handler := print): ...",
+        "for handler in (print,): ...",
+        "with open('x') as handler: ...",
+        "match print:\n  case handler: ...",
+        "def make():\n  global handler\n  handler = print\nmake()",
+        "globals()['hand' + 'ler'] = print",
+        "def __getattr__(name): return print",
+        "print('\\d')\ndef handler(event): raise SystemExit",
+        "import sys\nsetattr(sys.modules[__name__], 'handler', print)",
+        "raise SystemExit('a plan must not run this')\ndef handler(event): ...",
+        "handler = " + "(" * 5_000 + ")" * 5_000,
+    ],
+)
+async def test_code_that_may_have_its_handler_is_taken_to_load_and_is_not_run(code: str) -> None:
+    plan = await planned(obj("Function", "f", entrypoint="app:handler", source={"inline": code}))
+    assert plan.converges or "too many nested" in plan.never_ready[0].message, plan.never_ready
+
+
+def spawner(name: str, api: str, **spec: Any) -> Json:
+    source = {"github": {"repo": "o/r", "apiURL": api}}
+    template = {"command": ["true"], "worker": {}}
+    return obj("TaskSpawner", name, source=source, taskTemplate=template, **spec)
+
+
+async def test_a_spawner_of_an_api_that_no_server_allows_by_itself_is_a_cause() -> None:
+    plan = await planned(
+        spawner("sp", "https://evil.example"),
+        spawner("fine", "https://api.github.com"),
+        spawner("paused", "https://evil.example", suspend=True),
+    )
+    (cause,) = plan.never_ready
+    assert cause.message.startswith("TaskSpawner/sp: https://evil.example is not on the list of APIs that a server has")
+    assert "--allow-api https://evil.example" in cause.message
+    assert ready(plan) == ["TaskSpawner/fine", "TaskSpawner/paused"]
+
+
+async def test_what_is_in_a_file_only_is_to_be_corrected_there() -> None:
+    template = {"containers": [{"name": "main", "command": ["true"]}]}
+    far: Json = {"entrypoint": "a:b", "source": {"inline": "b = print"}, "regions": ["par"]}
+    plan = await planned(
+        obj("WorkerPool", "tp", template=template), task("ontp", pool="tp"), obj("Function", "far", **far)
+    )
+    assert [cause.advice for cause in plan.never_ready] == [
+        "correct Task/ontp: edit all.yaml:3",
+        "correct the regions of Function/far, or leave them out: edit all.yaml:5",
+    ]
 
 
 async def test_what_nobody_declares_is_the_one_cause_of_the_whole_chain() -> None:
@@ -360,49 +461,6 @@ async def test_everything_that_only_admission_refuses_is_told_with_its_line() ->
         await planned(large[0], workspace("w"), large[1])
     assert [problem.line for problem in refused.value.problems] == [1, 5]
     assert all("1572864" in problem.message for problem in refused.value.problems), refused.value
-
-
-# From what is on a server.
-
-
-def on_server(kind: str, name: str, spec: Json, status: Json | None = None) -> Json:
-    meta = {"name": name, "namespace": "default", "uid": f"uid-{name}", "resourceVersion": "7", "generation": 1}
-    body = {"apiVersion": "rota.dev/v1alpha1", "kind": kind, "metadata": meta, "spec": spec}
-    return body | ({"status": status} if status else {})
-
-
-def server(*objects: Json) -> Server:
-    kinds = {"Workspace": "workspaces", "Task": "tasks", "WorkerPool": "workerpools"}
-    return Server({f"{kinds[o['kind']]}.rota.dev/default/{o['metadata']['name']}": o for o in objects}, {})
-
-
-TASK: Json = {"command": ["true"], "worker": {}, "cancel": False, "priority": 0}
-
-
-async def test_what_is_on_the_server_is_there_and_not_listed() -> None:
-    live = on_server("Workspace", "w", {"repo": "https://git.example.com/x"})
-    plan = await planned(pool("p", "w"), server=server(live))
-    assert plan.converges and ready(plan) == ["WorkerPool/p"]
-
-
-async def test_with_a_server_nothing_is_assumed() -> None:
-    plan = await planned(workspace("w", secretRef={"name": "token"}), server=server())
-    (cause,) = plan.never_ready
-    assert cause.message == "Secret/token is neither in the manifests nor on the server" and not plan.assumed
-
-
-async def test_what_failed_on_the_server_stays_failed() -> None:
-    live = on_server("Task", "a", TASK, {"phase": "Failed", "reason": "ExitCode", "message": "exit code 3"})
-    plan = await planned(task("b", "a"), server=server(live))
-    (cause,) = plan.never_ready
-    assert (cause.type, cause.message) == ("Object", "Task/a: exit code 3")
-    assert [one.name for one in cause.held_up] == ["Task/b"]
-
-
-async def test_what_waits_on_the_server_for_what_is_written_goes_on() -> None:
-    live = on_server("WorkerPool", "p", {"worker": {"workspaceRef": {"name": "w"}}})
-    plan = await planned(task("a", pool="p"), workspace("w"), server=server(live))
-    assert plan.converges and ready(plan) == ["Workspace/w", "Task/a"]
 
 
 # The causes at the bottom, of any graph.

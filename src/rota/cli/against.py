@@ -15,7 +15,8 @@ from rota.cli.output import Part, line, printable
 from rota.client import Client
 from rota.engine.references import shown
 from rota.manifest import Manifest
-from rota.manifest.plan import ASSUMED_KINDS, PASSING_KINDS, Server, identify
+from rota.manifest.plan import ASSUMED_KINDS, identify
+from rota.manifest.plan_server import PASSING_KINDS, Server
 from rota.registry import ApiError
 
 Object = dict[str, Any]

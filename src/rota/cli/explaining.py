@@ -15,7 +15,7 @@ from rota.cli.session import CommandError, bad_usage
 from rota.engine.references import kind_of, shown
 from rota.engine.why import Step, Why
 from rota.manifest.plan import Rehearsal
-from rota.manifest.planned import Plan
+from rota.manifest.planned import Cause, Plan
 
 MATCHES_MAX = 5
 NEEDS_MAX = 200
@@ -31,10 +31,13 @@ def write_explanation(rehearsal: Rehearsal, plan: Plan, node: str, namespace: st
     ready = id_ in {one.id for one in plan.ready} or id_ in {one.id for one in plan.assumed}
     if ready:
         why = Why(_needing(rehearsal, id_), why.root, "")
+    elif (cause := _cause(plan, why.root.id)) is not None:
+        # That of the plan knows where things are written.
+        why = msgspec.structs.replace(why, advice=cause.advice)
     if as_json:
         line(json.dumps(msgspec.to_builtins(why), indent=2, ensure_ascii=False))
     else:
-        _write(rehearsal, plan, why, known)
+        _write(rehearsal, why, known)
     return 0 if ready else NEVER
 
 
@@ -46,7 +49,8 @@ def _known(plan: Plan) -> dict[str, Part]:
         if cause.type == "Missing":
             known[cause.id] = (cause.message.removeprefix(f"{cause.name} is "), "red")
         elif kind_of(cause.id) is not None:
-            known[cause.id] = ("never ready", "red")
+            # A pool that is to have no workers is ready, and holds up others all the same.
+            known.setdefault(cause.id, ("never ready", "red"))
     assumed = {"Exists": "assumed to be on the server", "BecomesReady": "assumed to become ready"}
     return known | {one.id: (assumed[one.type], "cyan") for one in plan.assumed}
 
@@ -93,12 +97,16 @@ def _needing(rehearsal: Rehearsal, id_: str) -> Step:
     return step(id_, "", 0)
 
 
-def _write(rehearsal: Rehearsal, plan: Plan, why: Why, known: dict[str, Part]) -> None:
-    _write_step(why.step, rehearsal, known, "", "")
+def _cause(plan: Plan, root: str) -> Cause | None:
+    """Return the cause that is, or holds up, what a chain ends at."""
     for cause in plan.never_ready:
-        if why.root.id == cause.id or any(not one.because and one.id == why.root.id for one in cause.held_up):
-            line("→ ", printable(as_typed(cause.advice)))
-            return
+        if root == cause.id or any(one.id == root for one in cause.held_up):
+            return cause
+    return None
+
+
+def _write(rehearsal: Rehearsal, why: Why, known: dict[str, Part]) -> None:
+    _write_step(why.step, rehearsal, known, "", "")
     if why.advice:
         line("→ ", printable(as_typed(why.advice)))
 

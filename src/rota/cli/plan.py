@@ -54,7 +54,7 @@ async def plan(
         return await _plan(session, filename, output, explain, against, force)
     except Exception as error:
         # 1 means that something never becomes ready, so it cannot mean that there is no plan.
-        complain(explained(error)[1])
+        complain(explained(error, only_looks=True)[1])
         return BAD_USAGE
 
 

@@ -168,7 +168,7 @@ def _title(cause: Cause) -> str:
     if len(cause.circle) > DEPTH_MAX:
         some = " → ".join(cause.circle[:NAMES_MAX])
         return f"{some} → … → {cause.circle[-1]} ({len(cause.circle) - 1:,} in all) wait for each other"
-    return cause.message
+    return " ".join(cause.message.split())
 
 
 def _leads(held_up: Sequence[HeldUp]) -> list[str]:

@@ -140,8 +140,8 @@ class Functions(Gate[Function]):
             self._calls.line(obj).held_up = outcome.message
         return outcome
 
-    def closed(self, held_up: Blocked | Failed) -> list[Condition]:
-        return [*super().closed(held_up), not_ready(held_up.reason, held_up.message)]
+    def closed(self, obj: Function, held_up: Blocked | Failed) -> list[Condition]:
+        return [*super().closed(obj, held_up), not_ready(held_up.reason, held_up.message)]
 
     async def go_on(self, context: Context, obj: Function, opened: list[Condition]) -> Outcome:
         line = self._calls.line(obj)

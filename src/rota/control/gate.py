@@ -46,14 +46,14 @@ class Gate(ObjectReconciler[T]):
         before = status_of(obj).condition(RESOLVED)
         held_up = context.held_up(obj, needs=self.needs, coming=may_be_coming(before, context.clock.time()))
         if held_up is not None:
-            await say(context, obj, self.closed(held_up))
+            await say(context, obj, self.closed(obj, held_up))
             if held_up.reason != NOT_READY and lasts(before, held_up, context.clock.time()):
                 context.tell_once(obj, held_up.reason, held_up.message)
             return held_up
         opened = [] if before is None else [Condition(type=RESOLVED, status="True", reason="Resolved")]
         return await self.go_on(context, obj, opened)
 
-    def closed(self, held_up: Blocked | Failed) -> list[Condition]:
+    def closed(self, obj: T, held_up: Blocked | Failed) -> list[Condition]:
         """What is said of an object that cannot go on."""
         return [Condition(type=RESOLVED, status="False", reason=held_up.reason, message=held_up.message)]
 
@@ -66,9 +66,9 @@ class Gate(ObjectReconciler[T]):
 class Settling(Gate[T]):
     """The gate of a kind that needs nothing beyond its references: its objects are then ready."""
 
-    def closed(self, held_up: Blocked | Failed) -> list[Condition]:
+    def closed(self, obj: T, held_up: Blocked | Failed) -> list[Condition]:
         ready = Condition(type=READY, status="False", reason=held_up.reason, message=held_up.message)
-        return [*super().closed(held_up), ready]
+        return [*super().closed(obj, held_up), ready]
 
     async def go_on(self, context: Context, obj: T, opened: list[Condition]) -> Outcome:
         await say(context, obj, [*opened, Condition(type=READY, status="True", reason="Ready")])

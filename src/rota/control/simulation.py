@@ -6,44 +6,76 @@ refers to is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, TypeVar, cast
 
 import msgspec
 
-from rota.api import Cell, Claim, Condition, Function, Instance, Object, Schedule, Task, WorkerPool
+from rota.api import Cell, Claim, Condition, Function, Instance, Object, Schedule, Task, TaskSpawner, WorkerPool
+from rota.control.carrying import RUNTIME_FINALIZER
 from rota.control.claims.lifecycle import unfit
+from rota.control.functions.checking import code_problem
 from rota.control.functions.standing import not_here
 from rota.control.functions.unserved import UnservedFunctions
-from rota.control.gate import READY, Gate, with_conditions
+from rota.control.gate import READY, Gate, status_of, with_conditions
 from rota.control.instances import ready_condition
 from rota.control.orders import unrunnable
 from rota.control.pool import Pools
 from rota.control.schedules.regions import region_of, served
+from rota.control.spawners.apis import API_NOT_ALLOWED, Apis
+from rota.control.spawners.statuses import is_complete, template_problem
 from rota.control.tasks.jobs import CannotRun, check_role, worker_of
 from rota.control.unhonoured import conditions, unhonoured
 from rota.control.workers import template_of
-from rota.engine import DONE, Context, Outcome, Reconciler
+from rota.engine import DONE, Blocked, Context, Failed, Outcome, Reconciler
 from rota.engine.objects import Objects, get
+from rota.engine.references import id_of
 
 T = TypeVar("T", bound=Object)
 
 PHASES = {"Task": "Succeeded", "Claim": "Bound"}
 """The phase that says that all went well, where that is not said by a condition."""
+WAITING = {"Task": "Queued", "Claim": "Waiting"}
+"""The phase of what waits for a worker."""
 SIMULATED = "Simulated"
+NO_WORKERS = "NoWorkers"
+"""The reason of what waits for a pool that is to have no instances."""
+OF_TEMPLATE = frozenset(("ConfigurationError", "ImageUnavailable", "NotIsolated"))
+"""Reasons that are the same for all instances of one template."""
+BY_DEFAULT = "the list of APIs that a server has by default"
 GATES: tuple[type, ...] = (Gate, UnservedFunctions)
 """Controllers of what nothing runs here."""
 
 
 class Simulated(Gate[T]):
-    """Makes an object ready when everything that it refers to is."""
+    """Makes an object ready when everything that it refers to is.
+
+    Objects that are `kept`, by uid, stay as they are. `apis` are those that spawners may use.
+    """
 
     needs = "readiness"
 
+    def __init__(self, kind: type[T], kept: Collection[str] = (), apis: Apis | None = None) -> None:
+        super().__init__(kind)
+        self._kept = kept
+        self._apis = apis or Apis()
+
+    def closed(self, obj: T, held_up: Blocked | Failed) -> list[Condition]:
+        return [*super().closed(obj, held_up), *_no_longer_ready(obj, held_up)]
+
     async def go_on(self, context: Context, obj: T, opened: list[Condition]) -> Outcome:
+        if obj.metadata.uid in self._kept:
+            return DONE
         opened = [*opened, *conditions(obj, unhonoured(obj))]
-        wrong = problem(context.objects, obj)
+        wrong = problem(context.objects, obj, self._apis)
         phase = PHASES.get(obj.api.name)
+        empty = _empty_pool(context.objects, obj) if wrong is None else None
+        if empty is not None:
+            message = f"waits for a worker of WorkerPool/{empty.metadata.name}, which has none"
+            status = with_conditions(context, obj, opened)
+            status = msgspec.structs.replace(status, phase=WAITING[obj.api.name], message=message)
+            await context.write_status(obj, status)
+            return Failed((id_of(empty),), NO_WORKERS, message)
         if wrong is not None:
             await context.write_status(obj, self._failed(context, obj, opened, wrong))
             return DONE
@@ -67,7 +99,15 @@ class Simulated(Gate[T]):
         )
 
 
-def problem(objects: Objects, obj: Object) -> tuple[str, str] | None:
+def _no_longer_ready(obj: Object, held_up: Blocked | Failed) -> list[Condition]:
+    """The condition Ready of what is held up, if it was ready on the server that a plan goes on from."""
+    before = status_of(obj).condition(READY)
+    if before is None or before.status != "True":
+        return []
+    return [Condition(type=READY, status="False", reason=held_up.reason, message=held_up.message)]
+
+
+def problem(objects: Objects, obj: Object, apis: Apis) -> tuple[str, str] | None:
     """What keeps an object from going well although all that it refers to is there: reason and message."""
     if isinstance(obj, Task):
         return _task_problem(objects, obj)
@@ -78,7 +118,9 @@ def problem(objects: Objects, obj: Object) -> tuple[str, str] | None:
         return ("Invalid", wrong) if wrong is not None else None
     if isinstance(obj, Function):
         condition = not_here(obj)
-        return (condition.reason, condition.message) if condition is not None else None
+        return (condition.reason, condition.message) if condition is not None else code_problem(obj)
+    if isinstance(obj, TaskSpawner):
+        return _spawner_problem(obj, apis)
     if isinstance(obj, Schedule):
         region = region_of(obj, served(cast("list[Cell]", objects.list(Cell.api))))
         return None if isinstance(region, str) else (region.reason, region.message)
@@ -96,21 +138,57 @@ def _task_problem(objects: Objects, task: Task) -> tuple[str, str] | None:
     return None
 
 
+def _spawner_problem(obj: TaskSpawner, apis: Apis) -> tuple[str, str] | None:
+    wrong, github = template_problem(obj), obj.spec.source.github
+    if wrong is not None:
+        return wrong.reason, wrong.message
+    if github is None or obj.spec.suspend or is_complete(obj, status_of(obj)):
+        return None
+    refusal = apis.refusal(github.api_url, BY_DEFAULT)
+    return (API_NOT_ALLOWED, refusal) if refusal is not None else None
+
+
+def _empty_pool(objects: Objects, obj: Object) -> WorkerPool | None:
+    """Return the pool that an object waits for in vain: it is to have no instances, whatever its load is."""
+    ref = obj.spec.worker_pool_ref if isinstance(obj, Task) else obj.spec.pool_ref if isinstance(obj, Claim) else None
+    if ref is None or status_of(obj).phase in ("Running", "Bound"):
+        return None
+    pool = get(objects, WorkerPool, ref.name, obj.metadata.namespace)
+    return pool if pool is not None and pool.spec.scale is None and pool.spec.replicas == 0 else None
+
+
 class SimulatedPools(Pools):
     """Plans the instances of pools, which then come up by themselves."""
 
     needs = "readiness"
 
+    def closed(self, obj: WorkerPool, held_up: Blocked | Failed) -> list[Condition]:
+        return [*super().closed(obj, held_up), *_no_longer_ready(obj, held_up)]
+
 
 class SimulatedInstances(Gate[Instance]):
-    """Instances that run as soon as they are made, unless no machine could run them."""
+    """Instances that run as soon as they are made, unless no machine could run them. Those `kept` stay as they are."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept: Collection[str] = ()) -> None:
         super().__init__(Instance)
+        self._kept = kept
+
+    async def look(self, context: Context, obj: Instance) -> Outcome:
+        if obj.metadata.deletion_timestamp is not None and RUNTIME_FINALIZER in obj.metadata.finalizers:
+            # A runtime would end it now, and let it go.
+            left = [one for one in obj.metadata.finalizers if one != RUNTIME_FINALIZER]
+            metadata = msgspec.structs.replace(obj.metadata, finalizers=left)
+            await context.client.update(msgspec.structs.replace(obj, metadata=metadata))
+            return DONE
+        return await super().look(context, obj)
 
     async def go_on(self, context: Context, obj: Instance, opened: list[Condition]) -> Outcome:
+        if obj.metadata.uid in self._kept:
+            return DONE
         why = unrunnable(obj)
         is_run, reason = ("True", SIMULATED) if why is None else ("False", "ConfigurationError")
+        if why is None and (alike := self._alike(context, obj)) is not None:
+            is_run, reason, why = "False", alike.reason, alike.message
         runs = [
             Condition(type=type_, status=is_run, reason=reason, message=why or "")  # type: ignore[arg-type]
             for type_ in ("Programmed", "Available")
@@ -122,10 +200,26 @@ class SimulatedInstances(Gate[Instance]):
         await context.write_status(obj, context.condition(obj, status, ready))
         return DONE
 
+    def _alike(self, context: Context, obj: Instance) -> Condition | None:
+        """Return why another of the same template cannot run: then this one cannot either."""
+        for one in cast("list[Instance]", context.objects.list(Instance.api, obj.metadata.namespace)):
+            if one.metadata.uid not in self._kept or one.spec.template_hash != obj.spec.template_hash:
+                continue
+            ready = status_of(one).condition(READY)
+            if ready is not None and ready.status == "False" and ready.reason in OF_TEMPLATE:
+                return cast(Condition, ready)
+        return None
 
-def simulated(controllers: Iterable[Reconciler]) -> Sequence[Reconciler]:
-    """These controllers, with a stand-in for each that only keeps a gate, and for the runtime."""
-    stand_ins: list[Reconciler] = [SimulatedInstances()]
+
+def simulated(
+    controllers: Iterable[Reconciler], *, kept: Collection[str] = (), apis: Apis | None = None
+) -> Sequence[Reconciler]:
+    """These controllers, with a stand-in for each that only keeps a gate, and for the runtime.
+
+    `kept` are the uids of objects that stay as a server says they are. `apis` are those that spawners may use; omitted:
+    the ones that a server has by default.
+    """
+    stand_ins: list[Reconciler] = [SimulatedInstances(kept)]
     for one in controllers:
         if type(one) not in GATES:
             stand_ins.append(one)
@@ -134,5 +228,5 @@ def simulated(controllers: Iterable[Reconciler]) -> Sequence[Reconciler]:
         if one.kind is WorkerPool:
             stand_ins.append(SimulatedPools())
         else:
-            stand_ins.append(Simulated(one.kind))
+            stand_ins.append(Simulated(one.kind, kept, apis))
     return stand_ins

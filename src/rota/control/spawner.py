@@ -14,7 +14,7 @@ from rota.client import Client, Key
 from rota.client.connection import Limits
 from rota.control.gate import Settling, status_of, with_conditions
 from rota.control.orders import secret
-from rota.control.spawners.apis import Api, Apis
+from rota.control.spawners.apis import API_NOT_ALLOWED, Api, Apis
 from rota.control.spawners.github import Trouble
 from rota.control.spawners.hooks import Hooks
 from rota.control.spawners.items import Item, tail_of, task_name
@@ -106,10 +106,8 @@ class Spawners(Settling[TaskSpawner]):
     ) -> Outcome:
         api = self._spawning.apis.find(source.api_url)
         if api is None:
-            apis = self._spawning.apis
-            fix = f"{apis.way_to_allow(source.api_url)}, or use one of: {apis}"
-            message = f"{source.api_url} is not on this server's list of APIs: {fix}"
-            return await self._say(context, obj, opened, Problem("ApiNotAllowed", message))
+            message = self._spawning.apis.refusal(source.api_url) or ""
+            return await self._say(context, obj, opened, Problem(API_NOT_ALLOWED, message))
         poll = self._poll(context, obj, source)
         if context.clock.now() >= poll.due:
             await self._read(context, obj, source, api, poll)

@@ -23,6 +23,7 @@ from rota.engine.references import id_of, kind_of
 from rota.engine.why import Why, explain
 from rota.manifest.load import Manifest, ManifestError
 from rota.manifest.parse import Problem
+from rota.manifest.plan_server import PASSING_KINDS, Server, apis_of, kept_of, there_of, unchanged_of
 from rota.registry import ApiError, Registry
 from rota.store import MemoryStore, Write
 
@@ -31,23 +32,9 @@ Json = dict[str, Any]
 EPOCH = 1_704_067_200.0
 """When a plan takes place, in seconds since 1970: on the same day every day, so that it says the same."""
 ASSUMED_KINDS = (Namespace.api, Secret.api)
-PASSING_KINDS = frozenset(("Event", "Lease"))
-"""Kinds that tell what goes on, and are not what exists."""
 MANAGER = "rota"
 DEFAULT_NAMESPACE = "default"
 SETTLED = ("Failed", "Skipped")
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """What is on a server, for a plan that goes on from there. Objects are by id."""
-
-    objects: Mapping[str, Json]
-    """What is there now."""
-    planned: Mapping[str, Json]
-    """What it would make of each manifest."""
-    assumed_kinds: Collection[Kind] = ()
-    """Kinds that cannot be read there."""
 
 
 @dataclass(slots=True)
@@ -60,6 +47,8 @@ class Rehearsal:
     """What was taken to be there, and the ids of what needs it."""
     before: Collection[str]
     """What was there before, by id: on the server, or always."""
+    unchanged: Collection[str]
+    """What is on the server as it is written here, by id."""
     against_server: bool
     objects: StoreObjects
     view: View
@@ -82,7 +71,21 @@ class Rehearsal:
         return [obj for kind in kinds for obj in self.objects.list(kind) if id_of(obj) not in known]
 
     def explain(self, id_: str) -> Why:
-        return explain(id_, find=self.objects.find, view=self.view, graph=self.graph, now=self.now)
+        return explain(id_, find=self.objects.find, view=self.view, graph=self.graph, now=self.now, file=self.file_of)
+
+    def file_of(self, id_: str) -> str:
+        """Where an object, or what it is made for, is to be corrected, as FILE:LINE; empty: on the server."""
+        if id_ in self.before or id_ in self.unchanged:
+            return ""
+        if (manifest := self.written.get(id_)) is not None:
+            return f"{manifest.source}:{manifest.line}"
+        obj = self.find(id_)
+        for owner in obj.metadata.owner_references if obj is not None else ():
+            kind = KINDS.get(owner.kind)
+            assert obj is not None
+            if kind is not None:
+                return self.file_of(kind.key(obj.metadata.namespace if kind.namespaced else "", owner.name))
+        return ""
 
 
 async def rehearse(
@@ -100,11 +103,13 @@ async def rehearse(
     clock = VirtualClock(start)
     registry = Registry(MemoryStore(), clock=clock.time)
     written = _by_id(manifests, namespace)
-    there = _there(server)
+    there, unchanged = (there_of(server), unchanged_of(server)) if server is not None else ({}, frozenset())
     await _seed(registry, there)
     await registry.start()
     try:
         objects, ready = StoreObjects(registry), _Ready(clock)
+        kept = kept_of(objects, there, [id_ for id_ in written if id_ not in unchanged])
+        apis = apis_of(server.objects if server is not None else {})
         end = objects.listen(KINDS.values(), ready.hear)
         before = set(there) | {Namespace.api.key("", DEFAULT_NAMESPACE)}
         client = Client.local(registry, manager=MANAGER, namespace=namespace)
@@ -115,7 +120,7 @@ async def rehearse(
         loop = ControlLoop(
             client,
             objects,
-            simulated(all_controllers() if controllers is None else controllers),
+            simulated(all_controllers() if controllers is None else controllers, kept=kept, apis=apis),
             _Silence(),
             clock=clock,
             live=False,
@@ -124,7 +129,16 @@ async def rehearse(
         end()
         before -= set(written)
         return Rehearsal(
-            written, assumed, before, server is not None, objects, loop.view, loop.graph, clock.now(), ready.times
+            written,
+            assumed,
+            before,
+            unchanged,
+            server is not None,
+            objects,
+            loop.view,
+            loop.graph,
+            clock.now(),
+            ready.times,
         )
     finally:
         await registry.stop()
@@ -178,14 +192,6 @@ def is_well(obj: Object) -> bool:
 
 
 # What is there to begin with.
-
-
-def _there(server: Server | None) -> dict[str, Json]:
-    if server is None:
-        return {}
-    kept = {id_: obj for id_, obj in server.objects.items() if obj["kind"] not in PASSING_KINDS}
-    changed = {id_: obj for id_, obj in server.planned.items() if id_ in server.objects}
-    return {**kept, **changed}
 
 
 async def _seed(registry: Registry, there: Mapping[str, Json]) -> None:

@@ -7,8 +7,10 @@ from difflib import get_close_matches
 
 from rota.api import Object
 from rota.api.meta import ObjectStatus
+from rota.control.simulation import NO_WORKERS
 from rota.control.unhonoured import HONOURED
 from rota.engine import Failed, NotConverged
+from rota.engine.advice import give_workers
 from rota.engine.references import id_of, kind_of, shown
 from rota.manifest.causes import Branch, Tree, trees
 from rota.manifest.plan import Rehearsal, is_well
@@ -108,7 +110,9 @@ class _Planner:
         node = self._r.view.get(id_)
         if self._error(id_) is not None or (kind_of(id_) is not None and self._find(id_) is None):
             return []
-        on = [one for one in node.on if self._holds_up(one)] if node is not None else []
+        # A pool that is to have no workers is ready as such, and holds up whoever waits for one.
+        in_vain = node is not None and getattr(node.outcome, "reason", "") == NO_WORKERS
+        on = [one for one in node.on if in_vain or self._holds_up(one)] if node is not None else []
         return on or [child for child in self._children.get(id_, ()) if not self._well(child)]
 
     def _holds_up(self, id_: str) -> bool:
@@ -169,9 +173,16 @@ class _Planner:
             return "Controller", _raised(id_, error), "this is a fault of the controller, not of the manifests"
         if self._find(id_) is None:
             return "Missing", *self._absent(id_)
+        if self._well(id_):
+            return "Object", f"{shown(id_)} is to have no workers: spec.replicas is 0", self._give_workers(id_)
         why = self._r.explain(id_)
         reason = why.step.message or why.step.reason or "nothing makes it ready"
         return "Object", f"{shown(id_)}: {reason}", why.advice
+
+    def _give_workers(self, id_: str) -> str:
+        if file := self._r.file_of(id_):
+            return f"give {shown(id_)} a worker: set its spec.replicas to 1 or more in {file}"
+        return give_workers(id_)
 
     def _absent(self, id_: str) -> tuple[str, str]:
         """What is said of something that is not there, and what to do."""

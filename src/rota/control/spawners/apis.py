@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+API_NOT_ALLOWED = "ApiNotAllowed"
+"""The reason of a spawner whose API may not be dialled."""
 DEFAULT_API = "https://api.github.com"
 PORTS = {"https": 443, "http": 80}
 
@@ -72,6 +74,12 @@ class Apis:
         # A restart takes the options that are given in the place of the last ones, so all of them are.
         named = [api.url for api in (*self._known, wanted) if api.url != DEFAULT_API]
         return f"allow it with `rota restart {' '.join(f'--allow-api {shlex.quote(one)}' for one in named)}`"
+
+    def refusal(self, url: str, of: str = "this server's list of APIs") -> str | None:
+        """Why this URL may not be dialled, and what to do; None if it may. `of` names the list."""
+        if self.find(url) is not None:
+            return None
+        return f"{url} is not on {of}: {self.way_to_allow(url)}, or use one of: {self}"
 
     def __str__(self) -> str:
         return ", ".join(api.url for api in self._known)

@@ -1,0 +1,31 @@
+"""Reasons for not being ready that last until somebody acts: a plan that goes on from a server keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from rota.api import Function, Instance, Object, Task, TaskSpawner
+from rota.control.functions.preparing import FAILURES as PREPARING
+from rota.control.instances.reasons import TABLE
+from rota.control.spawners.apis import API_NOT_ALLOWED
+from rota.runtime.runner.hosting_loaded import COMMAND_NOT_FOUND, IMPORT_FAILED, TIMED_OUT
+
+INSTANCE: Final = frozenset(one.name for one in TABLE if one.band in ("quota", "failure") and one.name != "Stopped")
+LOADING: Final = frozenset((IMPORT_FAILED, TIMED_OUT, COMMAND_NOT_FOUND))
+SPAWNER: Final = frozenset(
+    (API_NOT_ALLOWED, "TemplateError", "InvalidTask", "CredentialsRefused", "Forbidden", "NoSuchRepository")
+)
+LASTING: Final[Mapping[str, frozenset[str]]] = {
+    Instance.api.name: INSTANCE,
+    Task.api.name: INSTANCE,
+    Function.api.name: INSTANCE | PREPARING | LOADING,
+    TaskSpawner.api.name: SPAWNER,
+}
+"""By the kind whose status says so. What is made of others, such as a pool, is as they are."""
+
+
+def is_lasting(obj: Object) -> bool:
+    """Whether an object says of itself, as it is written now, that it is not ready and will not be by itself."""
+    state, reason, _ = obj.readiness()
+    return state == "Failed" or (state == "Pending" and reason in LASTING.get(obj.api.name, ()))
