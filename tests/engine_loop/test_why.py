@@ -576,9 +576,7 @@ def test_what_has_to_be_corrected_is_not_to_be_waited_for() -> None:
 
 
 @pytest.mark.parametrize(("ready", "root"), [(0, "WorkerPool/agents"), (1, "Task/t")])
-async def test_a_pool_that_must_be_corrected_is_the_cause_unless_some_of_its_workers_serve(
-    ready: int, root: str
-) -> None:
+async def test_a_pool_to_correct_is_the_cause_unless_some_of_its_workers_serve(ready: int, root: str) -> None:
     crashing = {"type": "Ready", "status": "False", "reason": "InstanceCrashing", "observedGeneration": 1}
     async with world() as w:
         await w.create("WorkerPool", "agents", POOL)
