@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from rota.client import Client
+from rota.client.claims import gateway, holding
 from tests.claims.conftest import SECONDS_MAX, Site
 from tests.server.live import ROTA, die_with_parent
 
@@ -36,7 +37,7 @@ def waiting(site: Site) -> Iterator[subprocess.Popen[str]]:
         [ROTA, *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        stderr=subprocess.PIPE,
         text=True,
         preexec_fn=die_with_parent,
     )
@@ -98,3 +99,31 @@ async def test_a_client_that_is_still_there_gets_what_it_waits_for(own: Site, ho
             await client.close()
         out, _ = await asyncio.to_thread(alive.communicate, timeout=SECONDS_MAX)
     assert (alive.returncode, out) == (0, "got it\n")
+
+
+async def test_a_claim_that_the_server_was_away_for_is_given_back_when_it_is_there_again(own: Site) -> None:
+    words = ["claim", "--home", str(own.live.home), "boxes", "--wait", "1m", "--", "sh", "-c", "echo up; sleep 1000"]
+    with subprocess.Popen(
+        [ROTA, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent
+    ) as claiming:
+        assert claiming.stdout is not None and claiming.stdout.readline() == "up\n"
+        own.live.kill()
+        own.live.start()
+        await asyncio.to_thread(claiming.wait, SECONDS_MAX)
+    assert await own.claims() == []
+
+
+async def test_a_command_that_was_killed_holds_its_instance_no_longer_than_its_lease(own: Site) -> None:
+    words = ["claim", "--home", str(own.live.home), "boxes", "--lease", "2s", "--", "sh", "-c", "echo up; sleep 1000"]
+    with subprocess.Popen(
+        [ROTA, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent
+    ) as killed:
+        assert killed.stdout is not None and killed.stdout.readline() == "up\n"
+        killed.kill()
+    async with asyncio.timeout(SECONDS_MAX):
+        while await own.claims() or not await own.claims("Expired"):
+            await asyncio.sleep(0.05)
+
+
+def test_the_server_is_waited_for_as_long_to_give_back_as_for_anything_else() -> None:
+    assert holding.RELEASE_SECONDS_MAX == gateway.AWAY_SECONDS_MAX

@@ -132,7 +132,7 @@ async def test_a_server_that_cannot_be_told_does_not_hold_the_end_up(
 ) -> None:
     server.replies = {"POST": [(201, BOUND)], "DELETE": [None]}
     await enter(server.client())
-    assert "it ends with its lease" in caplog.text
+    assert "it ends with its lease" in caplog.text and "`rota release mine` gives it back sooner" in caplog.text
 
 
 async def test_one_that_is_cancelled_before_it_is_served_is_given_back_when_it_is(server: Scripted) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -12,7 +14,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.claims.conftest import SECONDS_MAX, Site, shared  # noqa: F401 - the same server
+from rota.cli import printed
+from rota.cli.claim import _warnings_told
+from rota.cli.session import Settings
+from tests.claims.conftest import SCRIPT, SECONDS_MAX, Site, manifest, shared  # noqa: F401 - the same server
 from tests.control.running.test_processes import until
 from tests.server.live import ROTA, die_with_parent
 
@@ -113,7 +118,7 @@ def test_errors_say_what_to_do(rota: Command) -> None:
     wrong = rota("claim", "boxs", "--", "true")
     assert wrong.returncode == 1 and "there are boxes, none" in wrong.stderr and "crds" not in wrong.stderr
     busy = rota("claim", "none", "--wait", "0s", "--", "true")
-    assert busy.returncode == 1 and "come again in" in busy.stderr and "--wait" in busy.stderr
+    assert busy.returncode == 1 and "`rota " in busy.stderr and "scale workerpool/none" in busy.stderr
     for words, said in (
         (("claim", "boxes"), " claim boxes -- COMMAND`"),
         (("claim", "boxes", "--env", "A", "--", "true"), "NAME=VALUE"),
@@ -124,3 +129,67 @@ def test_errors_say_what_to_do(rota: Command) -> None:
         assert done.returncode == 2 and said in done.stderr, done.stderr
     missing = rota("release", "nobody")
     assert missing.returncode == 1 and 'claims.rota.dev "nobody" not found' in missing.stderr
+
+
+def lease_of(rota: Command, name: str) -> str:
+    return rota("get", "claim", name, "-o", "jsonpath={.spec.leaseSeconds}").stdout.strip()
+
+
+def test_a_claim_of_one_command_has_a_short_lease_and_one_that_others_know_by_name_a_long_one(rota: Command) -> None:
+    command = ("claim", "boxes", "--wait", "20s", "--", "sh", "-c", "echo up; sleep 1000")
+    running = subprocess.Popen(rota.words(*command), stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
+    assert running.stdout is not None and running.stdout.readline() == "up\n"
+    (name,) = rota.held()
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=SECONDS_MAX)
+    assert lease_of(rota, name) == "60"
+    assert rota("claim", "boxes", "--wait", "20s", "--name", "known", "--", "true").returncode == 0
+    assert lease_of(rota, "known") == "3600"
+
+
+def test_what_is_held_is_told_with_the_time_zone(rota: Command) -> None:
+    kept = rota("claim", "boxes", "--wait", "20s", "--keep", "--name", "zoned")
+    try:
+        assert re.search(r"held until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d \S+\n", kept.stderr)
+    finally:
+        rota("release", "zoned")
+
+
+def test_a_claim_that_waits_says_for_what_and_in_the_end_who_had_all(rota: Command) -> None:
+    try:
+        for name in ("full-one", "full-two"):
+            assert rota("claim", "boxes", "--wait", "20s", "--keep", "--name", name).returncode == 0
+        done = rota("claim", "boxes", "--wait", "3s", "--", "true")
+    finally:
+        for name in ("full-one", "full-two"):
+            rota("release", name)
+    assert done.returncode == 1
+    waits, failed, again = done.stderr.splitlines()
+    state = "2 of 2 busy (claim full-one, claim full-two)"
+    assert re.fullmatch(
+        rf"claim claim-\w+ waits for a worker of WorkerPool/boxes: {re.escape(state)}, it is next", waits
+    )
+    assert failed == f"error: no instance of WorkerPool/boxes was free in time: {state}"
+    assert again.strip().startswith("come again in")
+
+
+def test_a_pool_that_cannot_come_up_is_told_with_the_reason(rota: Command) -> None:
+    none = rota("claim", "none", "--wait", "0s", "--", "true").stderr
+    assert "spec.replicas is 0" in none and "scale workerpool/none --replicas=1`" in none and "come again" not in none
+    crashing = manifest("crashing", 1).replace(SCRIPT, "exit 3")
+    assert rota("apply", "-f", "-", stdin=crashing).returncode == 0
+    try:
+        until(lambda: "InstanceCrashing" in rota("why", "wp/crashing").stdout)
+        crashed = rota("claim", "crashing", "--wait", "3s", "--", "true").stderr
+    finally:
+        rota("delete", "wp/crashing")
+    waits, failed = crashed.splitlines()
+    assert "0 of 1 busy, 1 not ready" in waits and "exited with code 3" in waits
+    assert "was free in time: 0 of 1 ready" in failed and "exited with code 3" in failed
+    assert " why workerpool/crashing` tells what to do" in failed
+
+
+def test_what_could_not_be_given_back_is_told_with_the_command_that_does(capsys: pytest.CaptureFixture[str]) -> None:
+    with printed.given(Settings(home="/a home")), _warnings_told():
+        logging.getLogger("rota.client.claims.holding").warning("left; `rota release mine` gives it back sooner")
+    assert capsys.readouterr().err == "left; `rota --home '/a home' release mine` gives it back sooner\n"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, NoReturn
 
 import typer
 
 from rota.cli import terminal
+from rota.cli.claim_waiting import telling
 from rota.cli.command import command
 from rota.cli.durations import seconds
 from rota.cli.exec import check_terminal, run_in
@@ -23,6 +26,8 @@ from rota.registry import ApiError
 SHELL = ("/bin/sh", "-c", "exec $(command -v bash || echo sh)")
 """The better of the shells that are there."""
 PRIORITY_MAX = 1000
+LEASE_SECONDS = 60.0
+"""Of a claim that only this command uses. It is renewed meanwhile, so this is how long a killed command holds it."""
 
 
 @command
@@ -44,7 +49,9 @@ async def claim(
     lease: Annotated[
         str,
         typer.Option(
-            "--lease", metavar="SPAN", help="How long it is held when this command dies: 30s, 5m; without it, 1h."
+            "--lease",
+            metavar="SPAN",
+            help="How long it is held when this command dies: 30s, 5m; without it, 1m, or 1h with --name or --keep.",
         ),
     ] = "",
     wait: Annotated[
@@ -80,12 +87,13 @@ async def claim(
     if opens_shell and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise bad_usage(f"say what to run: `rota claim {pool} -- COMMAND`; a shell needs a terminal, and this is none")
     check_terminal(stdin=stdin, tty=tty)
-    lease_seconds = seconds(lease) if lease else None
+    # A claim that others may ask for by its name, or that outlasts this command, keeps the lease it has or the default.
+    lease_seconds = seconds(lease) if lease else None if name or keep else LEASE_SECONDS
     wait_seconds = seconds(wait) if wait else None
     variables, images = _pairs(env or [], "--env"), _pairs(image or [], "--image")
     async with session.client() as client:
         backend_of(client)
-        with terminal.ends_in_good_order() as came:
+        with terminal.ends_in_good_order() as came, _warnings_told():
             holding = client.claim(
                 pool,
                 name=name,
@@ -96,9 +104,15 @@ async def claim(
                 priority=priority,
             )
             try:
-                return await _held(
-                    holding, words or (SHELL if opens_shell else ()), stdin or opens_shell, tty or opens_shell, keep
-                )
+                async with telling(client, holding, pool) as waiting:
+                    return await _held(
+                        holding,
+                        waiting,
+                        words or (SHELL if opens_shell else ()),
+                        stdin or opens_shell,
+                        tty or opens_shell,
+                        keep,
+                    )
             except ApiError as error:
                 _explain(error, pool)
             except asyncio.CancelledError:
@@ -107,8 +121,29 @@ async def claim(
                 raise
 
 
-async def _held(holding: Holding, words: Sequence[str], stdin: bool, tty: bool, keep: bool) -> int:
+class _Notes(logging.Handler):
+    """Print records as the other messages are, with commands as they must be typed here."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        note(record.getMessage())
+
+
+@contextlib.contextmanager
+def _warnings_told() -> Iterator[None]:
+    """Print what the client of claims warns of."""
+    log, notes = logging.getLogger("rota.client.claims"), _Notes(logging.WARNING)
+    log.addHandler(notes)
+    try:
+        yield
+    finally:
+        log.removeHandler(notes)
+
+
+async def _held(
+    holding: Holding, waiting: asyncio.Task[None], words: Sequence[str], stdin: bool, tty: bool, keep: bool
+) -> int:
     async with holding as box:
+        waiting.cancel()
         if keep:
             box.keep()
             _tell(box)
@@ -125,7 +160,7 @@ async def _held(holding: Holding, words: Sequence[str], stdin: bool, tty: bool, 
 
 def _tell(box: Box) -> None:
     line(f"claim/{box.name}")
-    until = f" until {box.expires_at.astimezone():%Y-%m-%d %H:%M:%S}" if box.expires_at is not None else ""
+    until = f" until {box.expires_at.astimezone():%Y-%m-%d %H:%M:%S %Z}" if box.expires_at is not None else ""
     where = "" if box.namespace == "default" else f" -n {box.namespace}"
     note(f"{box.instance} is held{until}")
     note(f"use it: `rota claim{where} {box.pool} --name {box.name} --keep -- COMMAND`")
@@ -144,6 +179,8 @@ def _pairs(texts: Sequence[str], option: str) -> dict[str, str]:
 
 def _explain(error: ApiError, pool: str) -> NoReturn:
     if isinstance(error, NoneFree):
+        if "`rota " in error.message:  # Time alone does not help.
+            raise CommandError(error.message) from None
         is_full = " wait for " in error.message
         again = f"come again in {error.retry_after:g}s" + ("" if is_full else ", or wait for longer with --wait")
         raise CommandError(f"{error.message}\n{again}") from None

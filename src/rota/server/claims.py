@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from rota.api import Claim, ObjectMeta, WorkerPool
+from rota.api import Claim, ObjectMeta, Task, WorkerPool
 from rota.api.form import form
 from rota.api.model import Ref
 from rota.api.parts import EnvVar
@@ -30,6 +30,7 @@ from rota.api.problems import Problem
 from rota.client import Key
 from rota.control.claims import lifecycle
 from rota.control.claims.claiming import Claiming
+from rota.control.tasks.telling import standing_of
 from rota.control.workers import template_of
 from rota.engine.objects import Objects, get
 from rota.registry import ApiError, Registry, WriteOptions, metadata
@@ -115,8 +116,8 @@ class ClaimRequests:
                     raise
                 continue  # The same was asked for at the same moment.
             if found is None:
-                raise _busy(claiming, pool, may_wait=False)
-            return _settled(claiming, pool, found), 201
+                raise _busy(running.objects, user, claiming, pool, may_wait=False)
+            return _settled(running.objects, user, claiming, pool, found), 201
         raise ApiError(409, "AlreadyExists", f'claims "{asked.name}" is being made by somebody else')
 
     @staticmethod
@@ -307,23 +308,46 @@ def _check(asked: Asked, pool: WorkerPool, user: User, runtime: Runtime | None) 
         raise ApiError(403, "Forbidden", message)
 
 
-def _settled(claiming: Claiming, pool: WorkerPool, claim: Claim) -> Claim:
+def _settled(objects: Objects, user: User, claiming: Claiming, pool: WorkerPool, claim: Claim) -> Claim:
     reason = claim.status.reason if claim.status is not None else None
     if not claim.over():
         return claim
     if reason in ("WaitTimeout", "QueueFull"):
-        raise _busy(claiming, pool, may_wait=True)
+        raise _busy(objects, user, claiming, pool, may_wait=True)
     raise _over(claim)
 
 
-def _busy(claiming: Claiming, pool: WorkerPool, *, may_wait: bool) -> ApiError:
+def _busy(objects: Objects, user: User, claiming: Claiming, pool: WorkerPool, *, may_wait: bool) -> ApiError:
     seconds = max(1, math.ceil(claiming.wait_estimate(pool)))
     name = pool.metadata.name
     if claiming.is_full(pool):
         why = f"{pool.spec.queue.limit} wait for WorkerPool/{name} already"
     else:
-        why = f"no instance of WorkerPool/{name} was free {'in time' if may_wait else 'at once'}"
+        when = "in time" if may_wait else "at once"
+        why = f"no instance of WorkerPool/{name} was free {when}{_hindrance(objects, user, pool)}"
     return ApiError(429, "TooManyRequests", why, details={"retryAfterSeconds": seconds})
+
+
+def _hindrance(objects: Objects, user: User, pool: WorkerPool) -> str:
+    """Why a pool has nothing free, as far as a user may read that; with a command where waiting does not help."""
+    name, namespace = pool.metadata.name, pool.metadata.namespace
+    if not allows(user, "get", WorkerPool.api, namespace, name):
+        return ""
+    # As it is now, not as it was when somebody began to wait.
+    pool = get(objects, WorkerPool, name, namespace) or pool
+    place = f" -n {namespace}" if namespace != "default" else ""
+    standing = standing_of(pool, None, objects)
+    if pool.spec.replicas == 0 and not standing.workers:
+        scale = f"`rota scale workerpool/{name} --replicas=1{place}`"
+        return f": it has no instances (spec.replicas is 0); {scale} makes one"
+    ready = pool.status.condition("Ready") if pool.status is not None else None
+    if standing.unready and not standing.holders and ready is not None and ready.status == "False":
+        return f": {ready.message or ready.reason}; `rota why workerpool/{name}{place}` tells what to do"
+    if not standing.workers:
+        return ": it has no instances yet"
+    if all(allows(user, "list", kind, namespace) for kind in (Claim.api, Task.api)):
+        return f": {standing.workers_message}"
+    return f": {len(standing.holders)} of {standing.workers} busy"
 
 
 def _over(claim: Claim) -> ApiError:

@@ -16,13 +16,21 @@ from typing import Any
 import msgspec
 
 from rota.client.claims.box import Box
-from rota.client.claims.gateway import AGAIN_SECONDS_FIRST, AGAIN_SECONDS_MAX, Answer, Gateway, Wanted, patiently
+from rota.client.claims.gateway import (
+    AGAIN_SECONDS_FIRST,
+    AGAIN_SECONDS_MAX,
+    AWAY_SECONDS_MAX,
+    Answer,
+    Gateway,
+    Wanted,
+    patiently,
+)
 from rota.client.claims.lease import Lease
 from rota.client.failures import ConnectionCut, ConnectionFailed, NotConnected
 from rota.registry import ApiError
 
-RELEASE_SECONDS_MAX = 10.0
-"""A claim that cannot be given back within this time is left to its lease."""
+RELEASE_SECONDS_MAX = AWAY_SECONDS_MAX
+"""A claim that cannot be given back within this time is left to its lease: the server may be starting again."""
 LEFT_ALONE = frozenset((401, 403, 404, 409))
 """What a server says of a claim that is not there to be given back, or not by us."""
 
@@ -157,7 +165,15 @@ class Holding:
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, AGAIN_SECONDS_MAX)
         except TimeoutError:
-            log.warning("the claim %s could not be given back: it ends with its lease", self.name)
+            log.warning("%s", self._left_message())
+
+    def _left_message(self) -> str:
+        lease = f", at most {self._lease.claim.spec.lease_seconds} s from now" if self._lease is not None else ""
+        place = f" -n {self._gateway.namespace}" if self._gateway.namespace != "default" else ""
+        return (
+            f"the claim {self.name} could not be given back within {RELEASE_SECONDS_MAX:g} s: it ends with its lease"
+            f"{lease}; `rota release{place} {self.name}` gives it back sooner"
+        )
 
     async def _try_release(self) -> bool:
         """Returns whether there is nothing left to do."""

@@ -30,11 +30,14 @@ class Standing(NamedTuple):
     def message(self) -> str:
         if not self.workers:
             return f"waits for a worker of WorkerPool/{self.pool}, which has none{self._place}"
+        return f"waits for a worker of WorkerPool/{self.pool}: {self.workers_message}{self._place}"
+
+    @property
+    def workers_message(self) -> str:
         who = ", ".join(self.holders[:NAMED_MAX])
         more = f" and {len(self.holders) - NAMED_MAX} more" if len(self.holders) > NAMED_MAX else ""
         busy = f"{len(self.holders)} of {self.workers} busy" + (f" ({who}{more})" if who else "")
-        unready = f", {self.unready} not ready" if self.unready else ""
-        return f"waits for a worker of WorkerPool/{self.pool}: {busy}{unready}{self._place}"
+        return busy + (f", {self.unready} not ready" if self.unready else "")
 
     @property
     def _place(self) -> str:

@@ -1,0 +1,57 @@
+"""What a claim waits for, told while it waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import quote
+
+from rota.cli.gateway import call
+from rota.cli.output import note
+from rota.client import Client, ConnectionFailed
+from rota.client.claims import Holding
+from rota.registry import ApiError
+
+FIRST_SECONDS = 1.0
+"""A claim that is bound sooner is not worth a message."""
+PAUSE_SECONDS = 2.0
+"""How often it is asked again."""
+
+
+@asynccontextmanager
+async def telling(client: Client, holding: Holding, pool: str) -> AsyncIterator[asyncio.Task[None]]:
+    """Print what a claim waits for, again when that changes, until the task is cancelled or the block ends."""
+    task = asyncio.create_task(_tell(client, holding, pool))
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _tell(client: Client, holding: Holding, pool: str) -> None:
+    await asyncio.sleep(FIRST_SECONDS)
+    told: object = None
+    while True:
+        try:
+            lasting, message = await _why(client, holding)
+        except (ApiError, ConnectionFailed):
+            lasting, message = "unknown", f"waits for an instance of WorkerPool/{pool}"
+            if told is not None:
+                lasting = told  # It says nothing new: the server may be starting again.
+        if lasting != told:
+            note(f"claim {holding.name} {message}")
+            told = lasting
+        await asyncio.sleep(PAUSE_SECONDS)
+
+
+async def _why(client: Client, holding: Holding) -> tuple[object, str]:
+    """Return what it waits for, and before that what of it is compared: counts and times change all the time."""
+    path = f"/v1/why/claims/{quote(client.namespace, safe='')}/{quote(holding.name, safe='')}"
+    step: dict[str, Any] = (await call(client, "GET", path))["step"]
+    message = step.get("message") or "waits"
+    causes = [one for one in step.get("causes", ()) if not one.get("hidden")]
+    lines = [message, *(f"  {one['name']}: {one.get('message') or one['state']}" for one in causes)]
+    return (message, [(one["name"], one.get("reason")) for one in causes]), "; ".join(map(str.strip, lines))
