@@ -67,9 +67,9 @@ def run(function: Callable[[], Any]) -> int:
             result = asyncio.run(result)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        raise
     except Exception as error:
+        if isinstance(first := _first(error), BrokenPipeError):
+            raise first from None  # Who read the output has left: nothing is to be said of that.
         code, message = explained(error)
         complain(message)
         return code
@@ -88,8 +88,7 @@ def explained(error: Exception, *, only_looks: bool = False) -> tuple[int, str]:
 
     `only_looks`: the command never changes anything, so it need not be said that it did not.
     """
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
+    error = _first(error)
     if isinstance(error, CommandError):
         return error.code, str(error)
     from rota.registry import ApiError
@@ -107,6 +106,13 @@ def explained(error: Exception, *, only_looks: bool = False) -> tuple[int, str]:
     if isinstance(error, ValueError) and type(error).__module__.startswith("rota."):
         return BAD_USAGE, str(error)
     raise error
+
+
+def _first(error: Exception) -> Exception:
+    """Return the first error of a group, or the error itself."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def _these(count: int) -> str:
@@ -137,6 +143,21 @@ def is_terminal() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
+def _answer(question: str) -> bool:
+    """Ask until the answer is yes or no; Return alone is no. Raises EOFError."""
+    while True:
+        print(f"{question} [y/N]: ", end="", file=sys.stderr, flush=True)
+        answer = sys.stdin.readline()
+        if not answer:
+            raise EOFError
+        word = answer.strip().lower()
+        if word in ("y", "yes"):
+            return True
+        if word in ("", "n", "no"):
+            return False
+        complain(f'"{word}" is no answer: write y or n')
+
+
 def confirm(question: str) -> None:
     """Ask somebody on the terminal. Raises CommandError unless the answer is yes; Ctrl-C is a no.
 
@@ -144,8 +165,8 @@ def confirm(question: str) -> None:
     """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        agreed = typer.confirm(question, err=True)
-    except typer.Abort:
+        agreed = _answer(question)
+    except (KeyboardInterrupt, EOFError):
         print(file=sys.stderr)  # After the ^C.
         raise CommandError("nothing was changed", INTERRUPTED) from None
     finally:

@@ -12,11 +12,12 @@ from rota.api.table import last_seen
 from rota.cli.command import command
 from rota.cli.following import everything, follow
 from rota.cli.formats import Format, TableOf
-from rota.cli.naming import targets
+from rota.cli.naming import Target, targets
 from rota.cli.options import AllNamespaces, Watch
 from rota.cli.output import note
 from rota.cli.session import Session, bad_usage
-from rota.client import ALL_NAMESPACES
+from rota.client import ALL_NAMESPACES, Client
+from rota.registry.errors import not_found
 
 
 @command
@@ -48,5 +49,19 @@ async def events(
         found, _ = await everything(client, Event.api, **where)
         if found:
             table.write(sorted(found, key=last_seen))
+        elif for_:
+            # Only now, since an object that is gone may still have events.
+            await _check_there(client, target, everywhere=everywhere)
+            note(f"no events of {target.kind.singular}/{target.name}")
         else:
             note("no events" + ("" if everywhere else f" in namespace {client.namespace}"))
+
+
+async def _check_there(client: Client, target: Target, *, everywhere: bool) -> None:
+    """Raise ApiError if there is no object of this name."""
+    if not (everywhere and target.kind.namespaced):
+        await client.get(target.kind, target.name)
+        return
+    found, _ = await everything(client, target.kind, namespace=ALL_NAMESPACES, fields=f"metadata.name={target.name}")
+    if not found:
+        raise not_found(target.kind, target.name)

@@ -70,8 +70,9 @@ async def logs(
             raise bad_usage("--server is the log of the server alone: leave the names out")
         await show_server_log(session, TAIL_LINES if tail is None else tail, follow=follow)
         return
-    wanted = targets(which or [])
-    if any(not one.name or one.kind not in (Task.api, Instance.api, WorkerPool.api, Function.api) for one in wanted):
+    wanted = targets(which) if which else []
+    with_logs = (Task.api, Instance.api, WorkerPool.api, Function.api)
+    if not wanted or any(not one.name or one.kind not in with_logs for one in wanted):
         raise bad_usage("name a task, an instance, a pool or a function, such as task/build, wp/boxes or fn/hello")
     async with session.client() as client:
         sources: dict[Target, None] = {}

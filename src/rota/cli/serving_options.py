@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -102,6 +103,8 @@ def options_from(
         except ValueError as error:
             raise bad_usage(f"--allow-api: {error}") from None
     if host is not None:
+        if not host:
+            raise bad_usage("--host is empty: name an address of this machine, such as 127.0.0.1, or leave it out")
         try:
             check(host)
         except NoSuchAddress as error:
@@ -120,13 +123,34 @@ def way_of(state: State) -> str:
     return f"from the image {state.image}" if state.image else "natively"
 
 
+def kubectl_chosen(kubeconfig: Path) -> str:
+    """Return the line that makes kubectl of a shell use a kubeconfig."""
+    return f"export KUBECONFIG={shlex.quote(str(kubeconfig))}"
+
+
+def reach_of(host: str) -> str:
+    """Say on which addresses a server can be reached over the network; empty: on none."""
+    from rota.server.addresses import ANY, from_elsewhere
+
+    there = from_elsewhere(host)
+    if host in ANY:
+        where = f"on all addresses of this machine ({', '.join((host, *there))})"
+    elif there:
+        where = f"on {host}"
+    else:
+        return ""
+    return f"{where}: whoever reaches them over the network reaches its API, functions and webhooks"
+
+
 def tell_where(started: Started, home: Path, last: LastStart | None) -> None:
     """Say where the server is, and if it was elsewhere the last time."""
     state = started.state
     if started.ended is not None and (count := len(started.ended.instances)):
         line(f"{count} instance{'s' if count != 1 else ''} could not be taken along: ended, to be begun anew")
     line("Rota is ready at ", (state.url, "bold"), f"; functions and webhooks at {state.edge}")
-    line(f"it runs {way_of(state)} as process {started.pid}; for kubectl: export KUBECONFIG={home / 'kubeconfig'}")
+    line(f"it runs {way_of(state)} as process {started.pid}; for kubectl: {kubectl_chosen(home / 'kubeconfig')}")
+    if reach := reach_of(state.options.host):
+        note(f"it listens {reach}")
     if last is not None and last.url != state.url:
         note(f"it was at {last.url} before: the kubeconfig is up to date, copies of it are not")
     if last is not None and last.edge != state.edge:

@@ -14,7 +14,7 @@ import typer
 from rota.cli.command import command
 from rota.cli.output import line, note, printable, style_of
 from rota.cli.printed import as_typed
-from rota.cli.serving_options import check_local, way_of
+from rota.cli.serving_options import check_local, reach_of, way_of
 from rota.cli.session import Session, bad_usage
 
 if TYPE_CHECKING:
@@ -82,6 +82,8 @@ async def _tell_running(path: Path, found: Found, state: State) -> None:
     )
     _tell("version", state.version)
     _tell("address", f"{state.url}; functions and webhooks at {state.edge}")
+    if reach := reach_of(state.options.host):
+        _tell("network", f"it listens {reach}")
     _tell("home", str(path))
     _tell("kubeconfig", str(path / "kubeconfig"))
     _tell("log", str(log_of(path)))

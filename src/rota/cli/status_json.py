@@ -39,5 +39,6 @@ def _of_server(state: State) -> dict[str, Any]:
         "started": f"{started:%Y-%m-%dT%H:%M:%SZ}",
         "url": state.url,
         "edge": state.edge,
+        "host": state.options.host,
         "image": state.image,
     }

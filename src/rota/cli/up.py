@@ -10,8 +10,8 @@ import typer
 
 from rota import __version__
 from rota.cli.command import command
-from rota.cli.output import line
-from rota.cli.serving_options import AllowApi, EdgePort, Host, Port, options_from
+from rota.cli.output import line, note
+from rota.cli.serving_options import AllowApi, EdgePort, Host, Port, kubectl_chosen, options_from, reach_of
 from rota.cli.session import CommandError, Session, bad_usage
 
 
@@ -57,8 +57,10 @@ def up(
     def ready(at: Ready) -> None:
         told.append(own_state(__version__, at.url, at.edge, asked, _no_sandbox))
         announce(home, told[0])
-        kubeconfig = f"; for kubectl: export KUBECONFIG={at.kubeconfig}"
+        kubeconfig = f"; for kubectl: {kubectl_chosen(at.kubeconfig)}"
         line("Rota is ready at ", (at.url, "bold"), f"; functions and webhooks at {at.edge}{kubeconfig}")
+        if reach := reach_of(asked.host):
+            note(f"it listens {reach}")
 
     serve(
         home.path,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from typing import Any
 
 import typer
@@ -15,6 +15,8 @@ USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
 """What typer raises for a command line that it cannot parse. It has no public name."""
 SENTENCE_LENGTH_MAX = 400
 """Characters of a command's first sentence in the list of commands: all of it, on as many lines as it takes."""
+NEAR_RATIO = 0.75
+"""How alike a name that begins with another letter must be to be suggested."""
 NAMED_MAX = 20
 """Names that are listed where one is unknown."""
 
@@ -51,8 +53,13 @@ class Group(TyperGroup):
 def did_you_mean(text: str, known: Iterable[str]) -> str:
     """The end of a sentence about an unknown name: the nearest known one, or nothing if none is near."""
     names = {name.lower(): name for name in known}
-    near = get_close_matches(text.lower(), names, 1)
-    return f"; did you mean {names[near[0]]}?" if near else ""
+    near = next((one for one in get_close_matches(text.lower(), names) if _is_near(text.lower(), one)), None)
+    return f"; did you mean {names[near]}?" if near else ""
+
+
+def _is_near(text: str, name: str) -> bool:
+    """Whether one may be a slip for the other: people seldom mistype the first letter."""
+    return text[:1] == name[:1] or SequenceMatcher(a=name, b=text).ratio() >= NEAR_RATIO
 
 
 def listed(names: Iterable[str]) -> str:

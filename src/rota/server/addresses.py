@@ -52,6 +52,16 @@ def check(host: str) -> None:
         ) from None
 
 
+def from_elsewhere(host: str) -> list[str]:
+    """Return the addresses of this machine by which others on the network reach what listens on `host`."""
+    if host not in ANY:
+        return [] if host == "localhost" or _is_loopback(host) else [host]
+    found = {each for each in _addresses() if _is_reachable(each) and not _is_loopback(each)}
+    if host == "0.0.0.0":
+        found = {each for each in found if ":" not in each}
+    return sorted(found)[:ADDRESSES_MAX]
+
+
 def names_of(host: str) -> frozenset[str]:
     """Every name and address by which what listens on `host` may be asked for."""
     if host not in ANY:
@@ -80,6 +90,13 @@ def _of_interfaces() -> Iterator[str]:
     with contextlib.suppress(OSError):
         for line in Path("/proc/net/if_inet6").read_text().splitlines():
             yield str(ipaddress.IPv6Address(int(line.split()[0], 16)))
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False  # A name: it may be reached from elsewhere.
 
 
 def _is_reachable(address: str) -> bool:

@@ -86,6 +86,11 @@ class _Graph:
             if _phase(self._tasks[name]) == "Succeeded":
                 raise RetryError(f"task/{name} has succeeded; `rota retry task/{name}` runs it alone once more")
         chosen = self._chosen(wanted)
+        if ring := self._ring(chosen):
+            raise RetryError(
+                f"{', '.join(f'task/{name}' for name in ring)} depend on each other in a ring, and would never run; "
+                "create them anew without it"
+            )
         names: dict[str, str] = {}
         made: list[Object] = []
         for name in self._ordered(chosen):
@@ -109,6 +114,19 @@ class _Graph:
             work += [one for one in _depends_on(self._tasks[name]) if self._must_run_again(one)]
             work += [one for one in self._dependents[name] if self._failed_by_dependency(one)]
         return chosen
+
+    def _ring(self, chosen: set[str]) -> list[str]:
+        """Return tasks among those to run again of which each depends on the next, and the last on the first."""
+        waiting = {name: [one for one in _depends_on(self._tasks[name]) if one in chosen] for name in chosen}
+        while ready := [name for name, before in waiting.items() if not any(one in waiting for one in before)]:
+            for name in ready:
+                del waiting[name]
+        if not waiting:
+            return []
+        path = [min(waiting)]
+        while (following := next(one for one in waiting[path[-1]] if one in waiting)) not in path:
+            path.append(following)
+        return path[path.index(following) :]
 
     def _must_run_again(self, name: str) -> bool:
         task = self._tasks.get(name)
