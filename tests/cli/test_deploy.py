@@ -215,6 +215,28 @@ def test_a_dry_run_of_pruning_only_shows(rota: Terminal) -> None:
     assert rota.stored("Schedule", "tick")
 
 
+def test_what_left_the_file_is_told_and_stays_without_prune(rota: Terminal) -> None:
+    deployed(rota)
+    ran = rota("deploy", "-f", rota.write("rota.yaml", SMALLER))
+    assert ran.code == 0 and rota.stored("Schedule", "tick")
+    said = "no longer in the file, and still there: Schedule/tick; `rota deploy --prune` takes them away\n"
+    assert ran.err == said
+    assert rota("deploy", "-f", rota.write("rota.yaml", PROJECT)).err == ""
+
+
+def test_what_is_released_is_shown_before_the_question(rota: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = PROJECT.replace("workers", "theirs").replace("tick", "tock")
+    theirs = rota("compile", "-f", rota.write("other.yaml", other.partition("schedules:")[0])).out
+    assert rota("apply", "-f", rota.write("theirs.yaml", theirs)).code == 0
+    deployed(rota, other, "--take-over")
+    monkeypatch.setattr(deploying, "is_terminal", lambda: True)
+    ran = rota("deploy", "-f", rota.write("rota.yaml", "name: shop\n"), "--prune", stdin="n\n")
+    assert ran.code == 1
+    before, _, _ = ran.err.partition("Delete it?")
+    assert "to be deleted:\n  Schedule/tock\n" in before
+    assert "to be released; these stay, because the project did not create them:\n  WorkerPool/theirs\n" in before
+
+
 def test_yes_without_prune_is_bad_usage(rota: Terminal) -> None:
     assert rota("deploy", "--yes").code == 2
 

@@ -283,3 +283,13 @@ def test_describe_does_not_show_secrets(rota: Terminal) -> None:
     rota.act(lambda client: client.create(secret))
     text = rota("describe", "secret", "s").out
     assert "key: 12 characters" in text and "aHVudGVyMg" not in text
+
+
+def test_events_of_an_object_that_is_not_there_are_refused_and_one_without_events_is_named(rota: Terminal) -> None:
+    rota("apply", "-f", rota.write("p.json", json.dumps(pool())))
+    for more in ((), ("-A",)):
+        missing = rota("events", "--for", "wp/doesnotexist", *more)
+        assert missing.code == 1 and 'workerpools.rota.dev "doesnotexist" not found' in missing.err
+        quiet = rota("events", "--for", "wp/agents", *more)
+        assert (quiet.code, quiet.out, quiet.err) == (0, "", "no events of workerpool/agents\n")
+    assert rota("events").err == "no events in namespace default\n"

@@ -16,6 +16,7 @@ from tests.cli.conftest import Terminal
 from tests.server.live import ROTA, Live, live
 
 WIDTH = 80
+POOL_TEXT = "{apiVersion: rota.dev/v1alpha1, kind: WorkerPool, metadata: {name: p}, spec: {worker: {}}}"
 
 
 def rota(*words: str, home: Path, **env: str) -> subprocess.CompletedProcess[str]:
@@ -74,6 +75,9 @@ def test_the_help_is_sorted_by_purpose(tmp_path: Path) -> None:
         ("start --host nonsense", "--host nonsense: this machine has no such address; it takes "),
         ("start --host ::1:99", "--host ::1:99: this machine has no such address; it takes "),
         ("up --host 203.0.113.9", "--host 203.0.113.9: this machine has no such address; it takes "),
+        ("start --host=", "--host is empty: name an address of this machine"),
+        ("logs", "name a task, an instance, a pool or a function, such as task/build"),
+        ("bogus", 'rota has no command "bogus"\n  there are start, '),
         ("restart --host 127.0.0.1:99", "--host 127.0.0.1:99: this machine has no such address; it takes "),
     ],
 )
@@ -169,3 +173,24 @@ def test_nothing_is_made_for_a_pool_that_is_not_there(server: Live) -> None:
 
 def test_an_unknown_name_among_none_says_that_there_are_none(rota: Terminal) -> None:
     assert rota("scale", "wp/a", "--replicas", "1").err.endswith("namespace default has no workerpools\n")
+
+
+@pytest.mark.parametrize("argv", ["plan -f -", "diff -f -", "version", "doctor", "schema"])
+def test_nothing_is_said_when_who_read_the_output_has_left(tmp_path: Path, argv: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        with live(tmp_path):
+            ran = subprocess.run(
+                [ROTA, *argv.split()],
+                input=POOL_TEXT,
+                stdout=writing,
+                stderr=subprocess.PIPE,
+                text=True,
+                check=False,
+                env={**os.environ, "ROTA_HOME": str(tmp_path)},
+                timeout=60,
+            )
+    finally:
+        os.close(writing)
+    assert ran.stderr == ""

@@ -271,3 +271,25 @@ def test_a_log_that_is_too_large_is_put_aside(place: Place) -> None:
         file.truncate((4 << 20) + 1)
     place.start()
     assert log.stat().st_size < 10_000 and (place.home / "server.log.1").stat().st_size == (4 << 20) + 1
+
+
+def test_the_line_for_kubectl_can_be_pasted_into_a_shell_whatever_the_home_is_called(place: Place) -> None:
+    home = place.folder / "ho me"
+    try:
+        said = place.says("--home", str(home), "start", "--port", "0", "--edge-port", "0")
+        pasted = said.partition("for kubectl: ")[2].splitlines()[0]
+        shell = ["bash", "-c", f'{pasted} && printf %s "$KUBECONFIG"']
+        ran = subprocess.run(shell, capture_output=True, text=True, check=False)
+        assert (ran.stdout, ran.stderr) == (str(home / "kubeconfig"), "")
+    finally:
+        place.says("--home", str(home), "stop")
+
+
+def test_who_opens_a_server_to_the_network_is_told_so(place: Place) -> None:
+    alone = place.rota("start", "--port", "0", "--edge-port", "0")
+    assert "network" not in alone.stdout + alone.stderr + place.says("status")
+    opened = place.rota("restart", "--host", "0.0.0.0")
+    assert "it listens on all addresses of this machine (0.0.0.0" in opened.stderr
+    status = place.says("status")
+    assert "network     it listens on all addresses of this machine (0.0.0.0" in status
+    assert json.loads(place.says("status", "-o", "json"))["host"] == "0.0.0.0"

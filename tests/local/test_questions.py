@@ -53,6 +53,17 @@ def test_prune_deletes_after_a_yes_alone(place: Place, keys: bytes, code: int) -
     assert ("report" in place.says("get", "fn", "-o", "name")) == (code != 0)
 
 
+def test_an_answer_that_is_none_is_asked_for_again_in_the_style_of_all_errors(place: Place) -> None:
+    place.says("start", "--port", "0", "--edge-port", "0")
+    (place.folder / "rota.yaml").write_text(PROJECT)
+    place.says("deploy")
+    (place.folder / "rota.yaml").write_text("name: shop\n")
+    ended, seen = answered(place, b"Delete it?", b"rubbish\nn\n", "deploy", "--prune")
+    assert ended == 1 and b'"rubbish" is no answer: write y or n' in seen
+    assert b"Error: invalid" not in seen and b"nothing was changed" in seen
+    assert "report" in place.says("get", "fn", "-o", "name")
+
+
 def test_restore_replaces_nothing_after_ctrl_c(place: Place, tmp_path: Path) -> None:
     place.says("start", "--port", "0", "--edge-port", "0")
     place.says("backup", str(tmp_path / "saved"))

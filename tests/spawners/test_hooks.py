@@ -282,6 +282,14 @@ async def test_a_body_without_a_content_type_is_told_which_there_are(scene: Scen
     assert "Content-Type" not in said, "it has one"
 
 
+async def test_a_body_that_curl_calls_a_form_and_that_is_none_is_told_that_it_is_no_json(scene: Scene) -> None:
+    await scene.hook()
+    as_form: Any = {"content-type": "application/x-www-form-urlencoded"}
+    for body in (b"not json", b'["a"]', b'"a"'):
+        said = refused(await scene.deliver(body, **as_form), "BadBody").message
+        assert said == "the body is neither the JSON of an object nor a form with the field payload"
+
+
 async def test_json_needs_no_content_type(scene: Scene) -> None:
     await scene.hook()
     await made(scene, {"title": "Broken"})

@@ -220,7 +220,7 @@ class ScheduleStatus(ObjectStatus):
 
     next_run_time: Annotated[Time | None, doc("The next tick.")] = None
     last_scheduled_time: Annotated[Time | None, doc("The newest tick that was fired.")] = None
-    last_started_time: Annotated[Time | None, doc("When a run last started.")] = None
+    last_started_time: Annotated[Time | None, doc("When a run last started, or ended without having started.")] = None
     last_completed_time: Annotated[Time | None, doc("When a run last ended.")] = None
     last_error: Annotated[Text | None, doc("Why the last run failed, if it did.")] = None
     run_count: Annotated[int, doc("Runs that were started: by ticks, and by hand.", ge=0)] = 0

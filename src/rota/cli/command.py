@@ -68,8 +68,6 @@ def run(function: Callable[[], Any]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:
-        if isinstance(first := _first(error), BrokenPipeError):
-            raise first from None  # Who read the output has left: nothing is to be said of that.
         code, message = explained(error)
         complain(message)
         return code
@@ -88,7 +86,10 @@ def explained(error: Exception, *, only_looks: bool = False) -> tuple[int, str]:
 
     `only_looks`: the command never changes anything, so it need not be said that it did not.
     """
-    error = _first(error)
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, BrokenPipeError):
+        raise error  # Who read the output has left: nothing is to be said of that.
     if isinstance(error, CommandError):
         return error.code, str(error)
     from rota.registry import ApiError
@@ -106,13 +107,6 @@ def explained(error: Exception, *, only_looks: bool = False) -> tuple[int, str]:
     if isinstance(error, ValueError) and type(error).__module__.startswith("rota."):
         return BAD_USAGE, str(error)
     raise error
-
-
-def _first(error: Exception) -> Exception:
-    """Return the first error of a group, or the error itself."""
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 def _these(count: int) -> str:

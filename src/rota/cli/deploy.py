@@ -101,18 +101,18 @@ async def _deploy(
                 raise CommandError(f"{error}\nit was changed meanwhile; deploy again") from None
         # What has no blob store has no place where functions are called either: it is no server of Rota's.
         is_called = blobs is not None and not dry_run
-        told.write_summary(await urls_of(client, foreseen) if is_called else {})
-        if not is_called or not wait_seconds:
-            told.write_end()
-            return 0
+        urls = await urls_of(client, foreseen) if is_called else {}
+        told.write_summary()
         try:
+            if not is_called or not wait_seconds:
+                return 0
             return await until_loaded(client, foreseen, wait_seconds, told.write_state)
         finally:
-            told.write_end()
+            told.write_end(urls)
 
 
 def _confirm(deployment: Deployment, namespace: str, *, yes: bool) -> None:
-    """Show what is to be deleted, and ask; where nobody can answer it takes --yes."""
+    """Show what is to be deleted or released, and ask if anything is deleted; where nobody can answer, take --yes."""
     doomed = [one for one in deployment.doomed if one.created]
     if not doomed:
         return
@@ -123,6 +123,10 @@ def _confirm(deployment: Deployment, namespace: str, *, yes: bool) -> None:
     note("no longer in the file, to be deleted:")
     for name in names:
         note(f"  {name}")
+    if released := [one for one in deployment.doomed if not one.created]:
+        note("no longer in the file, to be released; these stay, because the project did not create them:")
+        for one in released:
+            note(f"  {named(one, namespace)}")
     if yes:
         return
     if not is_terminal():

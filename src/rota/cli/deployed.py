@@ -34,6 +34,8 @@ SAME_LENGTH_MAX = 15
 FIELDS_MAX = 40
 """Fields that are shown of one object."""
 
+LEFT_MAX = 10
+"""Objects that are told to have left the file."""
 LACKING_MAX = 20
 """Objects that are told to be missing."""
 
@@ -52,6 +54,7 @@ class Deployed:
         self._namespace = namespace
         self._note = " (dry run)" if dry_run else ""
         self._counts: Counter[tuple[str, str]] = Counter()
+        self._uncallable: set[str] = set()
 
     def write_code(self) -> None:
         for digest in self._deployment.missing:
@@ -78,28 +81,34 @@ class Deployed:
         done, all_ = self._counts.total(), len(self._deployment.steps) + len(self._deployment.doomed)
         note(f"stopped after {done} of {all_} objects; deploy again to go on from there")
 
-    def write_summary(self, urls: Mapping[str, str]) -> None:
-        """How many of each kind were created, updated, left and deleted, and where functions are called."""
+    def write_summary(self) -> None:
+        """How many of each kind were created, updated, left and deleted, and what is missing or left over."""
         for kind in sorted({kind for kind, _ in self._counts}):
             shown_outcomes = [one for one in OUTCOMES if one not in RARE_OUTCOMES or self._counts[kind, one]]
             counts = [f"{self._counts[kind, outcome]} {outcome}" for outcome in shown_outcomes]
             line((f"{kind}: ", "bold"), f"{', '.join(counts)}{self._note}")
         if not self._counts:
             line(f"nothing is declared{self._note}")
-        for name, url in urls.items():
-            line(f"Function/{name} is called at ", (printable(url), "bold"))
+        if left := self._deployment.left:
+            names = ", ".join(named(one, self._namespace) for one in left[:LEFT_MAX])
+            more = f" and {len(left) - LEFT_MAX} more" if len(left) > LEFT_MAX else ""
+            note(f"no longer in the file, and still there: {names}{more}; `rota deploy --prune` takes them away")
         for one in self._deployment.lacking[:LACKING_MAX]:
             first, *more = map(shown, one.referrers)
             others = f" and {len(more)} more" if more else ""
             note(f"{shown(one.id)} is neither declared nor on the server: {first}{others} cannot be ready without it")
 
-    @staticmethod
-    def write_state(name: str, state: State) -> None:
+    def write_state(self, name: str, state: State) -> None:
         """Tell of a function that is not ready."""
+        if state.verdict == "NotLoaded" and not state.has_before:
+            self._uncallable.add(name)
         write_state(name, state)
 
-    def write_end(self) -> None:
-        """Nothing more: it is all said."""
+    def write_end(self, urls: Mapping[str, str]) -> None:
+        """Tell where functions are called, but not of those that no call can reach."""
+        for name, url in urls.items():
+            if name not in self._uncallable:
+                line(f"Function/{name} is called at ", (printable(url), "bold"))
 
 
 def write_state(name: str, state: State) -> None:

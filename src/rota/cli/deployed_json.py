@@ -44,15 +44,15 @@ class DeployedJson:
         """How far it came before it had to end."""
         self._print(finished=False)
 
-    def write_summary(self, urls: Mapping[str, str]) -> None:
+    def write_summary(self) -> None:
         """Nothing yet: it is said with how the functions are."""
-        self._urls = urls
 
     def write_state(self, name: str, state: State) -> None:
         said = {"name": name, "ready": state.verdict == "Ready", "loaded": LOADED.get(state.verdict)}
         self._functions.append({**said, "reason": state.reason, "message": state.message})
 
-    def write_end(self) -> None:
+    def write_end(self, urls: Mapping[str, str]) -> None:
+        self._urls = urls
         self._print(finished=True)
 
     def _print(self, *, finished: bool) -> None:
@@ -69,6 +69,7 @@ class DeployedJson:
             "changes": self._changes,
             "code": [{"digest": one.digest, "files": one.files, "bytes": len(one.content)} for one in packs],
             "lacking": lacking,
+            "left": [{"kind": one.kind.name, "name": one.name} for one in self._deployment.left],
             "functions": sorted(self._functions, key=lambda one: str(one["name"])),
             "urls": dict(self._urls),
         }

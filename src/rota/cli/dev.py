@@ -180,6 +180,7 @@ async def _deployed(client: Client, project: Project, tail: Tail, states: States
         await deployer.carry_out(foreseen, told.write)
     except DeployRefused as refused:
         raise CommandError(f"{refused}\nit was changed meanwhile; save again") from None
-    told.write_summary(await urls_of(client, foreseen) if blobs is not None else {})
+    told.write_summary()
+    told.write_end(await urls_of(client, foreseen) if blobs is not None else {})
     if blobs is not None:
         states.of(foreseen)

@@ -82,7 +82,9 @@ def _row(schedule: Object) -> list[Any]:
     spec, status = schedule["spec"], schedule.get("status") or {}
     now = time.time()
     runs = status.get("runCount", 0), status.get("skippedCount", 0)
-    last = status.get("lastStartedTime") or status.get("lastScheduledTime")
+    # A tick is counted when it is fired, and its run starts a moment after.
+    times = filter(None, (status.get("lastStartedTime"), status.get("lastScheduledTime")))
+    last = max(times, key=lambda text: datetime.fromisoformat(text), default=None)
     return [
         schedule["metadata"]["name"],
         spec["cron"],

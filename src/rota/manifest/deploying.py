@@ -26,7 +26,7 @@ from rota.manifest.deploying_blobs import BlobStore, CodeInBlobs, CodeRefused, C
 from rota.manifest.deploying_changes import PARTS, Change, canonical, changes, operations
 from rota.manifest.deploying_lacking import Lacking, lacking
 from rota.manifest.deploying_maps import CodeInMaps, code_of, codes_named
-from rota.manifest.deploying_reading import all_of, find
+from rota.manifest.deploying_reading import ListNotWhole, all_of, find
 from rota.manifest.load import Manifest
 from rota.manifest.project import Project
 from rota.manifest.project_form import CREATED_ANNOTATION, PROJECT_LABEL, SECTIONS
@@ -105,6 +105,8 @@ class Deployment:
     """Whether what another project has deployed is to be this one's."""
     lacking: list[Lacking] = field(default_factory=list)
     """What they refer to and nobody has."""
+    left: list[Doomed] = field(default_factory=list)
+    """What the project has on the server, its file no longer has, and a deploy that does not prune leaves there."""
 
     @property
     def writes(self) -> int:
@@ -161,7 +163,15 @@ class Deployer:
         graph, known = _graph(planned)
         gone = {one.kind.key(self._client.namespace, one.name) for one in doomed if one.created}
         lacks = await lacking(self._client, graph, known, gone)
-        return Deployment(project, ordered(planned), doomed, missing, take_over, lacks)
+        left = [] if prune else await self._left(project)
+        return Deployment(project, ordered(planned), doomed, missing, take_over, lacks, left)
+
+    async def _left(self, project: Project) -> list[Doomed]:
+        """What pruning would take away, if that may be read: a deploy does not depend on it."""
+        try:
+            return await self._doomed(project)
+        except (ApiError, ListNotWhole):
+            return []
 
     async def _lives(self, project: Project) -> list[Json | None]:
         turns = asyncio.Semaphore(READS_AT_ONCE_MAX)

@@ -143,8 +143,10 @@ class Calls:
         try:
             ended = await self._called_somewhere(key, line, asked, is_patient=is_patient, beginning=beginning)
         except NotCalled as error:
+            line.last_call = time.time()
             if self._lines.get(key) is line:
                 self.counting.not_called(key, error.reason)
+                self._listener.counted(key)
             raise
         if accept is not None and ended.reason == "Succeeded":
             try:

@@ -88,7 +88,8 @@ def told(status: ScheduleStatus, runs: Collection[Run]) -> ScheduleStatus:
     A run by hand is counted when it comes into `active`, and stays there until that is noted on its Task: so each is
     counted once, whatever is killed in between.
     """
-    started = max((run.started for run in runs if run.started is not None), default=None)
+    begun = (run.started or run.completed for run in runs)
+    started = max((time for time in begun if time is not None), default=None)
     ended = max(((run.completed, run.error or "") for run in runs if run.completed is not None), default=None)
     pending = _pending(status, runs)
     others = [run for run in active(runs) if run.is_counted][len(pending) - ACTIVE_MAX :]

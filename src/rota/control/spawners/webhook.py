@@ -73,7 +73,7 @@ def _payload(headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
         except ValueError:
             form = {}
         if FORM_FIELD not in form:
-            raise BadBody(f"the body is neither JSON nor a form with the field {FORM_FIELD}")
+            raise BadBody(f"the body is neither the JSON of an object nor a form with the field {FORM_FIELD}")
         body = form[FORM_FIELD].encode()
     try:
         return msgspec.json.decode(body, type=dict[str, Any])

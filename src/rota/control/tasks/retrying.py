@@ -126,7 +126,9 @@ class _Graph:
         path = [min(waiting)]
         while (following := next(one for one in waiting[path[-1]] if one in waiting)) not in path:
             path.append(following)
-        return path[path.index(following) :]
+        ring = path[path.index(following) :]
+        begin = ring.index(min(ring))
+        return [*ring[begin:], *ring[:begin]]
 
     def _must_run_again(self, name: str) -> bool:
         task = self._tasks.get(name)

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from rota.client.failures import NoServer
 from rota.client.websocket import Closed, WebSocket, connect_unix
 from rota.runtime.runner.desk import Desk
 from rota.runtime.runner.hosting import Hosting
@@ -78,8 +79,8 @@ class Stream:
                     str(self._gateway), self._target, headers=self._headers, protocols=(PROTOCOL,)
                 )
             except (OSError, TimeoutError) as error:
-                # The server is away, or has not heard of this instance yet.
-                if pause == RECONNECT_SECONDS_MAX:
+                # The server is away, which is no news for who reads the worker's log; or it does not know this instance.
+                if pause == RECONNECT_SECONDS_MAX and not isinstance(error, NoServer):
                     log.info("the gateway does not answer: %s", error)
                 await asyncio.sleep(pause)
                 pause = min(RECONNECT_SECONDS_MAX, pause * 2)
