@@ -121,7 +121,7 @@ def test_the_demo_tells_its_story_ends_with_0_and_leaves_nothing_behind(tmp_path
     with demo(tmp_path) as process:
         assert process.stdout is not None
         lines = iter(process.stdout.readline, "")
-        for sign in (*TOLD, "everything is ended and taken away"):
+        for sign in (*TOLD, "everything that the demo made is ended and taken away; the server's home, "):
             assert any(sign in line for line in lines), sign
         assert_over(process, tmp_path)
 
@@ -139,7 +139,8 @@ def test_on_a_terminal_the_demo_goes_on_until_it_is_ended(tmp_path: Path) -> Non
                 process.terminate()
     os.close(terminal)
     assert_over(process, tmp_path)
-    assert b"Ctrl-C ends it, and takes all of it away" in shown and b"everything is ended and taken away" in shown
+    assert b"Ctrl-C ends it, and takes all of it away" in shown
+    assert b"taken away; the server's home, " in shown and str(tmp_path).encode() in shown
 
 
 def test_the_demo_says_what_to_do_when_it_cannot_have_a_server(tmp_path: Path) -> None:

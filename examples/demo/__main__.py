@@ -92,7 +92,7 @@ async def show(screen: Screen, edge: str) -> None:
         with tempfile.TemporaryDirectory(prefix="rota-demo-") as folder:
             await Story(screen, client, HOME, Path(folder), edge).tell()
     finally:
-        screen.say("everything is ended and taken away")
+        screen.say(f"everything that the demo made is ended and taken away; the server's home, {HOME}, stays")
         # Also when the server has gone meanwhile.
         with contextlib.suppress(ConnectionFailed, ApiError):
             await remove_namespace(client)

@@ -59,7 +59,7 @@ def test_an_instance_that_ends_again_and_again_is_noticed(place: Place) -> None:
 
 def test_a_task_that_fails_is_noticed_and_so_is_each_try(place: Place) -> None:
     place.rota("run", "-f", "--name", "bad", "--", "sh", "-c", "echo no compiler; exit 3", code=3)
-    assert until(lambda: noticed(place, "Task", "bad")) == [("TaskFailed", "Failed: no compiler")]
+    assert until(lambda: noticed(place, "Task", "bad")) == [("TaskFailed", "Failed with exit code 3: no compiler")]
     task = {
         "apiVersion": "rota.dev/v1alpha1",
         "kind": "Task",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -163,3 +164,14 @@ def test_cron_shows_the_next_runs_without_a_server(rota: Terminal) -> None:
 def test_cron_says_what_is_wrong(rota: Terminal, argv: list[str], said: str) -> None:
     ran = rota("cron", *argv)
     assert ran.code == 2 and said in ran.err
+
+
+def test_the_last_run_is_the_newest_that_is_counted_also_before_it_starts(rota: Terminal) -> None:
+    ticked = datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=5)
+    status = {
+        "runCount": 2,
+        "lastStartedTime": (ticked - timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "lastScheduledTime": ticked.strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    put(rota, status=status)
+    assert "   5m" in rota("schedule", "list").out.splitlines()[1]

@@ -105,3 +105,17 @@ async def test_the_logs_of_a_function_are_those_of_its_calls_each_line_with_its_
 async def test_a_function_that_is_not_there_is_said_before_a_task_is_made(town: Town) -> None:
     done = await rota(town, "call", "nothing")
     assert done.returncode == 1 and 'functions.rota.dev "nothing" not found' in done.stderr
+
+
+async def test_a_deploy_says_where_functions_are_called_but_not_of_those_that_cannot_be_loaded(
+    town: Town, tmp_path: Path
+) -> None:
+    file = tmp_path / "rota.yaml"
+    file.write_text(
+        "name: shop\nfunctions:\n"
+        '  - {name: wrong, entrypoint: "m:h", source: {inline: "def h(event context): return 1"}}\n'
+        '  - {name: right, entrypoint: "m:h", source: {inline: "def h(event, context): return 1"}}\n'
+    )
+    done = await rota(town, "deploy", "-f", str(file))
+    assert done.returncode == 1 and "Function/wrong cannot be loaded" in done.stderr
+    assert "Function/right is called at " in done.stdout and "Function/wrong is called" not in done.stdout

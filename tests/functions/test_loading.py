@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rota.api import Function
+from rota.api import Event, Function
 from rota.control.functions import loads
 from rota.runtime import sandbox
 from tests.functions.test_cli import rota
@@ -231,3 +232,18 @@ async def test_a_deploy_tells_what_cannot_be_loaded_and_where(town: Town, tmp_pa
     told = await rota(town, "deploy", "-f", str(project), "-o", "json")
     assert told.returncode == 1
     assert '"loaded": false' in told.stdout and '"finished": true' in told.stdout
+
+
+async def test_a_function_that_cannot_be_loaded_has_one_event_for_that_and_its_calls_are_dated(town: Town) -> None:
+    await town.deploy("broken", SYNTAX)
+    await failed(town, "broken")
+    assert (await town.call("/default/broken")).status >= 500
+    found = await town.function("broken", lambda one: one.status is not None and one.status.last_call_time is not None)
+    assert found.status is not None and found.status.ready_workers == 0
+
+    async def reasons() -> list[str]:
+        events: Any = await town.client.list(Event)
+        about = [one for one in events.items if (one.involved_object.name or "").startswith("broken")]
+        return sorted(one.reason for one in about if one.reason != "TaskFailed")
+
+    assert await reasons() == ["ImportFailed"]

@@ -110,12 +110,14 @@ class Scene:
         return [int(datetime.fromisoformat(text).timestamp()) for text in texts]
 
     async def end(self, task: Task | None = None, phase: str = "Succeeded", **status: Any) -> None:
-        """A Task, or each that is not over, ends."""
+        """A Task, or each that is not over, ends. A field that is None is left out."""
         for one in [task] if task is not None else await self.tasks():
             if not one.over():
                 now = datetime.fromtimestamp(self.clock.time(), UTC).isoformat()
                 times = {"startTime": now, "completionTime": now}
-                await self.world.set_status("Task", one.metadata.name, phase=phase, **times, **status)
+                body = {"phase": phase, **times, **status}
+                known = {name: value for name, value in body.items() if value is not None}
+                await self.world.set_status("Task", one.metadata.name, **known)
         await self.world.rest()
 
     async def delete(self, task: Task) -> None:

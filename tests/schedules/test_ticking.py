@@ -58,6 +58,16 @@ async def test_the_status_tells_of_the_tick_and_of_the_run(scene: Scene) -> None
     assert (status.last_error, status.active) == ("Failed: no such file", [])
 
 
+async def test_a_run_that_failed_before_it_started_is_the_last_one_too(scene: Scene) -> None:
+    await scene.serve()
+    await scene.schedule()
+    await scene.passes(30)
+    await scene.end(phase="Failed", reason="NoRunner", message="no worker", startTime=None)
+    await scene.passes(2)
+    status = await scene.status()
+    assert (status.run_count, status.last_started_time) == (1, _at(12, 1))
+
+
 async def test_an_error_is_told_until_a_run_succeeds(scene: Scene) -> None:
     await scene.serve()
     await scene.schedule()

@@ -91,8 +91,8 @@ class Deployed:
             line(f"nothing is declared{self._note}")
         if left := self._deployment.left:
             names = ", ".join(named(one, self._namespace) for one in left[:LEFT_MAX])
-            more = f" and {len(left) - LEFT_MAX} more" if len(left) > LEFT_MAX else ""
-            note(f"no longer in the file, and still there: {names}{more}; `rota deploy --prune` takes them away")
+            beyond = f" and {len(left) - LEFT_MAX} more" if len(left) > LEFT_MAX else ""
+            note(f"no longer in the file, and still there: {names}{beyond}; `rota deploy --prune` takes them away")
         for one in self._deployment.lacking[:LACKING_MAX]:
             first, *more = map(shown, one.referrers)
             others = f" and {len(more)} more" if more else ""

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
-from rota.api import Condition, Instance, WorkerPool
+from rota.api import Condition, Function, Instance, WorkerPool
 from rota.api.instance import AssignmentStatus, Container, InstanceStatus
 from rota.client import Key
 from rota.control import ports, workers
@@ -386,7 +386,8 @@ class Instances(Gate[Instance]):
         ready = ready_condition(msgspec.structs.replace(obj, status=status))
         before = status_of(obj).condition("Ready")
         written = await context.write_status(obj, context.condition(obj, status, ready))
-        if ready.status != "True" and (before is None or before.reason != ready.reason) and is_noticed(ready.reason):
+        is_new = ready.status != "True" and (before is None or before.reason != ready.reason)
+        if is_new and is_noticed(ready.reason) and not _is_told_by_function(obj, ready):
             # Without when it is started again: many that say the same are one Event.
             context.events.record(obj, "Warning", ready.reason, ready.message.partition("; ")[0])
         return written
@@ -471,3 +472,9 @@ def _is_pooled(obj: Instance) -> bool:
 
 def _quota() -> Condition:
     return Condition(type=QUOTA, status="True", reason="NotRequired")
+
+
+def _is_told_by_function(obj: Instance, ready: Condition) -> bool:
+    """Whether code or packages cannot be loaded: the Function has an Event of its own for that."""
+    owner = controller_of(obj)
+    return owner is not None and owner.kind == Function.api.name and ready.reason == "ConfigurationError"

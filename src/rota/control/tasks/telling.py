@@ -54,7 +54,10 @@ def warn(events: Recording, objects: Objects, task: Task, reason: str, message: 
     """
     if reason in ("Succeeded", "Cancelled", DEPENDENCY_FAILED):
         return
-    text = f"{reason}: {message}" if message else reason
+    last = task.status.attempts[-1] if task.status is not None and task.status.attempts else None
+    code = f"exit code {last.exit_code}" if reason == "Failed" and last is not None and last.exit_code else ""
+    said = f"{reason} with {code}" if code and not message.startswith(code) else reason
+    text = f"{said}: {message}" if message else said
     if not task.over():
         text += "; it is tried again"
     about: Task | Function | None = task

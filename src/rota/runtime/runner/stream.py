@@ -79,7 +79,7 @@ class Stream:
                     str(self._gateway), self._target, headers=self._headers, protocols=(PROTOCOL,)
                 )
             except (OSError, TimeoutError) as error:
-                # The server is away, which is no news for who reads the worker's log; or it does not know this instance.
+                # The server is away, which is no news for readers of this log; or it does not know the instance.
                 if pause == RECONNECT_SECONDS_MAX and not isinstance(error, NoServer):
                     log.info("the gateway does not answer: %s", error)
                 await asyncio.sleep(pause)
