@@ -38,3 +38,16 @@ def pytest_runtest_setup() -> None:
     """
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+LONG_FILES = (
+    "tests/soak/test_soak.py",
+    "tests/test_pages.py",
+    "tests/server/test_schema_fuzz.py",
+    "tests/test_docs.py",
+)
+"""Files that take a minute or more. Begun last, they would have one process work while the others are done."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG_FILES))

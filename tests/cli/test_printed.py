@@ -164,6 +164,7 @@ def test_a_missing_secret_is_made_by_the_command_that_why_prints(rota: str) -> N
     until(f"{rota} why workspace/w", "is ready")
 
 
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl on this machine")
 def test_a_function_that_takes_a_key_is_called_with_the_one_whose_command_it_prints(rota: str) -> None:
     shell(f"{rota} apply -f -", FUNCTION)
     shell(f"{rota} wait fn/hello --timeout 60s")

@@ -457,7 +457,9 @@ async def test_an_interpreter_has_no_descriptor_of_the_host_but_its_socket(bench
         "    return sorted(os.readlink(f'/proc/self/fd/{n}').split(':')[0]"
         " for n in os.listdir('/proc/self/fd')[:-1])\n",
     )
-    assert value(await bench.call("m:f")) == ["/dev/null", "/dev/null", "pipe", "pipe", "socket"]
+    found = value(await bench.call("m:f"))
+    # The library by which Python calls C may keep itself open.
+    assert [one for one in found if "/libffi.so" not in one] == ["/dev/null", "/dev/null", "pipe", "pipe", "socket"]
 
 
 @in_both

@@ -25,7 +25,7 @@ def test_a_command_runs_where_the_container_does(running: Host) -> None:
         running.name, ["/bin/sh", "-c", script], tty=False, env={"MORE": "two\nlines"}, cwd="/bin"
     )
     done = ended(command)
-    assert (done.stdout, done.returncode) == ("1 two\nlines\n/bin\nweb-0", 4)
+    assert (done.stdout.rstrip("\n"), done.returncode) == ("1 two\nlines\n/bin\nweb-0", 4)
 
 
 async def test_it_reads_what_it_is_given(running: Host) -> None:
