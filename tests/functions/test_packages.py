@@ -132,6 +132,18 @@ def test_the_login_for_an_index_is_used_and_shown_nowhere(home: Path, monkeypatc
         assert error.reason == "IndexRefused" and PASSWORD not in log(home, f"{NAME}==1.0") + str(error)
 
 
+def test_what_is_built_from_source_never_sees_the_login(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with index(login=f"me:{PASSWORD}") as served:
+        monkeypatch.setenv("PIP_INDEX_URL", served.url)
+        monkeypatch.setenv("PIP_FIND_LINKS", str(folder(tmp_path / "sources")))
+        # A project of which there is a source alone is not found, and an address is not taken.
+        assert refused(home, BROKEN).reason == "PackageNotFound"
+        error = refused(home, f"{NAME} @ https://elsewhere.example/{NAME}.tar.gz")
+        assert error.reason == "BadRequirement" and "needs a login" in str(error)
+
+
 def test_the_login_may_be_in_a_netrc_of_which_only_the_index_is_told(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

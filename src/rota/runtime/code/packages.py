@@ -95,6 +95,8 @@ class Packages:
             written.begin(found.secrets)
             for note in found.notes:
                 written.write(f"{note}\n".encode())
+            if found.secrets:
+                _check_nothing_is_built(requirements)
             made = await asyncio.to_thread(self._command, found, folder, scratch, requirements)
             code, said = await _ran(made, written.write)
             if code != 0 and is_unexplained(said):
@@ -122,6 +124,8 @@ class Packages:
         requirements: Sequence[str],
         options: Sequence[str] = (),
     ) -> sandbox.Command:
+        if found.secrets:
+            options = [*options, "--only-binary", ":all:"]
         env = {**found.env, "PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_CACHE_DIR": "1"}
         if not sandbox.available().ok:
             scratch.mkdir(mode=0o700, exist_ok=True)
@@ -181,6 +185,14 @@ class InstallLog:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _check_nothing_is_built(requirements: Sequence[str]) -> None:
+    """Refuse addresses of packages while pip has a login, which a build from source could read. Wheels run nothing."""
+    for one in requirements:
+        if "@" in one or "://" in one:
+            why = "an address is not taken while the index needs a login, which a build could read"
+            raise CodeRefused("BadRequirement", f"requirements: {one!r}: {why}; name a package of the index")
 
 
 def _pip(target: str, requirements: Sequence[str], options: Sequence[str]) -> list[str]:
