@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -47,6 +48,14 @@ LONG_FILES = (
     "tests/test_docs.py",
 )
 """Files that take a minute or more. Begun last, they would have one process work while the others are done."""
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Why tests were skipped, with how many for each reason: a line for each test would hide those that failed."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(str(report.longrepr[-1]).removeprefix("Skipped: ") for report in skipped if report.longrepr)
+    for reason, count in sorted(reasons.items()):
+        terminalreporter.write_line(f"skipped {count}: {reason}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
