@@ -6,14 +6,18 @@ import asyncio
 import json
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rota.runtime.runner import python_calls
+from rota.runtime.runner.attempt import CALL_TRIES_MAX
 from rota.runtime.runner.box import BoxLost
 from rota.runtime.runner.jobs import Outcome
+from rota.runtime.runner.python_calls import Interpreter, Interpreters
 from tests.runner.boxes import Bench, in_a_sandbox, in_both, plain
 from tests.workers.running import eventually
 
@@ -407,6 +411,38 @@ async def test_an_interpreter_that_was_killed_while_idle_is_replaced(bench: Benc
         os.kill(pid, signal.SIGKILL)
     await eventually(lambda: not interpreters(bench))
     assert value(await bench.call("work:give", "1")) == [1]
+
+
+@in_both
+async def test_a_call_is_tried_again_when_its_interpreter_is_killed_as_it_starts(bench: Bench) -> None:
+    await ready(bench)
+    with killed_as_they_start(1):
+        assert value(await bench.call("work:give", "1")) == [1]
+
+
+@in_both
+async def test_a_call_is_not_tried_for_ever(bench: Bench) -> None:
+    await ready(bench)
+    with killed_as_they_start(CALL_TRIES_MAX):
+        outcome = await bench.call("work:give", "1")
+    assert outcome.message == "the interpreter ended by SIGKILL before the call returned"
+
+
+@contextmanager
+def killed_as_they_start(count: int) -> Iterator[None]:
+    """Have the first interpreters end before they can be called."""
+    start, program, left = Interpreters._start, python_calls.PROGRAM, count
+
+    async def started(self: Interpreters, libraries: list[str]) -> Interpreter:
+        nonlocal left
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(python_calls, "PROGRAM", "import os; os.kill(os.getpid(), 9)" if left > 0 else program)
+            left -= 1
+            return await start(self, libraries)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Interpreters, "_start", started)
+        yield
 
 
 @in_both

@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 
 NOTHING = "null"
 """What a function that returns nothing returns, as JSON."""
+CALL_TRIES_MAX = 5
+"""How often a call is tried that did not begin: its tree had changed, or its interpreter was killed as it started."""
+NOT_CALLED = "not called: the files of its tree change faster than they are loaded"
 
 
 class End(NamedTuple):
@@ -150,8 +153,7 @@ class Attempt:
     async def _call(self) -> None:
         job = self._job
         interpreters = self._interpreters()
-        is_stale = True
-        while is_stale:
+        for tried in range(1, CALL_TRIES_MAX + 1):
             with given(job.stdin.encode()) as standard_input:
                 streams = standard_input, self._capture.writing
                 id_, replied = await interpreters.call(
@@ -159,11 +161,15 @@ class Attempt:
                 )
             await self._until_the_end(id_, replied)
             reply = replied.result() if replied.done() else None
-            is_stale = reply is not None and reply.stale and self._stop.why is None
             # One that was told to end is in no known state.
             interpreters.done(reply if self._stop.why is None else None)
-            if reply is not None and not reply.stale:
+            is_stale = reply is not None and reply.stale
+            if reply is not None and not is_stale:
                 self._end = End(reply.code, reply.error, reply.result or "")
+            elif reply is not None and tried == CALL_TRIES_MAX:
+                self._end = End(reply.code, reply.error or NOT_CALLED)
+            if not is_stale or self._stop.why is not None:
+                return
 
     async def _until_the_end(self, id_: str, ended: asyncio.Future[Any]) -> None:
         """Returns when it has ended, or has had the time to."""

@@ -74,6 +74,7 @@ class Interpreter:
         self._memory = _memory()
 
     def serve(self) -> None:
+        self._tell({"call": NO_CALL, "up": True})
         while (message := self._receive()) is not None:
             if "warm" in message:
                 self._warm(message["warm"])

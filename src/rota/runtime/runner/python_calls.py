@@ -51,8 +51,10 @@ class Reply(Struct, frozen=True):
     result: str | None = None
     error: str = ""
     worn: str = ""
+    up: bool = False
+    """The interpreter has started. Nothing was called in it before that."""
     stale: bool = False
-    """It was not called: what is loaded is not what is in the tree."""
+    """Nothing was called: what is loaded is not what is in the tree, or the interpreter was killed as it started."""
     libraries: list[str] | None = None
 
 
@@ -67,6 +69,7 @@ class Interpreter:
         self.id = id_
         self.calls = 0
         self.is_usable = True
+        self.is_up = False
         self.is_warm = True
         """Whether it has loaded what it was told to."""
         self.began = asyncio.get_running_loop().time()
@@ -138,7 +141,9 @@ class Interpreter:
             except msgspec.MsgspecError:
                 self._misunderstood()
                 return
-            if reply.call == NO_CALL:
+            if reply.call == NO_CALL and reply.up:
+                self.is_up = True
+            elif reply.call == NO_CALL:
                 self.is_warm = True
             elif reply.call == self._number:
                 self._settle(reply)
@@ -158,7 +163,8 @@ class Interpreter:
         code = ended.result()
         how = f"ended by {name_of(-code)}" if code < 0 else f"ended with exit code {code}"
         message = self._command.error or f"the interpreter {how} before the call returned"
-        self._settle(Reply(self._number, code if code >= 0 else SIGNALLED - code, error=message))
+        code, is_killed = (code, False) if code >= 0 else (SIGNALLED - code, True)
+        self._settle(Reply(self._number, code, error=message, stale=is_killed and not self.is_up))
 
     def _settle(self, reply: Reply) -> None:
         if self._reply is not None and not self._reply.done():
