@@ -57,6 +57,8 @@ BOUNDED = {
     "engine.recorder._Recent.things": 3 * REMEMBERED_MAX,
     "engine.recorder.Recorder.queue": QUEUE_MAX,
     "engine.timers.Timers.heap": STALE_TIMERS_MAX,
+    # Nodes that ran within a window of ten seconds: as many as the load has them run.
+    "engine.pacing.Brake.runs": 2_000,
     "control.schedules.heap.Heap.heap": STALE_MAX,
     "control.holds.desk.Desk.paces[]": POOLS_MAX * PACE_BINDINGS,
     "pools.demand.Demand.heap": POOLS_MAX * DEAD_ENTRIES_MAX,

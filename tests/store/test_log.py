@@ -123,3 +123,17 @@ async def test_large_values_make_small_pages(path: Path, monkeypatch: pytest.Mon
     sizes = [len(await watching.next()) for _ in range(4)]
     assert sizes == [2, 2, 1, 1]  # the last one is still in memory
     await store.close()
+
+
+async def test_the_history_of_all_buckets_together_is_bounded(path: Path) -> None:
+    store = SqliteStore(path, rings_bytes_max=100_000)
+    for number in range(60):
+        await store.commit([Write(f"{bucket}/x/{number}", 0, value("x" * 1000)) for bucket in ("claims", "tasks")])
+    await store.commit([Write("zones/x/1", 0, value("x"))])
+    kept = {name: len(bucket.ring.events) for name, bucket in store._objects.buckets.items()}
+    assert sum(bucket.ring.bytes for bucket in store._objects.buckets.values()) <= 100_000
+    # The share comes from those that have most, and what is left is not much less than what there may be.
+    assert kept["zones"] == 1 and 35 < kept["claims"] <= 60 and 35 < kept["tasks"] <= 60
+    watching = store.watch("claims/", 0)
+    assert [event.key for event in await read(watching, 60)] == [f"claims/x/{number}" for number in range(60)]
+    await store.close()

@@ -437,10 +437,8 @@ class Connection(asyncio.Protocol):
                     if beats is not None:
                         beats.stop()
             if isinstance(settled, Response):
-                self._task = None
                 self._send(request, settled, keep_alive)
             elif isinstance(settled, Upgrade):
-                self._task = None
                 self._upgrade(request, settled)
             elif settled is answer:
                 await self._stream(request, settled)
@@ -452,6 +450,9 @@ class Connection(asyncio.Protocol):
                     settled.on_end()
         except ConnectionError:
             self.abort()
+        finally:
+            # One that was cancelled has the error, whose traceback has this connection.
+            self._task = None
         self._next()
 
     def _failed(self, request: Request) -> Response:
@@ -539,6 +540,8 @@ class Connection(asyncio.Protocol):
 
     def _left(self) -> None:
         """Nothing is left of the connection."""
+        # These refer to the connection, too: all of them would be there until the garbage collector comes.
+        self._parser, self._upgraded = cast(httptools.HttpRequestParser, None), None
         self._server.connections.discard(self)
         if not self.closed.done():
             self.closed.set_result(None)

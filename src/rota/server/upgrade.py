@@ -106,4 +106,10 @@ class Upgraded:
     def _end(self) -> None:
         for timer in self._timers:
             timer.cancel()
-        self._gone()
+        # Whoever is told has this: both would be there until the garbage collector comes.
+        gone, self._gone = self._gone, _nothing
+        gone()
+
+
+def _nothing() -> None:
+    """Where there is nobody to tell any more."""

@@ -22,7 +22,7 @@ from rota.store.errors import Conflict, FutureRevision, Gone, StoreBusy, StoreEr
 from rota.store.model import Entry, Event, Page, Write
 from rota.store.objects import Objects
 from rota.store.packing import Packed, unpacked
-from rota.store.ring import RING_BYTES_MAX, RING_EVENTS_MAX, Bucket, growth, weight
+from rota.store.ring import RING_BYTES_MAX, RING_EVENTS_MAX, RINGS_BYTES_MAX, Bucket, growth, weight
 from rota.store.watch import Watch, rouse
 
 PENDING_WRITES_MAX = 20_000
@@ -48,10 +48,16 @@ class Group(Struct, gc=False, eq=False):
 class Store(ABC):
     """The contract is in the package's docstring."""
 
-    def __init__(self, *, ring_events_max: int = RING_EVENTS_MAX, ring_bytes_max: int = RING_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        *,
+        ring_events_max: int = RING_EVENTS_MAX,
+        ring_bytes_max: int = RING_BYTES_MAX,
+        rings_bytes_max: int = RINGS_BYTES_MAX,
+    ) -> None:
         self.revision = 0
         self.compacted = 0
-        self._objects = Objects(ring_events_max, ring_bytes_max)
+        self._objects = Objects(ring_events_max, ring_bytes_max, rings_bytes_max)
         self._cooling = Cooling(self._objects)
         self._assigned = 0
         self._newest: dict[str, Event] = {}  # by key, what was accepted last and is not published
@@ -323,7 +329,7 @@ class Store(ABC):
             if bucket.armed:
                 rouse(bucket)
             bucket.fresh = -1
-            if bucket.ring.trim() and self._loop is not None:
+            if self._objects.trim(bucket) and self._loop is not None:
                 self._cooling.soon(self._loop)
         for listener in self._listeners:
             listener([row[0] for group in groups for row in group.rows])

@@ -6,6 +6,7 @@ What has not been written for a while is packed here, and unpacked on its way ou
 from __future__ import annotations
 
 from heapq import merge
+from operator import attrgetter
 from typing import cast
 
 from rota.store.errors import Gone
@@ -13,17 +14,20 @@ from rota.store.model import Entry, Page
 from rota.store.packing import Packed, unpacked
 from rota.store.ring import Bucket, Ring
 
+_bytes_of = attrgetter("bytes")
+
 
 class Objects:
-    __slots__ = ("_ring_bytes_max", "_ring_events_max", "buckets", "live", "origin")
+    __slots__ = ("_ring_bytes_max", "_ring_events_max", "_rings_bytes_max", "buckets", "live", "origin")
 
-    def __init__(self, ring_events_max: int, ring_bytes_max: int) -> None:
+    def __init__(self, ring_events_max: int, ring_bytes_max: int, rings_bytes_max: int) -> None:
         self.live: dict[str, Entry | Packed] = {}
         self.buckets: dict[str, Bucket] = {}
         # The history up to this revision is in no ring, not even of a bucket that has yet to appear.
         self.origin = 0
         self._ring_events_max = ring_events_max
         self._ring_bytes_max = ring_bytes_max
+        self._rings_bytes_max = rings_bytes_max
 
     def bucket(self, key: str) -> Bucket:
         """The bucket of a key or prefix."""
@@ -32,6 +36,16 @@ class Objects:
         if bucket is None:
             bucket = self.buckets[name] = Bucket(Ring(self.origin, self._ring_events_max, self._ring_bytes_max))
         return bucket
+
+    def trim(self, bucket: Bucket) -> bool:
+        """Bring history back under its bounds after a bucket got events. Returns whether something was dropped."""
+        is_dropped = bucket.ring.trim()
+        rings = [one.ring for one in self.buckets.values()]
+        while sum(ring.bytes for ring in rings) > self._rings_bytes_max:
+            # Of the one that has most: there the share is worth most, and what is left still reaches back.
+            max(rings, key=_bytes_of).drop_share()
+            is_dropped = True
+        return is_dropped
 
     def under(self, prefix: str) -> Bucket:
         if not prefix.endswith("/") or prefix.count("/") > 2:

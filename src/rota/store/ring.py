@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 RING_EVENTS_MAX = 16_384
 RING_BYTES_MAX = 32 * 1024 * 1024
+RINGS_BYTES_MAX = 64 * 1024 * 1024
+"""Of all buckets together: each kind of object has one, and in time every one of them would be full."""
 # A full ring drops this share of itself at once, so that dropping is one memory move per thousands of events.
 DROP_SHARE = 8
 
@@ -71,6 +73,10 @@ class Ring:
             self.floor = self.events[count - 1].rev
             self.base += count
             del self.events[:count]
+
+    def drop_share(self) -> None:
+        """Drop its oldest events to make room, at least one."""
+        self.drop(max(1, len(self.events) // DROP_SHARE))
 
     def forget(self, revision: int) -> None:
         """Drops the events up to a revision."""

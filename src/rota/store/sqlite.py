@@ -19,7 +19,7 @@ from rota.store.file import Hold, beside, create_private, loading, open_file, re
 from rota.store.model import Entry, Event
 from rota.store.objects import after_prefix
 from rota.store.packing import unpacked
-from rota.store.ring import RING_BYTES_MAX, RING_EVENTS_MAX, weight
+from rota.store.ring import RING_BYTES_MAX, RING_EVENTS_MAX, RINGS_BYTES_MAX, weight
 from rota.store.writer import Append, CompactTo, Stop, Writer
 
 LOADED_REVISIONS = 1024
@@ -44,10 +44,13 @@ class SqliteStore(Store):
         superseded_rows_max: int = SUPERSEDED_ROWS_MAX,
         ring_events_max: int = RING_EVENTS_MAX,
         ring_bytes_max: int = RING_BYTES_MAX,
+        rings_bytes_max: int = RINGS_BYTES_MAX,
         clock: Callable[[], float] = time.monotonic,
         append: Append = sql.append,
     ) -> None:
-        super().__init__(ring_events_max=ring_events_max, ring_bytes_max=ring_bytes_max)
+        super().__init__(
+            ring_events_max=ring_events_max, ring_bytes_max=ring_bytes_max, rings_bytes_max=rings_bytes_max
+        )
         # Under its real name: whoever comes by another name must meet the same lock.
         self.path = Path(path).resolve()
         self._hold = Hold(self.path)
@@ -95,7 +98,7 @@ class SqliteStore(Store):
                 event = Event(rev, key, value, bool(deleted), then, prev)
                 bucket.ring.events.append(event)
                 bucket.ring.bytes += weight(event)
-                bucket.ring.trim()
+                self._objects.trim(bucket)
             if deleted:
                 del live[key]
                 bucket.index.remove(key)
