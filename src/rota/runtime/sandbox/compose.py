@@ -22,9 +22,11 @@ RESERVED = tuple(map(PurePosixPath, ("/proc", "/dev", "/sys", "/etc/passwd", "/e
 # Places that are there, or that cannot be added to.
 TMP = PurePosixPath("/tmp")
 MADE = (*map(PurePosixPath, (*system.SYSTEM, *system.MERGED, "/tmp")),)
+# Of /proc, what changes the machine. An instance could write there only as root, which it never is.
+SETTINGS = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus")
 # A shell's redirections take one digit.
 SINGLE_DIGITS = range(3, 10)
-# What the change of uid takes. setpriv gives them up in the same step.
+# What the stage takes to become another uid, in a user namespace of its own. It gives them up in the same step.
 TRANSITION = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP")
 
 
@@ -68,12 +70,19 @@ def compose(plan: Plan) -> Command:
     uid = os.geteuid() if plan.uid is None else plan.uid
     arguments = [*_namespaces(plan), *_disk(plan, uid)]
     (plan.scratch / "arguments").write_bytes(b"".join(os.fsencode(each) + b"\0" for each in arguments))
-    (plan.scratch / "filter").write_bytes(calls.program(platform.machine()))
-    from_arguments, from_filter = [digit for digit in SINGLE_DIGITS if digit not in plan.fds][:2]
-    redirected = f'exec "$@" {from_arguments}<"$0/arguments" {from_filter}<"$0/filter"'
-    bwrap = [system.program("bwrap"), "--args", str(from_arguments), "--seccomp", str(from_filter), "--"]
-    inside = [*_change_of_uid(plan), *system.staged(plan.argv, plan.fds)]
-    return Command(["/bin/sh", "-c", redirected, str(plan.scratch), *bwrap, *inside], environment)
+    # As root it is the stage that makes a user namespace, after which no other can be made.
+    is_staged, machine = plan.uid is not None, platform.machine()
+    (plan.scratch / "filter").write_bytes(calls.program(machine, is_last=not is_staged))
+    redirected = ["arguments", "filter"]
+    if is_staged:
+        (plan.scratch / "last-filter").write_bytes(calls.program(machine))
+        redirected.append("last-filter")
+    digits = [digit for digit in SINGLE_DIGITS if digit not in plan.fds]
+    numbers = dict(zip(redirected, digits, strict=False))
+    shell = " ".join(['exec "$@"', *(f'{number}<"$0/{name}"' for name, number in numbers.items())])
+    bwrap = [system.program("bwrap"), "--args", str(numbers["arguments"]), "--seccomp", str(numbers["filter"]), "--"]
+    inside = system.staged(plan.argv, uid, plan.fds, filter_=numbers.get("last-filter"))
+    return Command(["/bin/sh", "-c", shell, str(plan.scratch), *bwrap, *inside], environment)
 
 
 def _namespaces(plan: Plan) -> Iterator[str]:
@@ -103,6 +112,8 @@ def _disk(plan: Plan, uid: int) -> Iterator[str]:
     for link in links:
         yield from ("--symlink", os.path.realpath(sys.executable), str(link))
     yield from ("--proc", "/proc", "--dev", "/dev")
+    for place in filter(os.path.exists, SETTINGS):
+        yield from ("--ro-bind", place, place)
     yield from ("--size", str(SHM_BYTES_MAX), "--perms", "1777", "--tmpfs", "/dev/shm")
     own = plan.scratch / "etc"
     own.mkdir()
@@ -146,14 +157,6 @@ def _files(plan: Plan, uid: int) -> Iterator[str]:
         if plan.uid is not None:
             os.chown(path, uid, uid)
         yield from ("--ro-bind", str(path), target)
-
-
-def _change_of_uid(plan: Plan) -> list[str]:
-    if plan.uid is None:
-        return []
-    to = str(plan.uid)
-    dropped = ["--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all", "--no-new-privs"]
-    return [system.program("setpriv"), "--reuid", to, "--regid", to, "--clear-groups", *dropped, "--"]
 
 
 def _masks(plan: Plan, shown: Sequence[Bind]) -> Iterator[str]:

@@ -43,8 +43,11 @@ def supported() -> bool:
     return platform.machine() in AUDIT_ARCHITECTURE
 
 
-def program(machine: str) -> bytes:
-    """The filter for a machine, in the form that bubblewrap reads."""
+def program(machine: str, *, is_last: bool = True) -> bytes:
+    """The filter for a machine, in the form that bubblewrap reads.
+
+    Unless it is the last one, the stage comes after it, which makes one user namespace and puts on another filter.
+    """
     column = list(AUDIT_ARCHITECTURE).index(machine)
     number = {name: numbers[column] for name, numbers in _NUMBERS.items()}
     code: list[Instruction] = [
@@ -60,7 +63,7 @@ def program(machine: str) -> bytes:
             code += [(_EQUAL, 0, 1, number[name]), _refuse(errno.EPERM)]
     # Its flags are in memory, which a filter cannot read. The C library then takes clone instead.
     code += [(_EQUAL, 0, 1, number["clone3"]), _refuse(errno.ENOSYS)]
-    for name in ("unshare", "clone"):
+    for name in ("unshare", "clone") if is_last else ("clone",):
         code += _when(number[name], _ARGUMENT_0, (_ANY_BIT, CLONE_NEWUSER))
     code += _when(number["ioctl"], _ARGUMENT_1, (_EQUAL, TIOCSTI), (_EQUAL, TIOCLINUX))
     code += _when(number["socket"], _ARGUMENT_0, (_EQUAL, AF_VSOCK))

@@ -52,7 +52,8 @@ def enter(
     if main is None:
         raise ProcessLookupError(f"the sandbox of process {pid} is not running")
     join = [sys.executable, "-I", "-m", "rota.runtime.sandbox.join", str(main), str(uid or ""), cwd]
-    return Command([*join, *system.staged(argv)], system.packed_environment(home, env))
+    inside = system.staged(argv, os.geteuid() if uid is None else uid)
+    return Command([*join, *inside], system.packed_environment(home, env))
 
 
 def _children(pid: int) -> list[int]:

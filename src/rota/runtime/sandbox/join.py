@@ -16,20 +16,14 @@ import signal
 import sys
 
 from rota.runtime.sandbox import filter as calls
+from rota.runtime.sandbox import stage
 
 NS_GET_USERNS = 0xB701
-PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 22, 24, 38
-SECCOMP_MODE_FILTER = 2
-CAPABILITIES_MAX = 64
-INSTRUCTION_BYTES = 8
+PR_SET_PDEATHSIG = 1
 # The mounts last: what is opened by name is the sandbox's from there on.
 NAMESPACES = ("ipc", "uts", "net", "cgroup", "pid", "mnt")
 
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
-class _Program(ctypes.Structure):
-    _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_void_p))
 
 
 def main() -> int:
@@ -39,7 +33,10 @@ def main() -> int:
     child = os.fork()
     if child == 0:
         _take_terminal()
-        _confine(int(uid) if uid else None, filtered)
+        if uid:
+            stage.become(int(uid))
+        _must(_libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "the end with its parent")
+        stage.give_up(filtered)
         os.chdir(cwd)
         os.execv(argv[0], argv)
     # Those of the terminal reach the command by themselves.
@@ -67,9 +64,11 @@ def _join(pid: int) -> None:
     inner = wanted.pop("user", None)
     if inner is not None:
         outer = fcntl.ioctl(opened["mnt"], NS_GET_USERNS)
-        _must(_libc.setns(outer, 0), "the user namespace")
-        # An ordinary user cannot join what the host made, and bubblewrap makes this one only where it can.
-        wanted.pop("cgroup", None)
+        # Where Rota is root, all but the innermost is of the host's own.
+        if not _is_own("user", outer):
+            _must(_libc.setns(outer, 0), "the user namespace")
+            # An ordinary user cannot join what the host made, and bubblewrap makes this one only where it can.
+            wanted.pop("cgroup", None)
         if os.path.sameopenfile(outer, inner):
             inner = None
     for name, descriptor in wanted.items():
@@ -83,20 +82,6 @@ def _join(pid: int) -> None:
 def _is_own(name: str, descriptor: int) -> bool:
     own, other = os.stat(f"/proc/self/ns/{name}"), os.fstat(descriptor)
     return (own.st_dev, own.st_ino) == (other.st_dev, other.st_ino)
-
-
-def _confine(uid: int | None, filtered: bytes) -> None:
-    for capability in range(CAPABILITIES_MAX):
-        _libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
-    if uid is not None:
-        os.setgroups([])
-        os.setresgid(uid, uid, uid)
-        os.setresuid(uid, uid, uid)
-    _must(_libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "the end with its parent")
-    _must(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")
-    code = ctypes.create_string_buffer(filtered, len(filtered))
-    program = _Program(len(filtered) // INSTRUCTION_BYTES, ctypes.cast(code, ctypes.c_void_p))
-    _must(_libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0), "the filter")
 
 
 def _must(result: int, what: str) -> None:

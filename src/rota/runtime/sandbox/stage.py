@@ -1,23 +1,54 @@
-"""The last step into a sandbox: runs inside, as the instance, and becomes the instance's command.
+"""The last step into a sandbox: runs inside, and becomes the instance's command.
 
-    python -I -S stage.py KEPT ARGV…
+    python -I -S stage.py UID FILTER KEPT ARGV…
 
-It closes every descriptor but the standard ones and those named in KEPT (a directory of the host that slipped through
-would be a way out), unpacks the environment, and executes. The standard library's cheapest parts only: it is run once
-for every start.
+UID is the uid that the command has. If this process is root, which it is where Rota is, it first goes into a user
+namespace in which there is no other uid, becomes that uid, gives up every capability, and puts on the filter of system
+calls, which it reads from the descriptor FILTER. Otherwise bubblewrap has done all that, and FILTER is empty.
+
+Then it looks at itself. Unless it is what the sandbox promises, it ends with 125, and nothing of the instance is run.
+Last, it closes every descriptor but the standard ones and those named in KEPT (a directory of the host that slipped
+through would be a way out), unpacks the environment, and executes. The standard library's cheapest parts only: it is
+run once for every start.
 """
 
+import ctypes
 import errno
 import os
 import sys
 
 PACKED = b"ROTA_ENV_"
 STANDARD = 3
-NOT_FOUND, NOT_RUNNABLE = 127, 126
+NOT_CONFINED, NOT_RUNNABLE, NOT_FOUND = 125, 126, 127
+CLONE_NEWUSER = 0x10000000
+PR_CAPBSET_DROP, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 24, 22, 38, 47
+PR_CAP_AMBIENT_CLEAR_ALL = 4
+SECCOMP_MODE_FILTER = 2
+CAPABILITY_VERSION = 0x20080522
+CAPABILITIES_MAX = 64
+INSTRUCTION_BYTES = 8
+EVERY_UID = ["0", "0", "4294967295"]
+"""The map of a process that is in no user namespace of its own."""
+
+
+class NotConfined(Exception):  # noqa: N818 - named for what is the case
+    """The sandbox is not what it promises."""
 
 
 def main() -> None:
-    kept = {int(number) for number in sys.argv[1].split(",") if number}
+    uid, filter_, kept_, *argv = sys.argv[1:]
+    try:
+        if filter_:
+            with open(int(filter_), "rb") as file:
+                code = file.read()
+            if os.geteuid() == 0:
+                enter_namespace(int(uid))
+            give_up(code)
+        verify(int(uid))
+    except (OSError, ValueError, NotConfined) as error:
+        os.write(2, os.fsencode(f"the sandbox could not be closed, so nothing is run in it: {error}\n"))
+        sys.exit(NOT_CONFINED)
+    kept = {int(number) for number in kept_.split(",") if number}
     for number in map(int, os.listdir("/proc/self/fd")):
         if number in kept:
             os.set_inheritable(number, True)
@@ -26,7 +57,6 @@ def main() -> None:
             os.closerange(number, number + 1)
     packed = ((int(name[len(PACKED) :]), value) for name, value in os.environb.items() if name.startswith(PACKED))
     environment = dict(value.split(b"=", 1) for _, value in sorted(packed))
-    argv = sys.argv[2:]
     try:
         os.execvpe(argv[0], argv, environment)
     except OSError as error:
@@ -34,6 +64,87 @@ def main() -> None:
         why = os.strerror(errno.ENOENT) if is_missing else error.strerror
         os.write(2, os.fsencode(f"cannot run {argv[0]}: {why}\n"))
         sys.exit(NOT_FOUND if is_missing else NOT_RUNNABLE)
+
+
+def enter_namespace(uid: int) -> None:
+    """Go into a new user namespace, as the only uid that there is in it."""
+    ready, begin = os.pipe()
+    parent, child = os.getpid(), os.fork()
+    if child == 0:
+        # Outside, where it still is root: it alone may say which uid of the host this is.
+        os.close(begin)
+        code = 1
+        try:
+            if os.read(ready, 1):
+                for name in ("uid_map", "gid_map"):
+                    with open(f"/proc/{parent}/{name}", "w") as file:
+                        file.write(f"{uid} {uid} 1")
+                code = 0
+        finally:
+            os._exit(code)
+    os.close(ready)
+    try:
+        _must(_libc().unshare(CLONE_NEWUSER), "a user namespace cannot be made")
+        os.write(begin, b"x")
+    finally:
+        os.close(begin)
+        _, status = os.waitpid(child, 0)
+    if status != 0:
+        raise NotConfined("the user namespace was given no uid")
+    become(uid)
+
+
+def become(uid: int) -> None:
+    """Take on a uid and a gid of the same number, and no further group."""
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+
+
+def give_up(filter_: bytes) -> None:
+    """Give up every capability for good, and put on a filter of system calls."""
+    libc = _libc()
+    for capability in range(CAPABILITIES_MAX):
+        libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
+    libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
+    nothing = (ctypes.c_uint32 * 6)()
+    _must(libc.capset(header, nothing), "capabilities cannot be given up")
+    _must(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "new privileges cannot be ruled out")
+    code = ctypes.create_string_buffer(filter_, len(filter_))
+    program = _Program(len(filter_) // INSTRUCTION_BYTES, ctypes.cast(code, ctypes.c_void_p))
+    _must(libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0), "the filter is refused")
+
+
+def verify(uid: int) -> None:
+    """Raise NotConfined unless this process has exactly this uid, and nothing by which it could have more."""
+    with open("/proc/self/status") as file:
+        status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
+    gid = status.get("Gid", "").split()[:1]
+    wanted = {"Uid": [str(uid)] * 4, "Gid": gid * 4, "NoNewPrivs": ["1"], "Seccomp": [str(SECCOMP_MODE_FILTER)]}
+    for name, value in wanted.items():
+        if status.get(name, "").split() != value or value[0] == "0":
+            raise NotConfined(f"{name} is {status.get(name, 'unknown')!r} where it must be {' '.join(value)}")
+    for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+        if int(status.get(name, "1"), 16):
+            raise NotConfined(f"{name} is {status.get(name, 'unknown')} where it must be nothing")
+    with open("/proc/self/uid_map") as file:
+        if file.read().split() == EVERY_UID:
+            raise NotConfined("it is in no user namespace of its own")
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_void_p))
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _must(result: int, what: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
 
 
 def _is_nowhere(name: str, environment: dict[bytes, bytes]) -> bool:

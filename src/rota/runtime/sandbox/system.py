@@ -23,7 +23,7 @@ PATH = "/usr/local/bin:/usr/bin:/bin"
 USER = "worker"
 LINKS_MAX = 40
 """As many as the kernel follows."""
-PACKAGES = {"bwrap": "bubblewrap", "setpriv": "util-linux"}
+PACKAGES = {"bwrap": "bubblewrap"}
 
 
 def options() -> Iterator[str]:
@@ -76,9 +76,13 @@ def python_links() -> list[Path]:
     return [name for name in names if not any(name.is_relative_to(folder) for folder in shown)]
 
 
-def staged(argv: Sequence[str], fds: Sequence[int] = ()) -> list[str]:
-    """The command that becomes `argv`, inside, with the environment that was packed."""
-    return [os.path.realpath(sys.executable), "-I", "-S", stage.__file__, ",".join(map(str, fds)), *argv]
+def staged(argv: Sequence[str], uid: int, fds: Sequence[int] = (), *, filter_: int | None = None) -> list[str]:
+    """The command that becomes `argv`, inside, with the environment that was packed and a uid.
+
+    `filter_` is the descriptor of the filter of system calls; None: it is on already.
+    """
+    put_on, kept = "" if filter_ is None else str(filter_), ",".join(map(str, fds))
+    return [os.path.realpath(sys.executable), "-I", "-S", stage.__file__, str(uid), put_on, kept, *argv]
 
 
 def program(name: str) -> str:
