@@ -124,6 +124,12 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("WorkerPool", volumes("/a/../etc"), "template.volumes[0].mountPath"),
     ("WorkerPool", volumes("//"), "template.volumes[0].mountPath"),
     ("WorkerPool", template(storage={"size": 1, "path": "/.."}), "template.storage.path"),
+    *(
+        ("WorkerPool", template(storage={"size": 1, "path": path}), "template.storage.path")
+        for path in ("/usr", "/usr/", "//usr", "/./usr/bin", "/lib64", "/etc", "/etc/ld.so.preload", "/proc/sys")
+    ),
+    ("WorkerPool", volumes("/data", "/usr/share/x"), "template.volumes"),
+    ("WorkerPool", volumes("/etc/ssl/certs", runtime="process"), "template.volumes"),
     # Functions and schedules.
     ("Function", {"entrypoint": "app.handler", "source": {"inline": "x"}}, "entrypoint"),
     ("Function", {"entrypoint": "a..b:c", "source": {"inline": "x"}}, "entrypoint"),
@@ -178,6 +184,8 @@ TAKEN: list[tuple[str, dict[str, Any]]] = [
         {"template": {**ports([ONE], [OTHER])["template"], "network": "none"}},
     ),
     ("WorkerPool", volumes("/etc/a", "/etc/ab", storage={"size": "1Gi"})),
+    ("WorkerPool", volumes("/usr/share/x", runtime="container")),
+    ("WorkerPool", volumes("/user", "/etc/hostsome", "/data/usr")),
     ("Function", {"entrypoint": "shop.orders:close", "source": {"inline": "x"}, "requirements": ["a[b]>=1; x > '1'"]}),
     ("Schedule", {"cron": "@daily", "target": TARGET, "payload": {}}),
     ("Task", {"command": ["shop.orders:close", "1"], "worker": {"type": "python"}}),

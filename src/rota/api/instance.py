@@ -1,6 +1,6 @@
 """Instance: the one unit that runs, and the parts of its template that pools and workloads share."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 from msgspec import field
@@ -14,6 +14,7 @@ from rota.api.model import (
     Name,
     Quantity,
     Ref,
+    Rule,
     Text,
     Time,
     doc,
@@ -22,7 +23,15 @@ from rota.api.model import (
 )
 from rota.api.parts import Amounts, Argv, Env, Isolation, Network, Resources
 from rota.api.sharing import PLACES, PORTS
-from rota.api.texts import image, more_than_nothing, place, program
+from rota.api.texts import (
+    NOT_OF_THE_SYSTEM,
+    SYSTEM_PLACE,
+    beside_the_system,
+    image,
+    more_than_nothing,
+    place,
+    program,
+)
 from rota.api.worker import WorkerRole
 
 CONTAINERS_MAX = 16
@@ -105,7 +114,7 @@ class Volume(Model):
 class Storage(Model):
     """A directory that survives restarts, and recreation under the same ordinal."""
 
-    rules = (*more_than_nothing("size"), place("path"))
+    rules = (*more_than_nothing("size"), place("path"), beside_the_system("path"))
     size: Annotated[Quantity, doc("How much it may hold.")]
     path: Annotated[str, doc("Where the instance sees it.", min_length=2, max_length=1024, pattern="^/")] = "/workspace"
 
@@ -131,6 +140,15 @@ class Handler(Model):
 class InstanceTemplate(Model):
     """What an instance runs: the part of its spec that people write."""
 
+    rules: ClassVar[tuple[Rule, ...]] = (
+        # In a container it is the image that says what is where.
+        Rule(
+            "!has(self.volumes) || (has(self.runtime) ? self.runtime != 'process' : self.containers.exists(one,"
+            f" has(one.image))) || !self.volumes.exists(one, one.mountPath.matches('{SYSTEM_PLACE}'))",
+            f"mountPath {NOT_OF_THE_SYSTEM}",
+            "volumes",
+        ),
+    )
     checks = (PORTS, PLACES)
     runtime: Annotated[RUNTIMES | None, doc("How it is made real. Omitted: the server's default.")] = None
     containers: Annotated[list[Container], doc("What runs.", min_length=1, max_length=CONTAINERS_MAX, keys=("name",))]
@@ -178,7 +196,7 @@ class Assignment(Model):
 class InstanceSpec(FunctionTemplate):
     """One running thing with an ordinal."""
 
-    rules = immutable("cellName", "templateHash", "ordinal")
+    rules = (*InstanceTemplate.rules, *immutable("cellName", "templateHash", "ordinal"))
     cell_name: Annotated[Name | None, doc("The cell that runs it; immutable.", refers="Cell", needs="existence")] = None
     scheduling_gates: Annotated[
         list[SchedulingGate], doc("What must happen first.", max_length=16, keys=("name",))

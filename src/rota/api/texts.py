@@ -60,6 +60,19 @@ def place(field: str) -> Rule:
     return Rule(f"!({bad})", f"{field} must be a path without '..', and not the root", field)
 
 
+_SYSTEM = "usr|bin|sbin|lib|lib32|lib64|libx32|proc|dev|sys|boot|nix"
+_ETC = "ld[.]so[^/]*|passwd|group|hosts|hostname|nsswitch[.]conf|resolv[.]conf|ssl|pki|alternatives|ca-certificates"
+SYSTEM_PLACE = f"^/([.]?/)*(({_SYSTEM})(/|$)|etc/*$|etc/([.]?/)*({_ETC})(/|$))"
+
+
+NOT_OF_THE_SYSTEM = "must not be a folder of the system, or in one: choose another place, such as /data"
+
+
+def beside_the_system(field: str) -> Rule:
+    """Refuse a path inside an instance at which programs or settings of the system are."""
+    return Rule(f"!self.{field}.matches('{SYSTEM_PLACE}')", f"{field} {NOT_OF_THE_SYSTEM}", field)
+
+
 def more_than_nothing(*fields: str) -> tuple[Rule, ...]:
     """That each of these amounts, if there is one, is more than 0."""
     return tuple(

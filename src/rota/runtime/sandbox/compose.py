@@ -17,10 +17,10 @@ Network = Literal["none", "host"]
 
 TMP_BYTES_MAX = 1 << 30
 SHM_BYTES_MAX = 256 << 20
-# Places that bubblewrap makes itself. What would be bound over them, or below them, is a mistake.
-RESERVED = tuple(map(PurePosixPath, ("/proc", "/dev", "/sys", "/etc/passwd", "/etc/group")))
+# Nothing is bound at, above or below these: what an instance chose would be run as part of the system, or as root.
+RESERVED = tuple(map(PurePosixPath, ("/proc", "/dev", "/sys", "/boot", "/nix", *system.SYSTEM, *system.MERGED)))
 # Places that are there, or that cannot be added to.
-TMP = PurePosixPath("/tmp")
+TMP, ETC = PurePosixPath("/tmp"), PurePosixPath("/etc")
 MADE = (*map(PurePosixPath, (*system.SYSTEM, *system.MERGED, "/tmp")),)
 # Of /proc, what changes the machine. An instance could write there only as root, which it never is.
 SETTINGS = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus")
@@ -199,13 +199,20 @@ def _check(plan: Plan) -> None:
     _check_targets([*(bind.target for bind in (*storage, *plan.read_only)), *plan.files])
 
 
+def _is_system(path: PurePosixPath) -> bool:
+    if path.parts[:2] == ETC.parts:
+        return len(path.parts) == len(ETC.parts) or system.is_own_etc(path.parts[2])
+    python = [PurePosixPath(place) for place in (*system.python_folders(), *system.python_links())]
+    return any(path.is_relative_to(place) or place.is_relative_to(path) for place in (*RESERVED, *python))
+
+
 def _check_targets(targets: Sequence[str]) -> None:
     paths = [PurePosixPath(target) for target in targets]
     for target, path in zip(targets, paths, strict=True):
         if not path.is_absolute() or ".." in path.parts or len(path.parts) < 2 or "\0" in target:
             raise ValueError(f"{target!r} must be an absolute path without '..', and not the root")
-        if any(path.is_relative_to(place) or place.is_relative_to(path) for place in RESERVED):
-            raise ValueError(f"{target!r} is the sandbox's own")
+        if _is_system(path):
+            raise ValueError(f"{target!r} is the system's own; choose another place, such as /data")
         # Bubblewrap follows links while it makes the place to bind to. In a folder whose content an instance chose,
         # a link would lead it to any place of the host.
         for other in paths:

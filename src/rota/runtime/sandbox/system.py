@@ -19,6 +19,10 @@ ETC = (
     "/etc/os-release", "/etc/mime.types", "/etc/protocols", "/etc/services", "/etc/ssl/certs", "/etc/ssl/openssl.cnf",
     "/etc/ca-certificates", "/etc/pki/ca-trust", "/etc/pki/tls/certs", "/etc/pki/tls/cert.pem",
 )  # fmt: skip
+OWN_ETC = {
+    *(path.split("/")[2] for path in ETC), "passwd", "group", "hosts", "hostname", "nsswitch.conf", "resolv.conf",
+    "shadow", "gshadow", "pam.d", "security", "sudoers", "sudoers.d", "profile", "profile.d", "environment",
+}  # fmt: skip
 PATH = "/usr/local/bin:/usr/bin:/bin"
 USER = "worker"
 LINKS_MAX = 40
@@ -106,6 +110,11 @@ def etc(uid: int, home: str, hostname: str, *, networked: bool) -> Mapping[str, 
         files["hosts"] += _read("/etc/hosts")
         files["resolv.conf"] = _read("/etc/resolv.conf")
     return files
+
+
+def is_own_etc(name: str) -> bool:
+    """Report whether a name in /etc is one that the loader, the C library or a program of the system reads."""
+    return name in OWN_ETC or name.startswith("ld.so")
 
 
 def packed_environment(home: str, given: Mapping[str, str]) -> dict[str, str]:
