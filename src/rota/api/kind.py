@@ -97,6 +97,11 @@ class Kind:
         return self.stored or self
 
     @property
+    def parts(self) -> tuple[str, ...]:
+        """The subresources by which objects are written."""
+        return (*(("status",) if self.has_status else ()), *(("scale",) if self.scale else ()))
+
+    @property
     def singular(self) -> str:
         return self.name.lower()
 

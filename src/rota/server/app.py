@@ -28,6 +28,8 @@ REQUESTS_PER_USER_MAX = 400
 WATCHES_PER_USER_MAX = 5000
 """Watches of one credential open at once."""
 LOCAL_USER = User("local", "admin")
+IMPERSONATION = "impersonate-"
+"""What the headers begin with by which `kubectl --as` asks to be taken for somebody else."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -97,6 +99,8 @@ class App:
         user = self._user(request)
         if user is None:
             return failed(ApiError(401, "Unauthorized", "Unauthorized"))
+        if any(name.startswith(IMPERSONATION) for name in request.headers):
+            return refusal(403, "nobody acts for somebody else here: leave out --as, and use a token of theirs")
         request.user = user
         try:
             where = route(path)

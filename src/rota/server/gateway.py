@@ -283,6 +283,8 @@ class Gateway:
         kind = KINDS.get(o.kind)
         if kind is None or kind.api_version != o.api_version:
             raise bad_request(f"no {o.verb} of {o.api_version} {o.kind}")
+        if o.subresource not in ("", *kind.parts):
+            raise bad_request(f"{kind.bucket} have no {o.subresource} that is written in a batch")
         if not allows(user, VERBS[o.verb], kind, o.namespace if kind.namespaced else "", o.name, o.subresource):
             raise ApiError(
                 403, "Forbidden", f'User "{user.name}" cannot {VERBS[o.verb]} {kind.bucket} in "{o.namespace}"'

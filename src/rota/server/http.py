@@ -32,6 +32,8 @@ from rota.server.upgrade import Upgrade, Upgraded
 log = logging.getLogger(__name__)
 
 HEAD_BYTES_MAX = 64 * 1024
+FRAMING_FACTOR_MAX = 8
+"""Bytes around each byte of a chunked body, beside its trailers. Chunks of one byte have five."""
 BODY_BYTES_MAX = 3 * 1024 * 1024
 CONNECTIONS_MAX = 4096
 PIPELINED_REQUESTS_MAX = 16
@@ -223,6 +225,7 @@ class Connection(asyncio.Protocol):
         self._headers: dict[str, str] = {}
         self._head_bytes = 0
         self._head_done = True
+        self._after_head_bytes = 0
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._began = 0.0  # when the first byte of an unfinished request came; 0 between requests
@@ -290,7 +293,9 @@ class Connection(asyncio.Protocol):
             self._began = self._loop.time()
             self._head_bytes = 0
             self._head_done = False
-        if not self._head_done:
+        if self._head_done:
+            self._after_head_bytes += len(data)
+        else:
             self._head_bytes += len(data)
         try:
             self._parser.feed_data(data)
@@ -300,6 +305,9 @@ class Connection(asyncio.Protocol):
             self._refuse(400, f"that is not HTTP/1.1: {error}")
         if self._refused is None and not self._head_done and self._head_bytes > HEAD_BYTES_MAX:
             self._refused = (431, f"the request's head is larger than {HEAD_BYTES_MAX} bytes")
+        framing_bytes = self._after_head_bytes - self._body_bytes
+        if self._refused is None and framing_bytes > HEAD_BYTES_MAX + FRAMING_FACTOR_MAX * self._body_bytes:
+            self._refused = (431, f"the request's trailers are larger than {HEAD_BYTES_MAX} bytes")
         if self._refused is not None:
             self._refuse(*self._refused)
 
@@ -316,12 +324,15 @@ class Connection(asyncio.Protocol):
         self._headers = {}
         self._body = []
         self._body_bytes = 0
+        self._after_head_bytes = 0
         self._head_done = False
 
     def on_url(self, url: bytes) -> None:
         self._target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self._head_done:
+            return  # A trailer. It says nothing that anybody here would believe.
         key = name.decode("latin-1").lower()
         text = value.decode("latin-1")
         if key in self._headers:
@@ -367,10 +378,10 @@ class Connection(asyncio.Protocol):
         return True
 
     def on_body(self, body: bytes) -> None:
+        self._body_bytes += len(body)
         if self._incoming is not None:
             self._incoming.feed(body)
             return
-        self._body_bytes += len(body)
         if self._body_bytes > self._server.body_bytes_max:
             self._refused = (413, f"the request's body is larger than {self._server.body_bytes_max} bytes")
             self._body.clear()

@@ -1,0 +1,1 @@
+"""What an attacker wanted, and did not get. Each test is named after that."""
