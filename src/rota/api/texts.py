@@ -56,13 +56,13 @@ def program(field: str) -> Rule:
 
 def place(field: str) -> Rule:
     """That a path inside an instance is one that something can be put at."""
-    bad = f"self.{field}.matches('(^|/)[.][.](/|$)') || self.{field}.matches('^/[/.]*$')"
-    return Rule(f"!({bad})", f"{field} must be a path without '..', and not the root", field)
+    bad = f"self.{field}.matches('(^|/)[.][.]?(/|$)|//') || self.{field} == '/'"
+    return Rule(f"!({bad})", f"{field} must be a path without '.', '..' and '//', and not the root", field)
 
 
 _SYSTEM = "usr|bin|sbin|lib|lib32|lib64|libx32|proc|dev|sys|boot|nix"
 _ETC = "ld[.]so[^/]*|passwd|group|hosts|hostname|nsswitch[.]conf|resolv[.]conf|ssl|pki|alternatives|ca-certificates"
-SYSTEM_PLACE = f"^/([.]?/)*(({_SYSTEM})(/|$)|etc/*$|etc/([.]?/)*({_ETC})(/|$))"
+SYSTEM_PLACE = f"^/(({_SYSTEM})(/|$)|etc/?$|etc/({_ETC})(/|$))"
 
 
 NOT_OF_THE_SYSTEM = "must not be a folder of the system, or in one: choose another place, such as /data"

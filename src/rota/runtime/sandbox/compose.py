@@ -209,7 +209,9 @@ def _is_system(path: PurePosixPath) -> bool:
 def _check_targets(targets: Sequence[str]) -> None:
     paths = [PurePosixPath(target) for target in targets]
     for target, path in zip(targets, paths, strict=True):
-        if not path.is_absolute() or ".." in path.parts or len(path.parts) < 2 or "\0" in target:
+        # Two slashes at the beginning are one to the kernel, and a root of their own to pathlib.
+        is_plain = path.is_absolute() and ".." not in path.parts and not target.startswith("//")
+        if not is_plain or len(path.parts) < 2 or "\0" in target:
             raise ValueError(f"{target!r} must be an absolute path without '..', and not the root")
         if _is_system(path):
             raise ValueError(f"{target!r} is the system's own; choose another place, such as /data")
