@@ -15,6 +15,7 @@ import msgspec
 
 from rota.runtime import sandbox
 from rota.runtime.interface import Order, Owner, Subject
+from rota.runtime.paths import below
 from rota.runtime.private import write_private
 from rota.runtime.workspace.discard import discard
 from rota.runtime.workspace.failures import MustReplace
@@ -58,6 +59,7 @@ class Places:
 
     def __init__(self, home: Path) -> None:
         self.home = home.absolute()
+        self._instances = self.home / "instances"
         self._storage = self.home / "storage"
         self.tasks = self.home / "tasks"
         """Where the logs and results of tasks are, by namespace."""
@@ -65,15 +67,14 @@ class Places:
         self._changing_hands = threading.Lock()
 
     def folder(self, subject: Subject) -> Path:
-        # Asked for all the time, so it is put together in one go.
-        return Path(f"{self.home}/instances/{subject.namespace}/{subject.name}-{subject.uid}")
+        return below(self._instances, subject.namespace, f"{subject.name}-{subject.uid}")
 
     def log(self, subject: Subject, container: str) -> Path:
         """The log of a container, without its ending."""
-        return self.folder(subject) / "logs" / container
+        return below(self.folder(subject), "logs", container)
 
     def scratch(self, subject: Subject, container: str) -> Path:
-        return self.folder(subject) / f"sandbox-{container}"
+        return below(self.folder(subject), f"sandbox-{container}")
 
     def box_scratch(self, subject: Subject, digest: str) -> Path:
         """Of a runner's box. The one before is kept: it may be in use until the next reset."""
@@ -84,7 +85,7 @@ class Places:
         return top / digest[:DIGEST_LENGTH]
 
     def volumes(self, subject: Subject, container: str) -> Path:
-        return self.folder(subject) / f"volumes-{container}"
+        return below(self.folder(subject), f"volumes-{container}")
 
     def box(self, subject: Subject) -> Path:
         """The file in which a runner writes down what its box is."""
@@ -96,7 +97,7 @@ class Places:
     def strays(self, but: Collection[Subject]) -> list[Path]:
         """What a server that was killed left: all that is of none of these, or was about to go. It is put aside."""
         kept = {self.folder(subject) for subject in but}
-        for folder in (self.home / "instances").glob("*/*"):
+        for folder in self._instances.glob("*/*"):
             if folder not in kept:
                 self._put_aside(folder)
         return list((self.home / "discarded").glob("*"))
@@ -122,11 +123,11 @@ class Places:
         write_private(self._entry(subject, container), json.dumps(entry._asdict()).encode())
 
     def _entry(self, subject: Subject, container: str) -> Path:
-        return self.folder(subject) / f"entry-{container}.json"
+        return below(self.folder(subject), f"entry-{container}.json")
 
     def task_log(self, namespace: str, name: str, uid: str) -> Path:
         """It outlives the worker, and goes with the task. Whoever writes there makes the folder: most calls do not."""
-        return Path(f"{self.tasks}/{namespace}/{name}@{uid}.log")
+        return below(self.tasks, namespace, f"{name}@{uid}.log")
 
     def task_result(self, namespace: str, name: str, uid: str) -> Path:
         return self.task_log(namespace, name, uid).with_suffix(".result")
@@ -146,7 +147,7 @@ class Places:
     def storage(self, order: Order) -> tuple[Path, str]:
         """The folder of an instance, made if need be, and the place it has inside."""
         if order.storage_name:
-            folder = self._storage / order.subject.namespace / order.storage_name
+            folder = below(self._storage, order.subject.namespace, order.storage_name)
             self._claim(folder, order.storage_owner)
         else:
             folder = self.folder(order.subject) / "work"
@@ -187,7 +188,7 @@ class Places:
 
     def drop(self, namespace: str, name: str, owner: Owner) -> None:
         """Remove a storage, unless it is another owner's by now."""
-        folder = self._storage / namespace / name
+        folder = below(self._storage, namespace, name)
         with self._changing_hands:
             if _owner(_mark(folder)) != owner:
                 return

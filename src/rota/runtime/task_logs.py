@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from rota.runtime.paths import below
+
 log = logging.getLogger(__name__)
 
 NAMES_MAX = 100_000
@@ -104,7 +106,7 @@ class TaskLogs:
         return []
 
     def _files(self, namespace: str, before: float | None = None) -> Iterator[Found]:
-        with contextlib.suppress(FileNotFoundError), os.scandir(self._folder / namespace) as found:
+        with contextlib.suppress(FileNotFoundError), os.scandir(below(self._folder, namespace)) as found:
             for entry in found:
                 name, at, rest = entry.name.partition("@")
                 if at and (before is None or _is_older(entry, before)):
