@@ -32,6 +32,7 @@ from rota.engine import DONE, Blocked, Context, Done, Failed, Outcome, RequeueAf
 from rota.engine.objects import Objects, get
 from rota.engine.references import CYCLE, NOT_READY
 from rota.registry import ApiError
+from rota.registry.privileges import is_restricted
 from rota.runtime.interface import Runtime
 from rota.runtime.runner.jobs import Outcome as Ended
 
@@ -212,6 +213,9 @@ class Tasks(Gate[Task]):
         function = get(context.objects, Function, obj.spec.function.name, obj.metadata.namespace)
         if self._called is None or function is None:
             return await self._wait(context, obj, status, "NotServed", "functions are not run in this server")
+        if function.spec.isolation == "none" and is_restricted(obj.metadata.annotations):
+            message = f"Function/{function.metadata.name} is not isolated: only tasks that an admin has written call it"
+            return await self._finish(context, obj, status, "Failed", "NotAllowed", message)
 
         async def begun(task: Task, instance: str) -> None:
             await self._begun(context, task, instance)

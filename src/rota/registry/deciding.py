@@ -362,7 +362,7 @@ class Decider:
             version=at.version,
             unknown_sent=unknown,
         )
-        if options.restricted:
+        if options.restricted and privileges.differs(admitted, old):
             privileges.check(kind, admitted, old)
             privileges.own(kind, admitted, old, options.user)
         if deletion.released(kind, admitted):

@@ -1,49 +1,75 @@
-"""What only an admin may ask for: what reaches beyond an instance's own sandbox, to the host."""
+"""What only an admin may ask for: what reaches beyond an instance's own sandbox, to the host.
+
+- An object that asks for it can be made and changed by an admin alone, whatever it is that changes of it.
+- Whatever somebody else writes, and that runs something, is marked (`rota.dev/restricted`). The mark goes to what is
+  made of it, and whoever hands out work looks for it: marked work runs where it is isolated, or not at all. So it does
+  not matter which of the two came first, the work or the place for it.
+- What somebody else writes is isolated where it does not say so: a host that cannot isolate it runs none of it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rota.api import Claim, Kind
+from rota.api import Claim, Function, Kind, Schedule, Task, TaskSpawner, WorkerPool, Workload
 from rota.registry import errors
 
 FILE_SCHEME = "file://"
-FREE = frozenset(("payload",))
+FREE = frozenset(("payload", "podOverrides"))
 """Fields whose content is somebody else's, and means nothing here."""
 RESTRICTED = "rota.dev/restricted"
-"""Annotation of a claim whose maker is no admin: it gets nothing that is not isolated."""
+"""Annotation of what was written by somebody who is no admin: it gets nothing that is not isolated."""
+MARKED = frozenset((Claim.api, Function.api, Schedule.api, Task.api, TaskSpawner.api, WorkerPool.api, Workload.api))
+"""Kinds that run something."""
+
+Object = dict[str, Any]
 
 
-def check(kind: Kind, new: dict[str, Any], old: dict[str, Any] | None) -> None:
-    """Raises Forbidden when an object asks for more of the host than it did before."""
-    had = set(asked_for(old)) if old is not None else set()
-    for path, why in asked_for(new).items():
-        if path not in had:
-            message = f"{path}: {why}; this takes a token of scope admin"
+def check(kind: Kind, new: Object, old: Object | None) -> None:
+    """Raise Forbidden when an object that reaches the host is made or changed."""
+    for obj in (new, old):
+        for path, why in asked_for(obj).items() if obj is not None else ():
+            message = f"{path}: {why}; to make it, or to change anything of it, takes a token of scope admin"
             raise errors.forbidden(kind, new["metadata"].get("name", ""), message)
 
 
-def own(kind: Kind, new: dict[str, Any], old: dict[str, Any] | None, user: str) -> None:
-    """A claim is on the account of who asks for it, and it is written down that this was no admin. In place."""
-    if kind is not Claim.api:
+def differs(new: Object, old: Object) -> bool:
+    """Report whether something of an object changes beside who wrote what of it."""
+    ignored = ("managedFields", "generation", "resourceVersion")
+    metas = [{name: one for name, one in obj["metadata"].items() if name not in ignored} for obj in (new, old)]
+    return metas[0] != metas[1] or {**new, "metadata": None} != {**old, "metadata": None}
+
+
+def own(kind: Kind, new: Object, old: Object | None, user: str) -> None:
+    """Write down that somebody who is no admin wrote an object, and have it isolated. In place.
+
+    A claim is on the account of who asks for it.
+    """
+    if kind not in MARKED:
         return
-    if old is not None:
-        if _mark(old) != _mark(new):
-            raise errors.forbidden(kind, new["metadata"]["name"], f"metadata.annotations: {RESTRICTED} is the server's")
-        return
-    if new["spec"].setdefault("holder", user) != user:
+    if kind is Claim.api and old is None and new["spec"].setdefault("holder", user) != user:
         message = f'spec.holder: it is "{user}", as the token says; leave it out'
         raise errors.forbidden(kind, new["metadata"].get("name", ""), message)
     new["metadata"].setdefault("annotations", {})[RESTRICTED] = "true"
+    if kind is Function.api:
+        new["spec"].setdefault("isolation", "sandbox")
+    for running in _running(new.get("spec")):
+        running.setdefault("isolation", "sandbox")
 
 
-def _mark(obj: dict[str, Any]) -> str | None:
-    mark: str | None = obj["metadata"].get("annotations", {}).get(RESTRICTED)
-    return mark
+def is_restricted(annotations: Mapping[str, str]) -> bool:
+    """Report whether somebody who is no admin has written an object, by its annotations."""
+    return RESTRICTED in annotations
 
 
-def asked_for(obj: dict[str, Any]) -> dict[str, str]:
-    """The fields of an object that reach the host, and how."""
+def inherited(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Return the annotations that an object passes on to what is made of it."""
+    return {RESTRICTED: annotations[RESTRICTED]} if RESTRICTED in annotations else {}
+
+
+def asked_for(obj: Object) -> dict[str, str]:
+    """Return the fields of an object that reach the host, and how."""
     found: dict[str, str] = {}
     _walk(obj.get("spec"), "spec", found)
     return found
@@ -62,3 +88,14 @@ def _walk(value: Any, path: str, found: dict[str, str]) -> None:
     elif isinstance(value, list):
         for i, each in enumerate(value):
             _walk(each, f"{path}[{i}]", found)
+
+
+def _running(value: Any, key: str = "", above: Object | None = None) -> Iterator[Object]:
+    """Find the parts of a spec that say what runs: configurations of workers and templates of instances."""
+    if not isinstance(value, dict) or key in FREE:
+        return
+    is_role = above is not None and "containers" in above  # The worker in a template has no isolation of its own.
+    if "containers" in value or (key == "worker" and not is_role):
+        yield value
+    for name, each in value.items():
+        yield from _running(each, name, value)

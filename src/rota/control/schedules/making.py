@@ -12,6 +12,7 @@ from rota.api import Schedule, Task
 from rota.api.templates import ticks
 from rota.control.functions import labels
 from rota.control.instances.names import LABEL_LENGTH_MAX, tailed
+from rota.registry import privileges
 
 SCHEDULE_LABEL = "rota.dev/schedule"
 SCHEDULE_NAME = "rota.dev/schedule-name"
@@ -57,6 +58,7 @@ def task_of(schedule: Schedule, tick: int, name: str, trigger: str = CRON) -> Bo
         SCHEDULE_UID: meta.uid,
         SCHEDULED_TIME: time_text(tick),
         TRIGGER: trigger,
+        **privileges.inherited(meta.annotations),
     }
     spec = _spec(schedule, tick, name)
     called = labels.label_of(spec["function"]["name"]) if "function" in spec else {}

@@ -20,7 +20,7 @@ from rota.control.gate import status_of
 from rota.control.spawners.items import Item, label_of, tail_of, task_name
 from rota.control.spawners.record import DELIVERIES_MAX, remembered
 from rota.engine.objects import Objects
-from rota.registry import ApiError
+from rota.registry import ApiError, privileges
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ def task_of(spawner: TaskSpawner, item: Item) -> Body:
             "name": task_name(meta.name, item),
             "namespace": meta.namespace,
             "labels": {SPAWNER_LABEL: label_of(meta.name)},
-            "annotations": {ITEM_ANNOTATION: item.shown[:ITEM_LENGTH_MAX]},
+            "annotations": {ITEM_ANNOTATION: item.shown[:ITEM_LENGTH_MAX], **privileges.inherited(meta.annotations)},
             "ownerReferences": [owner],
         },
         "spec": fill(spawner.spec.task_template, resolver(item.fields)),

@@ -8,10 +8,12 @@ from rota.api import Instance, Task, WorkerPool
 from rota.api.parts import EnvVar
 from rota.api.worker import AGENT_TYPES, WorkerRole
 from rota.control.agents import AGENTS
+from rota.control.instances.states import is_isolated
 from rota.control.orders import secret
 from rota.control.schedules.making import environment as told_by_schedule
 from rota.control.tasks.templating import environment, given, given_environment
 from rota.engine.objects import Objects, get
+from rota.registry.privileges import is_restricted
 from rota.runtime.composing import TREE
 from rota.runtime.runner.jobs import Job, Parse
 
@@ -33,6 +35,7 @@ def worker_of(objects: Objects, task: Task) -> tuple[WorkerRole, Sequence[EnvVar
     ref = task.spec.worker_pool_ref
     pool = get(objects, WorkerPool, ref.name, task.metadata.namespace) if ref is not None else None
     if pool is not None:
+        _check_isolation(task, pool)
         config = pool.spec.worker
     if config is not None:
         return config, config.env
@@ -45,6 +48,17 @@ def worker_of(objects: Objects, task: Task) -> tuple[WorkerRole, Sequence[EnvVar
             "NoRunner", f"WorkerPool/{pool.metadata.name} has no worker: it can be claimed, but runs no tasks"
         )
     return template.worker, template.containers[0].env
+
+
+def _check_isolation(task: Task, pool: WorkerPool) -> None:
+    parts = (pool.spec.worker, pool.spec.template)
+    is_open = any(part is not None and part.isolation == "none" for part in parts)
+    if is_open and is_restricted(task.metadata.annotations):
+        raise _not_allowed(f"WorkerPool/{pool.metadata.name}")
+
+
+def _not_allowed(where: str) -> CannotRun:
+    return CannotRun("NotAllowed", f"{where} is not isolated: only what an admin has written runs there")
 
 
 def check(task: Task, role: WorkerRole, env: Sequence[EnvVar] = ()) -> None:
@@ -63,6 +77,8 @@ def check_role(task: Task, role: WorkerRole) -> None:
 
 def job(objects: Objects, task: Task, instance: Instance, id_: str, log: str) -> Job:
     """What the runner of an instance does for a task. Raises what `check` raises."""
+    if is_restricted(task.metadata.annotations) and not is_isolated(instance):
+        raise _not_allowed(f"Instance/{instance.metadata.name}")
     role = instance.spec.worker or WorkerRole()
     env = instance.spec.containers[0].env
     dependencies = task.status.dependencies if task.status is not None else []
