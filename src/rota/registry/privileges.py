@@ -30,7 +30,7 @@ def check(kind: Kind, new: Object, old: Object | None) -> None:
     """Raise Forbidden when an object that reaches the host is made or changed."""
     for obj in (new, old):
         for path, why in asked_for(obj).items() if obj is not None else ():
-            message = f"{path}: {why}; to make it, or to change anything of it, takes a token of scope admin"
+            message = f"{path}: {why}; this takes a token of scope admin, whatever is to change of it"
             raise errors.forbidden(kind, new["metadata"].get("name", ""), message)
 
 
