@@ -209,3 +209,17 @@ def too_busy(message: str) -> ApiError:
 
 def unavailable(message: str) -> ApiError:
     return ApiError(503, "ServiceUnavailable", message)
+
+
+DISK_RETRY_SECONDS = 1
+NO_SPACE_RETRY_SECONDS = 10
+
+
+def disk_full(message: str) -> ApiError:
+    """The store can keep nothing at present. A client may try again by itself."""
+    return ApiError(503, "ServiceUnavailable", message, details={"retryAfterSeconds": DISK_RETRY_SECONDS})
+
+
+def no_space(message: str) -> ApiError:
+    """What is left of the disk is kept for the server's own writes."""
+    return ApiError(507, "NoSpace", message, details={"retryAfterSeconds": NO_SPACE_RETRY_SECONDS})

@@ -15,7 +15,7 @@ from rota.api.problems import forbidden
 from rota.registry import errors, versions
 from rota.registry.options import Listing, ListOptions, WatchEvent, WatchOptions
 from rota.registry.selectors import Selection
-from rota.store import Event, FutureRevision, Gone, Page, Store, StoreStopped, WatchClosed
+from rota.store import Event, FutureRevision, Gone, Page, Store, StoreFull, StoreStopped, WatchClosed
 
 BOOKMARK_SECONDS = 60.0
 FUTURE_REVISION_WAIT_SECONDS = 3.0
@@ -123,6 +123,8 @@ async def _reach(store: Store, wanted: int) -> None:
             await store.durable(wanted)
     except (TimeoutError, FutureRevision):
         raise errors.too_large_version(wanted, store.revision) from None
+    except StoreFull as full:
+        raise errors.disk_full(str(full)) from None
     except StoreStopped as stopped:
         raise errors.unavailable(str(stopped)) from None
 

@@ -29,7 +29,7 @@ from rota.registry.deciding import (
     scope,
 )
 from rota.registry.options import Answer, DeleteOptions, Listing, ListOptions, WatchEvent, WatchOptions, WriteOptions
-from rota.store import Conflict, Store, StoreStopped
+from rota.store import Conflict, Store, StoreFull, StoreStopped
 
 BATCH_OBJECTS_MAX = 1_000
 """Objects of one atomic batch at most."""
@@ -216,6 +216,8 @@ class Registry:
             # The refusal rests on accepted state: it must not be heard before that state is safe.
             await self._settled()
             raise
+        except StoreFull as full:
+            raise errors.disk_full(str(full)) from None
         except StoreStopped as stopped:
             raise errors.unavailable(str(stopped)) from None
         except Conflict as lost:
@@ -230,6 +232,8 @@ class Registry:
     async def _settled(self) -> None:
         try:
             await self.store.durable(self.store.accepted)
+        except StoreFull as full:
+            raise errors.disk_full(str(full)) from None
         except StoreStopped as stopped:
             raise errors.unavailable(str(stopped)) from None
 

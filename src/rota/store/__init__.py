@@ -14,8 +14,11 @@ A key is `<bucket>/<namespace>/<name>`, the namespace empty for what has none. A
 * **Everything is bounded**: what waits for the disk (`StoreBusy`; `room` waits for it to be less), what is kept in
   memory of the past, what is kept of it on the disk, and what one step of any of this takes. A slow watcher costs
   nothing.
-* **A failed commit is the end.** Every write from then on is `StoreStopped`, watches end, reads of memory go on, and
-  the file has everything that was acknowledged.
+* **A full or failing disk passes.** What was accepted and is not durable is `StoreFull`, and so is every write until
+  the disk takes writes again, which is tried once a second. Watches and reads go on; revisions that were not durable
+  are given again, for nobody has seen them.
+* **Any other failed commit is the end.** Every write from then on is `StoreStopped`, watches end, reads of memory go
+  on, and the file has everything that was acknowledged.
 
 What it never does: look into a value, write without a durable commit, or share its file with another process.
 
@@ -31,6 +34,7 @@ from rota.store.errors import (
     StoreBusy,
     StoreCorrupt,
     StoreError,
+    StoreFull,
     StoreHeld,
     StoreStopped,
     StoreVersion,
@@ -56,6 +60,7 @@ __all__ = [
     "StoreBusy",
     "StoreCorrupt",
     "StoreError",
+    "StoreFull",
     "StoreHeld",
     "StoreStopped",
     "StoreVersion",

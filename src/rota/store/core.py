@@ -18,7 +18,16 @@ from typing import Any
 from msgspec import Struct
 
 from rota.store.cooling import Cooling
-from rota.store.errors import Conflict, FutureRevision, Gone, StoreBusy, StoreError, StoreStopped, WatchClosed
+from rota.store.errors import (
+    Conflict,
+    FutureRevision,
+    Gone,
+    StoreBusy,
+    StoreError,
+    StoreFull,
+    StoreStopped,
+    WatchClosed,
+)
 from rota.store.model import Entry, Event, Page, Write
 from rota.store.objects import Objects
 from rota.store.packing import Packed, unpacked
@@ -74,6 +83,8 @@ class Store(ABC):
         # Why no write is taken any more; then why nothing happens at all any more, and whether that was in good order.
         self._refusing = ""
         self._stopped = ""
+        self.failing = ""
+        """Why the disk takes no writes at present; empty: it does, as far as is known."""
         self._closed = False
 
     # What a kind of store adds.
@@ -170,7 +181,7 @@ class Store(ABC):
     def commit(self, writes: Sequence[Write]) -> Committed:
         """Writes all or nothing. The future resolves to the new entries once they are durable and visible.
 
-        It fails with `Conflict`, `StoreBusy` or `StoreStopped`. What a `value` callable raises is raised from here, and
+        It fails with `Conflict`, `StoreBusy`, `StoreFull` or `StoreStopped`. What a `value` callable raises is raised from here, and
         nothing is accepted. Cancelling the future does not take the write back.
         """
         loop = self._loop or self.loop()
@@ -178,6 +189,8 @@ class Store(ABC):
         future: Committed = loop.create_future()
         if self._refusing:
             future.set_exception(StoreStopped(self._refusing))
+        elif self.failing:
+            future.set_exception(StoreFull(self.failing))
         elif self._is_full():
             waiting = f"{self._pending_writes} writes wait for the disk"
             future.set_exception(StoreBusy(f"{waiting}; await room() and try again"))
@@ -347,6 +360,28 @@ class Store(ABC):
             _resolve(freed, None)
         self._room.clear()
 
+    # What cannot be made durable.
+
+    def _stall(self, reason: str) -> None:
+        """What was accepted and is not durable fails, and so does every write until `failing` is empty again."""
+        self.failing = reason
+        self._give_up(StoreFull(reason))
+
+    def _give_up(self, error: StoreError) -> None:
+        """Forget what was accepted and is not published, as if it had never been asked for."""
+        self._newest.clear()
+        for group in self._pending:
+            if not group.future.done():
+                group.future.set_exception(error)
+        self._pending.clear()
+        self._turn = []
+        self._pending_writes = self._pending_bytes = 0
+        self._assigned = self.revision
+        for _, _, future, _ in self._waiters:
+            _resolve(future, error)
+        self._waiters.clear()
+        self._release_room()
+
     # The end.
 
     def _end(self, reason: str, closed: bool) -> None:
@@ -356,15 +391,7 @@ class Store(ABC):
         self._refusing = self._stopped = reason
         self._closed = closed
         self._cooling.stop()
-        self._newest.clear()
-        for group in self._pending:
-            if not group.future.done():
-                group.future.set_exception(StoreStopped(reason))
-        self._pending.clear()
-        for _, _, future, _ in self._waiters:
-            _resolve(future, StoreStopped(reason))
-        self._waiters.clear()
-        self._release_room()
+        self._give_up(StoreStopped(reason))
         for bucket in self._objects.buckets.values():
             for watches in bucket.armed.values():
                 for watch in watches:

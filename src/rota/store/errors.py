@@ -49,6 +49,10 @@ class StoreStopped(StoreError):  # noqa: N818
     """The store takes no writes any more: it was closed, or a commit failed."""
 
 
+class StoreFull(StoreError):  # noqa: N818
+    """The disk takes no writes at present. Nothing of this write was kept; later ones are taken once it does."""
+
+
 class WatchClosed(StoreError):  # noqa: N818
     """The watch has ended in good order: it was closed, or its store was."""
 

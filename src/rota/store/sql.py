@@ -7,6 +7,7 @@ has to be kept. Above `compacted` no revision is missing. Up to it, only what wa
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -136,6 +137,24 @@ def set_compacted(connection: sqlite3.Connection, revision: int) -> None:
 def copy(connection: sqlite3.Connection, path: Path) -> None:
     """Writes the file as it is now to a new one, without holes."""
     connection.execute("VACUUM INTO ?", (str(path),))
+
+
+def is_of_the_disk(error: BaseException) -> bool:
+    """Report whether a write failed for want of space or by an error of the device, which may pass."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is not None and (code & 0xFF) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+
+
+def roll_back(connection: sqlite3.Connection) -> None:
+    """Undo what is not committed. SQLite may have done so by itself."""
+    if connection.in_transaction:
+        with contextlib.suppress(sqlite3.OperationalError):
+            connection.execute("ROLLBACK")
+
+
+def try_to_write(connection: sqlite3.Connection) -> None:
+    """Commit a write that changes nothing. It goes to the disk as any other does."""
+    connection.execute("UPDATE meta SET value = value WHERE name = 'compacted'")
 
 
 # Reading.

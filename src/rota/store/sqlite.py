@@ -20,8 +20,10 @@ from rota.store.model import Entry, Event
 from rota.store.objects import after_prefix
 from rota.store.packing import unpacked
 from rota.store.ring import RING_BYTES_MAX, RING_EVENTS_MAX, RINGS_BYTES_MAX, weight
-from rota.store.writer import Append, CompactTo, Stop, Writer
+from rota.store.writer import Append, Batch, CompactTo, Probe, Stop, Writer
 
+PROBE_SECONDS = 1.0
+"""How often it is tried whether a disk that took no writes takes them again."""
 LOADED_REVISIONS = 1024
 """Of the history, what is had in memory after a start."""
 LOG_PAGE_EVENTS_MAX = 1000
@@ -47,7 +49,9 @@ class SqliteStore(Store):
         rings_bytes_max: int = RINGS_BYTES_MAX,
         clock: Callable[[], float] = time.monotonic,
         append: Append = sql.append,
+        relieve: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`relieve`: give the store some space; called in its own thread when the disk is full."""
         super().__init__(
             ring_events_max=ring_events_max, ring_bytes_max=ring_bytes_max, rings_bytes_max=rings_bytes_max
         )
@@ -70,6 +74,7 @@ class SqliteStore(Store):
         self._reader_thread = ThreadPoolExecutor(1, "rota-store-reader")
         self._compactions: list[tuple[int, asyncio.Future[None]]] = []
         self._writer_ended: asyncio.Future[None] | None = None
+        self._epoch = 0
         self._connection = connection
         self._writer = Writer(
             connection,
@@ -78,7 +83,10 @@ class SqliteStore(Store):
             compacted=self.compacted,
             published=self._publish,
             moved=self._compaction_moved,
+            stalled=self._writer_stalled,
+            resumed=self._writer_resumed,
             ended=self._writer_gone,
+            relieve=relieve,
         )
 
     def _load(self, connection: sqlite3.Connection, policy: Policy) -> None:
@@ -121,7 +129,18 @@ class SqliteStore(Store):
         self._writer.start(loop)
 
     def _hand_over(self, groups: list[Group]) -> None:
-        self._writer.send(groups)
+        self._writer.send(Batch(groups, self._epoch))
+
+    def _writer_stalled(self, failure: BaseException) -> None:
+        if not self.failing:
+            self._epoch += 1
+        what = f"{self.path}: the disk takes no writes ({failure}); what was acknowledged is safe."
+        self._stall(f"{what} Free some space: writes are taken again as soon as there is some")
+        if not self._refusing:
+            self.loop().call_later(PROBE_SECONDS, self._writer.send, Probe())
+
+    def _writer_resumed(self) -> None:
+        self.failing = ""
 
     def _writer_gone(self, failure: BaseException | None) -> None:
         if failure is not None:

@@ -1,8 +1,9 @@
 """The thread that writes: whatever was accepted while the last commit ran goes into the next. There is no timer.
 
 It owns the connection. It answers by scheduling one callback per commit on the loop; nothing else crosses the threads
-but the inbox. Any error is the end: after a failed commit nobody can say what is on the disk, so the thread says so
-and takes nothing more.
+but the inbox. When the disk is full or fails, what is on its way is given up, and nothing is written until a write that
+changes nothing succeeds. Any other error is the end: nobody can say what is on the disk, so the thread says so and
+takes nothing more.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from threading import Thread
+
+from msgspec import Struct
 
 from rota.store import sql
 from rota.store.compaction import Policy
@@ -36,7 +39,19 @@ class CompactTo:
         self.revision = revision
 
 
-Message = list[Group] | CompactTo | Stop
+class Batch(Struct):
+    """In the inbox: groups to commit. They are given up if a commit fails before they were taken."""
+
+    groups: list[Group]
+    epoch: int
+    """How many failures whoever accepted them knew of."""
+
+
+class Probe:
+    """In the inbox: find out whether the disk takes writes again."""
+
+
+Message = Batch | CompactTo | Probe | Stop
 
 
 class Writer:
@@ -49,8 +64,15 @@ class Writer:
         compacted: int,
         published: Callable[[list[Group]], None],
         moved: Callable[[int], None],
+        stalled: Callable[[BaseException], None],
+        resumed: Callable[[], None],
         ended: Callable[[BaseException | None], None],
+        relieve: Callable[[], bool],
     ) -> None:
+        """`relieve`: give the store some space. Called in the thread, before a commit that found none is tried again.
+
+        Returns whether there is more space now.
+        """
         self._connection = connection
         self._policy = policy
         self._append = append
@@ -58,7 +80,12 @@ class Writer:
         self._target = compacted
         self._published = published
         self._moved = moved
+        self._stalled = stalled
+        self._resumed = resumed
         self._ended = ended
+        self._relieve = relieve
+        self._epoch = 0
+        self._is_stalled = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._inbox: SimpleQueue[Message] = SimpleQueue()
         self._waiting: list[Group] = []  # taken from the inbox, too many for one commit
@@ -90,22 +117,77 @@ class Writer:
     def _turn(self) -> None:
         """One commit, one step of compaction, or both."""
         groups = self._take()
-        if groups:
-            events = [row[0] for group in groups for row in group.rows]
+        try:
+            if groups:
+                events = [row[0] for group in groups for row in group.rows]
+                self._commit(events)
+                self._policy.note(events[-1].rev, sum((event.prev is not None) + event.deleted for event in events))
+                self._target = max(self._target, self._policy.target())
+                self._tell(self._published, groups)
+            if self._target > self._compacted and not self._stopping and not self._is_stalled:
+                self._compact()
+        except sqlite3.Error as error:
+            if not sql.is_of_the_disk(error):
+                raise
+            self._stall(error)
+
+    def _commit(self, events: Sequence[Event]) -> None:
+        """When this returns the events are on the disk; when it raises an error of the disk, none of them is."""
+        try:
             self._append(self._connection, events)
-            self._policy.note(events[-1].rev, sum((event.prev is not None) + event.deleted for event in events))
-            self._target = max(self._target, self._policy.target())
-            self._tell(self._published, groups)
-        if self._target > self._compacted and not self._stopping:
-            upto = min(self._target, self._compacted + COMPACT_STEP_REVISIONS)
+        except sqlite3.Error as error:
+            sql.roll_back(self._connection)
+            if not sql.is_of_the_disk(error):
+                raise
+            if self._is_there(events):
+                return
+            if not self._relieve():
+                raise
+            try:
+                self._append(self._connection, events)
+            except sqlite3.Error:
+                sql.roll_back(self._connection)
+                raise
+
+    def _is_there(self, events: Sequence[Event]) -> bool:
+        """Whether a commit that failed was made all the same."""
+        last = sql.last_revision(self._connection)
+        assert last in (events[-1].rev, events[0].rev - 1), "a commit is there whole, or not at all"
+        return last == events[-1].rev
+
+    def _compact(self) -> None:
+        upto = min(self._target, self._compacted + COMPACT_STEP_REVISIONS)
+        try:
             sql.compact(self._connection, self._compacted, upto)
-            self._compacted = upto
-            self._policy.compacted(upto)
-            self._tell(self._moved, upto)
+        except sqlite3.Error:
+            sql.roll_back(self._connection)
+            raise
+        self._compacted = upto
+        self._policy.compacted(upto)
+        self._tell(self._moved, upto)
+
+    def _stall(self, error: sqlite3.Error) -> None:
+        self._waiting.clear()
+        self._epoch += 1
+        self._is_stalled = True
+        self._tell(self._stalled, error)
+
+    def _probe(self) -> None:
+        try:
+            sql.try_to_write(self._connection)
+        except sqlite3.Error as error:
+            sql.roll_back(self._connection)
+            if not sql.is_of_the_disk(error):
+                raise
+            self._relieve()
+            self._tell(self._stalled, error)
+        else:
+            self._is_stalled = False
+            self._tell(self._resumed)
 
     def _take(self) -> list[Group]:
         """The groups of the next commit. Waits for some unless there is other work."""
-        idle = not self._waiting and self._target <= self._compacted
+        idle = not self._waiting and (self._is_stalled or self._target <= self._compacted)
         try:
             self._receive(self._inbox.get(block=idle))
             while True:
@@ -124,8 +206,11 @@ class Writer:
         return taken
 
     def _receive(self, message: Message) -> None:
-        if isinstance(message, list):
-            self._waiting += message
+        if isinstance(message, Batch):
+            # What was accepted on top of a commit that failed is given up with it.
+            self._waiting += message.groups if message.epoch == self._epoch else ()
+        elif isinstance(message, Probe):
+            self._probe()
         elif isinstance(message, CompactTo):
             self._target = max(self._target, message.revision)
         else:
