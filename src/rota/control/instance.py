@@ -30,12 +30,14 @@ from rota.engine import DONE, Context, Done, Outcome, RequeueAfter
 from rota.engine.objects import get
 from rota.engine.references import id_of
 from rota.registry import ApiError
-from rota.runtime.interface import Refused, Run, Runtime, Subject
+from rota.runtime.interface import Overuse, Refused, Run, Runtime, Subject
 from rota.runtime.probes import Probes
 from rota.runtime.runner.messages import Report
 from rota.runtime.runners import Runners
 
 PROGRAMMED, ISOLATED, QUOTA = "Programmed", "Isolated", "QuotaGranted"
+BOUNDED = "StorageBounded"
+MEASURED = "this host has no quota for folders, so it is measured every few seconds"
 KEEPER_LOST = "KeeperLost"
 RUNS_REMEMBERED = 16
 """Runs of a container that count for the pause before the next one."""
@@ -73,6 +75,7 @@ class Instances(Gate[Instance]):
         """What runners were told last of who has them, and what they had said before."""
         self._anew_for: dict[Subject, tuple[str, dict[str, int]]] = {}
         """The hold for which runs were ended to be started anew, and their numbers."""
+        self._overused: dict[Subject, Overuse] = {}
         self._settled: dict[str, Settled] = {}
         self._unsaid: dict[str, float] = {}
         """Since when the status of an instance does not say who has it, or that it is being reset."""
@@ -99,6 +102,8 @@ class Instances(Gate[Instance]):
             return None
         subject = subject_of(obj)
         report = self._runners.report(subject)
+        if self._overuse(subject) is not None:
+            return None
         if not settled.holds(context, obj, report, self._runtime.runs(subject)):
             return None
         if report is not None and not self._stepped(obj, report, settled.configured, context):
@@ -131,12 +136,30 @@ class Instances(Gate[Instance]):
             self._show(context, obj, is_ready=False)
             await self._replace(context, obj, "")
             return DONE
+        if obj.metadata.deletion_timestamp is None and (overuse := self._overuse(subject_of(obj))) is not None:
+            await self._end_overuse(context, obj, overuse)
+            return DONE
         if obj.metadata.deletion_timestamp is None:
             return await super().look(context, obj)
         self._show(context, obj, is_ready=False)
         if RUNTIME_FINALIZER in obj.metadata.finalizers:
             await self._end(context, obj)
         return DONE
+
+    def _overuse(self, subject: Subject) -> Overuse | None:
+        """Why an instance must end, if it must. It is remembered: what has ended uses nothing."""
+        found = self._runtime.overuse(subject)
+        if found is not None:
+            self._overused[subject] = found
+        return self._overused.get(subject)
+
+    async def _end_overuse(self, context: Context, obj: Instance, overuse: Overuse) -> None:
+        """Make room first: with a full disk nothing can be written before. Its owner makes another one."""
+        self._show(context, obj, is_ready=False)
+        await self._remove(obj)
+        why = unavailable(overuse.reason, overuse.message)
+        written = await self._write(context, obj, status_of(obj), [why], "Failed")
+        await self._delete(context, written)
 
     async def gone(self, context: Context, key: Key) -> None:
         if self._desk is not None:
@@ -169,7 +192,7 @@ class Instances(Gate[Instance]):
         programmed = Condition(type=PROGRAMMED, status="True", reason=PROGRAMMED)
         elsewhere = [CELL_NAME] if obj.spec.cell_name is not None else []
         ignored = conditions(obj, [*of_template(obj.spec, "spec."), *elsewhere, *self._unlimited(obj)])
-        said = [*opened, _quota(), programmed, found.available, self._isolated(obj), *ignored]
+        said = [*opened, _quota(), programmed, found.available, self._isolated(obj), *_bounded(obj), *ignored]
         written = await self._write(context, obj, found.status, said, found.phase)
         self._show(context, written, is_ready=is_ready(written))
         self._settle(context, written)
@@ -417,8 +440,16 @@ class Instances(Gate[Instance]):
         """Something of a holder would stay, or is not to: it is given to nobody any more, and neither its storage."""
         if why:
             context.events.record(obj, "Warning", "Replaced", why)
+        await self._remove(obj)
+        await self._delete(context, obj)
+
+    async def _remove(self, obj: Instance) -> None:
+        """Nothing of it is alive, nor on the disk, when this returns."""
         await self._runtime.stop(subject_of(obj), 0)
         await self._runtime.drop_storage(obj.metadata.namespace, owner_of(obj), storage_name(obj))
+
+    @staticmethod
+    async def _delete(context: Context, obj: Instance) -> None:
         kind: Any = Instance
         meta = obj.metadata
         try:
@@ -431,6 +462,7 @@ class Instances(Gate[Instance]):
         self._told.pop(subject, None)
         self._steps.pop(subject, None)
         self._anew_for.pop(subject, None)
+        self._overused.pop(subject, None)
         self._settled.pop(subject.uid, None)
         self._unsaid.pop(subject.uid, None)
         self._ports.pop(subject, None)
@@ -468,6 +500,14 @@ def _is_pooled(obj: Instance) -> bool:
     """Whether it is there to be had by somebody."""
     owner = controller_of(obj)
     return owner is not None and owner.kind in POOLED
+
+
+def _bounded(obj: Instance) -> list[Condition]:
+    """How the size of its storage is held, if it has any."""
+    if obj.spec.storage is None:
+        return []
+    message = f"{MEASURED}: with more than {obj.spec.storage.size} the instance is ended and its storage removed"
+    return [Condition(type=BOUNDED, status="True", reason="Measured", message=message)]
 
 
 def _quota() -> Condition:

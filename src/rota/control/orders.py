@@ -72,6 +72,7 @@ def order(
         storage_name=storage_name(obj) if spec.storage else "",
         storage_path=spec.storage.path if spec.storage else "",
         storage_owner=owner_of(obj) if spec.storage else None,
+        storage_bytes=nanos(spec.storage.size) // UNIT_NANOS if spec.storage else None,
         volumes=_volumes(objects, obj),
         isolation=spec.isolation,
         network=spec.network or "host",

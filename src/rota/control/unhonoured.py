@@ -20,7 +20,6 @@ NO_IMAGE = "it runs as a process of this machine, which has to have installed wh
 NO_POD = "there are no Pods here"
 NOTHING_RESERVED = "nothing is reserved on one machine, where resources.limits bound what is used"
 CELL_NAME = "spec.cellName changes nothing here: it runs on this machine"
-NO_BOUND = "the directory is not bounded"
 
 
 def unhonoured(obj: Object) -> list[str]:
@@ -30,7 +29,7 @@ def unhonoured(obj: Object) -> list[str]:
         found = _of_worker(spec.worker, "spec.worker") if spec.worker is not None else []
         if spec.template is not None:
             found = of_template(spec.template, "spec.template.")
-        return [*found, *([_told("spec.storage.size", NO_BOUND)] if spec.storage is not None else [])]
+        return found
     if isinstance(obj, Task):
         return _of_worker(obj.spec.worker, "spec.worker") if obj.spec.worker is not None else []
     if isinstance(obj, Function):
@@ -50,8 +49,6 @@ def of_template(template: InstanceTemplate, prefix: str) -> list[str]:
         found.append(_told(f"{prefix}instanceType", NOTHING_RESERVED))
     if template.requests is not None:
         found.append(_told(f"{prefix}requests", NOTHING_RESERVED))
-    if template.storage is not None and template.storage.size:
-        found.append(_told(f"{prefix}storage.size", NO_BOUND))
     return found
 
 

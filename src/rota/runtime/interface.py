@@ -62,6 +62,13 @@ class Run(Struct, frozen=True):
     """Limits of the order that this host cannot hold: cpu, memory."""
 
 
+class Overuse(NamedTuple):
+    """Why an instance must end: what it has on the disk."""
+
+    reason: Literal["StorageExceeded", "DiskPressure"]
+    message: str
+
+
 class Order(Struct, frozen=True):
     """What is to run. Everything that it refers to is filled in: it holds secrets, and is shown to nobody."""
 
@@ -82,6 +89,8 @@ class Order(Struct, frozen=True):
     storage_path: str = ""
     storage_owner: Owner | None = None
     """Whose it is: what another one of the same name left is not for it."""
+    storage_bytes: int | None = None
+    """How much it may hold; None: what anybody may have."""
     volumes: Mapping[str, Mapping[str, bytes]] = {}
     """Folders of files that only the run can read, by the place that each has inside."""
     isolation: Wish = None
@@ -161,6 +170,10 @@ class Runtime(Protocol):
 
     def isolates(self, wanted: Wish, runtime: str | None = None) -> tuple[bool, str]:
         """Whether what is started with this wish is kept apart; and how, or why not."""
+        ...
+
+    def overuse(self, subject: Subject) -> Overuse | None:
+        """Why an instance must end, if it has more on the disk than it may."""
         ...
 
     async def start(self, order: Order) -> Run:

@@ -14,8 +14,22 @@ from types import TracebackType
 from rota.runtime import composing, sandbox
 from rota.runtime.container import container_name
 from rota.runtime.containers import WAY, Containers
+from rota.runtime.disk import Disk
 from rota.runtime.entering import Starting, find, inside, own_streams
-from rota.runtime.interface import Box, Execution, Exit, NotRunning, Order, Owner, Reach, Refused, Run, Subject, Wish
+from rota.runtime.interface import (
+    Box,
+    Execution,
+    Exit,
+    NotRunning,
+    Order,
+    Overuse,
+    Owner,
+    Reach,
+    Refused,
+    Run,
+    Subject,
+    Wish,
+)
 from rota.runtime.keeper.client import (
     Execution as KeptExecution,
 )
@@ -32,6 +46,7 @@ from rota.runtime.keeper.client import (
 from rota.runtime.places import Entry, Launch, Places
 from rota.runtime.runner import note
 from rota.runtime.task_logs import TaskLogs, UidOf
+from rota.runtime.watchdog import SCRATCH_BYTES_MAX, Bound, Watchdog, Watched, read_bound, write_bound
 
 TAIL_BYTES_MAX = 2_048
 TAIL_LINES_MAX = 10
@@ -61,8 +76,12 @@ class LocalRuntime:
         *,
         keeper: Keeper | None = None,
         introduce: Callable[[Subject], Mapping[str, str]] = lambda subject: {},
+        disk: Disk | None = None,
     ) -> None:
-        """`introduce`: what a runner is told of where its gateway is, and how it makes itself known there."""
+        """`introduce`: what a runner is told of where its gateway is, and how it makes itself known there.
+
+        `disk`: whose space is watched; None: what instances have on it is not measured.
+        """
         self._places = Places(home)
         self._home = self._places.home
         self._keeper = keeper or Keeper.connect(self._home)
@@ -74,10 +93,14 @@ class LocalRuntime:
         self._known = asyncio.Event()
         self._connecting = asyncio.Lock()
         self._task_logs = TaskLogs(self._places.tasks)
+        self._watchdog = Watchdog(disk, self._watched, self._tell) if disk is not None else None
+        self._watching: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> LocalRuntime:
         if (self._home / "keeper").exists():
             await self._connected()
+        if self._watchdog is not None:
+            self._watching = asyncio.create_task(self._watchdog.run(), name="watchdog")
         return self
 
     async def _connected(self) -> None:
@@ -93,9 +116,10 @@ class LocalRuntime:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._following is not None:
-            self._following.cancel()
-            await asyncio.gather(self._following, return_exceptions=True)
+        tasks = [task for task in (self._following, self._watching) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self._task_logs.close()
         await self._containers.close()
         await self._keeper.__aexit__(kind, error, trace)
@@ -145,6 +169,19 @@ class LocalRuntime:
         found = sandbox.available()
         return (True, "Sandboxed") if found.ok else (False, found.why_not)
 
+    def overuse(self, subject: Subject) -> Overuse | None:
+        return self._watchdog.over(subject) if self._watchdog is not None else None
+
+    def _watched(self) -> dict[Subject, Watched]:
+        """What runs, with what it may have. In another thread."""
+        found = {}
+        for subject, runs in list(self._runs.items()):
+            pids = tuple(int(run.id.partition("@")[0]) for run in list(runs.values()) if run.exit is None)
+            bound = read_bound(self._places.bound(subject)) if pids else None
+            if bound is not None:
+                found[subject] = Watched(bound, pids)
+        return found
+
     def log_file(self, subject: Subject, container: str) -> Path:
         return Path(f"{self._places.log(subject, container)}.log")
 
@@ -189,6 +226,7 @@ class LocalRuntime:
         if known is not None and known.number == order.number:
             return known
         self._places.log(order.subject, order.container).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_bound(self._places.bound(order.subject), self._bound(order))
         if order.runtime == WAY:
             made = await self._containers.command(order, lambda: self._tell(order.subject))
         else:
@@ -215,6 +253,11 @@ class LocalRuntime:
             raise
         self._take(record)
         return self._runs[order.subject][order.container]
+
+    def _bound(self, order: Order) -> Bound:
+        bytes_max = order.storage_bytes
+        is_promised = bytes_max is not None
+        return Bound(str(self._places.work(order)), SCRATCH_BYTES_MAX if bytes_max is None else bytes_max, is_promised)
 
     def _composed(self, order: Order) -> Launch:
         folder = self._places.folder(order.subject)

@@ -144,13 +144,21 @@ class Places:
 
     # What an instance works on.
 
+    def work(self, order: Order) -> Path:
+        """The folder of an instance on the host, which may not be there yet."""
+        if order.storage_name:
+            return below(self._storage, order.subject.namespace, order.storage_name)
+        return self.folder(order.subject) / "work"
+
+    def bound(self, subject: Subject) -> Path:
+        """The file that says how much an instance may have on the disk."""
+        return self.folder(subject) / "bound.json"
+
     def storage(self, order: Order) -> tuple[Path, str]:
         """The folder of an instance, made if need be, and the place it has inside."""
+        folder = self.work(order)
         if order.storage_name:
-            folder = below(self._storage, order.subject.namespace, order.storage_name)
             self._claim(folder, order.storage_owner)
-        else:
-            folder = self.folder(order.subject) / "work"
         folder.mkdir(parents=True, exist_ok=True, mode=PASSABLE)
         return folder, order.storage_path or INSIDE
 

@@ -20,6 +20,7 @@ from rota.server.health import Health, is_health
 from rota.server.http import Answer, Request, Response, Stream, TooManyParameters
 from rota.server.objects import METHOD, NOT_ALLOWED, NOT_FOUND, Objects, Written, check_possible, verb_of, warned
 from rota.server.routing import Route, route
+from rota.server.shedding import Shedding
 from rota.server.signed import SignedTokens
 from rota.server.upgrade import Upgrade
 
@@ -27,6 +28,8 @@ REQUESTS_PER_USER_MAX = 400
 """Requests of one credential under way at once."""
 WATCHES_PER_USER_MAX = 5000
 """Watches of one credential open at once."""
+GROWING = frozenset(("create", "update", "patch"))
+"""Verbs that take space."""
 LOCAL_USER = User("local", "admin")
 IMPERSONATION = "impersonate-"
 """What the headers begin with by which `kubectl --as` asks to be taken for somebody else."""
@@ -47,6 +50,7 @@ def refusal(code: int, message: str) -> Response:
         429: "TooManyRequests",
         431: "BadRequest",
         500: "InternalError",
+        507: "NoSpace",
     }
     return failed(ApiError(code, reasons.get(code, "Unknown"), message))
 
@@ -73,8 +77,10 @@ class App:
         hosts: frozenset[str],
         server_uid: int,
         signed: Sequence[SignedTokens] = (),
+        shedding: Shedding | None = None,
     ) -> None:
         """`definitions` has the CustomResourceDefinitions."""
+        self._shedding = shedding or Shedding()
         self._objects = Objects(registry, definitions)
         self._tokens = tokens
         self._signed = signed
@@ -87,7 +93,10 @@ class App:
         self.ready = False
         self._health = Health(
             live={"ping": lambda: "", "store": lambda: str(registry.store.ended() or "")},
-            ready={"startup": lambda: "" if self.ready else "the server is not up yet, or about to end"},
+            ready={
+                "startup": lambda: "" if self.ready else "the server is not up yet, or about to end",
+                "disk": self._shedding.why,
+            },
         )
 
     def __call__(self, request: Request) -> Answer | Awaitable[Answer]:
@@ -167,6 +176,8 @@ class App:
         try:
             if verb == "list":
                 return await self._objects.list(request, where)
+            if verb in GROWING and where.subresource != "scale":
+                self._shedding.check(user)
             return await self._write(request, where, verb, user)
         except ApiError as error:
             return failed(error, request)

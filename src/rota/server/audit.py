@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import logging
 import os
 import time
 from collections.abc import Iterator
@@ -16,6 +18,7 @@ from rota.server.auth import User
 FILE_BYTES_MAX = 16 * 1024 * 1024
 """A full file is put aside once, so the trail has at most two of them."""
 _encode = msgspec.json.Encoder().encode
+log = logging.getLogger(__name__)
 
 
 class Line(msgspec.Struct, omit_defaults=True, rename="camel"):
@@ -39,6 +42,8 @@ class Audit:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self.lost = 0
+        """Lines that could not be written since the last one that could."""
         self._open()
 
     def _open(self) -> None:
@@ -47,12 +52,30 @@ class Audit:
         self._size = self._path.stat().st_size
 
     def write(self, line: Line) -> None:
+        """A line that a full disk cannot take is counted, and how many there were is written down later."""
         text = _encode(line) + b"\n"
+        if self.lost:
+            note = Line(line.time, "rota", "server", "lose", "audit", name=str(self.lost))
+            text = _encode(note) + b"\n" + text
+        try:
+            self._append(text)
+        except OSError as error:
+            if not self.lost:
+                log.error("%s: what was done is not written down: %s", self._path, error.strerror)
+            self.lost += 1
+        else:
+            self.lost = 0
+
+    def _append(self, text: bytes) -> None:
         if self._size + len(text) > FILE_BYTES_MAX:
             self._file.close()
             self._path.replace(self._path.with_suffix(".log.1"))
             self._open()
-        self._file.write(text)
+        # All of it or nothing: half a line would spoil the next one.
+        written = self._file.write(text)
+        if written is not None and written < len(text):
+            os.ftruncate(self._file.fileno(), self._size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._size += len(text)
 
     def close(self) -> None:

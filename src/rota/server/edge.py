@@ -22,6 +22,7 @@ from rota.server.audit import Audit, Line
 from rota.server.audit import now as audit_now
 from rota.server.calls import Calling
 from rota.server.http import Answer, Request, Response
+from rota.server.shedding import RETRY_SECONDS, Shedding
 
 DEFAULT_EDGE_PORT = 7480
 EDGE_CONNECTIONS_MAX = 512
@@ -60,7 +61,9 @@ class Edge:
         spawning: Callable[[], Spawning | None],
         audit: Audit,
         calling: Callable[[], Calling | None] = lambda: None,
+        shedding: Shedding | None = None,
     ) -> None:
+        self._shedding = shedding or Shedding()
         self._spawning = spawning
         self._audit = audit
         self._calling = calling
@@ -94,7 +97,7 @@ class Edge:
             pause = self._public_rates.pause(f"{namespace}/{name}", asyncio.get_running_loop().time())
             if pause:
                 return refusal(429, "this function is called too often", _retry(pause))
-        return calling.call(function, request, path)
+        return self._short() or calling.call(function, request, path)
 
     def _follow(self, request: Request, namespace: str, name: str) -> Answer:
         # All of a namespace together: whoever guesses names does not get far.
@@ -113,7 +116,13 @@ class Edge:
         spawning = self._spawning()
         if spawning is None:
             return refusal(503, "no controllers run in this server", _retry(NOT_SERVED_SECONDS))
-        return self._deliver(spawning, request, namespace, name)
+        return self._short() or self._deliver(spawning, request, namespace, name)
+
+    def _short(self) -> Response | None:
+        """Calls and webhooks leave a Task: none is taken while there is no space. Whoever asks is told no more."""
+        if not self._shedding.why():
+            return None
+        return refusal(507, "the server is short of disk space; try again later", _retry(RETRY_SECONDS))
 
     async def _deliver(self, spawning: Spawning, request: Request, namespace: str, name: str) -> Answer:
         answer = await spawning.hooks.deliver(namespace, name, request.headers, request.body)

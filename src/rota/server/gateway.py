@@ -35,12 +35,15 @@ from rota.server.function_logs import function_logs
 from rota.server.http import Answer, HttpServer, Request, Response, Stream
 from rota.server.logs import logs, task_logs, task_result
 from rota.server.runners import stream
+from rota.server.shedding import Shedding
 from rota.server.signed import SignedTokens
 from rota.server.tables import Tables
 from rota.server.upgrade import Upgrade
 from rota.server.why import holder, why
 from rota.store import SqliteStore
 
+GROWING = frozenset(("POST", "PUT"))
+"""Methods of what takes space."""
 BACKUP_CHUNK_BYTES = 256 * 1024
 _encode = msgspec.json.Encoder().encode
 VERBS = {"create": "create", "update": "update", "patch": "patch", "apply": "patch", "delete": "delete"}
@@ -87,7 +90,9 @@ class Gateway:
         home: Path,
         claim_tokens: SignedTokens,
         tables: Tables,
+        shedding: Shedding | None = None,
     ) -> None:
+        self._shedding = shedding or Shedding()
         self._registry = registry
         self._backend = LocalBackend(registry)
         self._tokens = tokens
@@ -117,6 +122,9 @@ class Gateway:
 
     def __call__(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
         parts = request.path.strip("/").split("/")[1:]
+        if request.method in GROWING and parts[-1:] not in (["renew"], ["batch"]):
+            # A renewal takes no more space than there is: what is held stays held. A batch may delete.
+            self._shedding.check(user)
         match [request.method, *parts]:
             case ["GET", "status"]:
                 return self._admin(user) or Response(200, _encode(self._status()))
@@ -184,6 +192,7 @@ class Gateway:
             "connections": len(self._http.connections) if self._http else 0,
             "home": str(self._home),
             "edge": self.edge,
+            "disk": self._shedding.status(),
         }
 
     def _seen(self) -> Objects:
@@ -256,6 +265,8 @@ class Gateway:
     async def _batch(self, request: Request, user: User) -> Answer:
         try:
             operations = [self._operation(o, user) for o in _typed(request, Batch).operations]
+            if any(o.verb != "delete" for o in operations):
+                self._shedding.check(user)
             answers = await self._backend.batch(operations)
         except ApiError as error:
             return Response(error.code, _encode(error.status()))

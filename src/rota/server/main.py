@@ -21,6 +21,7 @@ from rota.engine import StoreObjects
 from rota.engine.leadership import Leadership
 from rota.registry import Registry
 from rota.runtime.blobs import Blobs
+from rota.runtime.disk import Disk
 from rota.runtime.interface import Subject
 from rota.runtime.local import LocalRuntime
 from rota.server import tls
@@ -43,6 +44,7 @@ from rota.server.edge import refusal as edge_refusal
 from rota.server.gateway import Gateway
 from rota.server.home import Home
 from rota.server.http import HttpServer
+from rota.server.shedding import Shedding
 from rota.server.signed import SignedTokens
 from rota.server.tables import Tables
 from rota.store import SqliteStore
@@ -109,26 +111,39 @@ async def run(
         listening = bound.enter_context(_bind(host, port, "--port", before=ports_before[0]))
         edge_wanted = (DEFAULT_EDGE_PORT if port else 0) if edge_port is None else edge_port
         edge_listening = bound.enter_context(_bind(host, edge_wanted, "--edge-port", before=ports_before[1]))
-        store = SqliteStore(home.store)
+        disk = Disk(home.path)
+        store = SqliteStore(home.store, relieve=disk.relieve)
         bound.pop_all()
     registry = Registry(store)
     audit = Audit(home.audit)
     claims = SignedTokens(home.worker_key, "claim")
     tables = Tables()
-    gateway = Gateway(registry, tokens, audit, home.path, claims, tables)
+    shedding = Shedding(disk, store)
+    gateway = Gateway(registry, tokens, audit, home.path, claims, tables, shedding)
     hosts = names_of(host)
     http = HttpServer(lambda request: app(request), refusal)
     workers = SignedTokens(home.worker_key, "worker")
     signed = (workers, claims)
     defined = definitions(store)
-    app = App(registry, defined, tokens, audit, gateway, hosts=hosts, server_uid=os.getuid(), signed=signed)
+    app = App(
+        registry,
+        defined,
+        tokens,
+        audit,
+        gateway,
+        hosts=hosts,
+        server_uid=os.getuid(),
+        signed=signed,
+        shedding=shedding,
+    )
     calling = _calling(gateway, tokens)
-    edge = Edge(lambda: gateway.controllers.spawning if gateway.controllers else None, audit, calling)
+    edge = Edge(lambda: gateway.controllers.spawning if gateway.controllers else None, audit, calling, shedding)
     edge_http = HttpServer(edge, edge_refusal, connections_max=EDGE_CONNECTIONS_MAX, body_bytes_max=EDGE_BODY_BYTES_MAX)
     tables.add(gateway, http, edge_http)
     gateway.http = http
     gateway.on_revoked = app.end_watches
     controlling: asyncio.Task[None] | None = None
+    looking = asyncio.create_task(disk.run(), name="disk")
     runtime: LocalRuntime | None = None
     running = AsyncExitStack()
     asked_to_end = False
@@ -137,7 +152,9 @@ async def run(
         await establish(defined, store)
         await running.enter_async_context(BlobCollecting(Blobs(home.path), StoreObjects(registry)))
         if with_controllers:
-            runtime = await running.enter_async_context(LocalRuntime(home.path, introduce=_introduction(home, workers)))
+            runtime = await running.enter_async_context(
+                LocalRuntime(home.path, introduce=_introduction(home, workers), disk=disk)
+            )
             gateway.controllers = _controllers(registry, home.path, runtime, apis)
             gateway.controllers.on_claim_ended = app.end_watches
             controlling = asyncio.create_task(gateway.controllers.run(), name="controllers")
@@ -164,6 +181,7 @@ async def run(
         asked_to_end = not handing_over
     finally:
         app.ready = False
+        looking.cancel()
         if (answering := calling()) is not None:
             await answering.finish()
         if controlling is not None:
@@ -179,6 +197,7 @@ async def run(
         await defined.store.close()
         await store.close()
         audit.close()
+        await asyncio.gather(looking, return_exceptions=True)
 
 
 def _introduction(home: Home, workers: SignedTokens) -> Callable[[Subject], Mapping[str, str]]:

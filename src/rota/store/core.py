@@ -181,8 +181,8 @@ class Store(ABC):
     def commit(self, writes: Sequence[Write]) -> Committed:
         """Writes all or nothing. The future resolves to the new entries once they are durable and visible.
 
-        It fails with `Conflict`, `StoreBusy`, `StoreFull` or `StoreStopped`. What a `value` callable raises is raised from here, and
-        nothing is accepted. Cancelling the future does not take the write back.
+        It fails with `Conflict`, `StoreBusy`, `StoreFull` or `StoreStopped`. What a `value` callable raises is raised
+        from here, and nothing is accepted. Cancelling the future does not take the write back.
         """
         loop = self._loop or self.loop()
         assert get_ident() == self._thread, "a store is used from the thread of its loop alone"

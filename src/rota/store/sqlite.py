@@ -78,6 +78,7 @@ class SqliteStore(Store):
         self._connection = connection
         self._writer = Writer(
             connection,
+            self.path,
             policy,
             append,
             compacted=self.compacted,

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
 
@@ -19,11 +21,15 @@ from msgspec import Struct
 from rota.store import sql
 from rota.store.compaction import Policy
 from rota.store.core import Group
+from rota.store.file import beside, keep_room
 from rota.store.model import Event
 
 COMMIT_ROWS_MAX = 2048
 COMMIT_BYTES_MAX = 8 * 1024 * 1024
 COMPACT_STEP_REVISIONS = 512
+LOG_ROOM_BYTES = 8 * 1024 * 1024
+"""What the write-ahead log has of the disk, so that commits find space when there is no other."""
+ROOM_SECONDS = 10.0
 
 Append = Callable[[sqlite3.Connection, Sequence[Event]], None]
 
@@ -58,6 +64,7 @@ class Writer:
     def __init__(
         self,
         connection: sqlite3.Connection,
+        path: Path,
         policy: Policy,
         append: Append,
         *,
@@ -85,6 +92,8 @@ class Writer:
         self._ended = ended
         self._relieve = relieve
         self._epoch = 0
+        self._log_path = beside(path, "-wal")
+        self._room_kept_at = float("-inf")
         self._is_stalled = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._inbox: SimpleQueue[Message] = SimpleQueue()
@@ -124,6 +133,7 @@ class Writer:
                 self._policy.note(events[-1].rev, sum((event.prev is not None) + event.deleted for event in events))
                 self._target = max(self._target, self._policy.target())
                 self._tell(self._published, groups)
+                self._keep_room()
             if self._target > self._compacted and not self._stopping and not self._is_stalled:
                 self._compact()
         except sqlite3.Error as error:
@@ -148,6 +158,14 @@ class Writer:
             except sqlite3.Error:
                 sql.roll_back(self._connection)
                 raise
+
+    def _keep_room(self) -> None:
+        """Now and then, for SQLite may have made the write-ahead log anew."""
+        now = time.monotonic()
+        if now - self._room_kept_at >= ROOM_SECONDS:
+            self._room_kept_at = now
+            # It is no file that SQLite locks: another descriptor of it does no harm.
+            keep_room(self._log_path, LOG_ROOM_BYTES)
 
     def _is_there(self, events: Sequence[Event]) -> bool:
         """Whether a commit that failed was made all the same."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from rota.engine import Clock
-from rota.runtime.interface import Box, Execution, Exit, NotRunning, Order, Owner, Run, Subject
+from rota.runtime.interface import Box, Execution, Exit, NotRunning, Order, Overuse, Owner, Run, Subject
 from rota.runtime.task_logs import UidOf
 
 NOWHERE = Path("/nowhere")
@@ -27,6 +27,7 @@ class MemoryRuntime:
         self._listeners: list[Callable[[Subject], None]] = []
         self._started = 0
         self.alive: dict[Subject, dict[str, Run]] = {}
+        self.overused: dict[Subject, Overuse] = {}
 
     def runs(self, subject: Subject) -> Mapping[str, Run]:
         return self.alive.get(subject, {})
@@ -36,6 +37,9 @@ class MemoryRuntime:
 
     def isolates(self, wanted: object, runtime: str | None = None) -> tuple[bool, str]:
         return (False, "nothing is kept apart") if wanted == "none" else (True, "Sandboxed")
+
+    def overuse(self, subject: Subject) -> Overuse | None:
+        return self.overused.get(subject)
 
     async def start(self, order: Order) -> Run:
         runs = self.alive.setdefault(order.subject, {})

@@ -31,6 +31,8 @@ TABLE: Final = (
     Reason("NameTaken", "failure", "its name is taken by an instance of another owner"),
     Reason("NotIsolated", "failure", "it asks for a sandbox, and the host has none"),
     Reason("ImageUnavailable", "failure", "its image is not there and cannot be had"),
+    Reason("StorageExceeded", "failure", "it has more on the disk than its storage may hold"),
+    Reason("DiskPressure", "failure", "the disk is short of space, and it has most of it"),
     Reason("InstanceCrashing", "failure", "it ends soon after every start"),
     Reason("ConfigurationError", "failure", "it cannot be started as it is written"),
     Reason("Stopped", "failure", "it has ended"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from rota.runtime.space import Shortage
+
 
 class Log:
     """`PREFIX.log`, and before it `PREFIX.log.1` and so on: at most `files_max` of `bytes_max` each."""
@@ -13,6 +15,7 @@ class Log:
         self._bytes_max = bytes_max
         self._files_max = files_max
         self.bytes_lost = 0
+        self._is_short = Shortage(os.path.dirname(self._path) or ".")
         self._open()
 
     def _open(self) -> None:
@@ -21,7 +24,13 @@ class Log:
         self._size = os.fstat(self._file).st_size
 
     def write(self, data: bytes) -> None:
-        """What cannot be stored is counted and dropped: a full disk must not stop a child."""
+        """What cannot be stored is counted and dropped: a full disk must not stop a child.
+
+        So is what comes while the disk is short of space: what is left is for the server.
+        """
+        if self._is_short:
+            self.bytes_lost += len(data)
+            return
         rest = memoryview(data)
         while rest:
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -107,7 +108,7 @@ class Keeper:
             reply(Refused("Failed", str(error)))
         except Exception as error:
             # A fault of ours in one request must not be the end of everything that runs.
-            traceback.print_exc()
+            _complain()
             reply(Refused("Failed", f"{type(error).__name__}: {error}"))
 
     def _do(self, connection: Connection, verb: str, fields: Fields, reply: Callable[[Any], None]) -> None:
@@ -188,7 +189,7 @@ class Keeper:
         try:
             self._records.commit()
         except OSError:
-            traceback.print_exc()
+            _complain()
             self._is_disk_failing = True
             self._loop.after(_DISK_RETRY_SECONDS, self._retry_disk)
 
@@ -236,6 +237,12 @@ class Keeper:
         for reply in self._farewells:
             reply({})
         self._listener.say_farewell()
+
+
+def _complain() -> None:
+    """Write the error that is being handled to the keeper's log, which may be on the very disk that fails."""
+    with contextlib.suppress(OSError):
+        os.write(2, traceback.format_exc().encode(errors="replace"))
 
 
 def _take_streams(connection: Connection) -> list[int] | None:

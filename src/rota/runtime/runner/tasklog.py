@@ -15,6 +15,8 @@ import os
 import re
 from pathlib import Path
 
+from rota.runtime.space import Shortage
+
 log = logging.getLogger(__name__)
 
 LOG_BYTES_MAX = 10 * 1024 * 1024
@@ -25,12 +27,16 @@ LINE_BYTES_MAX = 64 * 1024
 COPY_BYTES = 1024 * 1024
 CUT = "\n[rota: %d bytes are missing here]\n"
 CUT_BYTES_MAX = 64
+DROPPED = "\n[rota: %d bytes were not stored here: the disk was short of space]\n"
 _cut = re.compile(rb"\n\[rota: (\d{1,18}) bytes are missing here\]\n")
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class TaskLog:
-    """Writes a log. What cannot be stored is dropped: a full disk must not stop a task."""
+    """Writes a log. What cannot be stored is dropped: a full disk must not stop a task.
+
+    So is what comes while the disk is short of space. Where something was dropped, a line says how much.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -40,9 +46,16 @@ class TaskLog:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._file = os.open(path, _FLAGS, 0o600)
         self._size = os.fstat(self._file).st_size
-        self._has_failed = False
+        self._is_short = Shortage(str(path.parent))
+        self._dropped = 0
 
     def write(self, data: bytes) -> None:
+        if self._is_short:
+            self._drop(len(data), "the disk is short of space")
+            return
+        if self._dropped:
+            data = (DROPPED % self._dropped).encode() + data
+            self._dropped = 0
         rest = memoryview(data)
         try:
             while rest:
@@ -52,9 +65,12 @@ class TaskLog:
                 self._size += written
                 rest = rest[written:]
         except OSError as error:
-            if not self._has_failed:
-                log.warning("%s: %d bytes are not stored: %s", self._path, len(rest), error.strerror)
-            self._has_failed = True
+            self._drop(len(rest), str(error.strerror))
+
+    def _drop(self, count: int, why: str) -> None:
+        if not self._dropped:
+            log.warning("%s: %d bytes are not stored: %s", self._path, count, why)
+        self._dropped += count
 
     def close(self) -> None:
         os.close(self._file)

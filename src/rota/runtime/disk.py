@@ -1,0 +1,132 @@
+"""Space on the disk of a home: how much is left, whose writes may use it, and a reserve for the store.
+
+- `ok`: everybody writes.
+- `low`: what is left is for the server's own writes. Tenants' writes are refused, output is dropped.
+- `full`: the reserve is given up, so that the store has its space.
+
+A level is left by itself once there is space again. Nothing here ends what uses the space: the watchdog does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from rota.runtime.space import (
+    LOOK_SECONDS,
+    MIB,
+    RECOVERED_FACTOR,
+    Level,
+    Space,
+    level_of,
+    low_bytes,
+    reserve_bytes,
+    space_of,
+)
+
+log = logging.getLogger(__name__)
+
+RESERVE = "reserve"
+
+
+class Disk:
+    """The disk of a home. `look` and `relieve` may be called from any thread."""
+
+    def __init__(self, home: Path, *, measure: Callable[[Path], Space] = space_of) -> None:
+        self._home = home
+        self._measure = measure
+        self._reserve = home / RESERVE
+        self._lock = threading.Lock()
+        self.device = home.stat().st_dev
+        self.space = Space(0, 0)
+        self.level: Level = "ok"
+        self.look()
+
+    def look(self) -> Level:
+        """Measure what is left, and keep or give up the reserve accordingly."""
+        with self._lock:
+            self._refresh()
+            if self.level == "full":
+                self._give_up()
+            elif self.level == "ok":
+                self._keep()
+            return self.level
+
+    def relieve(self) -> bool:
+        """Give up the reserve. Returns whether that has freed anything."""
+        with self._lock:
+            return self._give_up()
+
+    def why_low(self) -> str:
+        """Why tenants' writes are refused, as of now; empty: they are not."""
+        with self._lock:
+            self._refresh()
+        return self._why()
+
+    def _refresh(self) -> None:
+        try:
+            self.space = self._measure(self._home)
+        except OSError:
+            return  # A home that cannot be looked at is noticed by what works in it.
+        before, self.level = self.level, level_of(self.space, self.level)
+        if self.level != before:
+            log.log(logging.INFO if self.level == "ok" else logging.WARNING, "%s", self._why() or self._recovered())
+
+    def _why(self) -> str:
+        if self.level == "ok":
+            return ""
+        space = self.space
+        if space.free >= low_bytes(space.total) * RECOVERED_FACTOR:
+            return f"the disk of the server has only {space.inodes_free} files left of {space.inodes}"
+        left = f"{space.free // MIB} MiB left of {space.total // MIB} MiB"
+        return f"the disk of the server has only {left}, which is kept for the server itself"
+
+    def _recovered(self) -> str:
+        return f"the disk of {self._home} has space again: {self.space.free // MIB} MiB"
+
+    async def run(self) -> None:
+        """Look again and again, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.to_thread(self.look)
+
+    def _keep(self) -> None:
+        wanted = reserve_bytes(self.space.total)
+        try:
+            if self._reserve.stat().st_blocks * 512 >= wanted:
+                return
+        except OSError:
+            pass
+        if self.space.free < low_bytes(self.space.total) + wanted:
+            return
+        try:
+            file = os.open(self._reserve, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            try:
+                _allocate(file, wanted)
+            finally:
+                os.close(file)
+        except OSError:
+            self._give_up()
+
+    def _give_up(self) -> bool:
+        try:
+            freed = self._reserve.stat().st_blocks > 0
+        except OSError:
+            return False
+        with contextlib.suppress(OSError):
+            self._reserve.unlink()
+            return freed
+        return False
+
+
+def _allocate(file: int, size: int) -> None:
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file, 0, size)
+        return
+    for _ in range(size // MIB):
+        os.write(file, bytes(MIB))

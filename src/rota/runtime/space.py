@@ -1,0 +1,78 @@
+"""Space on a file system: how much is left, and whether that is enough for everybody.
+
+Small, for it is a part of every process that stores what others write.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+Level = Literal["ok", "low", "full"]
+
+MIB = 1024 * 1024
+LOW_SHARE, LOW_BYTES_MIN, LOW_BYTES_MAX = 0.05, 4 * MIB, 256 * MIB
+"""With less than this share of the disk left, within these bounds, tenants' writes are refused."""
+RESERVE_SHARE, RESERVE_BYTES_MIN, RESERVE_BYTES_MAX = 0.01, 1 * MIB, 16 * MIB
+"""The reserve, as a share of the disk within these bounds."""
+LOW_INODES_SHARE, LOW_INODES_MAX = 0.01, 1000
+RECOVERED_FACTOR = 1.25
+"""Space must be so much more than the bound for a level to be left: else it would come and go with every file."""
+LOOK_SECONDS = 1.0
+
+
+class Space(NamedTuple):
+    """What a file system has."""
+
+    total: int
+    free: int
+    """For whoever is not root."""
+    inodes: int = 0
+    """0: the file system does not count them."""
+    inodes_free: int = 0
+
+
+def space_of(path: Path | str) -> Space:
+    found = os.statvfs(path)
+    return Space(
+        found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail, found.f_files, max(0, found.f_favail)
+    )
+
+
+def low_bytes(total: int) -> int:
+    return int(min(max(total * LOW_SHARE, LOW_BYTES_MIN), LOW_BYTES_MAX))
+
+
+def reserve_bytes(total: int) -> int:
+    return int(min(max(total * RESERVE_SHARE, RESERVE_BYTES_MIN), RESERVE_BYTES_MAX))
+
+
+def level_of(space: Space, before: Level = "ok") -> Level:
+    """The level that so much space means, after another one."""
+    low, full = low_bytes(space.total), reserve_bytes(space.total)
+    if space.free < full * (RECOVERED_FACTOR if before == "full" else 1):
+        return "full"
+    few = min(space.inodes * LOW_INODES_SHARE, LOW_INODES_MAX)
+    factor = 1 if before == "ok" else RECOVERED_FACTOR
+    return "low" if space.free < low * factor or space.inodes_free < few * factor else "ok"
+
+
+class Shortage:
+    """Tells whether the disk of a path is short of space. It is measured once a second at most."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._looked_at = float("-inf")
+        self._level: Level = "ok"
+
+    def __bool__(self) -> bool:
+        now = time.monotonic()
+        if now - self._looked_at >= LOOK_SECONDS:
+            self._looked_at = now
+            try:
+                self._level = level_of(space_of(self._path), self._level)
+            except OSError:
+                self._level = "ok"  # It cannot be told: whoever writes finds out.
+        return self._level != "ok"

@@ -1,0 +1,173 @@
+"""The watchdog: measures what instances have on the disk, and names those that have more than they may.
+
+What is measured is the folder of an instance, and files that its processes hold open without a name. It takes a small
+share of one processor while there is space, and all it needs while space goes or is short.
+
+- `StorageExceeded`: it has more than its storage's size; without storage, more than `SCRATCH_BYTES_MAX`.
+- `DiskPressure`: the disk is short, and it has most of all whose space nobody was promised.
+
+It ends nothing itself: whoever listens is told, and asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from rota.runtime.disk import Disk
+from rota.runtime.interface import Overuse, Subject
+from rota.runtime.measuring import NotMeasurable, used_bytes
+from rota.runtime.nameless import nameless_bytes
+from rota.runtime.space import MIB, low_bytes
+
+log = logging.getLogger(__name__)
+
+SCRATCH_BYTES_MAX = 10 * 1024 * MIB
+"""What an instance without storage may have in its folder."""
+MEASURE_SECONDS = 2.0
+"""Between two rounds at least."""
+SHARE = 0.05
+"""Of a processor that measuring takes while there is no hurry."""
+HURRY_BYTES = 64 * MIB
+"""So much less space than at the round before is reason to hurry."""
+PRESSURE_SECONDS = 1.0
+"""Between two instances that are named for a short disk: what the first had must be free first."""
+BREATH_SECONDS_MAX = 0.5
+NAMELESS_ROUNDS = 5
+"""Without a hurry, files without a name are looked for once in so many rounds: that takes a look at every process."""
+
+
+class Bound(msgspec.Struct):
+    """What an instance may have on the disk, and where. Kept with the instance, for a server that comes later."""
+
+    folder: str
+    bytes_max: int
+    is_promised: bool
+    """Whether its storage has this size; else it is what anybody may have."""
+
+
+class Watched(NamedTuple):
+    """An instance that runs."""
+
+    bound: Bound
+    pids: tuple[int, ...]
+
+
+class Watchdog:
+    """Measures what runs, until cancelled."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        running: Callable[[], Mapping[Subject, Watched]],
+        tell: Callable[[Subject], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._disk = disk
+        self._running = running
+        self._tell = tell
+        self._clock = clock
+        self._free = disk.space.free
+        self._rounds = 0
+        self._pressed_at = float("-inf")
+        self._over: dict[Subject, Overuse] = {}
+        self._stopping = threading.Event()
+
+    def over(self, subject: Subject) -> Overuse | None:
+        """Why an instance must end, if it must."""
+        return self._over.get(subject)
+
+    async def run(self) -> None:
+        try:
+            while True:
+                await asyncio.sleep(MEASURE_SECONDS)
+                await self.round()
+        finally:
+            self._stopping.set()
+
+    async def round(self) -> None:
+        """Measure everything that runs once."""
+        running = await asyncio.to_thread(self._running)
+        used: dict[Subject, int] = {}
+        nameless: dict[Subject, int] = {}
+        if running and (self._rounds % NAMELESS_ROUNDS == 0 or self._hurries()):
+            pids = {one: each.pids for one, each in running.items()}
+            nameless = await asyncio.to_thread(nameless_bytes, pids, self._disk.device)
+        self._rounds += 1
+        free = self._disk.space.free
+        for subject, (bound, _) in running.items():
+            try:
+                used[subject] = await asyncio.to_thread(self._used, bound) + nameless.get(subject, 0)
+            except NotMeasurable as error:
+                self._name(subject, "StorageExceeded", f"what it has on the disk cannot be measured: {error}")
+                continue
+            except OSError as error:
+                log.warning("%s: what it has on the disk cannot be measured: %s", bound.folder, error)
+                continue
+            if used[subject] > bound.bytes_max:
+                self._name(subject, "StorageExceeded", _exceeded(used[subject], bound))
+        self._free = free
+        if not any(one in running for one in self._over):
+            self._press({one: used[one] for one in used if not running[one].bound.is_promised})
+        for gone in [one for one in self._over if one not in running]:
+            del self._over[gone]
+
+    def _press(self, used: Mapping[Subject, int]) -> None:
+        """While the disk is short: name who has most, if that is enough to matter."""
+        space, now = self._disk.space, self._clock()
+        if self._disk.level == "ok" or now - self._pressed_at < PRESSURE_SECONDS or not used:
+            return
+        most = max(used, key=lambda one: used[one])
+        if used[most] >= low_bytes(space.total) and most not in self._over:
+            self._pressed_at = now
+            message = f"the disk of the server is short of space, and it has most of it: {_shown(used[most])}"
+            self._name(most, "DiskPressure", f"{message}; declare storage of the size that it needs")
+
+    def _name(self, subject: Subject, reason: Literal["StorageExceeded", "DiskPressure"], message: str) -> None:
+        if subject not in self._over:
+            self._over[subject] = Overuse(reason, message)
+        self._tell(subject)
+
+    def _used(self, bound: Bound) -> int:
+        began = time.monotonic()
+        found = used_bytes(Path(bound.folder), breathe=self._breathe)
+        self._breathe(min(time.monotonic() - began, BREATH_SECONDS_MAX * SHARE))
+        return found
+
+    def _breathe(self, seconds: float) -> None:
+        """In the thread that measures."""
+        if not self._hurries():
+            self._stopping.wait(min(seconds / SHARE, BREATH_SECONDS_MAX))
+
+    def _hurries(self) -> bool:
+        return self._disk.level != "ok" or self._free - self._disk.space.free > HURRY_BYTES
+
+
+def write_bound(path: Path, bound: Bound) -> None:
+    path.write_bytes(msgspec.json.encode(bound))
+
+
+def read_bound(path: Path) -> Bound | None:
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        return msgspec.json.decode(path.read_bytes(), type=Bound)
+    return None
+
+
+def _exceeded(used: int, bound: Bound) -> str:
+    if bound.is_promised:
+        return f"it has {_shown(used)} in its storage, whose size is {_shown(bound.bytes_max)}"
+    most = f"{_shown(used)} on the disk, and without storage it may have {_shown(bound.bytes_max)}"
+    return f"it has {most}; declare storage of the size that it needs"
+
+
+def _shown(count: int) -> str:
+    return f"{count / MIB:.1f} MiB" if count < 1024 * MIB else f"{count / MIB / 1024:.1f} GiB"

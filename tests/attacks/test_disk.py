@@ -1,0 +1,409 @@
+"""By the disk that everybody shares."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rota.runtime import measuring, sandbox
+from rota.runtime.disk import Disk
+from rota.runtime.interface import Subject
+from rota.runtime.keeper.logs import Log
+from rota.runtime.nameless import nameless_bytes
+from rota.runtime.runner.tasklog import TaskLog
+from rota.runtime.space import MIB, Space, level_of, low_bytes, reserve_bytes
+from rota.runtime.watchdog import Bound, Watchdog, Watched
+from tests.attacks.conftest import API, TENANT, deployer
+from tests.server.conftest import Server, served
+
+SECONDS_MAX = 60
+DISK_MIB = 48
+MERGE = {"Content-Type": "application/merge-patch+json"}
+SOMEBODY = Subject(TENANT, "greedy-0", "some-uid")
+
+
+class Filled:
+    """A disk that is as full as it is said to be."""
+
+    def __init__(self) -> None:
+        self.free = 600 * MIB
+
+    def __call__(self, path: Path) -> Space:
+        return Space(1000 * MIB, self.free)
+
+
+async def until(ask: Callable[[], Awaitable[Any]], is_so: Callable[[Any], object]) -> Any:
+    async with asyncio.timeout(SECONDS_MAX):
+        while not is_so(found := await ask()):
+            await asyncio.sleep(0.05)
+        return found
+
+
+def config(name: str, content: str = "x") -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": content}}
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A small disk of its own."""
+    if os.geteuid() != 0:
+        pytest.skip("a file system is mounted by root alone")
+    place = tmp_path / "disk"
+    place.mkdir()
+    options = f"size={DISK_MIB}m,mode=0755"
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("nothing can be mounted here")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def fill(file: Path) -> None:
+    """As `dd` does."""
+    with contextlib.suppress(OSError), file.open("wb", buffering=0) as opened:
+        while opened.write(bytes(65536)):
+            pass
+
+
+async def ready(server: Server) -> int:
+    return (await server.ask("GET", "/readyz", token=None)).status
+
+
+async def test_to_stop_everybodys_writes_by_filling_the_disk(small: Path) -> None:
+    async with served(small / "home", with_controllers=False) as server:
+        tenant = await deployer(server)
+        maps = f"/api/v1/namespaces/{TENANT}/configmaps"
+        assert (await tenant.ask("POST", maps, config("before"))).status == 201
+        assert (server.home / "reserve").stat().st_blocks * 512 == reserve_bytes(DISK_MIB * MIB)
+        fill(small / "hog")
+        # A tenant's writes are refused first, with the reason; what frees space is not, nor what the server needs.
+        refused = await tenant.ask("POST", maps, config("during"))
+        assert (refused.status, refused.json["reason"]) == (507, "NoSpace")
+        assert "kept for the server itself" in refused.json["message"]
+        assert int(refused.headers["retry-after"]) > 0
+        assert (await server.ask("POST", maps, config("admins"))).status == 201
+        assert (await tenant.ask("DELETE", f"{maps}/before")).status == 200
+        assert await ready(server) == 500
+        assert (await server.ask("GET", "/livez", token=None)).status == 200
+        said = (await server.ask("GET", "/v1/status")).json["disk"]
+        assert said["level"] in ("low", "full") and "MiB left" in said["message"]
+        # Nobody does anything but free the space.
+        (small / "hog").unlink()
+        assert await ready(server) == 200
+        assert (await tenant.ask("POST", maps, config("during"))).status == 201
+        assert (await server.ask("GET", "/v1/status")).json["disk"]["level"] == "ok"
+        await until(lambda: asyncio.to_thread((server.home / "reserve").exists), bool)
+
+
+async def test_to_have_the_store_give_up_for_good(small: Path) -> None:
+    """With all that an admin may write, until there is really nothing left."""
+    async with served(small / "home") as server:
+        maps = "/api/v1/namespaces/default/configmaps"
+        fill(small / "hog")
+        for number in range(200):
+            made = await server.ask("POST", maps, config(f"large-{number}", "x" * 200_000))
+            if made.status != 201:
+                break
+        assert (made.status, made.json["reason"]) == (503, "ServiceUnavailable")
+        assert "the disk takes no writes" in made.json["message"] and made.headers["retry-after"]
+        assert await ready(server) == 500
+        assert (await server.ask("GET", "/v1/status")).json["disk"]["level"] == "failing"
+        assert (await server.ask("GET", f"{maps}/large-0")).status == 200
+        (small / "hog").unlink()
+        await until(lambda: ready(server), lambda status: status == 200)
+        assert (await server.ask("POST", maps, config("after"))).status == 201
+        # And the controllers go on.
+        pool = {"metadata": {"name": "later"}, "spec": {"worker": {"type": "shell"}, "replicas": 0}}
+        pool |= {"apiVersion": "rota.dev/v1alpha1", "kind": "WorkerPool"}
+        assert (await server.ask("POST", f"{API}/default/workerpools", pool)).status == 201
+        where = f"{API}/default/workerpools/later"
+        await until(lambda: server.ask("GET", where), lambda reply: "status" in reply.json)
+
+
+WAYS = [
+    ("POST", f"/api/v1/namespaces/{TENANT}/configmaps", config("new"), {}),
+    ("PUT", f"/api/v1/namespaces/{TENANT}/configmaps/there", config("there", "more"), {}),
+    ("PATCH", f"/api/v1/namespaces/{TENANT}/configmaps/there", {"data": {"b": "more"}}, MERGE),
+    (
+        "POST",
+        "/v1/batch",
+        {"operations": [{"verb": "create", "apiVersion": "v1", "kind": "ConfigMap", "namespace": TENANT}]},
+        {},
+    ),
+    ("PUT", f"/v1/blobs/sha256:{'0' * 64}", b"code", {}),
+    ("POST", f"/v1/pools/{TENANT}/some/claims", {}, {}),
+    ("PUT", f"/v1/instances/{TENANT}/some-0/files?path=/tmp/a", b"content", {}),
+    ("PUT", f"/v1/instances/{TENANT}/some-0/archive?path=/tmp", b"content", {}),
+]
+
+
+@pytest.fixture
+async def filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Server, Filled]]:
+    disk = Filled()
+    monkeypatch.setattr("rota.server.main.Disk", functools.partial(Disk, measure=disk))
+    async with served(tmp_path / "home", with_controllers=False) as server:
+        yield server, disk
+
+
+async def test_to_write_what_is_left_of_a_disk_by_any_way_in(filled: tuple[Server, Filled]) -> None:
+    server, disk = filled
+    tenant = await deployer(server)
+    assert (await tenant.ask("POST", f"/api/v1/namespaces/{TENANT}/configmaps", config("there"))).status == 201
+    disk.free = low_bytes(1000 * MIB) - 1
+    for method, path, body, headers in WAYS:
+        refused = await tenant.ask(method, path, body, headers=headers)
+        assert (refused.status, refused.json["reason"]) == (507, "NoSpace"), path
+    assert await ready(server) == 500
+    deletes = [{"verb": "delete", "apiVersion": "v1", "kind": "ConfigMap", "namespace": TENANT, "name": "there"}]
+    assert (await tenant.ask("POST", "/v1/batch", {"operations": deletes})).status == 200
+    disk.free = 600 * MIB
+    for method, path, body, headers in WAYS[:1]:
+        assert (await tenant.ask(method, path, body, headers=headers)).status == 201
+    assert await ready(server) == 200
+
+
+async def test_to_have_webhooks_write_it_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Filled()
+    monkeypatch.setattr("rota.server.main.Disk", functools.partial(Disk, measure=disk))
+    async with served(tmp_path / "home") as server:
+        edge = (await server.ask("GET", "/v1/status")).json["edge"]
+        host, _, port = edge.removeprefix("http://").partition(":")
+        head = f"POST /-/hooks/{TENANT}/any HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: 2\r\n\r\n"
+
+        async def deliver() -> int:
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(f"{head}{{}}".encode())
+            answer = await reader.read()
+            writer.close()
+            return int(answer.split()[1])
+
+        disk.free = 0
+        assert await deliver() == 507
+        disk.free = 600 * MIB
+        # It is looked at, and is nobody's.
+        assert await deliver() in (401, 404, 503)
+
+
+# Sizes.
+
+
+def _storing(command: str, size: str = "4Mi") -> dict[str, Any]:
+    container = {"name": "main", "command": ["/bin/sh", "-c", f"{command}; exec sleep 600"]}
+    template = {"containers": [container], "storage": {"size": size, "path": "/data"}, "isolation": "sandbox"}
+    return {
+        "apiVersion": "rota.dev/v1alpha1",
+        "kind": "WorkerPool",
+        "metadata": {"name": "greedy"},
+        "spec": {"replicas": 1, "template": template},
+    }
+
+
+HOARDS = {
+    "a file": "head -c 20000000 /dev/zero > /data/hoard",
+    "many files": "mkdir /data/d; for i in $(seq 300); do head -c 65536 /dev/zero > /data/d/$i; done",
+    "a file without a name": "exec 3> /data/hoard; rm /data/hoard; head -c 20000000 /dev/zero >&3",
+    "a closed folder": "mkdir /data/d; head -c 20000000 /dev/zero > /data/d/hoard; chmod 0 /data/d",
+}
+
+
+@pytest.mark.parametrize("how", HOARDS)
+@pytest.mark.skipif(not sandbox.available().ok, reason="this host makes no sandboxes")
+async def test_to_store_more_than_the_size_of_its_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr("rota.runtime.watchdog.MEASURE_SECONDS", 0.1)
+    async with served(tmp_path / "home") as server:
+        tenant = await deployer(server)
+        assert (await tenant.ask("POST", f"{API}/{TENANT}/workerpools", _storing(HOARDS[how]))).status == 201
+
+        async def told() -> Any:
+            events = (await server.ask("GET", f"/api/v1/namespaces/{TENANT}/events")).json["items"]
+            return [one["message"] for one in events if one["reason"] == "StorageExceeded"]
+
+        (message, *_) = await until(told, bool)
+        assert "MiB in its storage, whose size is 4.0 MiB" in message
+        assert (await server.ask("DELETE", f"{API}/{TENANT}/workerpools/greedy")).status == 200
+
+
+@pytest.mark.skipif(not sandbox.available().ok, reason="this host makes no sandboxes")
+async def test_to_be_told_that_a_size_is_held_when_nothing_holds_it(tmp_path: Path) -> None:
+    async with served(tmp_path / "home") as server:
+        tenant = await deployer(server)
+        assert (await tenant.ask("POST", f"{API}/{TENANT}/workerpools", _storing("true"))).status == 201
+        where = f"{API}/{TENANT}/instances"
+
+        async def conditions() -> dict[str, Any]:
+            found = (await tenant.ask("GET", where)).json["items"]
+            return {one["type"]: one for obj in found for one in obj.get("status", {}).get("conditions", [])}
+
+        found = (await until(conditions, lambda said: "StorageBounded" in said))["StorageBounded"]
+        assert (found["status"], found["reason"]) == ("True", "Measured")
+        assert "measured" in found["message"] and "more than 4Mi" in found["message"]
+
+
+def test_to_hide_what_a_folder_takes(tmp_path: Path) -> None:
+    top = tmp_path / "top"
+    top.mkdir()
+    block = bytes(MIB)
+    (top / "one").write_bytes(block)
+    os.link(top / "one", top / "two")
+    (top / "elsewhere").symlink_to("/usr")
+    with (top / "holes").open("wb") as file:
+        file.truncate(1 << 40)
+    inner = top / "a" / "b"
+    inner.mkdir(parents=True)
+    (inner / "three").write_bytes(block)
+    for mode in (0o000, 0o400, 0o500):
+        inner.chmod(mode)
+        assert 2 * MIB <= measuring.used_bytes(top) < 3 * MIB
+        assert inner.stat().st_mode & 0o777 == mode
+    inner.chmod(0o700)
+    at = os.open(top, os.O_RDONLY)
+    for _ in range(measuring.DEPTH_MAX + 1):
+        os.mkdir("d", dir_fd=at)
+        below = os.open("d", os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = below
+    os.close(at)
+    with pytest.raises(measuring.NotMeasurable, match="deep"):
+        measuring.used_bytes(top)
+    assert measuring.used_bytes(tmp_path / "missing") == 0
+
+
+def test_to_hide_it_in_a_file_that_has_no_name(tmp_path: Path) -> None:
+    code = f"""
+import os, sys, time
+file = os.open({str(tmp_path / "hoard")!r}, os.O_WRONLY | os.O_CREAT)
+os.unlink({str(tmp_path / "hoard")!r})
+os.write(file, bytes({MIB}))
+if os.fork() == 0:
+    time.sleep(60)
+print("there", flush=True)
+sys.stdin.read()
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, process_group=0) as child:
+        try:
+            assert child.stdout is not None and child.stdout.readline() == b"there\n"
+            device = tmp_path.stat().st_dev
+            assert MIB <= nameless_bytes({SOMEBODY: [child.pid]}, device)[SOMEBODY] < 2 * MIB
+            assert not nameless_bytes({SOMEBODY: [child.pid]}, device + 1)[SOMEBODY]
+        finally:
+            os.killpg(child.pid, 9)
+
+
+# Without storage.
+
+
+@pytest.mark.skipif(not sandbox.available().ok, reason="this host makes no sandboxes")
+async def test_to_fill_the_disk_from_a_sandbox_and_stay(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rota.runtime.watchdog.MEASURE_SECONDS", 0.1)
+    async with served(small / "home") as server:
+        tenant, other = await deployer(server), await deployer(server, "neighbour")
+        pool = {"metadata": {"name": "some"}, "spec": {"worker": {"type": "shell"}, "replicas": 1}}
+        pool |= {"apiVersion": "rota.dev/v1alpha1", "kind": "WorkerPool"}
+        assert (await tenant.ask("POST", f"{API}/{TENANT}/workerpools", pool)).status == 201
+        command = ["/bin/sh", "-c", "dd if=/dev/zero of=hoard bs=64k; sleep 600"]
+        spec = {"command": command, "workerPoolRef": {"name": "some"}, "retry": {"limit": 0}}
+        task = {"apiVersion": "rota.dev/v1alpha1", "kind": "Task", "metadata": {"name": "greedy"}, "spec": spec}
+        assert (await tenant.ask("POST", f"{API}/{TENANT}/tasks", task)).status == 201
+
+        async def phase() -> Any:
+            return (await server.ask("GET", f"{API}/{TENANT}/tasks/greedy")).json.get("status", {}).get("phase")
+
+        assert await until(phase, lambda found: found in ("Failed", "Succeeded", "Cancelled")) == "Failed"
+        # Nobody has done anything, and a neighbour writes as before.
+        await until(lambda: ready(server), lambda status: status == 200)
+        maps = "/api/v1/namespaces/neighbour/configmaps"
+        assert (await other.ask("POST", maps, config("fine"))).status == 201
+
+        async def told() -> list[str]:
+            events = (await server.ask("GET", f"/api/v1/namespaces/{TENANT}/events")).json["items"]
+            return [one["message"] for one in events if one["reason"] == "DiskPressure"]
+
+        assert "it has most of it" in (await until(told, bool))[0]
+
+
+async def test_to_keep_the_disk_full_from_a_sandbox_without_storage(tmp_path: Path) -> None:
+    filled, told = Filled(), list[Subject]()
+    disk = Disk(tmp_path, measure=filled)
+    modest = Subject(TENANT, "modest-0", "other-uid")
+    owed = Subject(TENANT, "owed-0", "third-uid")
+    running = {}
+    for subject, bytes_used, is_promised in ((SOMEBODY, 60 * MIB, False), (modest, MIB, False), (owed, 70 * MIB, True)):
+        folder = tmp_path / subject.name
+        folder.mkdir()
+        with (folder / "content").open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, bytes_used)
+        running[subject] = Watched(Bound(str(folder), 100 * MIB, is_promised), ())
+    now = [0.0]
+    watchdog = Watchdog(disk, lambda: running, told.append, clock=lambda: now[0])
+    await watchdog.round()
+    assert not told
+    filled.free = low_bytes(1000 * MIB) - 1
+    disk.look()
+    await watchdog.round()
+    # Who has most of what nobody was promised; neither who was promised it, nor who has next to nothing.
+    over = watchdog.over(SOMEBODY)
+    assert over is not None and over.reason == "DiskPressure" and "60.0 MiB" in over.message
+    del running[SOMEBODY]
+    now[0] += 60
+    await watchdog.round()
+    assert told == [SOMEBODY] and watchdog.over(SOMEBODY) is None
+    # More than anybody may have is too much, however much space there is.
+    filled.free = 600 * MIB
+    disk.look()
+    running[modest].bound.bytes_max = MIB // 2
+    await watchdog.round()
+    found = watchdog.over(modest)
+    assert found is not None and found.reason == "StorageExceeded" and "declare storage" in found.message
+
+
+def test_to_fill_the_rest_of_the_disk_with_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled = Filled()
+    monkeypatch.setattr("rota.runtime.space.space_of", filled)
+    monkeypatch.setattr("rota.runtime.space.LOOK_SECONDS", 0.0)
+    task, child = TaskLog(tmp_path / "task.log"), Log(str(tmp_path / "child"), MIB, 2)
+    for free, text in ((600 * MIB, b"first\n"), (MIB, b"lost\n"), (MIB, b"too\n"), (600 * MIB, b"last\n")):
+        filled.free = free
+        task.write(text)
+        child.write(text)
+    assert (tmp_path / "child.log").read_bytes() == b"first\nlast\n" and child.bytes_lost == 9
+    missing = b"\n[rota: 9 bytes were not stored here: the disk was short of space]\n"
+    assert (tmp_path / "task.log").read_bytes() == b"first\n" + missing + b"last\n"
+    task.close()
+    child.close()
+
+
+def test_to_have_a_disk_go_back_and_forth(tmp_path: Path) -> None:
+    filled = Filled()
+    disk = Disk(tmp_path, measure=filled)
+    low, full = low_bytes(1000 * MIB), reserve_bytes(1000 * MIB)
+    assert (tmp_path / "reserve").stat().st_blocks * 512 == full
+    levels = []
+    for free in (low, low - 1, low + 1, int(low * 1.3), full - 1, full + 1, int(low * 1.1), low * 2):
+        filled.free = free
+        levels.append((disk.look(), (tmp_path / "reserve").exists()))
+    assert levels == [
+        ("ok", True),
+        ("low", True),
+        ("low", True),
+        ("ok", True),
+        ("full", False),
+        ("full", False),
+        ("low", False),
+        ("ok", True),
+    ]
+    # All names of files used up is no better than all bytes.
+    assert level_of(Space(1000 * MIB, 600 * MIB, 100_000, 10)) == "low"
+    assert level_of(Space(1000 * MIB, 600 * MIB, 0, 0)) == "ok"
