@@ -318,10 +318,13 @@ async def test_to_fill_the_disk_from_a_sandbox_and_stay(small: Path, monkeypatch
         task = {"apiVersion": "rota.dev/v1alpha1", "kind": "Task", "metadata": {"name": "greedy"}, "spec": spec}
         assert (await tenant.ask("POST", f"{API}/{TENANT}/tasks", task)).status == 201
 
-        async def phase() -> Any:
-            return (await server.ask("GET", f"{API}/{TENANT}/tasks/greedy")).json.get("status", {}).get("phase")
+        async def status() -> Any:
+            return (await server.ask("GET", f"{API}/{TENANT}/tasks/greedy")).json.get("status", {})
 
-        assert await until(phase, lambda found: found in ("Failed", "Succeeded", "Cancelled")) == "Failed"
+        over = await until(status, lambda found: found.get("phase") in ("Failed", "Succeeded", "Cancelled"))
+        # It has failed, and is not tried again as one that merely lost its worker would be.
+        assert (over["phase"], over["reason"], len(over["attempts"])) == ("Failed", "Failed", 1)
+        assert over["message"].startswith("DiskPressure: ")
         # Nobody has done anything, and a neighbour writes as before.
         await until(lambda: ready(server), lambda status: status == 200)
         maps = "/api/v1/namespaces/neighbour/configmaps"

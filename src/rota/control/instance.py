@@ -155,6 +155,8 @@ class Instances(Gate[Instance]):
 
     async def _end_overuse(self, context: Context, obj: Instance, overuse: Overuse) -> None:
         """Make room first: with a full disk nothing can be written before. Its owner makes another one."""
+        if self._desk is not None and obj.spec.assignment is not None:
+            self._desk.blame(obj.spec.assignment.id, f"{overuse.reason}: {overuse.message}")
         self._show(context, obj, is_ready=False)
         await self._remove(obj)
         why = unavailable(overuse.reason, overuse.message)

@@ -366,6 +366,7 @@ class Tasks(Gate[Task]):
 
     async def _end(self, context: Context, obj: Task, status: TaskStatus, ended: Ended) -> Outcome:
         """An attempt has ended. Its worker is free when that is written down."""
+        ended = self._assigner.judged(ended)
         worker = self._assigner.worker_of(obj)
         instance = worker.subject.name if worker is not None else status.instance_name or ""
         written = await context.write_status(obj, lifecycle.after(obj, status, instance, ended))

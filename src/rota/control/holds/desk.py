@@ -14,6 +14,8 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Protocol
 
+import msgspec
+
 from rota.api import Instance, WorkerPool
 from rota.api.instance import Assignment
 from rota.client import Client, Key
@@ -27,6 +29,7 @@ from rota.engine.reconciler import Context, Memory
 from rota.engine.references import id_of
 from rota.pools import Binding, Queue
 from rota.registry import ApiError
+from rota.runtime.runner.jobs import Outcome
 from rota.runtime.runner.messages import Report, ResetPolicy
 
 log = logging.getLogger(__name__)
@@ -40,6 +43,7 @@ PACE_BINDINGS = 64
 PACE_SECONDS_MIN = 0.1
 WAIT_SECONDS_MAX = 60.0
 """Nobody is told to come again later than this."""
+BLAMED_MAX = 1000
 LOST_RACE = frozenset((404, 409, 422))
 
 
@@ -86,6 +90,8 @@ class Desk:
         self.parties: dict[str, Party] = {}
         """By the kind that an assignment has."""
         self._works: set[asyncio.Task[None]] = set()
+        self._blamed: dict[str, str] = {}
+        """By the id of an assignment, why its instance was ended."""
         self.memory: Memory | None = None
         self.client: Client | None = None
         self.objects: Objects | None = None
@@ -103,6 +109,17 @@ class Desk:
     def close(self) -> None:
         for work in self._works:
             work.cancel()
+
+    def blame(self, assignment: str, why: str) -> None:
+        """An instance is ended for what its holder did: the loss of it is the holder's own failure."""
+        self._blamed[assignment] = why
+        while len(self._blamed) > BLAMED_MAX:
+            del self._blamed[next(iter(self._blamed))]
+
+    def judged(self, outcome: Outcome) -> Outcome:
+        """An outcome, as a failure if the worker was lost by the task's own fault."""
+        why = self._blamed.get(outcome.id) if outcome.reason == "WorkerLost" else None
+        return outcome if why is None else msgspec.structs.replace(outcome, reason="Failed", message=why)
 
     def prepare(self, context: Context) -> None:
         """Before anything is handed out: what was handed out earlier, by whomever, and who waits since."""

@@ -303,10 +303,15 @@ class Assigner:
         self._outcomes.pop(assigned.id)
         self._desk.start(self._desk.release(worker, assigned.id))
 
+    def judged(self, outcome: Outcome) -> Outcome:
+        """How an attempt is taken to have ended."""
+        return self._desk.judged(outcome)
+
     # What runners say.
 
     def outcome(self, subject: Subject, outcome: Outcome) -> None:
         """A runner tells how an attempt ended. It does so until that is acknowledged."""
+        outcome = self._desk.judged(outcome)
         worker = self._desk.members.get(subject.uid)
         assigned = worker.instance.spec.assignment if worker is not None else None
         if worker is None:
