@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -15,7 +15,7 @@ from rota.cli.command import command
 from rota.cli.output import line, note, printable, style_of
 from rota.cli.printed import as_typed
 from rota.cli.serving_options import check_local, reach_of, way_of
-from rota.cli.session import Session, bad_usage
+from rota.cli.session import CommandError, Session, bad_usage
 
 if TYPE_CHECKING:
     from rota.api import Kind
@@ -29,6 +29,7 @@ COUNTED_MAX = 10_000
 """So many objects of a kind are looked at, to count them by phase; of more, only the number is told."""
 PAGE_ITEMS = 500
 WIDTH = 12
+GIB = 1 << 30
 FORMS = ("", "json")
 
 
@@ -89,6 +90,11 @@ async def _tell_running(path: Path, found: Found, state: State) -> None:
     _tell("log", str(log_of(path)))
     _tell("runs", way_of(state))
     _tell("isolation", _isolation(state))
+    if disk := await disk_of(path):
+        short = disk["level"] != "ok"
+        free = f"{disk['freeBytes'] / GIB:.1f} GiB free of {disk['totalBytes'] / GIB:.1f} GiB"
+        told = f"{disk['level']}: {disk['message']}; tenants' writes are refused until there is space"
+        _tell("disk", (told, style_of("Failed")) if short else free)
     work = await work_of(path)
     if isinstance(work, str):
         _tell("work", f"not known: {work}")
@@ -103,7 +109,8 @@ async def _print_json(path: Path, found: Found) -> int:
     state = found.state
     is_running = found.condition == "running" and state is not None
     isolation = _isolation(state) if is_running and state is not None else ""
-    print(as_json(path, found, isolation, await work_of(path) if is_running else await _going_on(path)))
+    disk = await disk_of(path) if is_running else {}
+    print(as_json(path, found, isolation, await work_of(path) if is_running else await _going_on(path), disk))
     return RUNNING if is_running else NOT_RUNNING
 
 
@@ -130,6 +137,22 @@ async def work_of(path: Path) -> dict[str, Counted] | str:
             return {kind.plural: await _counted(client, kind) for kind in (Instance.api, Task.api)}
     except (ConnectionFailed, ApiError, TimeoutError) as error:
         return f"the server does not answer ({error or 'in time'})"
+    finally:
+        await client.close()
+
+
+async def disk_of(path: Path) -> dict[str, Any]:
+    """How the disk of the server is; empty: it does not say."""
+    from rota.cli.gateway import call
+    from rota.client import Client, ConnectionFailed
+    from rota.registry import ApiError
+
+    client = Client.connect(home=path)
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS_MAX):
+            return (await call(client, "GET", "/v1/status")).get("disk") or {}
+    except (ConnectionFailed, ApiError, CommandError, TimeoutError):
+        return {}
     finally:
         await client.close()
 

@@ -14,8 +14,13 @@ if TYPE_CHECKING:
     from rota.server.background_state import Found, State
 
 
-def as_json(path: Path, found: Found, isolation: str, work: dict[str, Counted] | str | int) -> str:
-    """`work`: what a running server has, or why that is not known; without a server, how many processes go on."""
+def as_json(
+    path: Path, found: Found, isolation: str, work: dict[str, Counted] | str | int, disk: dict[str, Any]
+) -> str:
+    """`work`: what a running server has, or why that is not known; without a server, how many processes go on.
+
+    `disk`: what a running server says of its disk.
+    """
     said: dict[str, Any] = {"server": found.condition, "home": str(path), "log": str(log_of(path))}
     if found.pid:
         said["pid"] = found.pid
@@ -25,6 +30,8 @@ def as_json(path: Path, found: Found, isolation: str, work: dict[str, Counted] |
         said["processes"] = work
     else:
         said |= {"isolation": isolation, "kubeconfig": str(path / "kubeconfig")}
+    if disk:
+        said["disk"] = disk
     if isinstance(work, str):
         said["workUnknown"] = work
     elif isinstance(work, dict):

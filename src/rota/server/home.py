@@ -42,9 +42,21 @@ class Home:
             raise HomeDamaged(f"{self.socket} is too long for a socket's path; choose a shorter home with --home")
         with usable(self.path):
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._check()
             if self.path.stat().st_mode & 0o077:
                 self.path.chmod(0o700)
             self._sign()
+
+    def _check(self) -> None:
+        """Refuse a home that is somebody else's, or whose store was emptied. Raises HomeDamaged."""
+        found, own = self.path.stat(), os.geteuid()
+        if found.st_uid != own:
+            why = f"it belongs to user {found.st_uid}, and this is user {own}: its owner could change all that is in it"
+            raise HomeDamaged(f"{self.path} cannot be a home: {why}; start as its owner, or choose another with --home")
+        if self.tokens.exists() and self.store.exists() and not self.store.stat().st_size:
+            why = "it is empty, though this home has been in use: all objects would be gone"
+            then = f"put a backup back with `rota restore FILE`, or remove {self.store} to begin anew"
+            raise HomeDamaged(f"{self.store}: {why}; {then}")
 
     def _sign(self) -> None:
         """Hold a lock for as long as this object lives, by which others find the process that serves here.

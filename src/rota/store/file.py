@@ -52,6 +52,10 @@ def beside(path: Path, suffix: str) -> Path:
 def open_file(path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> sqlite3.Connection:
     """Opens or creates a store's file, checks it, and brings it to the newest format."""
     created = create_private(path)
+    log = beside(path, "-wal")
+    if not created and not path.stat().st_size and log.exists() and log.stat().st_size:
+        # SQLite would remove what is in the log, and begin anew.
+        raise StoreCorrupt(path, f"it is empty, and {log.name} is not")
     with reading(path):
         connection = sqlite3.connect(path)
         try:

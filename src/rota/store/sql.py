@@ -22,6 +22,8 @@ WAL_BYTES_KEPT = 16 * 1024 * 1024
 # Every statement is one hand-over of the interpreter's lock and back. So rows go in by the hundred, in few enough
 # different statements that each stays prepared.
 INSERT_ROWS = (256, 64, 16, 4, 1)
+SECRETS, AFTER_SECRETS = "secrets/", "secrets0"
+"""The keys of Secrets are between these."""
 
 Row = tuple[int, str, int, int, int, bytes]
 Migration = Callable[[sqlite3.Connection], None]
@@ -122,6 +124,13 @@ _INSERTS = {rows: "INSERT INTO log VALUES " + ", ".join(["(?, ?, ?, ?, ?, ?)"] *
 def compact(connection: sqlite3.Connection, after: int, upto: int) -> None:
     """Moves `compacted` from one revision to another: what rows in between superseded goes, and tombstones."""
     connection.execute("BEGIN IMMEDIATE")
+    # What is deleted stays in the file until something else is written there. To have SQLite overwrite all of it takes
+    # a third of the writes that a store can do; Secrets are few.
+    connection.execute(
+        "UPDATE log SET value = zeroblob(length(value)) WHERE key >= ? AND key < ? AND (rev IN"
+        " (SELECT prev FROM log WHERE rev > ? AND rev <= ? AND prev > 0) OR (rev > ? AND rev <= ? AND deleted))",
+        (SECRETS, AFTER_SECRETS, after, upto, after, upto),
+    )
     connection.execute(
         "DELETE FROM log WHERE rev IN (SELECT prev FROM log WHERE rev > ? AND rev <= ? AND prev > 0)", (after, upto)
     )
@@ -137,6 +146,17 @@ def set_compacted(connection: sqlite3.Connection, revision: int) -> None:
 def copy(connection: sqlite3.Connection, path: Path) -> None:
     """Writes the file as it is now to a new one, without holes."""
     connection.execute("VACUUM INTO ?", (str(path),))
+
+
+def forget_history(path: Path) -> None:
+    """Remove from a copy all but what is there now, and what it was made of: it is nobody's to watch.
+
+    Who has a backup has no Secret that was deleted or changed before it was made.
+    """
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = MEMORY")
+        connection.execute("PRAGMA secure_delete = ON")
+        compact(connection, compacted(connection), last_revision(connection))
 
 
 def is_of_the_disk(error: BaseException) -> bool:

@@ -225,6 +225,7 @@ class SqliteStore(Store):
         try:
             with closing(sql.connect_reader(self.path)) as connection:
                 sql.copy(connection, partial)
+            sql.forget_history(partial)
             sync_file(partial)
             partial.rename(path)
         except (sqlite3.Error, OSError) as error:
