@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import os
 import sqlite3
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 
 from rota.server.auth import HomeDamaged
 from rota.server.home import Home
-from rota.store import Event, SqliteStore, StoreCorrupt, Write, sql
+from rota.store import SqliteStore, StoreCorrupt, Write
 from tests.attacks.conftest import TENANT
 from tests.server.conftest import served
 
@@ -82,13 +81,17 @@ async def test_to_find_a_deleted_secret_in_a_backup(tmp_path: Path) -> None:
         assert bool(backup.body.count(base64.b64encode((text * 3).encode()))) == bool(count), text
 
 
-async def test_to_find_a_deleted_secret_in_the_database(tmp_path: Path) -> None:
-    def append(connection: sqlite3.Connection, events: Sequence[Event]) -> None:
-        # As SQLite is in most places: what it deletes stays in the file.
-        connection.execute("PRAGMA secure_delete = OFF")
-        sql.append(connection, events)
+async def test_to_find_a_deleted_secret_in_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = sqlite3.connect
 
-    store = SqliteStore(tmp_path / "store.db", append=append)
+    def plain(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        """As SQLite is in many places: what it deletes stays in the file."""
+        connection: sqlite3.Connection = connect(*arguments, **options)
+        connection.execute("PRAGMA secure_delete = OFF")
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", plain)
+    store = SqliteStore(tmp_path / "store.db")
     for text in (b"first-secret", b"second-secret"):
         await store.commit([Write("secrets/x/a", None, partial(_much, text))])
     await store.commit([Write("secrets/x/a", None, partial(_much, b""), delete=True)])

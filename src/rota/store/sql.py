@@ -22,8 +22,6 @@ WAL_BYTES_KEPT = 16 * 1024 * 1024
 # Every statement is one hand-over of the interpreter's lock and back. So rows go in by the hundred, in few enough
 # different statements that each stays prepared.
 INSERT_ROWS = (256, 64, 16, 4, 1)
-SECRETS, AFTER_SECRETS = "secrets/", "secrets0"
-"""The keys of Secrets are between these."""
 
 Row = tuple[int, str, int, int, int, bytes]
 Migration = Callable[[sqlite3.Connection], None]
@@ -34,6 +32,8 @@ def connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
+    # What is deleted is overwritten: it may be a Secret. With or without, a store does as many writes.
+    connection.execute("PRAGMA secure_delete = ON")
     connection.execute(f"PRAGMA wal_autocheckpoint = {AUTOCHECKPOINT_PAGES}")
     connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_KEPT}")
     return connection
@@ -124,13 +124,6 @@ _INSERTS = {rows: "INSERT INTO log VALUES " + ", ".join(["(?, ?, ?, ?, ?, ?)"] *
 def compact(connection: sqlite3.Connection, after: int, upto: int) -> None:
     """Moves `compacted` from one revision to another: what rows in between superseded goes, and tombstones."""
     connection.execute("BEGIN IMMEDIATE")
-    # What is deleted stays in the file until something else is written there. To have SQLite overwrite all of it takes
-    # a third of the writes that a store can do; Secrets are few.
-    connection.execute(
-        "UPDATE log SET value = zeroblob(length(value)) WHERE key >= ? AND key < ? AND (rev IN"
-        " (SELECT prev FROM log WHERE rev > ? AND rev <= ? AND prev > 0) OR (rev > ? AND rev <= ? AND deleted))",
-        (SECRETS, AFTER_SECRETS, after, upto, after, upto),
-    )
     connection.execute(
         "DELETE FROM log WHERE rev IN (SELECT prev FROM log WHERE rev > ? AND rev <= ? AND prev > 0)", (after, upto)
     )
