@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import sqlite3
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,18 @@ import pytest
 
 from rota.server.auth import HomeDamaged
 from rota.server.home import Home
-from rota.store import SqliteStore, StoreCorrupt, Write
+from rota.store import (
+    Sealer,
+    SqliteStore,
+    StoreCorrupt,
+    Write,
+    WrongKey,
+    create_key,
+    read_key,
+    restore,
+    rotate,
+    sql,
+)
 from tests.attacks.conftest import TENANT
 from tests.server.conftest import served
 
@@ -102,3 +114,92 @@ async def test_to_find_a_deleted_secret_in_the_database(tmp_path: Path, monkeypa
 
 def _much(text: bytes, rev: int) -> bytes:
     return text * 2000
+
+
+# Secrets with a key.
+
+
+async def test_to_read_secrets_in_the_database_or_in_a_backup(tmp_path: Path) -> None:
+    home, key, other = tmp_path / "home", tmp_path / "key", tmp_path / "other"
+    create_key(key)
+    create_key(other)
+    async with served(home, with_controllers=False) as server:
+        assert (await server.ask("POST", "/api/v1/namespaces", {"metadata": {"name": TENANT}})).status == 201
+        assert (await server.ask("POST", SECRETS, secret("old", "early-" * 900))).status == 201
+    # What was there before is encrypted, too.
+    async with served(home, with_controllers=False, key_file=key) as server:
+        assert (await server.ask("POST", SECRETS, secret("new", "later-" * 900))).status == 201
+        assert (await server.ask("PUT", f"{SECRETS}/old", secret("old", "early-" * 901))).status == 200
+        backup = (await server.ask("GET", "/v1/backup")).body
+        stored = backup + b"".join(path.read_bytes() for path in home.glob("rota.db*"))
+    for text in ("early-", "later-"):
+        assert base64.b64encode((text * 3).encode()) not in stored
+    # Without the key, or with another, there is no server.
+    for wrong, why in ((None, "its Secrets are encrypted; name the file"), (other, "encrypted with another key")):
+        with pytest.raises(WrongKey, match=why):
+            async with served(home, with_controllers=False, key_file=wrong):
+                pass
+    with pytest.raises(WrongKey, match="encrypted with another key"):
+        rotate(home / "rota.db", read_key(other), read_key(key))
+    assert rotate(home / "rota.db", read_key(key), read_key(other)) >= 2
+    with pytest.raises(WrongKey):
+        SqliteStore(home / "rota.db", sealer=read_key(key))
+    async with served(home, with_controllers=False, key_file=other) as server:
+        for name, value in (("old", "early-" * 901), ("new", "later-" * 900)):
+            found = (await server.ask("GET", f"{SECRETS}/{name}")).json
+            assert base64.b64decode(found["data"]["key"]).decode() == value
+    # A backup is put back as any other, and takes the key that it was made with.
+    (tmp_path / "backup.db").write_bytes(backup)
+    restore(tmp_path / "backup.db", tmp_path / "restored.db")
+    with pytest.raises(WrongKey):
+        SqliteStore(tmp_path / "restored.db")
+    store = SqliteStore(tmp_path / "restored.db", sealer=read_key(key))
+    entry = store.get(f"secrets/{TENANT}/new")
+    assert entry is not None and base64.b64encode(b"later-" * 900) in entry.value
+    await store.close()
+
+
+async def test_to_put_one_secret_in_the_place_of_another(tmp_path: Path) -> None:
+    path, sealer = tmp_path / "store.db", Sealer(bytes(32))
+    store = SqliteStore(path, sealer=sealer)
+    watching = store.watch("secrets/", 0)
+    for name in ("mine", "yours"):
+        await store.commit([Write(f"secrets/x/{name}", 0, partial(_much, name.encode()))])
+    assert next(iter(await watching.next())).value == b"mine" * 2000
+    assert [event.value for event in (await store.read_log("secrets/", 0, 2))[0]] == [b"mine" * 2000, b"yours" * 2000]
+    await store.close()
+
+    def put(value: bytes) -> None:
+        """As who may write to the file does, with a checksum that is right."""
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            event = next(event for event, _ in sql.stored(connection, "secrets/") if event.key == "secrets/x/yours")
+            event.value = value
+            sql.replace_value(connection, event)
+
+    with closing(sqlite3.connect(path)) as connection:
+        mine, yours = (event.value for event, _ in sql.stored(connection, "secrets/"))
+    for value, why in ((mine, "was not sealed there"), (b"{}", "is not sealed, as all others are")):
+        put(value)
+        with pytest.raises(StoreCorrupt, match=why):
+            SqliteStore(path, sealer=sealer)
+    put(yours)
+    await SqliteStore(path, sealer=sealer).close()
+
+
+def test_to_have_a_key_that_others_can_read_taken(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    create_key(key)
+    assert key.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(FileExistsError):
+        create_key(key)
+    key.chmod(0o640)
+    with pytest.raises(WrongKey, match="others may read or change this key"):
+        read_key(key)
+    for content in (b"", b"short", b"!" * 44, base64.b64encode(bytes(31))):
+        key.unlink()
+        key.touch(mode=0o600)
+        key.write_bytes(content)
+        with pytest.raises(WrongKey, match="this is no key; `rota key create FILE` makes one"):
+            read_key(key)
+    with pytest.raises(WrongKey, match="the key cannot be read: no such file"):
+        read_key(tmp_path / "missing")

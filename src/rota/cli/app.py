@@ -24,6 +24,7 @@ PURPOSES: dict[str, dict[str, str]] = {
         "backup": "backup:backup",
         "restore": "backup:restore",
         "token": "token:app",
+        "key": "key:app",
         "doctor": "doctor:doctor",
         "version": "version:version",
     },

@@ -11,6 +11,7 @@ from rota.cli.serving_options import (
     EdgePort,
     Host,
     Image,
+    KeyFile,
     Port,
     check_local,
     container_of,
@@ -32,6 +33,7 @@ async def restart(
     port: Port = None,
     edge_port: EdgePort = None,
     allow_api: AllowApi = None,
+    key_file: KeyFile = None,
     image: Image = None,
 ) -> None:
     """Put a new server in the place of the one that runs, with the same options unless others are given.
@@ -48,7 +50,7 @@ async def restart(
     home = session.settings.home_path
     last, running = last_start(Home(home)), find(Home(home)).state
     controllers = running.options.controllers if running is not None else True
-    options = options_from(last, host, port, edge_port, allow_api, controllers=controllers)
+    options = options_from(last, host, port, edge_port, allow_api, key_file=key_file, controllers=controllers)
     container = await container_of(session, image)
     try:
         done = await restart_server(Home(home), options, container)

@@ -52,6 +52,15 @@ AllowApi = Annotated[
         "as the last time.",
     ),
 ]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--key-file",
+        metavar="FILE",
+        help="Encrypt Secrets in the database with the key in this file, which `rota key create FILE` makes. Without "
+        "it, as the last time; a database that is encrypted is not opened without its key.",
+    ),
+]
 Image = Annotated[
     str | None,
     typer.Option(
@@ -89,6 +98,7 @@ def options_from(
     edge_port: int | None,
     allow_api: list[str] | None,
     *,
+    key_file: Path | None = None,
     controllers: bool = True,
 ) -> Options:
     """Return the options that are given, else those of the last start, else the defaults."""
@@ -116,6 +126,7 @@ def options_from(
         was.edge_port if edge_port is None else edge_port,
         was.allow_api if allow_api is None else tuple(allow_api),
         controllers,
+        was.key_file if key_file is None else str(key_file.absolute()),
     )
 
 

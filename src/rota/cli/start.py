@@ -11,6 +11,7 @@ from rota.cli.serving_options import (
     EdgePort,
     Host,
     Image,
+    KeyFile,
     Port,
     check_local,
     container_of,
@@ -34,6 +35,7 @@ async def start(
     port: Port = None,
     edge_port: EdgePort = None,
     allow_api: AllowApi = None,
+    key_file: KeyFile = None,
     image: Image = None,
 ) -> None:
     """Start a server in the background, one per home. It returns when the server is ready."""
@@ -45,7 +47,7 @@ async def start(
 
     home = session.settings.home_path
     last = last_start(Home(home))
-    options = options_from(last, host, port, edge_port, allow_api)
+    options = options_from(last, host, port, edge_port, allow_api, key_file=key_file)
     container = await container_of(session, image)
     try:
         started = await start_server(Home(home), options, container)

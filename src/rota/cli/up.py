@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,7 +12,7 @@ import typer
 from rota import __version__
 from rota.cli.command import command
 from rota.cli.output import line, note
-from rota.cli.serving_options import AllowApi, EdgePort, Host, Port, kubectl_chosen, options_from, reach_of
+from rota.cli.serving_options import AllowApi, EdgePort, Host, KeyFile, Port, kubectl_chosen, options_from, reach_of
 from rota.cli.session import CommandError, Session, bad_usage
 
 
@@ -22,6 +23,7 @@ def up(
     port: Port = None,
     edge_port: EdgePort = None,
     allow_api: AllowApi = None,
+    key_file: KeyFile = None,
     controllers: Annotated[
         bool, typer.Option("--controllers/--no-controllers", help="Whether controllers run in this process.")
     ] = True,
@@ -43,7 +45,7 @@ def up(
         raise bad_usage("a server starts here: --context and --kubeconfig mean another one")
     home = Home(session.settings.home_path)
     last = last_start(home)
-    asked = options_from(last, host, port, edge_port, allow_api, controllers=controllers)
+    asked = options_from(last, host, port, edge_port, allow_api, key_file=key_file, controllers=controllers)
     found = find(home)
     if found.condition == "running" and found.state is not None:
         where = f"at {found.state.url} (process {found.pid})"
@@ -71,6 +73,7 @@ def up(
         ports_before=(port_of(last.url), port_of(last.edge)) if last is not None else (0, 0),
         allowed_apis=asked.allow_api,
         with_controllers=controllers,
+        key_file=Path(asked.key_file) if asked.key_file else None,
         on_ready=ready,
     )
     withdraw(home, told[0])
@@ -86,8 +89,6 @@ def _no_sandbox() -> str:
 
 
 def _write_to(log_file: str) -> None:
-    from pathlib import Path
-
     from rota.server.background_log import write_to
 
     write_to(Path(log_file))

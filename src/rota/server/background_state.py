@@ -38,13 +38,16 @@ class Options(msgspec.Struct, frozen=True):
     edge_port: int | None
     allow_api: tuple[str, ...] = ()
     controllers: bool = True
+    key_file: str = ""
+    """What Secrets are encrypted with; empty: they are not."""
 
     def arguments(self) -> list[str]:
         """As `rota up` takes them."""
         edge = [] if self.edge_port is None else [f"--edge-port={self.edge_port}"]
         apis = [f"--allow-api={url}" for url in self.allow_api]
         without = [] if self.controllers else ["--no-controllers"]
-        return [f"--host={self.host}", f"--port={self.port}", *edge, *apis, *without]
+        key = [f"--key-file={self.key_file}"] if self.key_file else []
+        return [f"--host={self.host}", f"--port={self.port}", *edge, *apis, *without, *key]
 
 
 class State(msgspec.Struct, frozen=True):

@@ -47,7 +47,7 @@ from rota.server.http import HttpServer
 from rota.server.shedding import Shedding
 from rota.server.signed import SignedTokens
 from rota.server.tables import Tables
-from rota.store import SqliteStore
+from rota.store import SqliteStore, read_key
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 7443
@@ -82,12 +82,14 @@ async def run(
     ports_before: tuple[int, int] = (0, 0),
     allowed_apis: Iterable[str] = (),
     with_controllers: bool = True,
+    key_file: Path | None = None,
     on_ready: Callable[[Ready], None] = lambda ready: None,
     stop: asyncio.Event | None = None,
 ) -> None:
     """Serve until SIGTERM, SIGINT or `stop`. Port 0 takes a free one, and then so does the edge unless it is said.
 
     `ports_before`: which ones to take of the free ones, for the API and for the edge, while nobody else has them.
+    `key_file`: what Secrets are encrypted with; None: they are not.
     Then what runs here is ended. After `HAND_OVER` it goes on, and the next server in this home takes it up.
     """
     stop = stop or asyncio.Event()
@@ -112,7 +114,8 @@ async def run(
         edge_wanted = (DEFAULT_EDGE_PORT if port else 0) if edge_port is None else edge_port
         edge_listening = bound.enter_context(_bind(host, edge_wanted, "--edge-port", before=ports_before[1]))
         disk = Disk(home.path)
-        store = SqliteStore(home.store, relieve=disk.relieve)
+        sealer = read_key(key_file) if key_file is not None else None
+        store = SqliteStore(home.store, relieve=disk.relieve, sealer=sealer)
         bound.pop_all()
     registry = Registry(store)
     audit = Audit(home.audit)
@@ -266,6 +269,7 @@ def serve(
     ports_before: tuple[int, int] = (0, 0),
     allowed_apis: Iterable[str] = (),
     with_controllers: bool = True,
+    key_file: Path | None = None,
     on_ready: Callable[[Ready], None],
 ) -> None:
     """`run`, on the fastest event loop there is."""
@@ -284,6 +288,7 @@ def serve(
             ports_before=ports_before,
             allowed_apis=allowed_apis,
             with_controllers=with_controllers,
+            key_file=key_file,
             on_ready=ready,
         )
     )

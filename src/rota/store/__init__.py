@@ -43,6 +43,7 @@ from rota.store.errors import (
 from rota.store.memory import MemoryStore
 from rota.store.model import Entry, Event, Page, Write
 from rota.store.restore import RESTORE_JUMP, restore
+from rota.store.sealing import Sealer, WrongKey, create_key, read_key, rotate
 from rota.store.sqlite import SqliteStore
 from rota.store.watch import Watch
 
@@ -55,6 +56,7 @@ __all__ = [
     "Gone",
     "MemoryStore",
     "Page",
+    "Sealer",
     "SqliteStore",
     "Store",
     "StoreBusy",
@@ -67,5 +69,9 @@ __all__ = [
     "Watch",
     "WatchClosed",
     "Write",
+    "WrongKey",
+    "create_key",
+    "read_key",
     "restore",
+    "rotate",
 ]

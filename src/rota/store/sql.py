@@ -192,6 +192,31 @@ def superseded(connection: sqlite3.Connection, after: int) -> set[int]:
     return {prev for (prev,) in connection.execute("SELECT prev FROM log WHERE rev > ? AND prev > 0", (after,))}
 
 
+def sealed_with(connection: sqlite3.Connection) -> int:
+    """The id of the key that Secrets are encrypted with; 0: they are not."""
+    found = connection.execute("SELECT value FROM meta WHERE name = 'sealed'").fetchone()
+    return 0 if found is None else int(found[0])
+
+
+def note_sealed(connection: sqlite3.Connection, key: int) -> None:
+    connection.execute("INSERT OR REPLACE INTO meta VALUES ('sealed', ?)", (key,))
+
+
+def stored(connection: sqlite3.Connection, prefix: str) -> Iterator[tuple[Event, int]]:
+    """All rows below a prefix, as they are stored, each with its checksum."""
+    found = connection.execute(
+        "SELECT rev, key, value, deleted, prev, crc FROM log WHERE key >= ? AND key < ?",
+        (prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)),
+    )
+    for rev, key, value, deleted, prev, crc in found:
+        yield Event(rev, key, value, bool(deleted), None, prev), crc
+
+
+def replace_value(connection: sqlite3.Connection, event: Event) -> None:
+    """Store another form of the same row."""
+    connection.execute("UPDATE log SET value = ?, crc = ? WHERE rev = ?", (event.value, checksum(event), event.rev))
+
+
 def events(connection: sqlite3.Connection, low: str, high: str, after: int, upto: int) -> Iterator[tuple[Event, int]]:
     """The events with a key in [low, high) and a revision in (after, upto], each with its checksum."""
     found = connection.execute(

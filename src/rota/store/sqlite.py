@@ -6,9 +6,10 @@ import asyncio
 import os
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 from rota.store import sql
@@ -20,6 +21,7 @@ from rota.store.model import Entry, Event
 from rota.store.objects import after_prefix
 from rota.store.packing import unpacked
 from rota.store.ring import RING_BYTES_MAX, RING_EVENTS_MAX, RINGS_BYTES_MAX, weight
+from rota.store.sealing import Sealer, prepare
 from rota.store.writer import Append, Batch, CompactTo, Probe, Stop, Writer
 
 PROBE_SECONDS = 1.0
@@ -50,8 +52,13 @@ class SqliteStore(Store):
         clock: Callable[[], float] = time.monotonic,
         append: Append = sql.append,
         relieve: Callable[[], bool] = lambda: False,
+        sealer: Sealer | None = None,
     ) -> None:
-        """`relieve`: give the store some space; called in its own thread when the disk is full."""
+        """`relieve`: give the store some space; called in its own thread when the disk is full.
+
+        `sealer`: what Secrets are encrypted with. Raises `WrongKey` where the file has another.
+        """
+        self._sealer = sealer
         super().__init__(
             ring_events_max=ring_events_max, ring_bytes_max=ring_bytes_max, rings_bytes_max=rings_bytes_max
         )
@@ -62,6 +69,8 @@ class SqliteStore(Store):
         try:
             connection = open_file(self.path)
             try:
+                with reading(self.path):
+                    prepare(connection, self.path, sealer)
                 with loading(self.path):
                     self._load(connection, policy)
             except BaseException:
@@ -80,7 +89,7 @@ class SqliteStore(Store):
             connection,
             self.path,
             policy,
-            append,
+            append if sealer is None else partial(_append_sealed, append, sealer),
             compacted=self.compacted,
             published=self._publish,
             moved=self._compaction_moved,
@@ -99,7 +108,8 @@ class SqliteStore(Store):
         told = sql.superseded(connection, recent)
         live = self._objects.live
         rev = 0
-        for rev, key, prev, deleted, _, value in rows(connection, self.path):
+        for rev, key, prev, deleted, _, stored in rows(connection, self.path):
+            value = stored if self._sealer is None else self._sealer.open(key, rev, stored)
             bucket = self._objects.bucket(key)
             before = live.get(key)
             if rev > recent:
@@ -202,6 +212,10 @@ class SqliteStore(Store):
                 for event, crc in sql.events(connection, prefix, after_prefix(prefix), after, upto):
                     if sql.checksum(event) != crc:
                         raise StoreCorrupt(self.path, f"the checksum of revision {event.rev} ({event.key}) is wrong")
+                    if self._sealer is not None:
+                        event.value = self._sealer.open(event.key, event.rev, event.value)
+                        if event.prev is not None:
+                            event.prev = self._sealer.open(event.key, event.prev_rev, event.prev)
                     page.append(event)
                     size += weight(event)
                     if len(page) == LOG_PAGE_EVENTS_MAX or size > LOG_PAGE_BYTES_MAX:
@@ -248,3 +262,7 @@ class SqliteStore(Store):
         if self._reader is not None:
             self._reader.close()
         self._hold.release()
+
+
+def _append_sealed(append: Append, sealer: Sealer, connection: sqlite3.Connection, events: Sequence[Event]) -> None:
+    append(connection, [sealer.sealed(event) for event in events])
