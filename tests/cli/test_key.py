@@ -20,7 +20,7 @@ async def test_a_key_is_made_once_and_changed_for_another(rota: Terminal, tmp_pa
     wrong = rota("--home", str(home), "key", "rotate", str(new), str(old))
     assert wrong.code == 1 and "encrypted with another key" in wrong.err
     done = rota("--home", str(home), "key", "rotate", str(old), str(new))
-    assert done.code == 0 and f"`rota start --key-file {new}`" in done.out
+    assert done.code == 0 and f"start --key-file {new}`" in done.out
     await SqliteStore(home / "rota.db", sealer=read_key(new)).close()
 
 

@@ -59,7 +59,7 @@ class Sealer:
         return MAGIC + nonce + sealed
 
     def open(self, key: str, rev: int, value: bytes) -> bytes:
-        """Return what was sealed; of what is no Secret, the value itself. Raises ValueError: it was not sealed there."""
+        """Return what was sealed; of other objects, the value itself. Raises ValueError: it was not sealed there."""
         if not key.startswith(SECRETS):
             return value
         if not value.startswith(MAGIC):
