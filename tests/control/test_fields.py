@@ -37,8 +37,6 @@ TOLD = {
     ("InstanceTemplate", "requests"): {"template": {"requests": {"cpu": 1}, "containers": [{"name": "a"}]}},
     ("Container", "image"): {"template": {"containers": [{"name": "a", "image": "a:1"}]}},
     ("Resources", "requests"): {"worker": {"resources": {"requests": {"cpu": 1}}}},
-    ("Storage", "size"): {"template": {"storage": {"size": 1}, "containers": [{"name": "a"}]}},
-    ("PoolStorage", "size"): {"worker": {}, "storage": {"size": 1}},
 }
 """Fields of which the condition Honoured says that they change nothing, each in a pool that sets it."""
 

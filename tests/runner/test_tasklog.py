@@ -162,5 +162,6 @@ def test_a_full_disk_is_not_the_tasks_fault(
     monkeypatch.undo()
     log.write(b"three")
     log.close()
-    assert (tmp_path / "log").read_bytes() == b"three"
+    missing = b"\n[rota: 6 bytes were not stored here: the disk was short of space]\n"
+    assert (tmp_path / "log").read_bytes() == missing + b"three"
     assert [record.message for record in caplog.records] == [f"{tmp_path}/log: 3 bytes are not stored: no space"]

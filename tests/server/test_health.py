@@ -22,7 +22,7 @@ async def test_a_server_that_is_up_is_well(server: Server, path: str) -> None:
 
 async def test_verbose_names_every_check(server: Server) -> None:
     said = (await server.ask("GET", "/readyz?verbose", token=None)).body.decode()
-    assert said == "[+]ping ok\n[+]store ok\n[+]startup ok\nreadyz check passed\n"
+    assert said == "[+]ping ok\n[+]store ok\n[+]startup ok\n[+]disk ok\nreadyz check passed\n"
     said = (await server.ask("GET", "/livez?verbose=1&exclude=store", token=None)).body.decode()
     assert said == "[+]ping ok\n[+]store excluded: ok\nlivez check passed\n"
 

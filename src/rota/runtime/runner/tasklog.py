@@ -53,10 +53,8 @@ class TaskLog:
         if self._is_short:
             self._drop(len(data), "the disk is short of space")
             return
-        if self._dropped:
-            data = (DROPPED % self._dropped).encode() + data
-            self._dropped = 0
-        rest = memoryview(data)
+        said = (DROPPED % self._dropped).encode() if self._dropped else b""
+        rest = memoryview(said + data)
         try:
             while rest:
                 if self._size >= LOG_BYTES_MAX:
@@ -65,7 +63,9 @@ class TaskLog:
                 self._size += written
                 rest = rest[written:]
         except OSError as error:
-            self._drop(len(rest), str(error.strerror))
+            self._drop(min(len(rest), len(data)), str(error.strerror))
+        else:
+            self._dropped = 0
 
     def _drop(self, count: int, why: str) -> None:
         if not self._dropped:
