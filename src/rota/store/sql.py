@@ -32,7 +32,7 @@ def connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
-    # What is deleted is overwritten: it may be a Secret. With or without, a store does as many writes.
+    # What is deleted is overwritten: it may be a Secret. Many builds of SQLite do so by default, and not all.
     connection.execute("PRAGMA secure_delete = ON")
     connection.execute(f"PRAGMA wal_autocheckpoint = {AUTOCHECKPOINT_PAGES}")
     connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_KEPT}")
