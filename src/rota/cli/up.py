@@ -76,7 +76,8 @@ def up(
         key_file=Path(asked.key_file) if asked.key_file else None,
         on_ready=ready,
     )
-    withdraw(home, told[0])
+    if told:
+        withdraw(home, told[0])
     if log_file:
         _mark("ended")
 

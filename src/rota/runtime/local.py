@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import sys
 import threading
@@ -37,16 +38,21 @@ from rota.runtime.keeper.client import (
     Exited,
     Keeper,
     KeeperError,
+    KeeperGone,
     Limits,
     Log,
     Record,
     Snapshot,
     Started,
 )
+from rota.runtime.keeper.records import SET_ASIDE
+from rota.runtime.paths import UnsafeName, step
 from rota.runtime.places import Entry, Launch, Places
 from rota.runtime.runner import note
 from rota.runtime.task_logs import TaskLogs, UidOf
 from rota.runtime.watchdog import SCRATCH_BYTES_MAX, Bound, Watchdog, Watched, read_bound, write_bound
+
+log = logging.getLogger(__name__)
 
 TAIL_BYTES_MAX = 2_048
 TAIL_LINES_MAX = 10
@@ -56,6 +62,8 @@ CONTAINER_GRACE_SECONDS = 1.5
 """What containers have to end by themselves when everything is to end."""
 SIGNALLED = 128
 """What a shell adds to a signal's number, to tell it from an exit code."""
+STRANGER_SECONDS_MAX = 5.0
+"""How long the start of a server waits for the end of what is of no instance."""
 ENTER_SECONDS_MAX, ENTER_PAUSE_SECONDS = 5.0, 0.005
 """How long a command waits for what it is to run in to be there, and how often that is looked at."""
 CONTAINER_SECONDS_MAX, CONTAINER_PAUSE_SECONDS = 30.0, 0.1
@@ -88,6 +96,8 @@ class LocalRuntime:
         self._introduce = introduce
         self._containers = Containers(self._places)
         self._runs: dict[Subject, dict[str, Run]] = {}
+        self._strange: set[str] = set()
+        """Keys of the keeper's that are of no instance."""
         self._listeners: list[Callable[[Subject], None]] = []
         self._following: asyncio.Task[None] | None = None
         self._known = asyncio.Event()
@@ -98,20 +108,54 @@ class LocalRuntime:
 
     async def __aenter__(self) -> LocalRuntime:
         if (self._home / "keeper").exists():
-            await self._connected()
+            try:
+                await self._connected()
+            except BaseException as error:
+                await self.__aexit__(type(error), error, None)
+                raise
         if self._watchdog is not None:
             self._watching = asyncio.create_task(self._watchdog.run(), name="watchdog")
         return self
+
+    async def answers(self, seconds_max: float) -> bool:
+        """Report whether its keeper answers, if it still runs."""
+        try:
+            async with asyncio.timeout(seconds_max), Keeper.existing(self._home) as keeper:
+                await keeper.list()
+        except KeeperError as error:
+            return error.reason == "NotRunning"
+        except TimeoutError:
+            return False
+        return True
 
     async def _connected(self) -> None:
         """Returns when everything that runs is known."""
         async with self._connecting:
             if self._following is None:
                 await self._keeper.__aenter__()
+                self._warn_of_damage()
                 self._following = asyncio.create_task(self._follow(), name="keeper")
-                await self._known.wait()
+                await self._until_known(self._following)
                 await self._sweep()
-            await self._known.wait()
+            await self._until_known(self._following)
+
+    async def _until_known(self, following: asyncio.Task[None]) -> None:
+        """Return when everything that runs is known. Raises when nobody will ever tell."""
+        if self._known.is_set():
+            return
+        waiting = asyncio.ensure_future(self._known.wait())
+        try:
+            await asyncio.wait((waiting, following), return_when=asyncio.FIRST_COMPLETED)
+            if not self._known.is_set():
+                following.result()
+                raise KeeperGone
+        finally:
+            waiting.cancel()
+
+    def _warn_of_damage(self) -> None:
+        hello = self._keeper.hello
+        for name in hello.set_aside if hello is not None else ():
+            log.warning("a damaged record of the keeper was set aside: %s", self._home / "keeper" / SET_ASIDE / name)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -133,9 +177,22 @@ class LocalRuntime:
             if run.exit is None
         ]
         await self._containers.sweep(but=alive)
+        await self._end_strangers()
         left = await asyncio.to_thread(self._places.strays, list(self._runs))
         # How much that is nobody knows: neither the start nor the end of a server waits for it.
         threading.Thread(target=self._places.discard_all, args=(left,), name="strays", daemon=True).start()
+
+    async def _end_strangers(self) -> None:
+        """End what runs under a key that is no instance's: nobody else would."""
+        for key in self._strange:
+            log.warning("what the keeper has as %r is of no instance: it is ended and forgotten", key)
+            try:
+                async with asyncio.timeout(STRANGER_SECONDS_MAX):
+                    await self._keeper.kill(key)
+                    await self._keeper.forget(key)
+            except (KeeperError, TimeoutError) as error:
+                log.warning("%r was not ended: %s", key, error or "it takes too long")
+        self._strange.clear()
 
     async def shutdown(self) -> None:
         """End everything, and the keeper."""
@@ -201,7 +258,8 @@ class LocalRuntime:
                 self._known.set()
             else:
                 assert isinstance(event, Started | Exited)
-                changed = {self._take(event.record)}
+                taken = self._take(event.record)
+                changed = set() if taken is None else {taken}
             for subject in changed:
                 self._tell(subject)
 
@@ -209,9 +267,14 @@ class LocalRuntime:
         for heard in tuple(self._listeners):
             heard(subject)
 
-    def _take(self, record: Record) -> Subject:
-        subject, container = _parsed(record.key)
-        run = _run(record)
+    def _take(self, record: Record) -> Subject | None:
+        """Take note of a record, and return whose it is; None: of no instance that there can be."""
+        try:
+            subject, container = _parsed(record.key)
+            run = _run(record, self._places.log(subject, container))
+        except ValueError:
+            self._strange.add(record.key)
+            return None
         known = self._runs.setdefault(subject, {}).get(container)
         # The answer to a start may come after the news of its end.
         if known is None or (known.number, known.exit is not None) <= (run.number, run.exit is not None):
@@ -225,13 +288,17 @@ class LocalRuntime:
         known = self.runs(order.subject).get(order.container)
         if known is not None and known.number == order.number:
             return known
-        self._places.log(order.subject, order.container).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            log_path = self._places.log(order.subject, order.container)
+        except UnsafeName as error:
+            raise Refused("ConfigurationError", f"it cannot be kept on disk: {error}") from None
+        log_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_bound(self._places.bound(order.subject), self._bound(order))
         if order.runtime == WAY:
             made = await self._containers.command(order, lambda: self._tell(order.subject))
         else:
             made = await asyncio.to_thread(self._composed, order)
-        key, log = _key(order.subject, order.container), self._places.log(order.subject, order.container)
+        key = _key(order.subject, order.container)
         # A container's are the engine's to hold: here they would be those of its client.
         limits = Limits() if order.runtime == WAY else Limits(memory=order.memory_bytes, cpu=order.cpus)
         try:
@@ -241,7 +308,7 @@ class LocalRuntime:
                 made.argv,
                 env=made.env,
                 cwd=made.cwd,
-                log=Log(str(log)),
+                log=Log(str(log_path)),
                 limits=limits,
                 wrappers=made.wrappers,
                 # A runner looks for its own in /proc, which is the host's; what it runs is in a box of its own.
@@ -251,7 +318,8 @@ class LocalRuntime:
             if error.reason in ("StartFailed", "BadRequest"):
                 raise Refused("ConfigurationError", str(error)) from None
             raise
-        self._take(record)
+        taken = self._take(record)
+        assert taken == order.subject
         return self._runs[order.subject][order.container]
 
     def _bound(self, order: Order) -> Bound:
@@ -416,16 +484,18 @@ def _key(subject: Subject, container: str) -> str:
 
 
 def _parsed(key: str) -> tuple[Subject, str]:
-    namespace, name, uid, container = key.split("/")
+    """Return what a key of the keeper's names. Raises ValueError for one that was not made of names."""
+    namespace, name, uid, container = map(step, key.split("/"))
     return Subject(namespace, name, uid), container
 
 
-def _run(record: Record) -> Run:
+def _run(record: Record, log_path: Path) -> Run:
+    """Return a record as runtimes tell of it. What it says of where its log is, is not followed."""
     ended = None
     if record.exit is not None:
         found = record.exit
         reason = "OutOfMemory" if found.oom else found.reason or ""
-        ended = Exit(found.time, found.code, found.signal, reason, _tail(Path(f"{record.log.path_prefix}.log")))
+        ended = Exit(found.time, found.code, found.signal, reason, _tail(Path(f"{log_path}.log")))
     return Run(int(record.run), f"{record.pid}@{record.pid_start}", record.started, ended, tuple(record.limits_unmet))
 
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import gc
+import logging
 import os
 import signal
 import socket
@@ -23,6 +24,7 @@ from rota.registry import Registry
 from rota.runtime.blobs import Blobs
 from rota.runtime.disk import Disk
 from rota.runtime.interface import Subject
+from rota.runtime.keeper.client import KeeperError
 from rota.runtime.local import LocalRuntime
 from rota.server import tls
 from rota.server.addresses import check, dialled, family_of, names_of
@@ -49,10 +51,16 @@ from rota.server.signed import SignedTokens
 from rota.server.tables import Tables
 from rota.store import SqliteStore, read_key
 
+log = logging.getLogger(__name__)
+
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 7443
 TLS_HANDSHAKE_SECONDS = 10.0
 SWITCH_SECONDS = 0.0005
+COME_UP_SECONDS_MAX = 2.0
+"""How long a server that is asked to stop while it starts has to be ready."""
+ANSWER_SECONDS_MAX = 5.0
+"""How long the end of a server waits for a keeper that does not answer."""
 HAND_OVER = signal.SIGUSR1
 """Ends a server, and leaves what it runs to the next one."""
 COLLECT_OBJECTS = 50_000
@@ -101,9 +109,16 @@ async def run(
         stop.set()
 
     asyncio.get_running_loop().add_signal_handler(HAND_OVER, hand_over)
+    insisted = asyncio.Event()
+
+    def asked_to_stop() -> None:
+        if stop.is_set():
+            insisted.set()
+        stop.set()
+
     for signal_ in (signal.SIGTERM, signal.SIGINT):
         # Before anything is begun: told to end while it comes up, it still ends what it started, or found running.
-        asyncio.get_running_loop().add_signal_handler(signal_, stop.set)
+        asyncio.get_running_loop().add_signal_handler(signal_, asked_to_stop)
     home = Home(home_path)
     home.prepare()
     tokens = Tokens(home.tokens)
@@ -150,14 +165,16 @@ async def run(
     runtime: LocalRuntime | None = None
     running = AsyncExitStack()
     asked_to_end = False
-    try:
+
+    async def come_up() -> None:
+        nonlocal controlling, runtime
         await registry.start()
         await establish(defined, store)
         await running.enter_async_context(BlobCollecting(Blobs(home.path), StoreObjects(registry)))
         if with_controllers:
-            runtime = await running.enter_async_context(
-                LocalRuntime(home.path, introduce=_introduction(home, workers), disk=disk)
-            )
+            # Known before it is entered: what is told to end meanwhile ends what it found running.
+            runtime = LocalRuntime(home.path, introduce=_introduction(home, workers), disk=disk)
+            await running.enter_async_context(runtime)
             gateway.controllers = _controllers(registry, home.path, runtime, apis)
             gateway.controllers.on_claim_ended = app.end_watches
             controlling = asyncio.create_task(gateway.controllers.run(), name="controllers")
@@ -178,7 +195,10 @@ async def run(
             os.umask(mask)
         app.ready = True
         on_ready(Ready(url, home.kubeconfig, home.socket, gateway.edge))
-        await stop.wait()
+
+    try:
+        if await _unless(stop, come_up()):
+            await stop.wait()
         if controlling is not None and controlling.done():
             controlling.result()
         asked_to_end = not handing_over
@@ -192,15 +212,66 @@ async def run(
             await asyncio.gather(controlling, return_exceptions=True)
         if runtime is not None and asked_to_end:
             # A server that is told to end ends what it runs; one that crashes is followed by one that finds it.
-            await runtime.shutdown()
+            await _shut_down(runtime, insisted)
         await running.aclose()
         await asyncio.gather(edge_http.close(), http.close())
+        for unused in (listening, edge_listening):
+            unused.close()
         home.remove_stale_socket()
         await registry.stop()
         await defined.store.close()
         await store.close()
         audit.close()
         await asyncio.gather(looking, return_exceptions=True)
+
+
+async def _unless(stop: asyncio.Event, coming_up: Coroutine[Any, Any, None]) -> bool:
+    """Come up, and report whether that was done before it was asked to stop.
+
+    What is asked to stop meanwhile has a moment to come up all the same, and then ends in good order. What hangs does
+    not: it is cancelled.
+    """
+    starting = asyncio.create_task(coming_up, name="starting")
+    stopping = asyncio.create_task(stop.wait(), name="stopping")
+    try:
+        await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            await asyncio.wait((starting,), timeout=COME_UP_SECONDS_MAX)
+        if starting.done():
+            starting.result()
+            return True
+        log.warning(
+            "asked to stop, and still not ready after %g s: what is being started is given up", COME_UP_SECONDS_MAX
+        )
+        return False
+    finally:
+        for task in (starting, stopping):
+            task.cancel()
+        await asyncio.wait((starting, stopping), timeout=COME_UP_SECONDS_MAX)
+
+
+async def _shut_down(runtime: LocalRuntime, insisted: asyncio.Event) -> None:
+    """End what runs, as long as the keeper answers and nobody insists. The next server ends what is left."""
+    ending = asyncio.create_task(runtime.shutdown(), name="ending what runs")
+    insisting = asyncio.create_task(insisted.wait(), name="insisting")
+    why = ""
+    try:
+        while not ending.done() and not why:
+            await asyncio.wait((ending, insisting), timeout=ANSWER_SECONDS_MAX, return_when=asyncio.FIRST_COMPLETED)
+            if insisting.done():
+                why = "asked twice to stop"
+            elif not ending.done() and not await runtime.answers(ANSWER_SECONDS_MAX):
+                why = "the keeper does not answer"
+        if ending.done():
+            ending.result()
+            return
+    except KeeperError as error:
+        why = str(error)
+    finally:
+        for task in (ending, insisting):
+            task.cancel()
+        await asyncio.wait((ending, insisting), timeout=ANSWER_SECONDS_MAX)
+    log.warning("%s: what still runs is left to the next server", why)
 
 
 def _introduction(home: Home, workers: SignedTokens) -> Callable[[Subject], Mapping[str, str]]:

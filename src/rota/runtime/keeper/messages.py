@@ -60,6 +60,8 @@ class Hello(msgspec.Struct, frozen=True):
     pid_start: int
     started: float
     tree: str
+    set_aside: list[str] = []
+    """Records that could not be read when it started, by their names in the folder for those."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, tag="snapshot", tag_field="event"):

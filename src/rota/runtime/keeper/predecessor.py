@@ -50,7 +50,7 @@ def has_left_something(home: Path) -> bool:
     """Report whether a keeper that is gone has left processes. The next keeper ends them."""
     folder = home / "keeper"
     with contextlib.suppress(FileNotFoundError):
-        group = Path((folder / "cgroup").read_text())
+        group = Path((folder / "cgroup").read_text(errors="replace").replace("\0", ""))
         # In a copy of a home there is a note of the groups of the other one.
         if group.name == protocol.name_of(home) and group.is_dir():
             return True

@@ -74,7 +74,7 @@ class Keeper:
     def _noted_groups(self) -> Groups | None:
         """Those of an earlier keeper, which may have been started elsewhere, and had them elsewhere."""
         note = self._folder / "cgroup"
-        path = Path(note.read_text()) if note.exists() else Path()
+        path = Path(note.read_text(errors="replace").replace("\0", "")) if note.is_file() else Path()
         return Groups(path) if path.name == self._name else None
 
     def _make_groups(self) -> Groups | None:
@@ -158,6 +158,7 @@ class Keeper:
             "pid_start": kernel.start_time_of(os.getpid()),
             "started": self._started,
             "tree": self._children.tree,
+            "set_aside": self._records.set_aside,
         }
 
     def _exec(

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import time
 from pathlib import Path
 from typing import Any
 
-from rota.runtime.keeper.protocol import hash_of
+from rota.runtime.keeper.protocol import KEY_CHARS_MAX, RUN_CHARS_MAX, hash_of
 
 Record = dict[str, Any]
+
+SET_ASIDE = "damaged"
+"""The folder beside the records for those that cannot be read."""
+SET_ASIDE_MAX = 64
+"""Records kept there; older ones are removed."""
+RECORD_BYTES_MAX = 1024 * 1024
 
 
 class Records:
@@ -17,17 +25,33 @@ class Records:
         self._folder = folder
         folder.mkdir(mode=0o700, exist_ok=True)
         self._changed: dict[str, Record | None] = {}
+        self.set_aside: list[str] = []
+        """Files that were no records, by the names that they have in the folder SET_ASIDE."""
 
     def read(self) -> list[Record]:
-        """All there are. A file cut short by a crash was never told to anybody, and is dropped."""
+        """Return all records. What is none is set aside: it must not keep a keeper from starting.
+
+        A `.part` was cut short by a crash, was never told to anybody, and is removed.
+        """
         found = []
         for path in sorted(self._folder.iterdir()):
             record = _parsed(path)
             if record is not None:
                 found.append(record)
-            else:
+            elif path.suffix == ".part" and not path.is_dir():
                 path.unlink(missing_ok=True)
+            else:
+                self._put_aside(path)
         return found
+
+    def _put_aside(self, path: Path) -> None:
+        folder = self._folder.with_name(SET_ASIDE)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        name = f"{time.time_ns():020}-{path.name[:128]}"
+        path.rename(folder / name)
+        self.set_aside.append(name)
+        for old in sorted(folder.iterdir())[:-SET_ASIDE_MAX]:
+            shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
 
     def put(self, record: Record) -> None:
         self._changed[record["key"]] = record
@@ -65,11 +89,69 @@ def stored_in(folder: Path) -> list[Record]:
 
 
 def _parsed(path: Path) -> Record | None:
-    try:
-        record = json.loads(path.read_bytes()) if path.suffix == ".json" else None
-    except (ValueError, FileNotFoundError):
+    if path.suffix != ".json":
         return None
-    return record if isinstance(record, dict) and isinstance(record.get("key"), str) and "state" in record else None
+    try:
+        # Neither a link nor a pipe: nobody but a keeper writes here, and it makes files.
+        with open(path, "rb", opener=_unlinked) as file:
+            record = json.loads(file.read(RECORD_BYTES_MAX))
+            is_whole = _is_record(record) and path.stem == hash_of(record["key"])
+    except (ValueError, RecursionError, OSError):
+        return None
+    return record if is_whole else None
+
+
+def _is_record(record: Any) -> bool:
+    """Report whether a value is a record, with every field that is looked at later."""
+    if not isinstance(record, dict):
+        return False
+    log, ended = record.get("log"), record.get("exit")
+    return (
+        _is_text(record.get("key"), KEY_CHARS_MAX)
+        and _is_text(record.get("run"), RUN_CHARS_MAX)
+        and record.get("state") in ("running", "exited")
+        and _is_whole(record.get("pid"))
+        and record["pid"] >= 0
+        and (record.get("pid_start") is None or _is_whole(record["pid_start"]))
+        and _is_number(record.get("started"))
+        and isinstance(record.get("tree"), str)
+        and isinstance(log, dict)
+        and isinstance(log.get("path_prefix"), str)
+        and all(_is_whole(log.get(name, 0)) for name in ("bytes_max", "files_max"))
+        and _are_texts(record.get("limits_unmet", []))
+        and _is_whole(record.get("log_bytes_lost", 0))
+        and (ended is None if record["state"] == "running" else _is_exit(ended))
+    )
+
+
+def _is_exit(ended: Any) -> bool:
+    return (
+        isinstance(ended, dict)
+        and _is_number(ended.get("time"))
+        and all(ended.get(name) is None or _is_whole(ended[name]) for name in ("code", "signal"))
+        and (ended.get("reason") is None or isinstance(ended["reason"], str))
+        and isinstance(ended.get("oom", False), bool)
+    )
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and _is_number(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+
+
+def _is_text(value: Any, chars_max: int) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= chars_max and "\0" not in value
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+def _unlinked(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _private(path: str, flags: int) -> int:
