@@ -6,7 +6,7 @@ from msgspec import field
 
 from rota.api.kind import VERBS, Column, kind
 from rota.api.meta import Condition, Object, Readiness
-from rota.api.model import Model, Name, Text, Time, Value, doc
+from rota.api.model import Model, Text, Time, Value, doc
 
 DATA_LENGTH_MAX = 1_400_000
 """Bytes of one base64 value: 1 MiB of data."""
@@ -21,7 +21,10 @@ MICRO_TIMES: dict[str, tuple[tuple[str, ...], ...]] = {
 class NamespaceSpec(Model):
     """What a namespace waits for before it may be gone."""
 
-    finalizers: Annotated[list[Name], doc("Who has to act before the namespace may be gone.", max_length=16)] = []
+    finalizers: Annotated[
+        list[Annotated[str, doc("One of them.", min_length=1, max_length=253)]],
+        doc("Who has to act before the namespace may be gone.", max_length=16),
+    ] = []
 
 
 class NamespaceStatus(Model):

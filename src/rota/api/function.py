@@ -10,6 +10,7 @@ from rota.api.model import (
     LIST_ITEMS_MAX,
     CityCode,
     JSONObject,
+    Line,
     Model,
     Name,
     Ref,
@@ -90,7 +91,7 @@ class FunctionSpec(Model):
     ] = []
     source: Annotated[Source, doc("Where the code is.")]
     requirements: Annotated[
-        list[Text], doc("Packages installed once into a cached environment.", max_length=LIST_ITEMS_MAX)
+        list[Line], doc("Packages installed once into a cached environment.", max_length=LIST_ITEMS_MAX)
     ] = []
     public: Annotated[bool, doc("Whether anyone may call it without a key.")] = False
     timeout_seconds: Annotated[int, doc("Seconds a call may take.", ge=1, le=3600)] = 30

@@ -10,6 +10,8 @@ from rota.api.meta import Object, ObjectStatus, Readiness, by_condition
 from rota.api.model import (
     LIST_ITEMS_MAX,
     JSONObject,
+    Label,
+    Line,
     Model,
     Name,
     Quantity,
@@ -35,6 +37,9 @@ from rota.api.texts import (
 from rota.api.worker import WorkerRole
 
 CONTAINERS_MAX = 16
+ABSOLUTE_PATH = r"^/[^\x00-\x1f\x7f]*$"
+IDENTITY = "^[A-Za-z0-9][-_.:A-Za-z0-9]*$"
+"""Of a hold, an object or a template, as Rota makes them."""
 RUNTIMES = Literal["process", "container", "pod"]
 
 
@@ -60,7 +65,7 @@ class ExecAction(Model):
 class HTTPGetAction(Model):
     """An HTTP request to the instance itself."""
 
-    path: Annotated[str, doc("The path.", max_length=1024, pattern="^/")] = "/"
+    path: Annotated[str, doc("The path.", max_length=1024, pattern=r"^/[^\x00-\x20\x7f]*$")] = "/"
     port: Annotated[int, doc("The port.", ge=1, le=65535)]
 
 
@@ -87,13 +92,11 @@ class Container(Model):
     """One process, or one container, of an instance."""
 
     rules = (image("image"), program("command"))
-    name: Annotated[
-        str, doc("The container's name.", min_length=1, max_length=63, pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
-    ]
+    name: Annotated[Label, doc("The container's name.")]
     image: Annotated[Text | None, doc("The image. The process runtime needs none.")] = None
     command: Annotated[Argv, doc("The program and its first arguments.", max_length=LIST_ITEMS_MAX)] = []
     args: Annotated[Argv, doc("Further arguments.", max_length=LIST_ITEMS_MAX)] = []
-    working_dir: Annotated[Text | None, doc("The directory it starts in.")] = None
+    working_dir: Annotated[Line | None, doc("The directory it starts in.")] = None
     env: Env = []
     ports: Annotated[list[Port], doc("The ports it listens on.", max_length=64, keys=("name",))] = []
     resources: Annotated[Resources | None, doc("What it is promised and may use.")] = None
@@ -105,10 +108,12 @@ class Volume(Model):
     """Files made from a Secret or a ConfigMap, updated when it changes."""
 
     rules = (exactly_one("configMap", "secret"), place("mountPath"))
-    name: Annotated[str, doc("The volume's name.", min_length=1, max_length=63)]
+    name: Annotated[Label, doc("The volume's name.")]
     config_map: Annotated[Ref | None, doc("The ConfigMap whose keys become files.", refers="ConfigMap")] = None
     secret: Annotated[Ref | None, doc("The Secret whose keys become files.", refers="Secret")] = None
-    mount_path: Annotated[str, doc("The directory they appear in.", min_length=2, max_length=1024, pattern="^/")]
+    mount_path: Annotated[
+        str, doc("The directory they appear in.", min_length=2, max_length=1024, pattern=ABSOLUTE_PATH)
+    ]
 
 
 class Storage(Model):
@@ -116,7 +121,9 @@ class Storage(Model):
 
     rules = (*more_than_nothing("size"), place("path"), beside_the_system("path"))
     size: Annotated[Quantity, doc("How much it may hold.")]
-    path: Annotated[str, doc("Where the instance sees it.", min_length=2, max_length=1024, pattern="^/")] = "/workspace"
+    path: Annotated[str, doc("Where the instance sees it.", min_length=2, max_length=1024, pattern=ABSOLUTE_PATH)] = (
+        "/workspace"
+    )
 
 
 class Handler(Model):
@@ -179,16 +186,18 @@ class FunctionTemplate(InstanceTemplate):
 class SchedulingGate(Model):
     """Something that must happen before the runtime does anything. Its owner alone removes it."""
 
-    name: Annotated[str, doc("The gate's name.", min_length=1, max_length=63)]
+    name: Annotated[
+        str, doc("The gate's name.", min_length=1, max_length=63, pattern="^[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$")
+    ]
 
 
 class Assignment(Model):
     """Who holds an instance, and for what."""
 
-    id: Annotated[str, doc("This hold's identity.", min_length=1, max_length=128)]
+    id: Annotated[str, doc("This hold's identity.", min_length=1, max_length=128, pattern=IDENTITY)]
     kind: Annotated[Literal["Task", "Claim", "Function"], doc("What holds it.")]
     name: Annotated[Name, doc("The holder's name.")]
-    uid: Annotated[str, doc("The holder's uid.", min_length=1, max_length=64)]
+    uid: Annotated[str, doc("The holder's uid.", min_length=1, max_length=64, pattern=IDENTITY)]
     since: Annotated[Time, doc("Since when.")]
     options: Annotated[JSONObject | None, doc("What this hold alone changes; gone with it.", atomic=True)] = None
 
@@ -201,7 +210,9 @@ class InstanceSpec(FunctionTemplate):
     scheduling_gates: Annotated[
         list[SchedulingGate], doc("What must happen first.", max_length=16, keys=("name",))
     ] = []
-    template_hash: Annotated[str, doc("The template it was made from; immutable.", min_length=1, max_length=64)]
+    template_hash: Annotated[
+        str, doc("The template it was made from; immutable.", min_length=1, max_length=64, pattern=IDENTITY)
+    ]
     ordinal: Annotated[int, doc("Its number among its siblings; immutable.", ge=0, le=1_000_000)]
     assignment: Annotated[Assignment | None, doc("Who holds it. Written by the pool's leader only.")] = None
 
@@ -218,7 +229,7 @@ class LastExit(Model):
 class Address(Model):
     """Where one of its ports can be reached, as the runtime recorded it."""
 
-    name: Annotated[Name, doc("The port's name.")]
+    name: Annotated[str, doc("The port's name.", min_length=1, max_length=63)]
     host: Annotated[Text, doc("The host.")]
     port: Annotated[int, doc("The port's number.", ge=1, le=65535)]
 

@@ -213,8 +213,24 @@ TIME_PATTERN = (
 """What an API server, whose own idea of a time is wider, must ask of one for it to be readable everywhere."""
 QUANTITY_PATTERN = r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]+)?$"
 
-Name = Annotated[str, Meta(min_length=1, max_length=NAME_LENGTH_MAX)]
-"""The name of an object or of a part of one."""
+LABEL_LENGTH_MAX = 63
+LABEL_PATTERN = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+"""What the name of a part of an object has to be: a DNS label."""
+NAME_PATTERN = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+"""What the name of an object has to be: a DNS subdomain."""
+KEY_PATTERN = "^[-._a-zA-Z0-9]+$"
+"""What a key of a Secret or ConfigMap has to be."""
+LINE_PATTERN = r"^[^\x00-\x1f\x7f]*$"
+NO_NUL_PATTERN = r"^[^\x00]*$"
+
+Name = Annotated[str, Meta(min_length=1, max_length=NAME_LENGTH_MAX, pattern=exact(NAME_PATTERN))]
+"""The name of an object."""
+Label = Annotated[str, Meta(min_length=1, max_length=LABEL_LENGTH_MAX, pattern=exact(LABEL_PATTERN))]
+"""The name of a part of an object. It may become part of a path, an argument, a label or the name of a socket."""
+Line = Annotated[str, Meta(max_length=TEXT_LENGTH_MAX, pattern=exact(LINE_PATTERN))]
+"""A short text of one line, without control characters."""
+Argument = Annotated[str, Meta(max_length=VALUE_LENGTH_MAX, pattern=exact(NO_NUL_PATTERN))]
+"""An argument of a program, which ends at a NUL."""
 Text = Annotated[str, Meta(max_length=TEXT_LENGTH_MAX)]
 """A short text: a path, an argument, a label's value."""
 Value = Annotated[str, Meta(max_length=VALUE_LENGTH_MAX)]
@@ -239,4 +255,6 @@ class KeyRef(Model):
     """A reference to one key of a Secret or ConfigMap."""
 
     name: Annotated[Name, doc("The name of the object that holds the key.")]
-    key: Annotated[Name, doc("The key whose value is taken.")]
+    key: Annotated[
+        str, doc("The key whose value is taken.", min_length=1, max_length=NAME_LENGTH_MAX, pattern=KEY_PATTERN)
+    ]

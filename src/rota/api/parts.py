@@ -3,7 +3,19 @@
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from rota.api.model import LIST_ITEMS_MAX, Check, KeyRef, Model, Quantity, Rule, Value, Wrong, doc, exactly_one
+from rota.api.model import (
+    LIST_ITEMS_MAX,
+    Argument,
+    Check,
+    KeyRef,
+    Model,
+    Quantity,
+    Rule,
+    Value,
+    Wrong,
+    doc,
+    exactly_one,
+)
 from rota.api.texts import more_than_nothing, within_limits
 
 Isolation = Literal["none", "sandbox"]
@@ -40,7 +52,7 @@ class EnvVar(Model):
 
 
 Env = Annotated[list[EnvVar], doc("Environment variables.", max_length=LIST_ITEMS_MAX, keys=("name",))]
-Argv = list[Value]
+Argv = list[Argument]
 
 
 class Amounts(Model):

@@ -11,7 +11,9 @@ from rota.api.instance import Address, InstanceTemplate
 from rota.api.kind import ALL, SCALE_MAX, Column, Scale, kind
 from rota.api.meta import Object, ObjectStatus, Readiness, by_condition
 from rota.api.model import (
+    LINE_PATTERN,
     LIST_ITEMS_MAX,
+    Label,
     Model,
     Quantity,
     Ref,
@@ -24,13 +26,14 @@ from rota.api.model import (
     immutable,
 )
 from rota.api.parts import Argv, Env
-from rota.api.sharing import FILES, HEADERS, MARKS
+from rota.api.sharing import FILES, HEADERS, IMAGES, MARKS
 from rota.api.task import Priority
 from rota.api.templates import WORKER_TEMPLATES
 from rota.api.texts import IMAGE, IMAGE_RULE, git_ref, git_url, http_url, more_than_nothing, program
 from rota.api.worker import WorkerConfig
 
 REPLICAS_MAX = 1000
+REPOSITORY = r"^(https|ssh|file)://[^\x00-\x1f\x7f]*$"
 
 
 class PoolScale(Model):
@@ -143,10 +146,11 @@ class ClaimSpec(Model):
             "images",
         ),
     )
-    checks = (MARKS,)
+    checks = (MARKS, IMAGES)
     pool_ref: Annotated[Ref, doc("The pool; immutable.", refers="WorkerPool", needs="existence")]
     holder: Annotated[
-        str | None, doc("On whose account, for fair shares; immutable.", min_length=1, max_length=253)
+        str | None,
+        doc("On whose account, for fair shares; immutable.", min_length=1, max_length=253, pattern=LINE_PATTERN),
     ] = None
     priority: Priority = 0
     wait_seconds: Annotated[int | None, doc("Seconds it waits. Omitted: the pool's default.", ge=0, le=86400)] = None
@@ -215,7 +219,7 @@ class Remote(Model):
     name: Annotated[
         str, doc("The remote's name.", min_length=1, max_length=63, pattern=r"^[A-Za-z0-9_][-A-Za-z0-9_.]*$")
     ]
-    url: Annotated[str, doc("Its address.", min_length=1, max_length=1024, pattern=r"^(https|ssh|file)://")]
+    url: Annotated[str, doc("Its address.", min_length=1, max_length=1024, pattern=REPOSITORY)]
 
 
 class WorkspaceFile(Model):
@@ -228,7 +232,15 @@ class WorkspaceFile(Model):
             "!self.path.matches('(^|/)[.]?(/|$)')", "path must be of names: no '.', no '//', no '/' at its end", "path"
         ),
     )
-    path: Annotated[str, doc("Its path below the workspace.", min_length=1, max_length=1024, pattern=r"^[^/]")]
+    path: Annotated[
+        str,
+        doc(
+            "Its path below the workspace.",
+            min_length=1,
+            max_length=1024,
+            pattern=r"^[^/\x00-\x1f\x7f][^\x00-\x1f\x7f]*$",
+        ),
+    ]
     content: Annotated[Value, doc("Its content.")]
     mode: Annotated[str | None, doc("Its mode, in octal.", max_length=4, pattern=r"^0?[0-7]{3}$")] = None
 
@@ -238,9 +250,7 @@ class WorkspaceSpec(Model):
 
     rules = (git_url("repo"), git_ref("ref"), program("setup"))
     checks = (FILES,)
-    repo: Annotated[
-        str, doc("The repository: https, ssh or file.", min_length=1, max_length=1024, pattern=r"^(https|ssh|file)://")
-    ]
+    repo: Annotated[str, doc("The repository: https, ssh or file.", min_length=1, max_length=1024, pattern=REPOSITORY)]
     ref: Annotated[str | None, doc("A branch, tag or commit.", min_length=1, max_length=253, pattern="^[^-]")] = None
     depth: Annotated[int | None, doc("How much history. Omitted: all.", ge=1, le=1_000_000)] = None
     secret_ref: Annotated[Ref | None, doc("The Secret to sign in with.", refers="Secret")] = None
@@ -271,9 +281,14 @@ class MCPServer(Model):
         program("command"),
     )  # fmt: skip
     checks = (HEADERS,)
-    name: Annotated[str, doc("The server's name.", min_length=1, max_length=63)]
+    name: Annotated[
+        str,
+        doc("The server's name.", min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$"),
+    ]
     type: Annotated[Literal["stdio", "http", "sse"], doc("How it is spoken to.")]
-    url: Annotated[str | None, doc("Its address.", min_length=1, max_length=1024, pattern=r"^https?://")] = None
+    url: Annotated[
+        str | None, doc("Its address.", min_length=1, max_length=1024, pattern=r"^https?://[^\x00-\x1f\x7f]*$")
+    ] = None
     command: Annotated[Argv, doc("The command that starts it.", min_length=1, max_length=LIST_ITEMS_MAX)] = []
     headers: Annotated[dict[str, Text], doc("Headers to send.", max_length=32)] = {}
     secret_ref: Annotated[Ref | None, doc("A Secret whose keys become headers or environment.", refers="Secret")] = None
@@ -282,9 +297,7 @@ class MCPServer(Model):
 class Skill(Model):
     """A text that an agent may read."""
 
-    name: Annotated[
-        str, doc("The skill's name.", min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
-    ]
+    name: Annotated[Label, doc("The skill's name.")]
     content: Annotated[Value, doc("The text.")]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
-from rota.api.model import Check, Wrong
+from rota.api.model import LABEL_LENGTH_MAX, LABEL_PATTERN, Check, Wrong
 
 Json = dict[str, Any]
 
@@ -26,6 +26,7 @@ NOT_A_PATH = r"(^|[.])([.]|$)|\s"
 PATH_RULE = "must be names with dots between them, such as issue.labels.name"
 _LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _LABEL_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_PART = re.compile(LABEL_PATTERN.strip("^$"))
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _FIELD = re.compile(r"[^\s.{}]+")
 _NOT_A_PATH = re.compile(NOT_A_PATH)
@@ -117,6 +118,12 @@ def _marks(holder: Json) -> Iterator[Wrong]:
                 yield Wrong(f"labels.{key}", value, f"the value {LABEL_RULE}")
 
 
+def _images(claim: Json) -> Iterator[Wrong]:
+    for name in claim.get("images", {}):
+        if len(name) > LABEL_LENGTH_MAX or not _PART.fullmatch(name):
+            yield Wrong("images", name, "it cannot be the name of a container")
+
+
 def _key_problem(key: str) -> str:
     prefix, slash, name = key.rpartition("/")
     if len(name) > LABEL_NAME_MAX or not _LABEL_NAME.fullmatch(name):
@@ -137,4 +144,5 @@ PLACES = Check(_places, ("volumes", "storage"))
 FILES = Check(_files, ("files",))
 HEADERS = Check(_headers, ("headers",))
 MAPPED = Check(_mapped, ("map",))
+IMAGES = Check(_images, ("images",))
 MARKS = Check(_marks, ("labels", "annotations"))

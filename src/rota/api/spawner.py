@@ -40,8 +40,8 @@ class GitHubSource(Model):
         http_url("apiURL"),
         Rule("!self.repo.matches('(^|/)[.]+(/|$)')", "repo must be OWNER/NAME", "repo"),
     )
-    api_url: Annotated[str, doc("The API's address.", max_length=1024, pattern="^https?://")] = field(
-        default="https://api.github.com", name="apiURL"
+    api_url: Annotated[str, doc("The API's address.", max_length=1024, pattern=r"^https?://[^\x00-\x1f\x7f]*$")] = (
+        field(default="https://api.github.com", name="apiURL")
     )
     repo: Annotated[str, doc("OWNER/NAME.", min_length=3, max_length=253, pattern=r"^[-\w.]+/[-\w.]+$")]
     kind: Annotated[Literal["issues", "pulls"], doc("What to poll.")] = "issues"

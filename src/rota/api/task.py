@@ -7,7 +7,9 @@ from msgspec import field
 from rota.api.kind import ALL, Column, kind
 from rota.api.meta import Object, ObjectStatus, Readiness
 from rota.api.model import (
+    LINE_PATTERN,
     LIST_ITEMS_MAX,
+    NAME_PATTERN,
     JSONObject,
     Model,
     Name,
@@ -31,8 +33,6 @@ OUTPUTS_MAX = 64
 RETRY_OF = "rota.dev/retry-of"
 """The label that names the first of several tries of the same task."""
 
-NAME_PATTERN = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
-"""What the name of a task has to be."""
 NO_NUL = "must not contain a NUL character"
 
 Priority = Annotated[int, doc("Higher goes first.", ge=-1000, le=1000)]
@@ -48,7 +48,15 @@ class FunctionCall(Model):
 class Affinity(Model):
     """Which worker a task prefers."""
 
-    key: Annotated[str, doc("Tasks of the same key prefer the worker that had it last.", min_length=1, max_length=253)]
+    key: Annotated[
+        str,
+        doc(
+            "Tasks of the same key prefer the worker that had it last.",
+            min_length=1,
+            max_length=253,
+            pattern=LINE_PATTERN,
+        ),
+    ]
 
 
 class Retry(Model):
@@ -147,7 +155,9 @@ class TaskTemplate(Model):
         str | None, doc("Held alone, per workspace, while running.", min_length=1, max_length=253, pattern="^[^-]")
     ] = None
     priority: Priority = 0
-    holder: Annotated[str | None, doc("On whose account, for fair shares.", min_length=1, max_length=253)] = None
+    holder: Annotated[
+        str | None, doc("On whose account, for fair shares.", min_length=1, max_length=253, pattern=LINE_PATTERN)
+    ] = None
     affinity: Annotated[Affinity | None, doc("Which worker it prefers.")] = None
     timeout_seconds: Annotated[int | None, doc("Seconds it may run.", ge=1, le=604_800)] = None
     ttl_seconds_after_finished: Annotated[

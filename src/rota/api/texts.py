@@ -6,7 +6,8 @@ from rota.api.model import Rule
 
 _PORT = "([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 _HOST = rf"([A-Za-z0-9_][A-Za-z0-9_.-]*|\[[0-9A-Fa-f:.]+\])(:{_PORT})?"
-_USER = r"([^@/\s]+@)?"
+_USER = r"([^-@/\s][^@/\s]*@)?"
+"""It cannot be taken for an option."""
 HTTP_URL = rf"^https?://{_USER}{_HOST}([/?#]\S*)?$"
 GIT_URL = rf"^((https|ssh)://{_USER}{_HOST}(/\S*)?|file:///\S+)$"
 

@@ -97,9 +97,13 @@ class Places:
     def strays(self, but: Collection[Subject]) -> list[Path]:
         """What a server that was killed left: all that is of none of these, or was about to go. It is put aside."""
         kept = {self.folder(subject) for subject in but}
-        for folder in self._instances.glob("*/*"):
-            if folder not in kept:
-                self._put_aside(folder)
+        for namespace in _entries(self._instances):
+            if not _is_folder(namespace):
+                self._put_aside(namespace)
+                continue
+            for folder in _entries(namespace):
+                if folder not in kept:
+                    self._put_aside(folder)
         return list((self.home / "discarded").glob("*"))
 
     def discard_all(self, asides: Sequence[Path]) -> None:
@@ -189,8 +193,9 @@ class Places:
 
     def storages(self) -> Iterator[tuple[str, str, Owner]]:
         """All storage that has an owner: its namespace, its name and the owner."""
-        for mark in self._storage.glob("*/*.owner"):
-            owner = _owner(mark)
+        marks = (mark for namespace in _entries(self._storage) if _is_folder(namespace) for mark in _entries(namespace))
+        for mark in marks:
+            owner = _owner(mark) if mark.suffix == ".owner" else None
             if owner is not None:
                 yield mark.parent.name, mark.name.removesuffix(".owner"), owner
 
@@ -208,7 +213,7 @@ class Places:
         """Out of the way at once, whatever is in it. Where it is now, if it was there."""
         for what in ("prepared", "prepared.new"):
             folder.with_name(f"{folder.name}.{what}").unlink(missing_ok=True)
-        if not folder.exists():
+        if not os.path.lexists(folder):
             return None
         aside = self.home / "discarded" / f"{folder.parent.name}-{folder.name}-{os.urandom(6).hex()}"
         aside.parent.mkdir(exist_ok=True, mode=PRIVATE)
@@ -218,9 +223,24 @@ class Places:
     def _finish(aside: Path | None) -> None:
         """Gone, as far as that can be. What cannot be removed is given to nobody any more."""
         if aside is not None:
-            with contextlib.suppress(MustReplace, FileNotFoundError):
+            with contextlib.suppress(MustReplace, OSError):
+                if not _is_folder(aside):
+                    aside.unlink()
+                    return
                 discard(aside, seconds_max=DISCARD_SECONDS_MAX)
                 aside.rmdir()
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _is_folder(path: Path) -> bool:
+    """Report whether a path is a folder itself: no link is followed out of the home."""
+    return path.is_dir() and not path.is_symlink()
 
 
 def _mark(folder: Path) -> Path:
