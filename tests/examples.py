@@ -26,7 +26,7 @@ def example(kind: str, spec: Object | None = None, status: Object | None = None,
 
 AMOUNTS: Object = {"cpu": "500m", "memory": "1Gi"}
 CAPACITY: Object = {**AMOUNTS, "instances": 3}
-RESOURCES: Object = {"requests": AMOUNTS, "limits": {"cpu": 2, "memory": 2147483648}}
+RESOURCES: Object = {"requests": AMOUNTS, "limits": {"cpu": 2, "memory": 2147483648, "pids": 100}}
 TIMING: Object = {"periodSeconds": 5, "timeoutSeconds": 2, "failureThreshold": 4, "initialDelaySeconds": 1}
 ENV: list[Object] = [
     {"name": "PLAIN", "value": "one"},

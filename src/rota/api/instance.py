@@ -46,9 +46,7 @@ RUNTIMES = Literal["process", "container", "pod"]
 class Port(Model):
     """A port that a container listens on."""
 
-    name: Annotated[
-        str, doc("The port's name.", min_length=1, max_length=63, pattern="^[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$")
-    ]
+    name: Annotated[Label, doc("The port's name.")]
     port: Annotated[
         int | None, doc("The number. Omitted: the runtime picks one and puts it into the environment.", ge=1, le=65535)
     ] = None

@@ -62,9 +62,17 @@ class Amounts(Model):
     memory: Annotated[Quantity | None, doc("Memory: 512Mi, 2Gi.")] = None
 
 
+class Limits(Amounts):
+    """What may be used of each resource at most."""
+
+    pids: Annotated[
+        int | None, doc("Processes and threads at once. Omitted: the server's default.", ge=1, le=4_194_304)
+    ] = None
+
+
 class Resources(Model):
     """What a container is promised, and what it may use at most."""
 
     rules = (*more_than_nothing("limits.cpu", "limits.memory"), within_limits("cpu"), within_limits("memory"))
     requests: Annotated[Amounts | None, doc("What it is promised.")] = None
-    limits: Annotated[Amounts | None, doc("What it may use at most.")] = None
+    limits: Annotated[Limits | None, doc("What it may use at most. Omitted: the server's defaults.")] = None

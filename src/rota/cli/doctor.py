@@ -102,11 +102,14 @@ def _processes() -> Iterator[Finding]:
     purpose = "keeps the processes of an instance out of your files, and out of each other's"
     whose = "a uid of its own each" if os.geteuid() == 0 else "your own uid"
     found = f"bubblewrap works, with {whose}" if ok else why_not
-    yield Finding("ok" if ok else "absent", "sandbox", found, purpose)
+    yield Finding("ok" if ok else "missing", "sandbox", found, purpose)
     yield Finding(
-        "ok" if ok else "absent",
+        "ok" if ok else "missing",
         "isolation",
-        "sandbox" if ok else "none: no instance is kept apart, and `isolation: sandbox` is refused",
+        "sandbox"
+        if ok
+        else "none: what an admin starts runs as this user, what others start is refused;"
+        " install the package bubblewrap",
         "what pools and functions get, unless they say otherwise",
     )
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from rota.cli.command import command
+from rota.cli.isolation import warn_of_no_sandbox
 from rota.cli.output import line, note, printable, style_of
 from rota.cli.printed import as_typed
 from rota.cli.serving_options import check_local, reach_of, way_of
@@ -89,12 +90,15 @@ async def _tell_running(path: Path, found: Found, state: State) -> None:
     _tell("kubeconfig", str(path / "kubeconfig"))
     _tell("log", str(log_of(path)))
     _tell("runs", way_of(state))
-    _tell("isolation", _isolation(state))
+    isolation = _isolation(state)
+    _tell("isolation", isolation if isolation.startswith("sandbox") else (isolation, style_of("Failed")))
     if disk := await disk_of(path):
         short = disk["level"] != "ok"
         free = f"{disk['freeBytes'] / GIB:.1f} GiB free of {disk['totalBytes'] / GIB:.1f} GiB"
         told = f"{disk['level']}: {disk['message']}; tenants' writes are refused until there is space"
         _tell("disk", (told, style_of("Failed")) if short else free)
+    if not state.image and not isolation.startswith("sandbox"):
+        warn_of_no_sandbox(isolation.removeprefix("none: "))
     work = await work_of(path)
     if isinstance(work, str):
         _tell("work", f"not known: {work}")

@@ -11,6 +11,7 @@ import typer
 
 from rota import __version__
 from rota.cli.command import command
+from rota.cli.isolation import warn_of_no_sandbox
 from rota.cli.output import line, note
 from rota.cli.serving_options import AllowApi, EdgePort, Host, KeyFile, Port, kubectl_chosen, options_from, reach_of
 from rota.cli.session import CommandError, Session, bad_usage
@@ -63,6 +64,8 @@ def up(
         line("Rota is ready at ", (at.url, "bold"), f"; functions and webhooks at {at.edge}{kubeconfig}")
         if reach := reach_of(asked.host):
             note(f"it listens {reach}")
+        if controllers and (why_not := _no_sandbox()):
+            warn_of_no_sandbox(why_not)
 
     serve(
         home.path,

@@ -21,7 +21,7 @@ from rota.control.holds.options import has_runner, is_restarted_for
 from rota.control.instances import crashes_in_a_row, ready_condition, restart_delay, restarts, storage_name
 from rota.control.instances.names import controller_of
 from rota.control.instances.reasons import is_noticed, is_ready
-from rota.control.instances.states import is_used
+from rota.control.instances.states import USED, is_used
 from rota.control.orders import order, owner_of, subject_of
 from rota.control.seen import AVAILABLE, Seen, phase_of, seen, unavailable, with_last_exit
 from rota.control.settled import Settled
@@ -134,8 +134,10 @@ class Instances(Gate[Instance]):
     async def look(self, context: Context, obj: Instance) -> Outcome:
         if obj.metadata.deletion_timestamp is None and is_used(obj) and obj.spec.assignment is None:
             self._show(context, obj, is_ready=False)
-            await self._replace(context, obj, "")
-            return DONE
+            if has_runner(obj) or workers.reset_policy(context.objects, obj) != "Keep":
+                await self._replace(context, obj, "")
+                return DONE
+            obj = await self._begun_anew(context, obj)
         if obj.metadata.deletion_timestamp is None and (overuse := self._overuse(subject_of(obj))) is not None:
             await self._end_overuse(context, obj, overuse)
             return DONE
@@ -193,7 +195,10 @@ class Instances(Gate[Instance]):
             return await self._refused(context, obj, status, refused, said)
         programmed = Condition(type=PROGRAMMED, status="True", reason=PROGRAMMED)
         elsewhere = [CELL_NAME] if obj.spec.cell_name is not None else []
-        ignored = conditions(obj, [*of_template(obj.spec, "spec."), *elsewhere, *self._unlimited(obj)])
+        unlimited = self._unlimited(obj)
+        for one in unlimited:
+            context.tell_once(obj, "LimitNotHeld", one)
+        ignored = conditions(obj, [*of_template(obj.spec, "spec."), *elsewhere, *unlimited])
         said = [*opened, _quota(), programmed, found.available, self._isolated(obj), *_bounded(obj), *ignored]
         written = await self._write(context, obj, found.status, said, found.phase)
         self._show(context, written, is_ready=is_ready(written))
@@ -275,6 +280,17 @@ class Instances(Gate[Instance]):
                 if run.exit is None:
                     await self._runtime.end(subject, name, 0)
         return None
+
+    async def _begun_anew(self, context: Context, obj: Instance) -> Instance:
+        """End all that a holder left running. It is started again, on the files that are there, for the next one."""
+        subject, marks = subject_of(obj), dict(obj.metadata.annotations)
+        runs = self._runtime.runs(subject)
+        self._anew_for[subject] = (marks.pop(USED), {name: run.number for name, run in runs.items()})
+        for name, run in runs.items():
+            if run.exit is None:
+                await self._runtime.end(subject, name, 0)
+        metadata = msgspec.structs.replace(obj.metadata, annotations=marks)
+        return await context.client.update(msgspec.structs.replace(obj, metadata=metadata))
 
     def _taken(self, subject: Subject) -> set[int]:
         """The ports of all others."""
@@ -483,8 +499,8 @@ def _is_soiled(context: Context, obj: Instance) -> bool:
     if has_runner(obj):
         return False  # The next runner does.
     held = obj.spec.assignment
-    is_held = held is not None and held.kind == "Claim" and workers.reset_policy(context.objects, obj) != "Keep"
-    return is_held or is_used(obj)
+    is_kept = workers.reset_policy(context.objects, obj) == "Keep"
+    return not is_kept and ((held is not None and held.kind == "Claim") or is_used(obj))
 
 
 def _says_who(obj: Instance, report: Report | None) -> bool:

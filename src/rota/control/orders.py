@@ -78,6 +78,7 @@ def order(
         network=spec.network or "host",
         memory_bytes=nanos(limits.memory) // UNIT_NANOS if limits and limits.memory is not None else None,
         cpus=nanos(limits.cpu) / UNIT_NANOS if limits and limits.cpu is not None else None,
+        pids=limits.pids if limits else None,
         code=(spec.handler.code or "").removeprefix("sha256:") if spec.handler is not None else "",
         packages=spec.handler.packages or "" if spec.handler is not None else "",
     )

@@ -97,6 +97,7 @@ class Order(Struct, frozen=True):
     network: Literal["none", "host"] = "host"
     memory_bytes: int | None = None
     cpus: float | None = None
+    pids: int | None = None
     code: str = ""
     """The code of a function, by the name that it has in the cache of the home; empty: none."""
     packages: str = ""

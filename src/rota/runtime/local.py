@@ -15,6 +15,7 @@ from types import TracebackType
 from rota.runtime import composing, sandbox
 from rota.runtime.container import container_name
 from rota.runtime.containers import WAY, Containers
+from rota.runtime.defaults import limits_of
 from rota.runtime.disk import Disk
 from rota.runtime.entering import Starting, find, inside, own_streams
 from rota.runtime.interface import (
@@ -300,7 +301,7 @@ class LocalRuntime:
             made = await asyncio.to_thread(self._composed, order)
         key = _key(order.subject, order.container)
         # A container's are the engine's to hold: here they would be those of its client.
-        limits = Limits() if order.runtime == WAY else Limits(memory=order.memory_bytes, cpu=order.cpus)
+        limits = Limits() if order.runtime == WAY else limits_of(order)
         try:
             record = await self._keeper.start(
                 key,

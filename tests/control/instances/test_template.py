@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from rota.api import InstanceType, ObjectMeta
 from rota.api.cell import InstanceTypeSpec
 from rota.api.instance import Container, InstanceTemplate
-from rota.api.parts import Amounts, Resources
+from rota.api.parts import Amounts, Limits, Resources
 from rota.control.instances import Size, restart_stamps, size, template_hash
 from rota.control.instances.template import RESTARTED, UnknownInstanceTypeError
 from tests.control.instances.making import TEMPLATE, an_instance
@@ -91,7 +91,7 @@ def test_the_hash_is_the_same_in_every_release() -> None:
 
 
 def limited(**limits: Any) -> Container:
-    return Container(name="main", resources=Resources(limits=Amounts(**limits)))
+    return Container(name="main", resources=Resources(limits=Limits(**limits)))
 
 
 def test_the_size_is_the_sum_of_the_limits() -> None:

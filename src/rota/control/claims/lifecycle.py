@@ -152,6 +152,7 @@ def marks_at_begin(claim: Claim, instance: Instance) -> Marks:
 def marks_at_end(instance: Instance, reset: ResetPolicy, *, is_lost: bool = False) -> Marks:
     """What the hold brought goes, what it covered is as before; and what only goes with the instance is told of.
 
+    Without a runner, nobody but the runtime can end what a holder left running: such an instance is always marked.
     It is lost when its runner does not know of the hold any more, and so might not make it as new.
     """
     options, meta, assigned = options_of(instance), instance.metadata, instance.spec.assignment
@@ -161,7 +162,7 @@ def marks_at_end(instance: Instance, reset: ResetPolicy, *, is_lost: bool = Fals
     ]
     is_used = is_lost and reset != "Keep"
     if not has_runner(instance):
-        is_used = reset != "Keep" or options.changes_runs
+        is_used = True
     if assigned is not None and is_used:
         marks += _put("annotations", {USED: assigned.id}, meta.annotations)
     return marks

@@ -13,6 +13,7 @@ from rota.api import Function, Instance
 from rota.client import Key
 from rota.control.functions.loading import last_loaded
 from rota.control.functions.planning import Version
+from rota.registry import privileges
 from rota.runtime.code import CODE, PACKAGES, CodeCache, CodeRefused, Packages, environment_name, pip_failures
 from rota.runtime.code.cache import inline_digest
 from rota.runtime.code.places import LOADS, collect, collect_logs, load_log, packages_log
@@ -27,7 +28,9 @@ BLOB_RETRY_SECONDS = 2.0
 """Likewise, of a blob that was not there: to look for it costs nothing."""
 
 
-FAILURES = frozenset(("CodeNotFound", "CodeDamaged", "CodeTooLarge", "NoSpace", "NotPrepared", *pip_failures.REASONS))
+FAILURES = frozenset(
+    ("CodeNotFound", "CodeDamaged", "CodeTooLarge", "NoSpace", "NotPrepared", "NotIsolated", *pip_failures.REASONS)
+)
 """Reasons for which the workers of a function lack what they need."""
 
 
@@ -118,7 +121,8 @@ class Preparing:
             elif needs.code is not None:
                 await asyncio.to_thread(self._code.unpack, needs.code)
             if needs.packages:
-                await self._packages.install(spec.requirements)
+                is_restricted = privileges.is_restricted(function.metadata.annotations)
+                await self._packages.install(spec.requirements, needs_sandbox=is_restricted)
         except CodeRefused as refused:
             self._fail(key, needs, refused.reason, str(refused))
         except OSError as error:

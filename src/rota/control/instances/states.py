@@ -10,7 +10,8 @@ from rota.control.instances.backoff import RESTART_SECONDS_MIN, restarts
 DRAINING = "rota.dev/draining"
 """Annotation, with the time since when: whoever hands out instances hands out this one no more."""
 USED = "rota.dev/used"
-"""Annotation, with the hold that has ended: somebody had it, and it is replaced before anybody else does."""
+"""Annotation, with the hold that has ended: somebody had it, and before anybody else does it is replaced, or what runs
+in it is started anew if the pool keeps what is there."""
 AHEAD_SECONDS_MAX = 60.0
 """How far another clock may be ahead. A time beyond that says nothing: it would put off what hangs on it for ever."""
 

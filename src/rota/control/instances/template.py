@@ -12,14 +12,18 @@ import msgspec
 from rota.api import InstanceType
 from rota.api.cel.quantity import parse_quantity
 from rota.api.instance import FunctionTemplate, InstanceTemplate, Storage
-from rota.api.parts import Amounts
+from rota.api.parts import Amounts, Limits
 
 HASH_BYTES = 8
 RESTARTED = "rota.dev/restarted-at"
 RESTARTS = (RESTARTED, "kubectl.kubernetes.io/restartedAt")
 """Annotations that mean nothing but: run it anew."""
 UNIT_NANOS = 1_000_000_000
-_QUANTITIES: dict[type[Any], tuple[str, ...]] = {Amounts: ("cpu", "memory"), Storage: ("size",)}
+_QUANTITIES: dict[type[Any], tuple[str, ...]] = {
+    Amounts: ("cpu", "memory"),
+    Limits: ("cpu", "memory"),
+    Storage: ("size",),
+}
 _TEMPLATE_FIELDS = frozenset(FunctionTemplate.__struct_fields__)
 
 

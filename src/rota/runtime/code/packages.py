@@ -60,11 +60,18 @@ class Packages:
     def has(self, name: str) -> bool:
         return is_there(cached(self._home, PACKAGES, name))
 
-    async def install(self, requirements: Sequence[str]) -> None:
-        """Have them there. Who asks for what is being installed waits for it. Raises `CodeRefused`."""
+    async def install(self, requirements: Sequence[str], *, needs_sandbox: bool = False) -> None:
+        """Have them there. Who asks for what is being installed waits for it. Raises `CodeRefused`.
+
+        With `needs_sandbox` nothing is installed where there can be none: a build runs what a package brings.
+        """
         name = environment_name(requirements)
         if self.has(name):
             return
+        found = await asyncio.to_thread(sandbox.available)
+        if needs_sandbox and not found.ok:
+            why = f"only an admin's are installed without a sandbox: {found.why_not}"
+            raise CodeRefused("NotIsolated", f"requirements: {why}")
         task = self._installing.get(name)
         if task is None:
             task = self._installing[name] = asyncio.create_task(self._install(name, requirements), name="packages")

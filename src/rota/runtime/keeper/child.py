@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rota.runtime.keeper.cgroup import Group
+from rota.runtime.keeper.controllers import Held
 from rota.runtime.keeper.logs import Log
 from rota.runtime.keeper.program import Plan
 from rota.runtime.keeper.records import Record
@@ -19,11 +20,13 @@ Reply = Callable[[Any], None]
 class Child:
     """One that runs, or is about to, or whose tree is being ended."""
 
-    def __init__(self, record: Record, log: Log, output: int, group: Group | None, plan: Plan) -> None:
+    def __init__(self, record: Record, log: Log, output: int, group: Group | None, limited: Held, plan: Plan) -> None:
         self.record = record
         self.log = log
         self.output: int | None = output
         self.group = group
+        self.limited = limited
+        self.group_files = plan.group_files
         self.minded = plan.minded
         self.rlimits = plan.rlimits
         self.program_depth = plan.wrappers + plan.minded + plan.new_namespace if plan.wrappers else 0

@@ -15,6 +15,7 @@ from typing import Any
 from rota.runtime.keeper import kernel, protocol
 from rota.runtime.keeper.cgroup import Groups
 from rota.runtime.keeper.child import Child, Exec, Reply, exit_of
+from rota.runtime.keeper.controllers import Controllers
 from rota.runtime.keeper.fields import Fields, Refused
 from rota.runtime.keeper.logs import Log
 from rota.runtime.keeper.loop import Loop
@@ -22,6 +23,7 @@ from rota.runtime.keeper.minder import END_SIGNAL, FORWARDED, kill_descendants_o
 from rota.runtime.keeper.program import Plan
 from rota.runtime.keeper.records import Record, Records
 from rota.runtime.keeper.spawn import spawn
+from rota.runtime.keeper.watchdog import WATCHED, Watchdog
 
 _READ_BYTES = 65536
 # What a pipe can hold at most, unless root made it larger: read after the end of all that could write to it.
@@ -36,8 +38,19 @@ _RLIMITS = {"nofile": resource.RLIMIT_NOFILE, "memory": resource.RLIMIT_DATA, "p
 
 
 class Children:
-    def __init__(self, loop: Loop, records: Records, groups: Groups | None, tree: str, owner: str, home: Path) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        records: Records,
+        groups: Groups | None,
+        controllers: Controllers,
+        tree: str,
+        owner: str,
+        home: Path,
+    ) -> None:
         self._loop = loop
+        self._watchdog = Watchdog(loop, self._end_tree)
+        self._controllers = controllers
         self._disk = records
         self._groups = groups
         self.tree = tree
@@ -131,7 +144,7 @@ class Children:
             uid=child.record["uid"],
             gid=child.record["gid"],
             rlimits=child.rlimits,
-            group_file=child.group.procs_file if child.group else None,
+            group_files=child.group_files,
             minded=True,
             minder_arguments=(str(self._home), key),
             tty=fields.flag("tty"),
@@ -190,7 +203,13 @@ class Children:
             if group:
                 undo.callback(group.remove)
             held = group.limit(limits) if group else []
-            rlimits = _rlimits({name: int(limits[name]) for name in limits if name not in held}, uid)
+            limited = self._controllers.hold(
+                protocol.hash_of(key), {name: value for name, value in limits.items() if name not in held}
+            )
+            undo.callback(limited.remove)
+            held += limited.paths
+            watched = {name: limits[name] for name in WATCHED if name in limits and name not in held}
+            rlimits = _rlimits({name: int(limits[name]) for name in limits if name not in held}, uid, self._nofile)
             log = Log(prefix, bytes_max, files_max)
             undo.callback(log.close)
             output, output_write = os.pipe()
@@ -208,7 +227,7 @@ class Children:
                 "owner": self._owner,
                 "uid": uid,
                 "gid": gid,
-                "limits_unmet": sorted(set(limits) - set(held) - set(rlimits)),
+                "limits_unmet": sorted(set(limits) - set(held) - set(rlimits) - set(watched)),
                 "log": {"path_prefix": prefix, "bytes_max": bytes_max, "files_max": files_max},
             }
             plan = Plan(
@@ -219,20 +238,21 @@ class Children:
                 uid=uid,
                 gid=gid,
                 rlimits={resource.RLIMIT_NOFILE: self._nofile, **{_RLIMITS[name]: rlimits[name] for name in rlimits}},
-                group_file=group.procs_file if group else None,
+                group_files=(*([group.procs_file] if group else ()), *limited.procs_files),
                 minded=wants_namespace or group is None,
                 minder_arguments=(str(self._home), key),
                 new_namespace=wants_namespace,
                 wrappers=int(fields.number("wrappers", 0)),
                 oom_score=self._oom_score,
             )
-            child = Child(record, log, output, group, plan)
+            child = Child(record, log, output, group, limited, plan)
             try:
                 self._spawn(child, plan)
             finally:
                 os.close(output_write)
             undo.pop_all()
         self.live[key] = child
+        self._watchdog.watch(child, watched)
         self._loop.watch(output, lambda: self._read_output(child))
         return child
 
@@ -354,7 +374,8 @@ class Children:
         if self._is_tree_alive(child) or child.execs:
             self._loop.after(pause, lambda: self._settle(child, min(pause * 2, _SETTLE_PAUSE_SECONDS_MAX)))
             return
-        if child.group and not child.group.remove():
+        child.record["oom"] = child.record.get("oom") or child.limited.was_out_of_memory()
+        if (child.group and not child.group.remove()) or not child.limited.remove():
             self._loop.after(pause, lambda: self._settle(child, min(pause * 2, _SETTLE_PAUSE_SECONDS_MAX)))
             return
         self._finish(child)
@@ -392,7 +413,11 @@ class Children:
             return
         assert child.status is not None
         record["state"] = "exited"
-        record["exit"] = {**exit_of(child.status), "oom": bool(record.pop("oom", False))}
+        record["exit"] = {
+            **exit_of(child.status),
+            "oom": bool(record.pop("oom", False)),
+            "reason": record.pop("why", None),
+        }
         record["log_bytes_lost"] = child.log.bytes_lost
         self._disk.put(record)
         self.told("exited", record)
@@ -400,10 +425,14 @@ class Children:
             reply(record)
 
 
-def _rlimits(limits: dict[str, int], uid: int | None) -> dict[str, tuple[int, int]]:
+def _rlimits(limits: dict[str, int], uid: int | None, nofile: tuple[int, int]) -> dict[str, tuple[int, int]]:
     """Those of the limits that the kernel can hold without a cgroup: for each process of the tree, not for all."""
     # Processes are counted by user, which is of use where the user is the child's own, and not root.
-    return {name: (value, value) for name, value in limits.items() if name in _RLIMITS and (name != "pids" or uid)}
+    held = {name: (value, value) for name, value in limits.items() if name in _RLIMITS and (name != "pids" or uid)}
+    if "nofile" in held:
+        # Never more than the keeper was given itself.
+        held["nofile"] = (min(nofile[0], limits["nofile"]), min(nofile[1], limits["nofile"]))
+    return held
 
 
 def _keep_from_oom() -> str | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWPID = 0x20000000
@@ -98,6 +99,34 @@ def descendants_of(ancestor: int, but: Collection[int] = ()) -> list[int]:
     for pid in found:  # grows while it is walked
         found += below.get(pid, ())
     return found
+
+
+class Size(NamedTuple):
+    """What a process takes."""
+
+    parent: int
+    threads: int
+    pages: int
+
+
+def sizes() -> dict[int, Size]:
+    """What all processes take that are not over, by pid."""
+    found = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit() and (fields := _stat_of(int(name))) and fields[0] not in (b"Z", b"X"):
+            found[int(name)] = Size(int(fields[1]), int(fields[17]), int(fields[21]))
+    return found
+
+
+def below(ancestor: int, found: Mapping[int, Size]) -> list[int]:
+    """Itself and all below it."""
+    children: dict[int, list[int]] = {}
+    for pid, size in found.items():
+        children.setdefault(size.parent, []).append(pid)
+    tree = [ancestor]
+    for pid in tree:
+        tree += children.get(pid, ())
+    return tree
 
 
 def first_below(pid: int, levels: int) -> int | None:

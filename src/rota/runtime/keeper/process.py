@@ -16,6 +16,7 @@ from typing import Any
 from rota.runtime.keeper import kernel, protocol
 from rota.runtime.keeper.cgroup import Groups
 from rota.runtime.keeper.children import Children
+from rota.runtime.keeper.controllers import Controllers
 from rota.runtime.keeper.fields import Fields, Refused
 from rota.runtime.keeper.listener import Connection, Listener
 from rota.runtime.keeper.loop import Loop
@@ -48,7 +49,8 @@ class Keeper:
             raise CannotStart("no PID namespace can be made here")
         tree = tree or ("cgroup" if self._groups else "namespace" if can_unshare_pids() else "sweep")
         self._loop = Loop()
-        self._children = Children(self._loop, self._records, self._groups, tree, owner, home)
+        self._controllers = Controllers.make(self._name)
+        self._children = Children(self._loop, self._records, self._groups, self._controllers, tree, owner, home)
         self._children.told = self._tell_watchers
         self._children.records = adopt_records(self._records)
         self._records.commit()
@@ -234,6 +236,7 @@ class Keeper:
         self._listener.stop()
         if self._groups and self._groups.remove():
             (self._folder / "cgroup").unlink(missing_ok=True)
+        self._controllers.remove()
         fcntl.flock(self._lock, fcntl.LOCK_UN)
         for reply in self._farewells:
             reply({})

@@ -32,7 +32,7 @@ class Plan:
     uid: int | None = None
     gid: int | None = None
     rlimits: dict[int, tuple[int, int]] = field(default_factory=dict)
-    group_file: str | None = None
+    group_files: tuple[str, ...] = ()
     minded: bool = False
     minder_arguments: tuple[str, ...] = ()
     new_namespace: bool = False

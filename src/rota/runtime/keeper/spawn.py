@@ -45,8 +45,8 @@ def _child(plan: Plan, report: int, is_orphan: Callable[[], bool]) -> None:
             signal.signal(number, signal.SIG_DFL)
     if plan.oom_score is not None:
         Path("/proc/self/oom_score_adj").write_text(plan.oom_score)
-    if plan.group_file is not None:
-        write(plan.group_file, "0")
+    for file in plan.group_files:
+        write(file, "0")
     if plan.minded:
         mind(plan, is_orphan)
     else:

@@ -326,8 +326,9 @@ class Worker:
     def _may_stay(self, configuration: Configure) -> bool:
         """Whether the box is as it was told, and nothing of a holder can be in it."""
         if configuration.main:
-            # What runs all the time is not ended for new settings, nor for another holder who keeps what is there.
-            return self._main is not None
+            # What runs all the time is not ended for new settings. With a hold it ends, whatever else is kept: a holder
+            # could have left something beside it, or in it, for the next.
+            return self._main is not None and not self._is_released
         # A task has left nothing behind that runs.
         is_clear = not self._is_released or self.report.has_task
         return self._box is not None and self._place == configuration.place and is_clear
