@@ -64,10 +64,11 @@ def test_what_is_missing_is_said_with_what_to_do_and_what_comes_of_it(
     session = Session(Settings(home=str(tmp_path)))
     doctor(ctx=Context(session), namespace=None, context=None, kubeconfig=None, home=None)
     shown = capsys.readouterr().out
-    assert "absent  sandbox     bwrap is not installed; install the package bubblewrap" in shown
-    assert "missing  isolation   none: what an admin starts runs as this user, what others start is refused" in shown
+    assert "missing sandbox     bwrap is not installed; install the package bubblewrap" in shown
+    assert "missing isolation   none: what an admin starts runs as this user, what others start is refused" in shown
     assert "absent  containers  neither podman nor docker is installed; install the package podman" in shown
-    assert "It does without" in shown and "sandbox, isolation, containers" in shown
+    assert "To put right: sandbox, isolation." in shown
+    assert "It does without" in shown and "containers" in shown.partition("It does without")[2]
 
 
 class Context:

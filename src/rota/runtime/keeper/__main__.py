@@ -24,6 +24,9 @@ def main() -> None:
     parser.add_argument("--orphan-seconds", type=float, default=protocol.ORPHAN_SECONDS, help="end without a server")
     parser.add_argument("--die-with", type=int, metavar="PID", help="stop everything and end when that process ends")
     parser.add_argument("--tree", choices=TREES, help="how trees are held; without it, the best that works here")
+    parser.add_argument(
+        "--no-controllers", action="store_true", help="hold limits without cgroups, as other hosts must"
+    )
     options = parser.parse_args()
     report, report_write = os.pipe()
     # Twice, so that it is nobody's child: neither a hang-up nor the end of a group reaches it.
@@ -35,7 +38,13 @@ def main() -> None:
     if os.fork():
         os._exit(0)
     try:
-        keeper = Keeper(options.home.absolute(), options.orphan_seconds, options.tree, options.die_with)
+        keeper = Keeper(
+            options.home.absolute(),
+            options.orphan_seconds,
+            options.tree,
+            options.die_with,
+            has_controllers=not options.no_controllers,
+        )
     except AlreadyRuns as error:
         _fail(report_write, protocol.EXIT_ALREADY_RUNS, str(error))
     except (CannotStart, OSError) as error:

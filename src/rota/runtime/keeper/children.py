@@ -15,7 +15,7 @@ from typing import Any
 from rota.runtime.keeper import kernel, protocol
 from rota.runtime.keeper.cgroup import Groups
 from rota.runtime.keeper.child import Child, Exec, Reply, exit_of
-from rota.runtime.keeper.controllers import Controllers
+from rota.runtime.keeper.controllers import Controllers, Held
 from rota.runtime.keeper.fields import Fields, Refused
 from rota.runtime.keeper.logs import Log
 from rota.runtime.keeper.loop import Loop
@@ -43,7 +43,7 @@ class Children:
         loop: Loop,
         records: Records,
         groups: Groups | None,
-        controllers: Controllers,
+        controllers: Controllers | None,
         tree: str,
         owner: str,
         home: Path,
@@ -202,10 +202,9 @@ class Children:
             group = self._groups.group(protocol.hash_of(key)) if self._groups else None
             if group:
                 undo.callback(group.remove)
-            held = group.limit(limits) if group else []
-            limited = self._controllers.hold(
-                protocol.hash_of(key), {name: value for name, value in limits.items() if name not in held}
-            )
+            held = group.limit(limits) if group and self._controllers else []
+            rest = {name: value for name, value in limits.items() if name not in held}
+            limited = self._controllers.hold(protocol.hash_of(key), rest) if self._controllers else Held()
             undo.callback(limited.remove)
             held += limited.paths
             watched = {name: limits[name] for name in WATCHED if name in limits and name not in held}
@@ -413,11 +412,8 @@ class Children:
             return
         assert child.status is not None
         record["state"] = "exited"
-        record["exit"] = {
-            **exit_of(child.status),
-            "oom": bool(record.pop("oom", False)),
-            "reason": record.pop("why", None),
-        }
+        why = {"oom": bool(record.pop("oom", False)), "reason": record.pop("why", None)}
+        record["exit"] = {**exit_of(child.status), **why}
         record["log_bytes_lost"] = child.log.bytes_lost
         self._disk.put(record)
         self.told("exited", record)

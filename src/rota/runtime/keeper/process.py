@@ -29,7 +29,15 @@ TREES = ("cgroup", "namespace", "sweep")
 
 
 class Keeper:
-    def __init__(self, home: Path, orphan_seconds: float, tree: str | None, die_with: int | None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        orphan_seconds: float,
+        tree: str | None,
+        die_with: int | None,
+        *,
+        has_controllers: bool = True,
+    ) -> None:
         companion = None if die_with is None else os.pidfd_open(die_with)
         self._started = time.time()
         self._orphan_seconds = orphan_seconds
@@ -49,7 +57,7 @@ class Keeper:
             raise CannotStart("no PID namespace can be made here")
         tree = tree or ("cgroup" if self._groups else "namespace" if can_unshare_pids() else "sweep")
         self._loop = Loop()
-        self._controllers = Controllers.make(self._name)
+        self._controllers = Controllers.make(self._name) if has_controllers else None
         self._children = Children(self._loop, self._records, self._groups, self._controllers, tree, owner, home)
         self._children.told = self._tell_watchers
         self._children.records = adopt_records(self._records)
@@ -236,7 +244,8 @@ class Keeper:
         self._listener.stop()
         if self._groups and self._groups.remove():
             (self._folder / "cgroup").unlink(missing_ok=True)
-        self._controllers.remove()
+        if self._controllers:
+            self._controllers.remove()
         fcntl.flock(self._lock, fcntl.LOCK_UN)
         for reply in self._farewells:
             reply({})
