@@ -47,7 +47,7 @@ class Containers:
         entry = Entry(WAY, order.working_dir, "", {}, None, name)
         self._places.write_entry(order.subject, order.container, entry)
         # Where an engine's monitor leaves its notes.
-        return Launch(made.argv, made.env, str(self._places.folder(order.subject)))
+        return Launch(made.argv, made.env, str(self._places.folder(order.subject)), unmet=engine.unmet(order))
 
     def write_volumes(self, order: Order) -> list[Bind]:
         # The home keeps everybody else out.

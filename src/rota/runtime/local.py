@@ -311,6 +311,7 @@ class LocalRuntime:
                 cwd=made.cwd,
                 log=Log(str(log_path)),
                 limits=limits,
+                unmet=made.unmet,
                 wrappers=made.wrappers,
                 # A runner looks for its own in /proc, which is the host's; what it runs is in a box of its own.
                 host_pids=order.runtime == WAY or order.has_runner,

@@ -48,6 +48,8 @@ class Launch(NamedTuple):
     cwd: str = "/"
     wrappers: int = 0
     """How many processes are around the one that is asked to end."""
+    unmet: Sequence[str] = ()
+    """Limits that are known not to be held."""
 
 
 class Places:

@@ -114,8 +114,8 @@ class Engine:
 
     def unmet(self, order: Order) -> list[str]:
         """The limits of an order that are not held on this host."""
-        held = self.facts.holds_memory, self.facts.holds_cpus
-        wanted = ("memory", order.memory_bytes), ("cpu", order.cpus)
+        held = self.facts.holds_memory, self.facts.holds_cpus, self.facts.holds_memory
+        wanted = ("memory", order.memory_bytes), ("cpu", order.cpus), ("pids", order.pids)
         return [what for (what, limit), is_held in zip(wanted, held, strict=True) if limit and not is_held]
 
     async def is_running(self, name: str) -> bool:
@@ -141,6 +141,9 @@ class Engine:
             yield f"--memory={order.memory_bytes}"
         if order.cpus and self.facts.holds_cpus:
             yield f"--cpus={order.cpus:g}"
+        # Where groups can hold memory they can count processes. Else the engine would refuse to start it.
+        if order.pids and self.facts.holds_memory:
+            yield f"--pids-limit={order.pids}"
 
     def _mounts(self, storage: Bound | None, volumes: Sequence[Bound]) -> Iterator[str]:
         if storage is not None:

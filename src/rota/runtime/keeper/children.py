@@ -193,7 +193,7 @@ class Children:
     # Beginning.
 
     def _start(self, key: str, run: str, fields: Fields) -> Child:
-        limits = fields.limits()
+        limits, unmet = fields.limits(), fields.unmet()
         uid, gid = fields.user() or (None, None)
         prefix, bytes_max, files_max = fields.group("log").log()
         argv, env, cwd = fields.argv(), fields.env(), fields.text("cwd")
@@ -226,7 +226,7 @@ class Children:
                 "owner": self._owner,
                 "uid": uid,
                 "gid": gid,
-                "limits_unmet": sorted(set(limits) - set(held) - set(rlimits) - set(watched)),
+                "limits_unmet": sorted({*unmet, *(set(limits) - set(held) - set(rlimits) - set(watched))}),
                 "log": {"path_prefix": prefix, "bytes_max": bytes_max, "files_max": files_max},
             }
             plan = Plan(

@@ -120,6 +120,7 @@ class Keeper:
         cwd: str,
         log: Log,
         limits: Limits | None = None,
+        unmet: Sequence[str] = (),
         uid: int | None = None,
         gid: int | None = None,
         pid_namespace: bool = False,
@@ -129,6 +130,7 @@ class Keeper:
         """Run it, unless this very run was started before: then what became of it.
 
         With `wrappers`, the program is so many processes below the one that is started, and it alone is asked to end.
+        `unmet` names limits that somebody else should hold, and cannot: they are told of with the rest.
         With `host_pids` it gets no PID namespace of its own, even where that is what holds a tree together.
         """
         fields = {
@@ -139,6 +141,7 @@ class Keeper:
             "cwd": cwd,
             "log": log,
             "limits": limits or Limits(),
+            "unmet": list(unmet),
         }
         extra = {"uid": uid, "gid": gid, "pid_namespace": pid_namespace, "wrappers": wrappers, "host_pids": host_pids}
         return await self._ask("start", fields | extra, Record)

@@ -99,6 +99,12 @@ class Fields:
                 raise Refused("BadRequest", f"limits.{name}: out of range")
         return limits
 
+    def unmet(self) -> list[str]:
+        names: list[Any] = self._typed("unmet", list, self.values.get("unmet", []))
+        if not all(name in _LIMITS for name in names):
+            raise Refused("BadRequest", f"unmet: must be of {', '.join(_LIMITS)}")
+        return names
+
     def log(self) -> tuple[str, int, int]:
         prefix = self.text("path_prefix", protocol.LOG_PATH_CHARS_MAX)
         bytes_max = self._typed("bytes_max", int, self.values.get("bytes_max", protocol.LOG_BYTES_MAX))
