@@ -40,7 +40,7 @@ asyncio.run(main())
 def test_start_returns_when_the_server_answers(place: Place) -> None:
     said = place.says("start", "--port", "0")
     assert said.startswith("Rota is ready at https://127.0.0.1:")
-    assert place.says("get", "ns", "-o", "name") == "namespace/default\n"
+    assert place.says("get", "ns", "-o", "name") == "namespace/default\nnamespace/rota-system\n"
 
 
 def test_status_tells_where_it_is_and_what_it_does(place: Place) -> None:
@@ -223,7 +223,7 @@ def test_the_socket_of_a_dead_server_is_no_hindrance(place: Place) -> None:
     kill(place.start())
     assert (place.home / "rota.sock").exists()
     place.start()
-    assert place.says("get", "ns", "-o", "name") == "namespace/default\n"
+    assert place.says("get", "ns", "-o", "name") == "namespace/default\nnamespace/rota-system\n"
 
 
 def kill(pid: int) -> None:

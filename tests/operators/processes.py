@@ -64,7 +64,7 @@ def kubeconfig_of(kubeconfig: Path, token: str, path: Path) -> Path:
 async def holder(client: Client) -> str:
     """Who holds the lease."""
     try:
-        lease = await client.get(Lease, LEASE, namespace="default")
+        lease = await client.get(Lease, LEASE, namespace="rota-system")
     except ApiError as error:
         if error.code == 404:
             return ""

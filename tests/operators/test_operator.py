@@ -326,7 +326,7 @@ async def test_up_without_controllers_leaves_objects_and_lease_alone(server: Liv
             await client.create(workspace(f"w{i}"))
         assert (await client.get(Workspace, "w")).status is None
         with pytest.raises(ApiError) as refused:
-            await client.get(Lease, LEASE, namespace="default")
+            await client.get(Lease, LEASE, namespace="rota-system")
         assert refused.value.code == 404
     done = rota("why", "workspace/w", "--home", str(server.home))
     assert done.returncode != 0 and "--no-controllers" in done.stderr

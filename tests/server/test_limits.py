@@ -79,7 +79,7 @@ async def test_a_watcher_that_does_not_read_is_cut_off(server: Server, monkeypat
 
 
 async def test_too_many_connections_are_refused(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "CONNECTIONS_MAX", 2)
+    monkeypatch.setattr(http, "LOCAL_CONNECTIONS_MAX", 2)
     held = [await server.connect(unix=True) for _ in range(2)]
     await asyncio.sleep(0)
     reader, writer = await server.connect(unix=True)
@@ -93,24 +93,13 @@ async def test_too_many_connections_are_refused(server: Server, monkeypatch: pyt
 async def test_where_there_is_no_room_those_that_are_idle_make_some(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "CONNECTIONS_MAX", 2)
+    monkeypatch.setattr(http, "LOCAL_CONNECTIONS_MAX", 2)
     monkeypatch.setattr(http, "CROWDED_IDLE_SECONDS_MAX", 0.0)
     held = [await server.connect(unix=True) for _ in range(2)]
     for reader, writer in held:
         assert await asyncio.wait_for(reader.read(-1), 10) == b""
         writer.close()
     await healthy(server)
-
-
-async def test_too_many_watches_of_one_credential_are_refused(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "WATCHES_PER_USER_MAX", 1)
-    reader, writer = await server.connect()
-    head = f"GET {POOLS}?watch=1 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {server.token}\r\n\r\n"
-    writer.write(head.encode())
-    await reader.readuntil(b"\r\n\r\n")
-    refused = await server.ask("GET", f"{POOLS}?watch=1")
-    assert (refused.status, refused.headers["retry-after"]) == (429, "1")
-    writer.close()
 
 
 async def test_too_many_requests_of_one_credential_are_refused(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,7 +172,7 @@ async def test_a_server_without_controllers_says_who_has_them(tmp_path: Path) ->
             "metadata": {"name": "rota-controllers"},
             "spec": {"holderIdentity": "operator-7", "leaseDurationSeconds": 6, "renewTime": now_in_micros()},
         }
-        await server.ask("POST", "/apis/coordination.k8s.io/v1/namespaces/default/leases", lease)
+        await server.ask("POST", "/apis/coordination.k8s.io/v1/namespaces/rota-system/leases", lease)
         reply = await server.ask("GET", "/v1/why/workspaces/default/repo")
         assert "they run in operator-7" in reply.json["message"]
 

@@ -45,7 +45,7 @@ class Secure:
         context = server_tls.ensure(self.folder, ["localhost"])
         listening = socket.create_server(("127.0.0.1", 0))
         self.port = listening.getsockname()[1]
-        await self.http.listen(sock=listening, ssl=context)
+        await self.http.listen(listening, ssl=context)
 
     def target(self, credentials: Fixed | Renewed) -> Target:
         authority = Tls((self.folder / "ca.crt").read_text())

@@ -16,8 +16,14 @@ from rota.cli.session import Session
 async def operator(
     session: Session,
     lease_namespace: Annotated[
-        str, typer.Option("--lease-namespace", metavar="NAME", help="Where the lease is by which operators take turns.")
-    ] = "default",
+        str | None,
+        typer.Option(
+            "--lease-namespace",
+            metavar="NAME",
+            help="Where the lease is by which operators take turns. Without it, rota-system on a Rota, and default on "
+            "a cluster.",
+        ),
+    ] = None,
     gateway: Annotated[
         Path | None,
         typer.Option(

@@ -8,6 +8,8 @@ from rota.cli.command import command
 from rota.cli.output import line
 from rota.cli.serving_options import (
     AllowApi,
+    AuditRequired,
+    EdgeHost,
     EdgePort,
     Host,
     Image,
@@ -34,6 +36,8 @@ async def restart(
     edge_port: EdgePort = None,
     allow_api: AllowApi = None,
     key_file: KeyFile = None,
+    audit_required: AuditRequired = None,
+    edge_host: EdgeHost = None,
     image: Image = None,
 ) -> None:
     """Put a new server in the place of the one that runs, with the same options unless others are given.
@@ -50,7 +54,17 @@ async def restart(
     home = session.settings.home_path
     last, running = last_start(Home(home)), find(Home(home)).state
     controllers = running.options.controllers if running is not None else True
-    options = options_from(last, host, port, edge_port, allow_api, key_file=key_file, controllers=controllers)
+    options = options_from(
+        last,
+        host,
+        port,
+        edge_port,
+        allow_api,
+        key_file=key_file,
+        controllers=controllers,
+        audit_required=audit_required,
+        edge_host=edge_host,
+    )
     container = await container_of(session, image)
     try:
         done = await restart_server(Home(home), options, container)

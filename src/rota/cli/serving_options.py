@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -61,6 +62,23 @@ KeyFile = Annotated[
         "it, as the last time; a database that is encrypted is not opened without its key.",
     ),
 ]
+AuditRequired = Annotated[
+    bool | None,
+    typer.Option(
+        "--audit-required/--no-audit-required",
+        help="Whether to serve nothing that cannot be recorded in the audit trail. Without it, as the last time, or "
+        "not.",
+    ),
+]
+EdgeHost = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--edge-host",
+        metavar="NAME",
+        help="A further name by which public functions are called, as that of a proxy or a tunnel, or of a site whose "
+        "pages call them. May be given several times. Without it, as the last time.",
+    ),
+]
 Image = Annotated[
     str | None,
     typer.Option(
@@ -100,6 +118,8 @@ def options_from(
     *,
     key_file: Path | None = None,
     controllers: bool = True,
+    audit_required: bool | None = None,
+    edge_host: list[str] | None = None,
 ) -> Options:
     """Return the options that are given, else those of the last start, else the defaults."""
     from rota.control.spawners.apis import api_of
@@ -112,6 +132,9 @@ def options_from(
             api_of(url)
         except ValueError as error:
             raise bad_usage(f"--allow-api: {error}") from None
+    for name in edge_host or ():
+        if not re.fullmatch(r"[-A-Za-z0-9.]{1,253}", name):
+            raise bad_usage(f"--edge-host: {name!r} is no name of a host; leave out the scheme and the port")
     if host is not None:
         if not host:
             raise bad_usage("--host is empty: name an address of this machine, such as 127.0.0.1, or leave it out")
@@ -127,6 +150,8 @@ def options_from(
         was.allow_api if allow_api is None else tuple(allow_api),
         controllers,
         was.key_file if key_file is None else str(key_file.absolute()),
+        was.audit_required if audit_required is None else audit_required,
+        was.edge_host if edge_host is None else tuple(edge_host),
     )
 
 

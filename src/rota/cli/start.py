@@ -8,6 +8,8 @@ from rota.cli.command import command
 from rota.cli.output import line, note
 from rota.cli.serving_options import (
     AllowApi,
+    AuditRequired,
+    EdgeHost,
     EdgePort,
     Host,
     Image,
@@ -36,6 +38,8 @@ async def start(
     edge_port: EdgePort = None,
     allow_api: AllowApi = None,
     key_file: KeyFile = None,
+    audit_required: AuditRequired = None,
+    edge_host: EdgeHost = None,
     image: Image = None,
 ) -> None:
     """Start a server in the background, one per home. It returns when the server is ready."""
@@ -47,7 +51,16 @@ async def start(
 
     home = session.settings.home_path
     last = last_start(Home(home))
-    options = options_from(last, host, port, edge_port, allow_api, key_file=key_file)
+    options = options_from(
+        last,
+        host,
+        port,
+        edge_port,
+        allow_api,
+        key_file=key_file,
+        audit_required=audit_required,
+        edge_host=edge_host,
+    )
     container = await container_of(session, image)
     try:
         started = await start_server(Home(home), options, container)

@@ -13,7 +13,18 @@ from rota import __version__
 from rota.cli.command import command
 from rota.cli.isolation import warn_of_no_sandbox
 from rota.cli.output import line, note
-from rota.cli.serving_options import AllowApi, EdgePort, Host, KeyFile, Port, kubectl_chosen, options_from, reach_of
+from rota.cli.serving_options import (
+    AllowApi,
+    AuditRequired,
+    EdgeHost,
+    EdgePort,
+    Host,
+    KeyFile,
+    Port,
+    kubectl_chosen,
+    options_from,
+    reach_of,
+)
 from rota.cli.session import CommandError, Session, bad_usage
 
 
@@ -25,6 +36,8 @@ def up(
     edge_port: EdgePort = None,
     allow_api: AllowApi = None,
     key_file: KeyFile = None,
+    audit_required: AuditRequired = None,
+    edge_host: EdgeHost = None,
     controllers: Annotated[
         bool, typer.Option("--controllers/--no-controllers", help="Whether controllers run in this process.")
     ] = True,
@@ -46,7 +59,17 @@ def up(
         raise bad_usage("a server starts here: --context and --kubeconfig mean another one")
     home = Home(session.settings.home_path)
     last = last_start(home)
-    asked = options_from(last, host, port, edge_port, allow_api, key_file=key_file, controllers=controllers)
+    asked = options_from(
+        last,
+        host,
+        port,
+        edge_port,
+        allow_api,
+        key_file=key_file,
+        controllers=controllers,
+        audit_required=audit_required,
+        edge_host=edge_host,
+    )
     found = find(home)
     if found.condition == "running" and found.state is not None:
         where = f"at {found.state.url} (process {found.pid})"
@@ -77,6 +100,8 @@ def up(
         allowed_apis=asked.allow_api,
         with_controllers=controllers,
         key_file=Path(asked.key_file) if asked.key_file else None,
+        audit_required=asked.audit_required,
+        edge_hosts=asked.edge_host,
         on_ready=ready,
     )
     if told:

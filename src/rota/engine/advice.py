@@ -147,7 +147,10 @@ def advice(m: Matter) -> str:
             return f"ask somebody who may read {name}: `rota why {_target(m.id)}`"
         case "Unattended":
             if not m.acting_known:
-                return f"nothing here acts on {name}: `rota get lease rota-controllers` shows who runs its controllers"
+                return (
+                    f"nothing here acts on {name}: `rota get lease rota-controllers -n rota-system` shows who runs its "
+                    "controllers"
+                )
             return f"nothing here acts on {name}: see that whatever reports on a {_kind_name(m.id)} runs"
         case "Gated":
             return (

@@ -35,7 +35,7 @@ GENERATE_NAME_TRIES_MAX = 8
 JSON_PATCH_OPERATIONS_MAX = 10_000
 OBJECT_BYTES_MAX = 1_572_864
 """Bytes of one object as it is stored, as much as etcd takes."""
-PROTECTED_NAMESPACES = frozenset(("default", "kube-system", "kube-public"))
+PROTECTED_NAMESPACES = frozenset(("default", "rota-system", "kube-system", "kube-public"))
 
 PatchType = Literal["merge", "json", "strategic"]
 

@@ -13,6 +13,8 @@ from typing import Any
 from rota.registry.strategic import StrategicPatchError as StrategicPatchError
 from rota.registry.strategic import strategic_merge as strategic_merge
 
+DEPTH_MAX = 100
+"""Levels of an object that is patched. No kind has more than a few dozen."""
 COPY_BYTES_MAX = 3 * 1024 * 1024
 """What the `copy` operations of one JSON patch may add in all: copies of copies grow without bound otherwise."""
 
@@ -65,7 +67,24 @@ def json_patch(target: Any, ops: Sequence[dict[str, Any]], *, max_ops: int) -> A
     patching = _Patching(target)
     for index, op in enumerate(ops):
         patching.run(index, op)
+    if _is_deeper(patching.root, DEPTH_MAX):
+        raise JSONPatchError(f"the patched object is nested deeper than {DEPTH_MAX} levels", len(ops) - 1, "patch", "")
     return patching.root
+
+
+def _is_deeper(value: Any, depth_max: int) -> bool:
+    """Whether something is nested deeper than this. Operations that move things into others can nest without end."""
+    level = [value]
+    for _ in range(depth_max):
+        level = [
+            inner
+            for one in level
+            for inner in (one.values() if isinstance(one, dict) else one)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return False
+    return True
 
 
 class _Problem(Exception):  # noqa: N818 - never leaves this module
@@ -144,14 +163,15 @@ class _Patching:
         value = _get(holder, key, f"error in copy for from: '{source}'")
         missing = f"copy operation does not apply: doc is missing destination path: {path}: missing value"
         holder, key = self._find(path, missing)
-        self._copied_bytes += len(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode())
+        text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+        self._copied_bytes += len(text.encode("utf-8", "surrogatepass"))
         if self._copied_bytes > COPY_BYTES_MAX:
             raise _Problem(
                 f"Unable to complete the copy, the accumulated size increase of copy is {self._copied_bytes}, "
                 f"exceeding the limit {COPY_BYTES_MAX}"
             )
-        self._insert(holder, key, value, "error while adding value during copy")
-        self._own.clear()  # the value is in two places now: a change in one must not show in the other
+        # One of its own: a value may be copied into itself, and a change in one place must not show in the other.
+        self._insert(holder, key, json.loads(text), "error while adding value during copy")
 
     def _test(self, op: dict[str, Any], path: str) -> None:
         if path == "":

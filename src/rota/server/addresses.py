@@ -92,6 +92,15 @@ def _of_interfaces() -> Iterator[str]:
             yield str(ipaddress.IPv6Address(int(line.split()[0], 16)))
 
 
+def is_address(name: str) -> bool:
+    """Whether it is an address, which nobody can have lead elsewhere, and not a name."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
 def _is_loopback(address: str) -> bool:
     try:
         return ipaddress.ip_address(address).is_loopback

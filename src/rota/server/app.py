@@ -3,34 +3,49 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
 import msgspec
 
+from rota.api import Secret
 from rota.api.reviews import REVIEWS
 from rota.registry import ApiError, Registry
+from rota.runtime.descriptors import MOST, Connections
 from rota.server import discovery, media, openapi, reviews
 from rota.server.accepting import JSON, Negotiated
-from rota.server.audit import Audit, Line
-from rota.server.audit import now as audit_now
-from rota.server.auth import Tokens, User, allows
+from rota.server.audit import NOBODY, Audit
+from rota.server.auth import READ, Tokens, User, allows
 from rota.server.gateway import Gateway
 from rota.server.health import Health, is_health
-from rota.server.http import Answer, Request, Response, Stream, TooManyParameters
+from rota.server.http import (
+    Answer,
+    Request,
+    Response,
+    Stream,
+    TooManyParameters,
+)
 from rota.server.objects import METHOD, NOT_ALLOWED, NOT_FOUND, Objects, Written, check_possible, verb_of, warned
 from rota.server.routing import Route, route
+from rota.server.shares import Seats, Shares
 from rota.server.shedding import Shedding
 from rota.server.signed import SignedTokens
 from rota.server.upgrade import Upgrade
 
 REQUESTS_PER_USER_MAX = 400
-"""Requests of one credential under way at once."""
-WATCHES_PER_USER_MAX = 5000
-"""Watches of one credential open at once."""
+"""Requests of one credential that are worked on, or wait for it."""
+SEATS = 128
+"""Lists and writes that are worked on at once. The others wait, one credential after the other."""
+SEATS_RESERVED = 16
+"""Further ones, for admins."""
+SEAT_SECONDS_MAX = 20.0
+CONNECTIONS_RESERVED = 256
+"""Connections that nobody but admins keeps busy, of those over TCP and of those at the local socket alike."""
 GROWING = frozenset(("create", "update", "patch"))
 """Verbs that take space."""
 LOCAL_USER = User("local", "admin")
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 IMPERSONATION = "impersonate-"
 """What the headers begin with by which `kubectl --as` asks to be taken for somebody else."""
 
@@ -78,8 +93,9 @@ class App:
         server_uid: int,
         signed: Sequence[SignedTokens] = (),
         shedding: Shedding | None = None,
+        connections: Connections = MOST,
     ) -> None:
-        """`definitions` has the CustomResourceDefinitions."""
+        """`definitions` has the CustomResourceDefinitions. `connections`: how many of them there can be."""
         self._shedding = shedding or Shedding()
         self._objects = Objects(registry, definitions)
         self._tokens = tokens
@@ -88,7 +104,11 @@ class App:
         self._gateway = gateway
         self._hosts = hosts
         self._server_uid = server_uid
-        self._under_way: dict[str, int] = {}
+        self._requests: dict[str, int] = {}
+        self._seats = Seats(SEATS, SEATS_RESERVED, SEAT_SECONDS_MAX)
+        self._remote, self._local = (
+            Shares(total, min(CONNECTIONS_RESERVED, total // 4)) for total in (connections.remote, connections.local)
+        )
         self._watches: dict[str, dict[object, Callable[[], None]]] = {}
         self.ready = False
         self._health = Health(
@@ -96,6 +116,7 @@ class App:
             ready={
                 "startup": lambda: "" if self.ready else "the server is not up yet, or about to end",
                 "disk": self._shedding.why,
+                **({"audit": lambda: audit.trouble} if audit.required else {}),
             },
         )
 
@@ -105,13 +126,17 @@ class App:
             return self._health(request) or refusal(404, NOT_FOUND)
         if request.peer_uid is None and not self._is_ours(request):
             return refusal(403, "the Host or Origin of the request is not this server's")
+        if CONTROL.search(path):
+            return refusal(400, "the path of the request has a control character in it: no name has any")
         user = self._user(request)
         if user is None:
+            self._note_stranger(request)
             return failed(ApiError(401, "Unauthorized", "Unauthorized"))
         if any(name.startswith(IMPERSONATION) for name in request.headers):
             return refusal(403, "nobody acts for somebody else here: leave out --as, and use a token of theirs")
         request.user = user
         try:
+            self._audit.check()
             where = route(path)
             if where is not None:
                 return self._object(request, where, user)
@@ -142,6 +167,20 @@ class App:
             return LOCAL_USER
         return None
 
+    def _note_stranger(self, request: Request) -> None:
+        """Write down that somebody was not recognised: by the id of the token if it was one, never by the token."""
+        scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+        reason, token_id = "no credential", ""
+        if scheme.lower() == "bearer":
+            token_id = self._tokens.expired(secret.strip())
+            reason = "expired token" if token_id else "unknown token"
+        elif scheme:
+            reason = "not a bearer token"
+        elif request.peer_uid is not None:
+            reason = f"user {request.peer_uid} at the local socket"
+        stranger = msgspec.structs.replace(NOBODY, token_id=token_id)
+        self._audit.refused(stranger, "authenticate", "requests", code=401, reason=reason)
+
     # The object API.
 
     def _object(self, request: Request, where: Route, user: User) -> Answer | Awaitable[Answer]:
@@ -157,35 +196,52 @@ class App:
         ):
             # It would make the object.
             self._check_access(user, "create", where)
+        reads_secrets = verb in READ and where.kind is Secret.api
+        if reads_secrets or verb not in READ:
+            self._audit.begin(user, request.method, request.path)
+        if reads_secrets:
+            self._audit.record(user, verb, where.kind.bucket, where.namespace, where.name, where.subresource, 200)
         if verb == "get":
             return self._objects.get(request, where)
         if verb == "watch":
-            return self._counted(self._objects.watch(request, where), user)
+            return self._counted(self._objects.watch(request, where), request, user)
         return self._under_bound(request, where, verb, user)
 
-    @staticmethod
-    def _check_access(user: User, verb: str, where: Route) -> None:
-        if not allows(user, verb, where.kind, where.namespace, where.name, where.subresource):
-            raise forbidden(user, verb, where)
+    def _check_access(self, user: User, verb: str, where: Route) -> None:
+        if allows(user, verb, where.kind, where.namespace, where.name, where.subresource):
+            return
+        if verb not in READ or where.kind is Secret.api:
+            self._audit.refused(user, verb, where.kind.bucket, where.namespace, where.name, where.subresource)
+        raise forbidden(user, verb, where)
 
     async def _under_bound(self, request: Request, where: Route, verb: str, user: User) -> Answer:
-        count = self._under_way.get(user.token_id, 0)
+        count = self._requests.get(user.token_id, 0)
         if count >= REQUESTS_PER_USER_MAX:
             return refusal(429, f"there are {REQUESTS_PER_USER_MAX} requests with this credential under way already")
-        self._under_way[user.token_id] = count + 1
+        if crowded := self._crowded(request, user):
+            return crowded
+        give_back = self._keep(request, user)
+        self._requests[user.token_id] = count + 1
         try:
-            if verb == "list":
-                return await self._objects.list(request, where)
-            if verb in GROWING and where.subresource != "scale":
-                self._shedding.check(user)
-            return await self._write(request, where, verb, user)
-        except ApiError as error:
-            return failed(error, request)
+            await self._seats.enter(user.token_id, may_use_reserve=user.scope == "admin")
+            try:
+                if verb == "list":
+                    return await self._objects.list(request, where)
+                if verb in GROWING and where.subresource != "scale":
+                    self._shedding.check(user)
+                return await self._write(request, where, verb, user)
+            except ApiError as error:
+                return failed(error, request)
+            finally:
+                self._seats.leave()
+        except TimeoutError:
+            return refusal(429, f"the server was too busy to begin with this for {SEAT_SECONDS_MAX:.0f} seconds")
         finally:
+            give_back()
             # A claim has a credential of its own: those that have nothing under way are not remembered.
-            left = self._under_way.pop(user.token_id) - 1
+            left = self._requests.pop(user.token_id) - 1
             if left:
-                self._under_way[user.token_id] = left
+                self._requests[user.token_id] = left
 
     async def _write(self, request: Request, where: Route, verb: str, user: User) -> Response:
         handler: Callable[..., Awaitable[Written]] = getattr(self._objects, verb)
@@ -193,36 +249,48 @@ class App:
             response, revision, names, dry_run = await handler(request, where)
         except ApiError as error:
             response, revision, names, dry_run = failed(error, request), 0, [where.name], False
+        about = (verb, where.kind.bucket, where.namespace)
         for name in names:
-            line = Line(
-                audit_now(),
-                user.name,
-                user.scope,
-                verb,
-                where.kind.bucket,
-                where.namespace,
-                name,
-                where.subresource,
-                response.status,
-                revision,
-                dry_run,
-            )
-            self._audit.write(line)
+            self._audit.record(user, *about, name, where.subresource, response.status, revision, dry_run)
         return response
 
-    def _counted(self, stream: Stream | Upgrade, user: User) -> Answer:
+    # Shares of the connections.
+
+    def _shares(self, request: Request) -> Shares:
+        return self._remote if request.peer_uid is None else self._local
+
+    def _keep(self, request: Request, user: User) -> Callable[[], None]:
+        """Count a connection that is kept busy. Returns how to give it back."""
+        shares = self._shares(request)
+        shares.take(user.token_id)
+        return lambda: shares.give_back(user.token_id)
+
+    def _crowded(self, request: Request, user: User) -> Response | None:
+        """A refusal if this credential keeps its share of connections busy; None if there is room."""
+        shares = self._shares(request)
+        if shares.has_room(user.token_id, may_use_reserve=user.scope == "admin"):
+            return None
+        message = (
+            f'User "{user.name}" has {shares.of(user.token_id)} requests and watches under way, which is the share of '
+            f"this credential while {shares.used} of {shares.total} connections are busy; try again later"
+        )
+        return refusal(429, message)
+
+    def _counted(self, stream: Stream | Upgrade, request: Request, user: User) -> Answer:
         """Bound how many go on with a credential, and end them when it is no longer good."""
-        if len(self._watches.get(user.token_id, ())) >= WATCHES_PER_USER_MAX:
-            return refusal(429, f"there are {WATCHES_PER_USER_MAX} watches with this credential open already")
+        if crowded := self._crowded(request, user):
+            return crowded
         key = object()
 
         def started(end: Callable[[], None]) -> None:
+            self._shares(request).take(user.token_id)
             self._watches.setdefault(user.token_id, {})[key] = end
             stream.on_start(end)
 
         seconds = min(stream.seconds_max or user.seconds_left, user.seconds_left or stream.seconds_max)
 
         def ended() -> None:
+            self._shares(request).give_back(user.token_id)
             ends = self._watches[user.token_id]
             del ends[key]
             if not ends:
@@ -238,14 +306,20 @@ class App:
 
     # Everything else.
 
-    async def _settled(self, answer: Awaitable[Answer], user: User) -> Answer:
+    async def _settled(self, answer: Awaitable[Answer], request: Request, user: User) -> Answer:
+        if crowded := self._crowded(request, user):
+            cast(Any, answer).close()
+            return crowded
+        give_back = self._keep(request, user)
         try:
             settled = await answer
         except ApiError as error:
             return failed(error)
+        finally:
+            give_back()
         if not isinstance(settled, Stream):
             return settled
-        counted = self._counted(settled, user)
+        counted = self._counted(settled, request, user)
         if isinstance(counted, Response):
             # What was opened for it is not wanted.
             await cast(Any, settled.chunks).aclose()
@@ -258,7 +332,9 @@ class App:
             answer = self._gateway(request, user)
             if isinstance(answer, Response):
                 return answer
-            return self._counted(answer, user) if isinstance(answer, Stream | Upgrade) else self._settled(answer, user)
+            if isinstance(answer, Stream | Upgrade):
+                return self._counted(answer, request, user)
+            return self._settled(answer, request, user)
         found = self._discovered(request, parts)
         if found is None:
             raise ApiError(404, "NotFound", NOT_FOUND)

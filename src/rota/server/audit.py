@@ -1,13 +1,17 @@
-"""One line for each write: who did what to which object, and at which revision. Never what is in it."""
+"""The audit trail: one line for each write, each read of a Secret or of a backup, and each refusal for want of a right.
+
+A line says who did what to which object and with which token, by its id, and at which revision; never what is in the
+object, nor a token. Refusals that come in masses are counted instead of written one by one, so that nobody can push
+older lines out of the trail by being refused.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -15,8 +19,18 @@ import msgspec
 from rota.registry import ApiError
 from rota.server.auth import User
 
+log = logging.getLogger(__name__)
+
 FILE_BYTES_MAX = 16 * 1024 * 1024
 """A full file is put aside once, so the trail has at most two of them."""
+REFUSALS_PER_SECOND_MAX = 10
+"""Lines for refusals of one credential in a second. The next line after those says how many more there were."""
+REFUSED_KEYS_MAX = 1000
+"""Credentials whose refusals are counted apart; all others are counted together."""
+RETRY_SECONDS = 5
+NAME_LENGTH_MAX = 253
+NOBODY = User("", "")
+"""Somebody who has not said who they are."""
 _encode = msgspec.json.Encoder().encode
 log = logging.getLogger(__name__)
 
@@ -35,15 +49,29 @@ class Line(msgspec.Struct, omit_defaults=True, rename="camel"):
     code: int = 0
     revision: int = 0
     dry_run: bool = False
+    token: str = ""
+    """The id of the token; of a claim's or a runner's, the uid of what it is of."""
+    reason: str = ""
+    count: int = 0
+    """So many like this were not written down one by one."""
+    stage: str = ""
+    """`RequestReceived`: written before it is done, where nothing is done that cannot be recorded."""
 
 
 class Audit:
     """The trail, in a file that only the server's user can read."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, required: bool = False, clock: Callable[[], float] = time.time) -> None:
+        """`required`: serve nothing that cannot be recorded."""
         self._path = path
-        self.lost = 0
+        self.required = required
+        self._clock = clock
+        self.trouble = ""
+        """Why the last line could not be written; empty if it could."""
+        self._lost = 0
         """Lines that could not be written since the last one that could."""
+        self._refused: dict[str, _Refusals] = {}
+        self._second = 0
         self._open()
 
     def _open(self) -> None:
@@ -51,35 +79,143 @@ class Audit:
         self._file = os.fdopen(descriptor, "ab", buffering=0)
         self._size = self._path.stat().st_size
 
-    def write(self, line: Line) -> None:
-        """A line that a full disk cannot take is counted, and how many there were is written down later."""
+    # Recording.
+
+    def record(
+        self,
+        user: User,
+        verb: str,
+        resource: str,
+        namespace: str = "",
+        name: str = "",
+        subresource: str = "",
+        code: int = 0,
+        revision: int = 0,
+        dry_run: bool = False,
+    ) -> None:
+        """Write down what was done."""
+        about = (self._now(), user.name, user.scope, verb, resource, namespace, name, subresource, code, revision)
+        self._write(Line(*about, dry_run, user.token_id))
+
+    def refused(
+        self,
+        user: User,
+        verb: str,
+        resource: str,
+        namespace: str = "",
+        name: str = "",
+        subresource: str = "",
+        code: int = 403,
+        reason: str = "",
+    ) -> None:
+        """Write down that something was refused for want of a right, or count it if there are many."""
+        if int(self._clock()) != self._second:
+            self._second = int(self._clock())
+            self._refused = {id_: one for id_, one in self._refused.items() if one.held_back}
+        key = user.token_id
+        if key not in self._refused and len(self._refused) >= REFUSED_KEYS_MAX:
+            key = "*"
+        count = self._refused.setdefault(key, _Refusals()).take(self._clock())
+        if count is None:
+            return
+        namespace, name, subresource = (text[:NAME_LENGTH_MAX] for text in (namespace, name, subresource))
+        about = (self._now(), user.name, user.scope, verb, resource, namespace, name, subresource, code)
+        self._write(Line(*about, token=user.token_id, reason=reason, count=count))
+
+    def begin(self, user: User, method: str, path: str) -> None:
+        """Where recording is required, write down what is about to be done. Raises ApiError if that cannot be."""
+        if self.required:
+            self._write(
+                Line(
+                    self._now(),
+                    user.name,
+                    user.scope,
+                    method.lower(),
+                    path,
+                    token=user.token_id,
+                    stage="RequestReceived",
+                )
+            )
+
+    def check(self) -> None:
+        """Raise ApiError where recording is required, and the last line could not be written."""
+        if self.required and self.trouble:
+            self._write(Line(self._now(), "", "", "resume", "audit"))
+
+    def _write(self, line: Line) -> None:
         text = _encode(line) + b"\n"
-        if self.lost:
-            note = Line(line.time, "rota", "server", "lose", "audit", name=str(self.lost))
-            text = _encode(note) + b"\n" + text
+        if self._lost:
+            text = _encode(Line(line.time, "rota", "server", "lose", "audit", name=str(self._lost))) + b"\n" + text
         try:
             self._append(text)
-        except OSError as error:
-            if not self.lost:
-                log.error("%s: what was done is not written down: %s", self._path, error.strerror)
-            self.lost += 1
+        except (OSError, ValueError) as error:
+            if not self.trouble:
+                log.error("the audit trail %s cannot be written: %s", self._path, error)
+            self.trouble = str(error) or type(error).__name__
+            if self.required:
+                raise _not_recorded() from None
+            self._lost += 1
         else:
-            self.lost = 0
+            if self.trouble:
+                log.warning("the audit trail %s can be written again", self._path)
+            self.trouble, self._lost = "", 0
 
     def _append(self, text: bytes) -> None:
+        if self._file.closed:
+            self._open()
         if self._size + len(text) > FILE_BYTES_MAX:
             self._file.close()
             self._path.replace(self._path.with_suffix(".log.1"))
             self._open()
-        # All of it or nothing: half a line would spoil the next one.
         written = self._file.write(text)
-        if written is not None and written < len(text):
+        if written != len(text):
+            # A part of a line is of no use, and would spoil the next.
             os.ftruncate(self._file.fileno(), self._size)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            raise OSError(f"{written} of {len(text)} bytes were written")
         self._size += len(text)
 
     def close(self) -> None:
+        """Write down what was only counted, and close the file."""
+        left = sum(one.held_back for one in self._refused.values())
+        if left:
+            with contextlib.suppress(ApiError):
+                self._write(Line(self._now(), "", "", "refused", "requests", count=left))
         self._file.close()
+
+    def _now(self) -> str:
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._clock()))
+
+
+class _Refusals:
+    """Refusals of one credential in the current second."""
+
+    __slots__ = ("held_back", "second", "written")
+
+    def __init__(self) -> None:
+        self.second = 0
+        self.written = 0
+        self.held_back = 0
+
+    def take(self, now: float) -> int | None:
+        """The number of those that were held back before this one; None if this one is to be as well."""
+        if int(now) != self.second:
+            self.second, self.written = int(now), 0
+        if self.written >= REFUSALS_PER_SECOND_MAX:
+            self.held_back += 1
+            return None
+        self.written += 1
+        count, self.held_back = self.held_back, 0
+        return count
+
+
+def _not_recorded() -> ApiError:
+    return ApiError(
+        503,
+        "ServiceUnavailable",
+        "the audit trail cannot be written, and this server does nothing that it cannot record (--audit-required); "
+        "its log says why",
+        details={"retryAfterSeconds": RETRY_SECONDS},
+    )
 
 
 class Note(msgspec.Struct):
@@ -101,9 +237,4 @@ def noting(
         note.code = error.code
         raise
     finally:
-        audit.write(Line(now(), user.name, user.scope, verb, resource, namespace, note.name, what, note.code))
-
-
-def now() -> str:
-    """The time of a line."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        audit.record(user, verb, resource, namespace, note.name, what, note.code)

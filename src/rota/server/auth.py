@@ -19,8 +19,9 @@ import msgspec
 
 from rota.api import Kind
 from rota.api.reviews import REVIEWS
+from rota.registry.system import SYSTEM_NAMESPACE
 
-Scope = Literal["admin", "deployer", "viewer", "worker", "cell", "function", "claim"]
+Scope = Literal["admin", "deployer", "viewer", "worker", "cell", "function", "claim", "webhook", ""]
 SCOPES: tuple[Scope, ...] = ("admin", "deployer", "viewer", "worker", "cell", "function")
 """Those of which tokens can be made. One of a claim comes with the claim."""
 READ = frozenset(("get", "list", "watch"))
@@ -29,6 +30,7 @@ KNOWN_TOKENS_MAX = 10_000
 """Tokens whose owner is remembered without hashing them again."""
 CELL_NAMESPACE_PREFIX = "rota-cell-"
 EXPIRES_SECONDS_MAX = 10 * 366 * 86400
+NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 NAME = re.compile(r"[-A-Za-z0-9_.@]{1,63}")
 
 
@@ -92,6 +94,10 @@ class Tokens:
             raise ValueError("an admin's token is for all namespaces; a deployer's can be for one")
         if scope == "cell" and not namespace.startswith(CELL_NAMESPACE_PREFIX):
             raise ValueError(f"a cell's token is for its own namespace, {CELL_NAMESPACE_PREFIX}NAME")
+        if namespace and not NAMESPACE.fullmatch(namespace):
+            raise ValueError(f"{namespace!r} cannot be a namespace: that has 1 to 63 letters a-z, digits and '-'")
+        if namespace == SYSTEM_NAMESPACE:
+            raise ValueError(f"{SYSTEM_NAMESPACE} is the server's own: an admin's token reaches it, and no other")
         now = int(self._clock())
         secret = f"rota-{secrets.token_urlsafe(32)}"
         expires = now + expires_seconds if expires_seconds else 0
@@ -133,6 +139,11 @@ class Tokens:
         left = token.expires - self._clock() if token.expires else 0.0
         return User(token.name, token.scope, token.namespace, token.id, left)
 
+    def expired(self, secret: str) -> str:
+        """The id of a token that was good once; empty if it is none of those that are kept."""
+        token = self._by_hash.get(_hash(secret))
+        return token.id if token is not None and token.expires and token.expires <= self._clock() else ""
+
     def _save(self) -> None:
         write_private(self._path, msgspec.json.encode(list(self._by_hash.values())))
 
@@ -159,6 +170,8 @@ def allows(user: User, verb: str, kind: Kind, namespace: str, name: str = "", su
         return True
     if kind in REVIEWS:
         return verb == "create"  # Everyone may ask about themselves.
+    if SYSTEM_NAMESPACE in (namespace, name if kind.name == "Namespace" else ""):
+        return False
     if subresource == "exec":
         # As good as to be what runs there: for those who say what runs there.
         owns = user.scope == "deployer" and namespace and user.namespace in ("", namespace)
@@ -166,6 +179,8 @@ def allows(user: User, verb: str, kind: Kind, namespace: str, name: str = "", su
     if user.scope == "cell":
         return _cell_allows(user, verb, kind, namespace, name, subresource)
     inside = not user.namespace or namespace == user.namespace
+    if kind.name == "Namespace" and user.namespace and verb == "get" and name != user.namespace:
+        return False  # Which others there are is not for them to know.
     if user.scope == "viewer":
         return verb in READ and kind.name != "Secret" and (inside or not kind.namespaced)
     if user.scope == "deployer":
@@ -176,6 +191,15 @@ def allows(user: User, verb: str, kind: Kind, namespace: str, name: str = "", su
         return inside and (verb in READ or not kind.made)
     # Workers have their stream, and function keys their function: neither has objects.
     return False
+
+
+def sight(user: User, kind: Kind, namespace: str) -> str:
+    """A field selector for what somebody sees of a list that they may have; empty: all of it."""
+    if user.scope == "admin":
+        return ""
+    if kind.name == "Namespace":
+        return f"metadata.name={user.namespace}" if user.namespace else f"metadata.name!={SYSTEM_NAMESPACE}"
+    return f"metadata.namespace!={SYSTEM_NAMESPACE}" if kind.namespaced and not namespace else ""
 
 
 def _cell_allows(user: User, verb: str, kind: Kind, namespace: str, name: str, subresource: str) -> bool:

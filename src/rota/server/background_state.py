@@ -40,6 +40,8 @@ class Options(msgspec.Struct, frozen=True):
     controllers: bool = True
     key_file: str = ""
     """What Secrets are encrypted with; empty: they are not."""
+    audit_required: bool = False
+    edge_host: tuple[str, ...] = ()
 
     def arguments(self) -> list[str]:
         """As `rota up` takes them."""
@@ -47,7 +49,9 @@ class Options(msgspec.Struct, frozen=True):
         apis = [f"--allow-api={url}" for url in self.allow_api]
         without = [] if self.controllers else ["--no-controllers"]
         key = [f"--key-file={self.key_file}"] if self.key_file else []
-        return [f"--host={self.host}", f"--port={self.port}", *edge, *apis, *without, *key]
+        hosts = [f"--edge-host={name}" for name in self.edge_host]
+        audit = ["--audit-required"] if self.audit_required else []
+        return [f"--host={self.host}", f"--port={self.port}", *edge, *apis, *without, *key, *audit, *hosts]
 
 
 class State(msgspec.Struct, frozen=True):

@@ -24,8 +24,8 @@ from rota.engine.objects import Objects, get
 from rota.registry import ApiError
 from rota.registry.errors import bad_request, too_busy
 from rota.runtime.blobs import BlobRefused, Blobs, is_digest
-from rota.server.audit import Audit, Line
-from rota.server.audit import now as audit_now
+from rota.server.access import BLOB_WRITERS
+from rota.server.audit import Audit
 from rota.server.auth import User
 from rota.server.blob_collecting import referred_to
 from rota.server.http import Answer, Request, Response, Stream
@@ -33,7 +33,6 @@ from rota.server.http import Answer, Request, Response, Stream
 PUTS_AT_ONCE_MAX = 16
 PUT_SECONDS_MAX = 600.0
 BYTES = "application/octet-stream"
-WRITERS = ("admin", "deployer")
 CODES = {
     "WrongDigest": (400, "BadRequest"),
     "TooLarge": (413, "RequestEntityTooLarge"),
@@ -61,10 +60,10 @@ class BlobRequests:
             raise bad_request(f"{digest!r} is no digest: write sha256: and 64 hexadecimal digits")
         if request.method == "PUT":
             return await self._put(request, user, digest)
-        if user.scope not in WRITERS and not _may_get(objects, user, digest):
+        if user.scope not in BLOB_WRITERS and not _may_get(objects, user, digest):
             raise ApiError(403, "Forbidden", f'User "{user.name}" may not read {digest}')
-        known = user.scope in WRITERS and self.blobs.keep(digest)
-        size = self.blobs.size(digest) if known or user.scope not in WRITERS else None
+        known = user.scope in BLOB_WRITERS and self.blobs.keep(digest)
+        size = self.blobs.size(digest) if known or user.scope not in BLOB_WRITERS else None
         if size is None:
             raise ApiError(404, "NotFound", f"the blob {digest} is not here", details={"kind": "blobs", "name": digest})
         if request.method == "HEAD":
@@ -86,13 +85,9 @@ class BlobRequests:
             code = 499  # The client is gone, as web servers write it down.
             raise
         finally:
-            self._audit.write(Line(audit_now(), user.name, user.scope, "update", "blobs", "", digest, "", code))
+            self._audit.record(user, "update", "blobs", "", digest, "", code)
 
     async def _kept(self, request: Request, user: User, digest: str) -> Response:
-        if user.scope not in WRITERS:
-            raise ApiError(
-                403, "Forbidden", f'User "{user.name}" may not put blobs: it takes a token of scope deployer'
-            )
         length = request.headers.get("content-length", "")
         if length.isdigit() and int(length) > self.blobs.blob_bytes_max:
             raise ApiError(413, "RequestEntityTooLarge", f"a blob has at most {self.blobs.blob_bytes_max} bytes")

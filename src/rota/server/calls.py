@@ -78,12 +78,12 @@ class Calling:
 
     def _refused(self, request: Request, namespace: str, function: Function | None) -> Response | None:
         """What somebody is told who has no key, alike whether there is such a function or not."""
-        if (function is not None and function.spec.public) or self._has_key(request, namespace):
+        if (function is not None and function.spec.public) or self.has_key(request, namespace):
             return None
         challenge = ("WWW-Authenticate", 'Bearer realm="functions"')
         return said(401, f"this takes a key of the function's namespace; {MAKE_KEY} makes one", challenge)
 
-    def _has_key(self, request: Request, namespace: str) -> bool:
+    def has_key(self, request: Request, namespace: str) -> bool:
         secret = request.headers.get(KEY_HEADER, "")
         kind, _, bearer = request.headers.get("authorization", "").partition(" ")
         if not secret and kind.lower() == "bearer":

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Set
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -18,19 +19,26 @@ from rota.api import Task
 from rota.control.spawner import Spawning
 from rota.control.spawners.hooks import Known, Made
 from rota.control.spawners.webhook import Ignored
-from rota.server.audit import Audit, Line
-from rota.server.audit import now as audit_now
-from rota.server.calls import Calling
+from rota.registry import ApiError
+from rota.runtime.descriptors import MOST
+from rota.server.addresses import LOOPBACK, is_address
+from rota.server.audit import NOBODY, RETRY_SECONDS, Audit
+from rota.server.auth import User
+from rota.server.calls import OWN, Calling
 from rota.server.http import Answer, Request, Response
-from rota.server.shedding import RETRY_SECONDS, Shedding
+from rota.server.shares import Shares
+from rota.server.shedding import RETRY_SECONDS as SHED_SECONDS
+from rota.server.shedding import Shedding
 
 DEFAULT_EDGE_PORT = 7480
-EDGE_CONNECTIONS_MAX = 512
+EDGE_CONNECTIONS_RESERVED = 32
+"""Connections that no calls keep busy, so that health is answered, and new callers get a refusal."""
 EDGE_BODY_BYTES_MAX = 1024 * 1024
 """Whoever comes here has not said who they are."""
 HOOK_REQUESTS_PER_SECOND = 50.0
 HOOK_REQUESTS_BURST = 200.0
-"""Requests to one webhook at once, signed or not. Then there are so many a second."""
+"""Requests to one webhook at once, those that are signed and those that are not apart. Then there are so many a
+second."""
 PUBLIC_REQUESTS_PER_SECOND = 2_000.0
 PUBLIC_REQUESTS_BURST = 4_000.0
 """Likewise, requests to one function by whoever has no key."""
@@ -61,45 +69,75 @@ class Edge:
         spawning: Callable[[], Spawning | None],
         audit: Audit,
         calling: Callable[[], Calling | None] = lambda: None,
+        connections_max: int = MOST.edge,
+        hosts: Set[str] = frozenset(LOOPBACK),
         shedding: Shedding | None = None,
     ) -> None:
+        """`hosts`: the names by which the edge is reached, also through a proxy."""
+        self._hosts = hosts
         self._shedding = shedding or Shedding()
         self._spawning = spawning
         self._audit = audit
         self._calling = calling
         self._public_rates = Rates(PUBLIC_REQUESTS_PER_SECOND, PUBLIC_REQUESTS_BURST)
+        self._shares = Shares(connections_max, min(EDGE_CONNECTIONS_RESERVED, connections_max // 4))
         self._rates = Rates(HOOK_REQUESTS_PER_SECOND, HOOK_REQUESTS_BURST)
+        self._unsigned_rates = Rates(HOOK_REQUESTS_PER_SECOND, HOOK_REQUESTS_BURST)
 
     def __call__(self, request: Request) -> Answer | Awaitable[Answer]:
-        match request.path.split("/"):
-            case ["", "healthz"] if request.method in ("GET", "HEAD"):
-                return Response(200, b"ok", "text/plain", SAFE)
-            case ["", "-", "hooks", namespace, name] if namespace and name:
-                if request.method != "POST":
-                    return refusal(405, "a webhook is a POST", ("Allow", "POST"))
-                return self._hook(request, namespace, name)
-            case ["", "-", "calls", namespace, name] if namespace and name:
-                if request.method not in ("GET", "HEAD"):
-                    return refusal(405, "what became of a call is read", ("Allow", "GET, HEAD"))
-                return self._follow(request, namespace, name)
-            case ["", namespace, name, *below] if namespace and name and namespace != "-":
-                return self._call(request, namespace, name, "/" + "/".join(below))
+        try:
+            self._audit.check()
+        except ApiError as error:
+            if request.path != "/healthz":
+                return refusal(error.code, error.message, _retry(RETRY_SECONDS))
+        for door in DOORS:
+            if (where := door.match(request.path)) is not None:
+                if door.methods and request.method not in door.methods:
+                    return refusal(405, door.only, ("Allow", ", ".join(door.methods)))
+                return door.handler(self, request, **where)
         return refusal(404, "there is nothing here")
 
-    def _call(self, request: Request, namespace: str, name: str, path: str) -> Answer | Awaitable[Answer]:
+    def health(self, request: Request) -> Answer:
+        return Response(200, b"ok", "text/plain", SAFE)
+
+    def call(self, request: Request, namespace: str, name: str, below: str) -> Answer | Awaitable[Answer]:
         calling = self._calling()
         if calling is None:
             return refusal(503, "no controllers run in this server", _retry(NOT_SERVED_SECONDS))
         function = calling.find(request, namespace, name)
         if isinstance(function, Response):
+            self._note_stranger(function, "functions", namespace, name)
             return function
         if function.spec.public:
+            if wrong := self._led_here(request):
+                return wrong
             pause = self._public_rates.pause(f"{namespace}/{name}", asyncio.get_running_loop().time())
             if pause:
                 return refusal(429, "this function is called too often", _retry(pause))
-        return self._short() or calling.call(function, request, path)
+        if short := self._short():
+            return short
+        return self._sharing(namespace, calling.call(function, request, f"/{below}"))
 
-    def _follow(self, request: Request, namespace: str, name: str) -> Answer:
+    def _led_here(self, request: Request) -> Response | None:
+        """A refusal if a browser was led here, under another name or by a page of someone else's.
+
+        Where no key is asked for, to be on the same machine or network would otherwise be all it takes.
+        """
+        host, origin = request.headers.get("host"), request.headers.get("origin")
+        if host is not None and not self._is_own(f"//{host}"):
+            return refusal(403, "the Host of the request is not this server's: --edge-host adds a name")
+        if origin is not None and not self._is_own(origin):
+            return refusal(403, "the Origin of the request is not this server's: --edge-host adds a name")
+        return None
+
+    def _is_own(self, url: str) -> bool:
+        try:
+            name = urlsplit(url).hostname or ""
+        except ValueError:
+            return False
+        return name in self._hosts or (url.startswith("//") and is_address(name))
+
+    def follow(self, request: Request, namespace: str, name: str) -> Answer:
         # All of a namespace together: whoever guesses names does not get far.
         pause = self._public_rates.pause(f"calls/{namespace}", asyncio.get_running_loop().time())
         if pause:
@@ -107,22 +145,47 @@ class Edge:
         calling = self._calling()
         if calling is None:
             return refusal(503, "no controllers run in this server", _retry(NOT_SERVED_SECONDS))
-        return calling.follow(request, namespace, name)
+        if not calling.has_key(request, namespace) and (wrong := self._led_here(request)):
+            return wrong
+        answer = calling.follow(request, namespace, name)
+        self._note_stranger(answer, "calls", namespace, name)
+        return answer
 
-    def _hook(self, request: Request, namespace: str, name: str) -> Answer | Awaitable[Answer]:
-        pause = self._rates.pause(f"hooks/{namespace}/{name}", asyncio.get_running_loop().time())
+    def hook(self, request: Request, namespace: str, name: str) -> Answer | Awaitable[Answer]:
+        spawning = self._spawning()
+        if spawning is None or not spawning.hooks.serves:
+            return refusal(503, "no controllers run in this server", _retry(NOT_SERVED_SECONDS))
+        # Apart: who cannot sign does not use up what is for those who can.
+        is_signed = spawning.hooks.is_signed(namespace, name, request.headers, request.body)
+        rates = self._rates if is_signed else self._unsigned_rates
+        pause = rates.pause(f"hooks/{namespace}/{name}", asyncio.get_running_loop().time())
         if pause:
             return refusal(429, "this webhook is called too often", _retry(pause))
-        spawning = self._spawning()
-        if spawning is None:
-            return refusal(503, "no controllers run in this server", _retry(NOT_SERVED_SECONDS))
-        return self._short() or self._deliver(spawning, request, namespace, name)
+        if short := self._short():
+            return short
+        return self._sharing(namespace, self._deliver(spawning, request, namespace, name))
 
     def _short(self) -> Response | None:
         """Calls and webhooks leave a Task: none is taken while there is no space. Whoever asks is told no more."""
         if not self._shedding.why():
             return None
-        return refusal(507, "the server is short of disk space; try again later", _retry(RETRY_SECONDS))
+        return refusal(507, "the server is short of disk space; try again later", _retry(SHED_SECONDS))
+
+    async def _sharing(self, namespace: str, answer: Coroutine[Any, Any, Answer]) -> Answer:
+        """Answer, unless what is called in this namespace keeps its share of the connections busy already."""
+        if not self._shares.has_room(namespace):
+            answer.close()
+            message = f"{self._shares.of(namespace)} requests to {namespace} are under way, which is its share"
+            return refusal(429, message, _retry(NOT_SERVED_SECONDS))
+        self._shares.take(namespace)
+        try:
+            return await answer
+        finally:
+            self._shares.give_back(namespace)
+
+    def _note_stranger(self, answer: Answer, resource: str, namespace: str, name: str) -> None:
+        if isinstance(answer, Response) and answer.status == 401:
+            self._audit.refused(NOBODY, "authenticate", resource, namespace, name, "", 401, "no key of the namespace")
 
     async def _deliver(self, spawning: Spawning, request: Request, namespace: str, name: str) -> Answer:
         answer = await spawning.hooks.deliver(namespace, name, request.headers, request.body)
@@ -133,14 +196,55 @@ class Edge:
             return _said(200, {"task": answer.task})
         if isinstance(answer, Ignored):
             return _said(200, {"ignored": answer.why})
+        if answer.reason == "Unsigned":
+            self._audit.refused(NOBODY, "authenticate", "hooks", namespace, name, "", 401, "no valid signature")
         retry = (_retry(answer.retry_seconds),) if answer.retry_seconds else ()
         return refusal(CODES[answer.reason], answer.message, *retry)
 
     def _note(self, namespace: str, spawner: str, task: str) -> None:
-        line = Line(
-            audit_now(), f"taskspawner/{spawner}", "webhook", "create", Task.api.bucket, namespace, task, "", 202
-        )
-        self._audit.write(line)
+        maker = User(f"taskspawner/{spawner}", "webhook")
+        self._audit.record(maker, "create", Task.api.bucket, namespace, task, "", 202)
+
+
+class Door(NamedTuple):
+    """One way in. Its handler asks for what `who` says, before it does anything else."""
+
+    methods: tuple[str, ...]
+    """Empty: any."""
+    pattern: str
+    """`*` stands for all that is below."""
+    who: str
+    only: str
+    handler: Callable[..., Answer | Awaitable[Answer]]
+
+    def match(self, path: str) -> dict[str, str] | None:
+        wanted, parts = self.pattern.split("/"), path.split("/")
+        found: dict[str, str] = {}
+        if wanted[-1] == "*":
+            wanted, below = wanted[:-1], parts[len(wanted) - 1 :]
+            parts = parts[: len(wanted)]
+            found["below"] = "/".join(below)
+        if len(parts) != len(wanted):
+            return None
+        for each, part in zip(wanted, parts, strict=True):
+            if each.startswith("{"):
+                if part in ("", OWN):
+                    return None
+                found[each[1:-1]] = part
+            elif each != part:
+                return None
+        return found
+
+
+SIGNATURE = "a signature by the secret of the spawner"
+KEY = "a key of the namespace, unless the function is public"
+DOORS = (
+    Door(("GET", "HEAD"), "/healthz", "anybody", "health is read", Edge.health),
+    Door(("POST",), "/-/hooks/{namespace}/{name}", SIGNATURE, "a webhook is a POST", Edge.hook),
+    Door(("GET", "HEAD"), "/-/calls/{namespace}/{name}", KEY, "what became of a call is read", Edge.follow),
+    Door((), "/{namespace}/{name}/*", KEY, "", Edge.call),
+)
+"""Everything that the edge serves, and who is let in."""
 
 
 class Rates:

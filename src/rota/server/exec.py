@@ -19,7 +19,7 @@ from rota.registry.errors import bad_request, conflict
 from rota.runtime.interface import Refused, Runtime
 from rota.server.audit import Audit, noting
 from rota.server.auth import User
-from rota.server.entering import authorise, place, running
+from rota.server.entering import place, running
 from rota.server.execution import MESSAGE_BYTES_MAX, Session, Wanted
 from rota.server.http import Request
 from rota.server.streams import Size
@@ -44,15 +44,12 @@ def exec_(
 ) -> Upgrade:
     """Answer with a command's streams. What the command is, is written down nowhere: it may hold secrets."""
     with noting(audit, user, "create", Instance.api.bucket, namespace, name, "exec") as note:
-        session = _session(runtime, objects, request, user, namespace, name)
+        session = _session(runtime, objects, request, namespace, name)
         note.code = 101
         return session
 
 
-def _session(
-    runtime: Runtime | None, objects: Objects, request: Request, user: User, namespace: str, name: str
-) -> Upgrade:
-    authorise(user, objects, namespace, name)
+def _session(runtime: Runtime | None, objects: Objects, request: Request, namespace: str, name: str) -> Upgrade:
     runtime = running(runtime)
     if PROTOCOL not in handshake.offered(request.headers):
         raise bad_request(f"this is a WebSocket that speaks {PROTOCOL}")

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from rota import __version__
-from rota.api import KINDS
+from rota.api import KINDS, Claim, Function, Task
 from rota.client import LocalBackend, Operation
 from rota.engine import Objects, StoreObjects
 from rota.engine.metrics import CONTENT_TYPE
@@ -21,9 +21,23 @@ from rota.registry.deciding import PatchType
 from rota.registry.errors import bad_request
 from rota.registry.options import FieldValidation, Propagation
 from rota.runtime.blobs import Blobs
+from rota.runtime.interface import Runtime
 from rota.server import media
-from rota.server.audit import Audit, Line
-from rota.server.audit import now as audit_now
+from rota.server.access import (
+    ADMIN,
+    BLOB_READER,
+    BLOB_WRITER,
+    EACH,
+    ENTERING,
+    INSTANCE_LOG,
+    RUNNER,
+    Asking,
+    Endpoint,
+    Endpoints,
+    may,
+    of_claim,
+)
+from rota.server.audit import Audit
 from rota.server.auth import Token, Tokens, User, allows
 from rota.server.blobs import BlobRequests
 from rota.server.blobs import streams_body as streams_blob
@@ -121,65 +135,82 @@ class Gateway:
         http.streams_body = lambda target: streams_body(target) or streams_blob(target)
 
     def __call__(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
-        parts = request.path.strip("/").split("/")[1:]
-        if request.method in GROWING and parts[-1:] not in (["renew"], ["batch"]):
-            # A renewal takes no more space than there is: what is held stays held. A batch may delete.
+        endpoint, where = ENDPOINTS.find(request.method, request.path)
+        try:
+            endpoint.decision.check(Asking(user, self._seen(), where))
+        except ApiError as error:
+            self._refused(endpoint, user, where, error)
+            raise
+        if request.method in GROWING and endpoint.takes_space:
             self._shedding.check(user)
-        match [request.method, *parts]:
-            case ["GET", "status"]:
-                return self._admin(user) or Response(200, _encode(self._status()))
-            case ["GET", "tokens"]:
-                return self._admin(user) or Response(200, _encode({"tokens": [shown(t) for t in self._tokens.list()]}))
-            case ["POST", "tokens"]:
-                return self._admin(user) or self._create_token(request, user)
-            case ["DELETE", "tokens", token_id]:
-                return self._admin(user) or self._revoke_token(token_id, user)
-            case ["GET", "why", plural, name]:
-                return self._why(user, plural, "", name)
-            case ["GET", "why", plural, namespace, name]:
-                return self._why(user, plural, namespace, name)
-            case ["GET", "stream", namespace, name]:
-                return self._stream(user, namespace, name)
-            case ["GET", "logs", namespace, name]:
-                return self._logs(logs, request, user, namespace, name)
-            case ["GET", "tasks", namespace, name, "logs"]:
-                return self._logs(task_logs, request, user, namespace, name)
-            case ["GET", "tasks", namespace, name, "result"]:
-                return self._logs(task_result, request, user, namespace, name)
-            case ["GET", "functions", namespace, name, "logs"]:
-                serving = self.controllers.serving if self.controllers else None
-                return function_logs(serving, self._seen(), request, user, namespace, name)
-            case ["GET", "exec", namespace, name]:
-                return self._exec(request, user, namespace, name)
-            case ["GET" | "PUT" | "DELETE", "instances", namespace, name, "files" | "archive" as what]:
-                running = self.controllers
-                runtime = running.runtime if running else None
-                objects = running.objects if running else StoreObjects(self._registry)
-                return self._files(runtime, objects, request, user, namespace, name, what)
-            case ["GET" | "HEAD" | "PUT", "blobs", digest]:
-                return self._blobs(self._seen(), request, user, digest)
-            case ["POST", "pools", namespace, pool, "claims"]:
-                return self._claims.open(self.controllers, request, user, namespace, pool)
-            case ["GET", "pools", namespace, pool, "claims"]:
-                return self._claims.list(self._seen(), user, namespace, pool)
-            case ["GET", "claims", namespace, name]:
-                return self._claims.get(self._seen(), user, namespace, name)
-            case ["POST", "claims", namespace, name, "renew"]:
-                return self._claims.renew(self._seen(), user, namespace, name)
-            case ["DELETE", "claims", namespace, name]:
-                return self._claims.release(self.controllers, self._seen(), user, namespace, name)
-            case ["GET", "metrics"]:
-                return self._admin(user) or Response(200, self._metrics(), CONTENT_TYPE)
-            case ["GET", "backup"]:
-                return self._admin(user) or Stream(self._backup(), "application/vnd.sqlite3")
-            case ["POST", "batch"]:
-                return self._batch(request, user)
-        raise ApiError(404, "NotFound", "the server could not find the requested resource")
+        self._audit.begin(user, request.method, request.path)
+        answer: Answer | Awaitable[Answer] = endpoint.handler(self, request, user, **where)
+        return answer
 
-    @staticmethod
-    def _admin(user: User) -> None:
-        if user.scope != "admin":
-            raise ApiError(403, "Forbidden", f'User "{user.name}" may not do this: it takes a token of scope admin')
+    def _refused(self, endpoint: Endpoint, user: User, where: dict[str, str], error: ApiError) -> None:
+        verb, _, what = endpoint.act.partition(" ")
+        resource, _, part = what.partition("/")
+        name = where.get("name") or where.get("pool") or where.get("digest") or where.get("token_id", "")
+        self._audit.refused(user, verb, resource, where.get("namespace", ""), name, part, error.code)
+
+    # What it is made of.
+
+    def status(self, request: Request, user: User) -> Response:
+        return Response(200, _encode(self._status()))
+
+    def metrics(self, request: Request, user: User) -> Response:
+        return Response(200, self._metrics(), CONTENT_TYPE)
+
+    def why(self, request: Request, user: User, plural: str, name: str, namespace: str = "") -> Response:
+        elsewhere = "" if self.controllers else holder(self._registry)
+        return why(self.controllers, user, plural, namespace, name, elsewhere=elsewhere)
+
+    def stream(self, request: Request, user: User, namespace: str, name: str) -> Upgrade:
+        if self.controllers is None:
+            raise ApiError(503, "ServiceUnavailable", "nothing runs in this server: it has no controllers")
+        return stream(self.controllers.runners, self.controllers.objects, user, namespace, name)
+
+    def logs(self, request: Request, user: User, namespace: str, name: str) -> Answer:
+        return logs(self._runtime, self._seen(), request, user, namespace, name)
+
+    def task_logs(self, request: Request, user: User, namespace: str, name: str) -> Answer:
+        return task_logs(self._runtime, self._seen(), request, namespace, name)
+
+    def task_result(self, request: Request, user: User, namespace: str, name: str) -> Answer:
+        return task_result(self._runtime, self._seen(), namespace, name)
+
+    def function_logs(self, request: Request, user: User, namespace: str, name: str) -> Answer:
+        serving = self.controllers.serving if self.controllers else None
+        return function_logs(serving, self._seen(), request, namespace, name)
+
+    def exec(self, request: Request, user: User, namespace: str, name: str) -> Upgrade:
+        return exec_(self._runtime, self._seen(), self._audit, request, user, namespace, name)
+
+    def files(self, request: Request, user: User, namespace: str, name: str) -> Awaitable[Answer]:
+        what = request.path.rstrip("/").rpartition("/")[2]
+        return self._files(self._runtime, self._seen(), request, user, namespace, name, what)
+
+    def blob(self, request: Request, user: User, digest: str) -> Awaitable[Answer]:
+        return self._blobs(self._seen(), request, user, digest)
+
+    def open_claim(self, request: Request, user: User, namespace: str, pool: str) -> Awaitable[Answer]:
+        return self._claims.open(self.controllers, request, user, namespace, pool)
+
+    def list_claims(self, request: Request, user: User, namespace: str, pool: str) -> Answer:
+        return self._claims.list(self._seen(), namespace, pool)
+
+    def get_claim(self, request: Request, user: User, namespace: str, name: str) -> Answer:
+        return self._claims.get(self._seen(), user, namespace, name)
+
+    def renew_claim(self, request: Request, user: User, namespace: str, name: str) -> Awaitable[Answer]:
+        return self._claims.renew(self._seen(), user, namespace, name)
+
+    def release_claim(self, request: Request, user: User, namespace: str, name: str) -> Awaitable[Answer]:
+        return self._claims.release(self.controllers, self._seen(), user, namespace, name)
+
+    @property
+    def _runtime(self) -> Runtime | None:
+        return self.controllers.runtime if self.controllers else None
 
     def _status(self) -> dict[str, Any]:
         store = self._registry.store
@@ -201,28 +232,12 @@ class Gateway:
     def _metrics(self) -> bytes:
         return (self.controllers.metrics.render() if self.controllers else b"") + self._tables.render()
 
-    def _logs(self, of: Callable[..., Answer], request: Request, user: User, namespace: str, name: str) -> Answer:
-        running = self.controllers
-        runtime, objects = (running.runtime, running.objects) if running else (None, StoreObjects(self._registry))
-        return of(runtime, objects, request, user, namespace, name)
-
-    def _stream(self, user: User, namespace: str, name: str) -> Upgrade:
-        if self.controllers is None:
-            raise ApiError(503, "ServiceUnavailable", "nothing runs in this server: it has no controllers")
-        return stream(self.controllers.runners, self.controllers.objects, user, namespace, name)
-
-    def _exec(self, request: Request, user: User, namespace: str, name: str) -> Upgrade:
-        running = self.controllers
-        runtime, objects = (running.runtime, running.objects) if running else (None, StoreObjects(self._registry))
-        return exec_(runtime, objects, self._audit, request, user, namespace, name)
-
-    def _why(self, user: User, plural: str, namespace: str, name: str) -> Response:
-        elsewhere = "" if self.controllers else holder(self._registry)
-        return why(self.controllers, user, plural, namespace, name, elsewhere=elsewhere)
-
     # Tokens.
 
-    def _create_token(self, request: Request, user: User) -> Response:
+    def list_tokens(self, request: Request, user: User) -> Response:
+        return Response(200, _encode({"tokens": [shown(t) for t in self._tokens.list()]}))
+
+    def create_token(self, request: Request, user: User) -> Response:
         asked = _typed(request, NewToken)
         try:
             secret, token = self._tokens.create(
@@ -233,21 +248,24 @@ class Gateway:
             )
         except ValueError as error:
             raise bad_request(str(error)) from None
-        self._audit.write(
-            Line(audit_now(), user.name, user.scope, "create", "tokens", token.namespace, token.id, "", 201)
-        )
+        self._audit.record(user, "create", "tokens", token.namespace, token.id, "", 201)
         return Response(201, _encode({**shown(token), "token": secret}))
 
-    def _revoke_token(self, token_id: str, user: User) -> Response:
+    def revoke_token(self, request: Request, user: User, token_id: str) -> Response:
         if not self._tokens.revoke(token_id):
             raise ApiError(
                 404, "NotFound", f'token "{token_id}" not found', details={"name": token_id, "kind": "tokens"}
             )
-        self._audit.write(Line(audit_now(), user.name, user.scope, "delete", "tokens", "", token_id, "", 200))
+        self._audit.record(user, "delete", "tokens", "", token_id, "", 200)
         self.on_revoked(token_id)
         return Response(200, _encode({"kind": "Status", "apiVersion": "v1", "status": "Success"}))
 
     # Backup.
+
+    def backup(self, request: Request, user: User) -> Stream:
+        # Before anything of it is sent: it has everything, also the Secrets.
+        self._audit.record(user, "get", "backup", code=200)
+        return Stream(self._backup(), "application/vnd.sqlite3")
 
     async def _backup(self) -> AsyncIterator[bytes]:
         store = self._registry.store
@@ -262,7 +280,7 @@ class Gateway:
 
     # Atomic batches.
 
-    async def _batch(self, request: Request, user: User) -> Answer:
+    async def batch(self, request: Request, user: User) -> Answer:
         try:
             operations = [self._operation(o, user) for o in _typed(request, Batch).operations]
             if any(o.verb != "delete" for o in operations):
@@ -273,30 +291,18 @@ class Gateway:
         for o, answer in zip(operations, answers, strict=True):
             name = o.name or msgspec.json.decode(answer.value)["metadata"]["name"]
             dry_run = o.delete.dry_run if o.verb == "delete" else o.options.dry_run
-            line = Line(
-                audit_now(),
-                user.name,
-                user.scope,
-                VERBS[o.verb],
-                o.kind.bucket,
-                o.namespace,
-                name,
-                o.subresource,
-                200,
-                answer.revision,
-                dry_run,
-            )
-            self._audit.write(line)
+            about = (VERBS[o.verb], o.kind.bucket, o.namespace)
+            self._audit.record(user, *about, name, o.subresource, 200, answer.revision, dry_run)
         return Response(200, b'{"objects":[%b]}' % b",".join(answer.value for answer in answers))
 
-    @staticmethod
-    def _operation(o: Batched, user: User) -> Operation:
+    def _operation(self, o: Batched, user: User) -> Operation:
         kind = KINDS.get(o.kind)
         if kind is None or kind.api_version != o.api_version:
             raise bad_request(f"no {o.verb} of {o.api_version} {o.kind}")
         if o.subresource not in ("", *kind.parts):
             raise bad_request(f"{kind.bucket} have no {o.subresource} that is written in a batch")
         if not allows(user, VERBS[o.verb], kind, o.namespace if kind.namespaced else "", o.name, o.subresource):
+            self._audit.refused(user, VERBS[o.verb], kind.bucket, o.namespace, o.name, o.subresource)
             raise ApiError(
                 403, "Forbidden", f'User "{user.name}" cannot {VERBS[o.verb]} {kind.bucket} in "{o.namespace}"'
             )
@@ -320,6 +326,109 @@ class Gateway:
             o.subresource,
             o.patch_type,
         )
+
+
+ENDPOINTS = Endpoints(
+    (
+        Endpoint("GET", "/v1/status", ADMIN, "get status", Gateway.status),
+        Endpoint("GET", "/v1/metrics", ADMIN, "get metrics", Gateway.metrics),
+        Endpoint("GET", "/v1/backup", ADMIN, "get backup", Gateway.backup),
+        Endpoint("GET", "/v1/tokens", ADMIN, "list tokens", Gateway.list_tokens),
+        Endpoint("POST", "/v1/tokens", ADMIN, "create tokens", Gateway.create_token),
+        Endpoint("DELETE", "/v1/tokens/{token_id}", ADMIN, "delete tokens", Gateway.revoke_token),
+        Endpoint("POST", "/v1/batch", EACH, "create batch", Gateway.batch, takes_space=False),
+        Endpoint("GET", "/v1/why/{plural}/{name}", EACH, "get why", Gateway.why),
+        Endpoint("GET", "/v1/why/{plural}/{namespace}/{name}", EACH, "get why", Gateway.why),
+        Endpoint("GET", "/v1/stream/{namespace}/{name}", RUNNER, "create instances.rota.dev/stream", Gateway.stream),
+        Endpoint("GET", "/v1/exec/{namespace}/{name}", ENTERING, "create instances.rota.dev/exec", Gateway.exec),
+        Endpoint(
+            "GET", "/v1/instances/{namespace}/{name}/files", ENTERING, "get instances.rota.dev/files", Gateway.files
+        ),
+        Endpoint(
+            "PUT", "/v1/instances/{namespace}/{name}/files", ENTERING, "update instances.rota.dev/files", Gateway.files
+        ),
+        Endpoint(
+            "DELETE",
+            "/v1/instances/{namespace}/{name}/files",
+            ENTERING,
+            "delete instances.rota.dev/files",
+            Gateway.files,
+        ),
+        Endpoint(
+            "GET", "/v1/instances/{namespace}/{name}/archive", ENTERING, "get instances.rota.dev/archive", Gateway.files
+        ),
+        Endpoint(
+            "PUT",
+            "/v1/instances/{namespace}/{name}/archive",
+            ENTERING,
+            "update instances.rota.dev/archive",
+            Gateway.files,
+        ),
+        Endpoint(
+            "DELETE",
+            "/v1/instances/{namespace}/{name}/archive",
+            ENTERING,
+            "delete instances.rota.dev/archive",
+            Gateway.files,
+        ),
+        Endpoint("GET", "/v1/logs/{namespace}/{name}", INSTANCE_LOG, "get instances.rota.dev/logs", Gateway.logs),
+        Endpoint(
+            "GET",
+            "/v1/tasks/{namespace}/{name}/logs",
+            may("get", Task.api),
+            "get tasks.rota.dev/logs",
+            Gateway.task_logs,
+        ),
+        Endpoint(
+            "GET",
+            "/v1/tasks/{namespace}/{name}/result",
+            may("get", Task.api),
+            "get tasks.rota.dev/result",
+            Gateway.task_result,
+        ),
+        Endpoint(
+            "GET",
+            "/v1/functions/{namespace}/{name}/logs",
+            may("get", Function.api, Task.api),
+            "get functions.rota.dev/logs",
+            Gateway.function_logs,
+        ),
+        Endpoint("GET", "/v1/blobs/{digest}", BLOB_READER, "get blobs", Gateway.blob),
+        Endpoint("HEAD", "/v1/blobs/{digest}", BLOB_READER, "get blobs", Gateway.blob),
+        Endpoint("PUT", "/v1/blobs/{digest}", BLOB_WRITER, "update blobs", Gateway.blob),
+        Endpoint(
+            "POST",
+            "/v1/pools/{namespace}/{pool}/claims",
+            may("create", Claim.api),
+            "create claims.rota.dev",
+            Gateway.open_claim,
+        ),
+        Endpoint(
+            "GET",
+            "/v1/pools/{namespace}/{pool}/claims",
+            may("list", Claim.api),
+            "list claims.rota.dev",
+            Gateway.list_claims,
+        ),
+        Endpoint("GET", "/v1/claims/{namespace}/{name}", of_claim("get"), "get claims.rota.dev", Gateway.get_claim),
+        Endpoint(
+            "POST",
+            "/v1/claims/{namespace}/{name}/renew",
+            of_claim("update"),
+            "update claims.rota.dev/renew",
+            Gateway.renew_claim,
+            takes_space=False,
+        ),
+        Endpoint(
+            "DELETE",
+            "/v1/claims/{namespace}/{name}",
+            of_claim("delete"),
+            "delete claims.rota.dev",
+            Gateway.release_claim,
+        ),
+    )
+)
+"""Everything below `/v1`, and who is let in."""
 
 
 def shown(token: Token) -> dict[str, Any]:

@@ -14,9 +14,10 @@ import asyncio
 import logging
 import socket
 import struct
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from http import HTTPStatus
+from ssl import SSLContext
 from typing import Any, cast
 from urllib.parse import parse_qsl, unquote
 
@@ -25,8 +26,10 @@ import msgspec
 
 from rota.client.keepalive import keep_alive
 from rota.client.websocket import handshake
+from rota.runtime.descriptors import MOST
 from rota.server.body import Body
 from rota.server.heartbeats import Heartbeats, wants_heartbeats
+from rota.server.listening import Listener
 from rota.server.upgrade import Upgrade, Upgraded
 
 log = logging.getLogger(__name__)
@@ -35,9 +38,16 @@ HEAD_BYTES_MAX = 64 * 1024
 FRAMING_FACTOR_MAX = 8
 """Bytes around each byte of a chunked body, beside its trailers. Chunks of one byte have five."""
 BODY_BYTES_MAX = 3 * 1024 * 1024
-CONNECTIONS_MAX = 4096
+CONNECTIONS_MAX = MOST.remote
+"""Over TCP."""
+LOCAL_CONNECTIONS_MAX = MOST.local
+"""At the local socket: those of runners are among them, one for each."""
 PIPELINED_REQUESTS_MAX = 16
 QUERY_PARAMETERS_MAX = 100
+HANDSHAKES_MAX = 512
+"""Connections that are accepted and have not spoken TLS yet."""
+HEAD_SECONDS_MAX = 10.0
+"""A request's head must have arrived within this time of its first byte."""
 REQUEST_SECONDS_MAX = 30.0
 """A request must have arrived whole within this time of its first byte."""
 IDLE_SECONDS_MAX = 180.0
@@ -145,15 +155,25 @@ class HttpServer:
         refusal: Refusal,
         *,
         connections_max: int | None = None,
+        local_connections_max: int | None = None,
+        handshakes_max: int = HANDSHAKES_MAX,
         body_bytes_max: int | None = None,
     ) -> None:
         """The bounds are those of this module, unless there are others for who is served."""
         self.handler = handler
         self.refusal = refusal
         self._connections_max = connections_max
+        self._local_connections_max = local_connections_max
+        self._handshakes_max = handshakes_max
         self._body_bytes_max = body_bytes_max
         self.connections: set[Connection] = set()
-        self._servers: list[asyncio.AbstractServer] = []
+        self.local_connections = 0
+        """How many of them are at the local socket."""
+        self.strangers: OrderedDict[Connection, None] = OrderedDict()
+        """Connections that have asked for nothing yet, or that nobody is known by; the longest first."""
+        self.idle: OrderedDict[Connection, None] = OrderedDict()
+        """Connections of somebody known that ask for nothing now."""
+        self._listeners: list[Listener] = []
         self._sweeper: asyncio.Task[None] | None = None
         self.closing = False
         """No connection outlives the request that it is at."""
@@ -162,30 +182,64 @@ class HttpServer:
 
     @property
     def connections_max(self) -> int:
-        return self._connections_max or CONNECTIONS_MAX
+        return min(self._connections_max or CONNECTIONS_MAX, CONNECTIONS_MAX)
+
+    @property
+    def local_connections_max(self) -> int:
+        return min(self._local_connections_max or LOCAL_CONNECTIONS_MAX, LOCAL_CONNECTIONS_MAX)
 
     @property
     def body_bytes_max(self) -> int:
         return self._body_bytes_max or BODY_BYTES_MAX
 
-    async def listen(self, **where: Any) -> asyncio.AbstractServer:
-        """Listen on a TCP address (`host`, `port`, `ssl`) or a bound socket (`sock`)."""
+    async def listen(self, sock: socket.socket, *, ssl: SSLContext | None = None) -> None:
+        """Listen on a bound socket, which is then the server's own."""
         loop = asyncio.get_running_loop()
         if self._sweeper is None:
             self._sweeper = asyncio.create_task(self._sweep(), name="http sweeper")
-        server = await loop.create_server(lambda: Connection(self, loop), backlog=1024, **where)
-        self._servers.append(server)
-        return server
+        listener = Listener(
+            sock,
+            lambda: Connection(self, loop),
+            tls=ssl,
+            handshakes_max=self._handshakes_max,
+            make_room=self.make_room,
+        )
+        self._listeners.append(listener)
 
     async def listen_unix(self, path: str) -> None:
-        loop = asyncio.get_running_loop()
-        self._servers.append(await loop.create_unix_server(lambda: Connection(self, loop), path))
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.bind(path)
+        except OSError:
+            sock.close()
+            raise
+        await self.listen(sock)
+
+    @property
+    def entering(self) -> int:
+        """Connections that have not finished their handshake."""
+        return sum(one.entering for one in self._listeners)
+
+    def is_full(self, *, local: bool) -> bool:
+        """Whether there are more connections than there should be, at the local socket or elsewhere."""
+        if local:
+            return self.local_connections > self.local_connections_max
+        return len(self.connections) - self.local_connections > self.connections_max
+
+    def make_room(self, *, sparing: Connection | None = None) -> bool:
+        """Cut the remote connection that waits for its client the longest, if there is one."""
+        for waiting in (self.strangers, self.idle):
+            found = next((one for one in waiting if one is not sparing), None)
+            if found is not None:
+                found.give_up()
+                return True
+        return False
 
     async def close(self, grace_seconds: float = 2.0) -> None:
         """Take no more connections, let streams and running requests end, then cut what is left."""
-        for server in self._servers:
-            server.close()
         self.closing = True
+        for listener in self._listeners:
+            await listener.close()
         for connection in tuple(self.connections):
             connection.finish()
         deadline = asyncio.get_running_loop().time() + grace_seconds
@@ -205,10 +259,11 @@ class HttpServer:
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             now = loop.time()
-            is_crowded = len(self.connections) >= self.connections_max
-            idle_seconds_max = CROWDED_IDLE_SECONDS_MAX if is_crowded else IDLE_SECONDS_MAX
+            remote = len(self.connections) - self.local_connections
+            crowded = (remote >= self.connections_max, self.local_connections >= self.local_connections_max)
             for connection in tuple(self.connections):
-                connection.check_time(now, idle_seconds_max)
+                is_crowded = crowded[connection.is_local]
+                connection.check_time(now, CROWDED_IDLE_SECONDS_MAX if is_crowded else IDLE_SECONDS_MAX)
 
 
 class Connection(asyncio.Protocol):
@@ -242,6 +297,11 @@ class Connection(asyncio.Protocol):
         self._upgraded: Upgraded | None = None
         self._incoming: Body | None = None  # the body that is handed over as it comes; its request is the last
         self._lingers_until = 0.0
+        self._is_known = False  # whether the last request was of somebody with a credential
+
+    @property
+    def is_local(self) -> bool:
+        return self._peer_uid is not None
 
     # The transport's callbacks.
 
@@ -253,14 +313,18 @@ class Connection(asyncio.Protocol):
         if sock is not None:
             # A client may wait for long, and vanish.
             keep_alive(sock)
-        connections = self._server.connections
-        connections.add(self)
-        limit = self._server.connections_max
-        if len(connections) > limit:
-            self._refuse(429, f"there are more than {limit} connections; try again later")
+        server = self._server
+        server.connections.add(self)
+        is_local = self.is_local
+        server.local_connections += is_local
+        self._wait()
+        if server.is_full(local=is_local) and (is_local or not server.make_room(sparing=self)):
+            limit = server.local_connections_max if is_local else server.connections_max
+            self._refuse(429, f"there are more than {limit} connections, all of them busy; try again later")
 
     def connection_lost(self, error: Exception | None) -> None:
         self._last = True
+        self._wait_no_more()
         self._requests.clear()
         if self._incoming is not None:
             self._incoming.lose()
@@ -416,12 +480,14 @@ class Connection(asyncio.Protocol):
         while self._requests and not self._busy and self._writable is None and not self._transport.is_closing():
             request, keep_alive = self._requests.popleft()
             self._busy = True
+            self._wait_no_more()
             if len(self._requests) == PIPELINED_REQUESTS_MAX:
                 self._transport.resume_reading()
             try:
                 answer = self._server.handler(request)
             except Exception:
                 answer = self._failed(request)
+            self._is_known = request.user is not None
             if isinstance(answer, Response):
                 self._send(request, answer, keep_alive)
             elif isinstance(answer, Upgrade):
@@ -477,6 +543,7 @@ class Connection(asyncio.Protocol):
         self._transport.write(b"%bContent-Length: %d\r\n\r\n%b" % (head, len(response.body), body))
         self._busy = False
         self._idle_since = self._loop.time()
+        self._wait()
         if not keep_alive:
             self._last = True
             self._hang_up(request)
@@ -531,9 +598,8 @@ class Connection(asyncio.Protocol):
             return
         self._last = True
         self._requests.clear()
-        is_local = self._peer_uid is not None
         self._upgraded = Upgraded(
-            upgrade, request.headers, self._transport, is_local=is_local, path=request.path, gone=self._left
+            upgrade, request.headers, self._transport, is_local=self.is_local, path=request.path, gone=self._left
         )
         if self._after:
             self._put_aside(self._after)
@@ -553,9 +619,29 @@ class Connection(asyncio.Protocol):
         """Nothing is left of the connection."""
         # These refer to the connection, too: all of them would be there until the garbage collector comes.
         self._parser, self._upgraded = cast(httptools.HttpRequestParser, None), None
-        self._server.connections.discard(self)
+        if self in self._server.connections:
+            self._server.connections.discard(self)
+            self._server.local_connections -= self.is_local
         if not self.closed.done():
             self.closed.set_result(None)
+
+    # Waiting for the client.
+
+    def _wait(self) -> None:
+        """Be among those that are given up if there is no room. Who is at the local socket is not."""
+        if not self.is_local:
+            (self._server.idle if self._is_known else self._server.strangers)[self] = None
+
+    def _wait_no_more(self) -> None:
+        self._server.strangers.pop(self, None)
+        self._server.idle.pop(self, None)
+
+    def give_up(self) -> None:
+        """Make room for somebody else. Who is in the middle of a request is told."""
+        self._wait_no_more()
+        if self._began and not self._last:
+            self._refuse(429, "the request took too long to arrive, and others need the connection; try again later")
+        self.abort()
 
     # Hanging up.
 
@@ -590,6 +676,8 @@ class Connection(asyncio.Protocol):
         elif body is not None:
             if body.waits_since and now - body.waits_since > STALLED_SECONDS_MAX:
                 self.abort()
+        elif self._began and not self._head_done and now - self._began > HEAD_SECONDS_MAX:
+            self._refuse(408, f"the head of the request did not arrive within {HEAD_SECONDS_MAX:.0f} seconds")
         elif self._began and now - self._began > REQUEST_SECONDS_MAX:
             self._refuse(408, f"the request did not arrive whole within {REQUEST_SECONDS_MAX:.0f} seconds")
         elif not self._busy and not self._began and now - self._idle_since > idle_seconds_max:

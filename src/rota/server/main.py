@@ -21,6 +21,9 @@ from rota.control.spawners.apis import Apis
 from rota.engine import StoreObjects
 from rota.engine.leadership import Leadership
 from rota.registry import Registry
+from rota.registry.system import SYSTEM_NAMESPACE
+from rota.registry.system import establish as establish_system
+from rota.runtime import descriptors
 from rota.runtime.blobs import Blobs
 from rota.runtime.disk import Disk
 from rota.runtime.interface import Subject
@@ -41,7 +44,7 @@ from rota.server.controllers import (
     identity_of_home,
 )
 from rota.server.definitions import definitions, establish
-from rota.server.edge import DEFAULT_EDGE_PORT, EDGE_BODY_BYTES_MAX, EDGE_CONNECTIONS_MAX, Edge
+from rota.server.edge import DEFAULT_EDGE_PORT, EDGE_BODY_BYTES_MAX, Edge
 from rota.server.edge import refusal as edge_refusal
 from rota.server.gateway import Gateway
 from rota.server.home import Home
@@ -55,7 +58,6 @@ log = logging.getLogger(__name__)
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 7443
-TLS_HANDSHAKE_SECONDS = 10.0
 SWITCH_SECONDS = 0.0005
 COME_UP_SECONDS_MAX = 2.0
 """How long a server that is asked to stop while it starts has to be ready."""
@@ -91,6 +93,8 @@ async def run(
     allowed_apis: Iterable[str] = (),
     with_controllers: bool = True,
     key_file: Path | None = None,
+    audit_required: bool = False,
+    edge_hosts: Iterable[str] = (),
     on_ready: Callable[[Ready], None] = lambda ready: None,
     stop: asyncio.Event | None = None,
 ) -> None:
@@ -98,6 +102,8 @@ async def run(
 
     `ports_before`: which ones to take of the free ones, for the API and for the edge, while nobody else has them.
     `key_file`: what Secrets are encrypted with; None: they are not.
+    `edge_hosts`: further names by which the edge is reached, as through a proxy.
+    `audit_required`: serve nothing that the audit trail cannot record.
     Then what runs here is ended. After `HAND_OVER` it goes on, and the next server in this home takes it up.
     """
     stop = stop or asyncio.Event()
@@ -133,13 +139,20 @@ async def run(
         store = SqliteStore(home.store, relieve=disk.relieve, sealer=sealer)
         bound.pop_all()
     registry = Registry(store)
-    audit = Audit(home.audit)
+    audit = Audit(home.audit, required=audit_required)
     claims = SignedTokens(home.worker_key, "claim")
     tables = Tables()
     shedding = Shedding(disk, store)
     gateway = Gateway(registry, tokens, audit, home.path, claims, tables, shedding)
     hosts = names_of(host)
-    http = HttpServer(lambda request: app(request), refusal)
+    room = descriptors.shared_out(descriptors.raise_limit())
+    http = HttpServer(
+        lambda request: app(request),
+        refusal,
+        connections_max=room.remote,
+        local_connections_max=room.local,
+        handshakes_max=room.handshakes,
+    )
     workers = SignedTokens(home.worker_key, "worker")
     signed = (workers, claims)
     defined = definitions(store)
@@ -153,10 +166,18 @@ async def run(
         server_uid=os.getuid(),
         signed=signed,
         shedding=shedding,
+        connections=room,
     )
     calling = _calling(gateway, tokens)
-    edge = Edge(lambda: gateway.controllers.spawning if gateway.controllers else None, audit, calling, shedding)
-    edge_http = HttpServer(edge, edge_refusal, connections_max=EDGE_CONNECTIONS_MAX, body_bytes_max=EDGE_BODY_BYTES_MAX)
+    edge = Edge(
+        lambda: gateway.controllers.spawning if gateway.controllers else None,
+        audit,
+        calling,
+        room.edge,
+        hosts | {name.lower() for name in edge_hosts},
+        shedding,
+    )
+    edge_http = HttpServer(edge, edge_refusal, connections_max=room.edge, body_bytes_max=EDGE_BODY_BYTES_MAX)
     tables.add(gateway, http, edge_http)
     gateway.http = http
     gateway.on_revoked = app.end_watches
@@ -169,6 +190,7 @@ async def run(
     async def come_up() -> None:
         nonlocal controlling, runtime
         await registry.start()
+        await establish_system(registry)
         await establish(defined, store)
         await running.enter_async_context(BlobCollecting(Blobs(home.path), StoreObjects(registry)))
         if with_controllers:
@@ -186,8 +208,8 @@ async def run(
             gateway.controllers.edge = gateway.edge
         home.write_kubeconfig(tokens, url)
         home.remove_stale_socket()
-        await http.listen(sock=listening, ssl=context, ssl_handshake_timeout=TLS_HANDSHAKE_SECONDS)
-        await edge_http.listen(sock=edge_listening)
+        await http.listen(listening, ssl=context)
+        await edge_http.listen(edge_listening)
         mask = os.umask(0o177)
         try:
             await http.listen_unix(str(home.socket))
@@ -287,7 +309,13 @@ def _introduction(home: Home, workers: SignedTokens) -> Callable[[Subject], Mapp
 def _controllers(registry: Registry, home: Path, runtime: LocalRuntime, apis: Apis) -> Controllers:
     identity = identity_of_home(home)
     client = Client.local(registry, manager=MANAGER)
-    leadership = Leadership(client, identity, lease_seconds=UP_LEASE_SECONDS, renew_seconds=UP_RENEW_SECONDS)
+    leadership = Leadership(
+        client,
+        identity,
+        namespace=SYSTEM_NAMESPACE,
+        lease_seconds=UP_LEASE_SECONDS,
+        renew_seconds=UP_RENEW_SECONDS,
+    )
     return Controllers(client, StoreObjects(registry), leadership, identity, runtime, apis, home)
 
 
@@ -341,6 +369,8 @@ def serve(
     allowed_apis: Iterable[str] = (),
     with_controllers: bool = True,
     key_file: Path | None = None,
+    audit_required: bool = False,
+    edge_hosts: Iterable[str] = (),
     on_ready: Callable[[Ready], None],
 ) -> None:
     """`run`, on the fastest event loop there is."""
@@ -360,6 +390,8 @@ def serve(
             allowed_apis=allowed_apis,
             with_controllers=with_controllers,
             key_file=key_file,
+            audit_required=audit_required,
+            edge_hosts=edge_hosts,
             on_ready=ready,
         )
     )

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from rota.api.served import DEFINITION, FOREIGN
 from rota.registry import Answer, ApiError, Listing, Registry, WriteOptions, scaling
 from rota.registry.errors import bad_request, method_not_supported, not_found
+from rota.registry.options import ListOptions, WatchOptions
 from rota.registry.reading import revision_of
 from rota.registry.selectors import Selection
 from rota.server import forms, media, parameters
 from rota.server.accepting import JSON, PROTOBUF
+from rota.server.auth import sight
 from rota.server.compressing import gzipped
 from rota.server.http import Request, Response, Stream
 from rota.server.media import Shape, Wanted
@@ -29,6 +31,8 @@ NOT_FOUND = "the server could not find the requested resource"
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
+
+Listed = TypeVar("Listed", ListOptions, WatchOptions)
 
 COLLECTION_VERBS = {"GET": "list", "HEAD": "list", "POST": "create", "DELETE": "deletecollection"}
 ALL_NAMESPACES_VERBS = {"GET": "list", "HEAD": "list"}
@@ -110,13 +114,13 @@ class Objects:
 
     async def list(self, request: Request, where: Route) -> Response:
         wanted = _wanted(request, where, "list")
-        options = parameters.of_list(request.query)
+        options = _in_sight(request, where, parameters.of_list(request.query))
         listing = await self._reading(where).list(where.kind, where.namespace, options)
         return await _sent_list(where, listing, wanted, request)
 
     def watch(self, request: Request, where: Route) -> Stream:
         wanted = _wanted(request, where, "watch")
-        options = parameters.of_watch(request.query)
+        options = _in_sight(request, where, parameters.of_watch(request.query))
         # Asked for what cannot be, it is refused before the stream begins, where clients see a status.
         Selection(where.kind, options.label_selector, options.field_selector)
         revision_of(options.resource_version)
@@ -200,6 +204,14 @@ class Objects:
         names = [_decode(value)["metadata"]["name"] for value in listing.items]
         response = await _sent_list(where, listing, wanted, request)
         return Written(response, self._registry.store.revision, names, options.dry_run)
+
+
+def _in_sight(request: Request, where: Route, options: Listed) -> Listed:
+    """The options, so that nothing is listed that is not for whoever asks."""
+    if not (own := sight(request.user, where.kind, where.namespace)):
+        return options
+    asked = options.field_selector
+    return msgspec.structs.replace(options, field_selector=f"{asked},{own}" if asked else own)
 
 
 def _wanted(request: Request, where: Route, shape: Shape) -> Wanted:

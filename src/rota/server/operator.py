@@ -10,14 +10,17 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from rota.client import Client
+from rota.client.http import HttpBackend
 from rota.control import controllers
 from rota.control.schedule import Schedules
 from rota.engine import CachedObjects, kinds_of
 from rota.engine.leadership import Leadership
 from rota.engine.metrics import CONTENT_TYPE
 from rota.registry import ApiError
+from rota.registry.system import SYSTEM_NAMESPACE
 from rota.server.app import LOCAL_USER, failed, refusal
 from rota.server.controllers import MANAGER, Controllers, identity_of_process
 from rota.server.health import Health, is_health
@@ -26,13 +29,30 @@ from rota.server.http import HttpServer, Request, Response
 from rota.server.tables import Tables
 from rota.server.why import why
 
+ELSEWHERE_NAMESPACE = "default"
+"""Of the lease, on a cluster, unless it is said."""
 LOOK_SECONDS = 0.2
 """How often it is looked who leads, to tell a person."""
 
 
-async def operate(client: Client, *, lease_namespace: str, gateway: Path | None, say: Callable[[str], None]) -> None:
-    """Run until SIGTERM or SIGINT. `say` is told who leads, whenever that changes."""
+async def operate(
+    client: Client, *, lease_namespace: str | None, gateway: Path | None, say: Callable[[str], None]
+) -> None:
+    """Run until SIGTERM or SIGINT. `say` is told who leads, whenever that changes.
+
+    Without `lease_namespace` the lease is where the server itself would have it: of a Rota in its system namespace.
+    """
     identity = identity_of_process()
+    if lease_namespace is None:
+        asking = asyncio.create_task(
+            _is_rota(client, lambda what: say(f"{identity} waits: {what}")), name="which server"
+        )
+        _end_on_signals(asking)
+        try:
+            lease_namespace = SYSTEM_NAMESPACE if await asking else ELSEWHERE_NAMESPACE
+        except asyncio.CancelledError:
+            say("stopped")
+            return
     writing = Client(client.backend, manager=MANAGER, namespace=lease_namespace)
     leadership = Leadership(writing, identity, namespace=lease_namespace)
     running = Controllers(writing, CachedObjects(client, kinds_of([*controllers(), Schedules()])), leadership, identity)
@@ -41,9 +61,7 @@ async def operate(client: Client, *, lease_namespace: str, gateway: Path | None,
     if gateway is not None:
         await _listen(http, Home(gateway))
     task = asyncio.create_task(running.run(), name="controllers")
-    loop = asyncio.get_running_loop()
-    for one in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(one, task.cancel)
+    _end_on_signals(task)
     telling = asyncio.create_task(_tell(running, identity, say), name="who leads")
     try:
         await task
@@ -55,6 +73,28 @@ async def operate(client: Client, *, lease_namespace: str, gateway: Path | None,
         await http.close()
         if gateway is not None:
             Home(gateway).remove_stale_socket()
+
+
+def _end_on_signals(task: asyncio.Task[Any]) -> None:
+    loop = asyncio.get_running_loop()
+    for one in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(one, task.cancel)
+
+
+async def _is_rota(client: Client, say: Callable[[str], None]) -> bool:
+    """Whether the server is a Rota. Waits until it says so: with the wrong lease this would lead beside others."""
+    backend, said = client.backend, ""
+    while isinstance(backend, HttpBackend):
+        try:
+            return "rotaVersion" in await backend.version()
+        except (OSError, ApiError) as error:
+            if isinstance(error, ApiError) and error.code in (403, 404):
+                return False  # A Rota tells this to everybody whom it knows.
+            if str(error) != said:
+                said = str(error)
+                say(said)
+            await asyncio.sleep(LOOK_SECONDS)
+    return False
 
 
 async def _listen(http: HttpServer, home: Home) -> None:

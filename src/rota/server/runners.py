@@ -14,8 +14,6 @@ from rota.server.upgrade import Upgrade
 
 def stream(runners: Runners, objects: Objects, user: User, namespace: str, name: str) -> Upgrade:
     """The stream of one instance's runner."""
-    if user.scope != "worker" or (user.namespace, user.name) != (namespace, name):
-        raise ApiError(403, "Forbidden", f'User "{user.name}" is not the worker {namespace}/{name}')
     instance = get(objects, Instance, name, namespace)
     if instance is None or instance.metadata.uid != user.token_id:
         raise ApiError(404, "NotFound", f'the instance "{name}" that this worker is of is not there any more')

@@ -7,7 +7,7 @@ import secrets
 from pathlib import Path
 
 from rota.runtime.interface import Subject
-from rota.server.auth import Scope, User, write_private
+from rota.server.auth import HomeDamaged, Scope, User, write_private
 
 KEY_BYTES = 32
 
@@ -19,6 +19,12 @@ class SignedTokens:
         if not path.exists():
             write_private(path, secrets.token_bytes(KEY_BYTES))
         self._key = path.read_bytes()
+        if len(self._key) < KEY_BYTES:
+            # With a key that is known anybody could make tokens.
+            raise HomeDamaged(
+                f"{path} is damaged: it has {len(self._key)} of {KEY_BYTES} bytes. Put back a copy of it, or remove it:"
+                " tokens of claims and of workers that run are then no longer good"
+            )
         self._scope: Scope = scope
         self._prefix = f"rota-{scope}-"
 

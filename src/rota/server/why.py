@@ -22,6 +22,7 @@ from rota.engine.references import id_of, kind_of, shown
 from rota.engine.why import Acting, Step, Why, explain
 from rota.registry import ApiError, Registry
 from rota.registry.errors import forbidden, not_found
+from rota.registry.system import LEASE_NAME, SYSTEM_NAMESPACE
 from rota.server.auth import User, allows
 from rota.server.http import Response
 
@@ -29,7 +30,7 @@ EVENTS_MAX = 10
 """Events that are told of one object or two."""
 RETRY_SECONDS = 1
 """After how long a server that does not lead may do so."""
-LEASE = ("default", "rota-controllers")
+LEASE = (SYSTEM_NAMESPACE, LEASE_NAME)
 INSTEAD = "`rota describe KIND/NAME` shows conditions and events"
 
 

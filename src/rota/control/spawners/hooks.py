@@ -80,8 +80,7 @@ class Hooks:
         if not self.serves:
             return Refused("NotServed", "the controllers do not run in this server at the moment", SOON_SECONDS)
         spawner, source = self._find(namespace, name)
-        keys = keys_of(secret(self._objects, namespace, source.secret_ref.name)) if source is not None else []
-        if not is_signed(headers, body, keys) or spawner is None or source is None:
+        if not self.is_signed(namespace, name, headers, body) or spawner is None or source is None:
             return Refused("Unsigned", UNSIGNED)
         try:
             item = item_of(source, headers, body)
@@ -96,6 +95,12 @@ class Hooks:
                 return await self._take(key, spawner, item)
         except Deposed:
             return Refused("NotServed", "another server leads by now", SOON_SECONDS)
+
+    def is_signed(self, namespace: str, name: str, headers: Mapping[str, str], body: bytes) -> bool:
+        """Whether there is such a webhook, and the request is signed with its secret."""
+        _, source = self._find(namespace, name)
+        keys = keys_of(secret(self._objects, namespace, source.secret_ref.name)) if source is not None else []
+        return is_signed(headers, body, keys)
 
     def _find(self, namespace: str, name: str) -> tuple[TaskSpawner | None, WebhookSource | None]:
         spawner = get(self._objects, TaskSpawner, name, namespace)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
+from rota.runtime.descriptors import restore
 from rota.runtime.keeper import protocol
 from rota.runtime.keeper.predecessor import AlreadyRuns, CannotStart
 from rota.runtime.keeper.process import TREES, Keeper
@@ -27,7 +28,10 @@ def main() -> None:
     parser.add_argument(
         "--no-controllers", action="store_true", help="hold limits without cgroups, as other hosts must"
     )
+    parser.add_argument("--nofile", type=int, metavar="COUNT", help="the soft limit of descriptors of what it runs")
     options = parser.parse_args()
+    if options.nofile is not None:
+        restore(options.nofile)
     report, report_write = os.pipe()
     # Twice, so that it is nobody's child: neither a hang-up nor the end of a group reaches it.
     if os.fork():

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import rota
+from rota.runtime.descriptors import inherited
 from rota.runtime.keeper import protocol
 from rota.runtime.keeper.connection import Connection
 from rota.runtime.keeper.messages import (
@@ -259,7 +260,16 @@ class Keeper:
     async def _launch(self) -> None:
         """Start one, and wait until it answers. That another was quicker is as good."""
         source = str(Path(rota.__file__).parent.parent)
-        argv = [sys.executable, "-P", "-m", "rota.runtime.keeper", str(self._home), *self._options]
+        argv = [
+            sys.executable,
+            "-P",
+            "-m",
+            "rota.runtime.keeper",
+            str(self._home),
+            "--nofile",
+            str(inherited()),
+            *self._options,
+        ]
         # On a thread: event loops differ in which descriptors of theirs a child gets, and a keeper lives long.
         starting = asyncio.to_thread(
             subprocess.run,

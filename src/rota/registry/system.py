@@ -1,0 +1,47 @@
+"""The namespace of the control plane's own objects. Nobody but admins reaches it, whatever else they may reach."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from rota.api import Lease, Namespace
+from rota.registry.errors import ApiError
+from rota.registry.options import DeleteOptions, WriteOptions
+from rota.registry.registry import Registry
+
+SYSTEM_NAMESPACE = "rota-system"
+LEASE_NAME = "rota-controllers"
+FORMER_NAMESPACE = "default"
+"""Where the lease of the controllers was in earlier releases."""
+LEASE_SECONDS_MAX = 60
+"""Of a lease that is moved: anybody with a token for its former namespace may have written it."""
+
+_WRITE = WriteOptions(manager="rota")
+
+
+async def establish(registry: Registry) -> None:
+    """Make the namespace, and move there what an earlier release had elsewhere.
+
+    It is moved once, when the namespace is made: what is made there later is somebody's own.
+    """
+    if registry.store.head(Namespace.api.key("", SYSTEM_NAMESPACE)) is not None:
+        return
+    await registry.ensure_namespace(SYSTEM_NAMESPACE)
+    entry = registry.store.get(Lease.api.key(FORMER_NAMESPACE, LEASE_NAME))
+    if entry is None:
+        return
+    former: dict[str, Any] = msgspec.json.decode(entry.value)
+    spec = former.get("spec") or {}
+    if (spec.get("leaseDurationSeconds") or 0) > LEASE_SECONDS_MAX:
+        spec["leaseDurationSeconds"] = LEASE_SECONDS_MAX
+    moved = {"apiVersion": Lease.api.api_version, "kind": "Lease", "metadata": {"name": LEASE_NAME}, "spec": spec}
+    await registry.create(Lease.api, SYSTEM_NAMESPACE, moved, _WRITE)
+    try:
+        await registry.delete(
+            Lease.api, FORMER_NAMESPACE, LEASE_NAME, DeleteOptions("Background", former["metadata"]["uid"])
+        )
+    except ApiError as error:
+        if error.code not in (404, 409):
+            raise

@@ -1,0 +1,355 @@
+"""To get in where nobody thought of asking who one is: every way in, with every sort of credential.
+
+The rows come from the routing tables, so that a new endpoint is among them. `WHO` says who is let in, apart from the
+code that decides it: an endpoint that is not in it fails.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator, Set
+from inspect import isawaitable
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import msgspec
+import pytest
+
+from rota.api import Claim, Instance, Kind
+from rota.api.reviews import REVIEWS
+from rota.api.served import SERVED
+from rota.registry import Registry, WriteOptions
+from rota.runtime.interface import Subject
+from rota.server import discovery, objects
+from rota.server.app import App
+from rota.server.audit import Audit
+from rota.server.auth import Tokens
+from rota.server.definitions import definitions, establish
+from rota.server.edge import DOORS, KEY, SIGNATURE
+from rota.server.gateway import ENDPOINTS, Gateway
+from rota.server.health import PATHS
+from rota.server.http import Request, Response, Stream
+from rota.server.signed import SignedTokens
+from rota.server.tables import Tables
+from rota.server.upgrade import Upgrade
+from rota.store import MemoryStore
+from tests.attacks.conftest import TENANT
+
+IT = "it"
+"""What everything is called: the Instance, the Claim that has it, and what is asked for."""
+DIGEST = "sha256:" + "0" * 64
+CELL = "rota-cell-berlin"
+
+ADMINS = frozenset(("admin", "local"))
+DEPLOYERS = frozenset(("deployer", "deployer-of-all"))
+READERS = ADMINS | DEPLOYERS | {"viewer", "viewer-of-all"}
+STRANGERS = frozenset(("none", "garbage", "basic", "expired", "revoked", "forged-claim", "other-user"))
+"""Those who are nobody."""
+KNOWN = READERS | {
+    "deployer-of-other",
+    "viewer-of-other",
+    "cell",
+    "function",
+    "runner",
+    "runner-of-other",
+    "claim",
+    "claim-of-other",
+}
+READ_ALL = READERS | {"deployer-of-other", "viewer-of-other"}
+
+WHO = {
+    "GET /v1/status": ADMINS,
+    "GET /v1/metrics": ADMINS,
+    "GET /v1/backup": ADMINS,
+    "GET /v1/tokens": ADMINS,
+    "POST /v1/tokens": ADMINS,
+    "DELETE /v1/tokens/{token_id}": ADMINS,
+    "POST /v1/batch": KNOWN,  # Of what is in it, each operation is decided for itself: see below.
+    "GET /v1/why/{plural}/{name}": READ_ALL | {"cell"},
+    "GET /v1/why/{plural}/{namespace}/{name}": READERS,
+    "GET /v1/stream/{namespace}/{name}": {"runner"},
+    "GET /v1/exec/{namespace}/{name}": ADMINS | DEPLOYERS | {"claim"},
+    "GET /v1/instances/{namespace}/{name}/files": ADMINS | DEPLOYERS | {"claim"},
+    "PUT /v1/instances/{namespace}/{name}/files": ADMINS | DEPLOYERS | {"claim"},
+    "DELETE /v1/instances/{namespace}/{name}/files": ADMINS | DEPLOYERS | {"claim"},
+    "GET /v1/instances/{namespace}/{name}/archive": ADMINS | DEPLOYERS | {"claim"},
+    "PUT /v1/instances/{namespace}/{name}/archive": ADMINS | DEPLOYERS | {"claim"},
+    "DELETE /v1/instances/{namespace}/{name}/archive": ADMINS | DEPLOYERS | {"claim"},
+    "GET /v1/logs/{namespace}/{name}": READERS | {"claim"},
+    "GET /v1/tasks/{namespace}/{name}/logs": READERS,
+    "GET /v1/tasks/{namespace}/{name}/result": READERS,
+    "GET /v1/functions/{namespace}/{name}/logs": READERS,
+    "GET /v1/blobs/{digest}": ADMINS | DEPLOYERS | {"deployer-of-other"},
+    "HEAD /v1/blobs/{digest}": ADMINS | DEPLOYERS | {"deployer-of-other"},
+    "PUT /v1/blobs/{digest}": ADMINS | DEPLOYERS | {"deployer-of-other"},
+    "POST /v1/pools/{namespace}/{pool}/claims": ADMINS | DEPLOYERS,
+    "GET /v1/pools/{namespace}/{pool}/claims": READERS,
+    "GET /v1/claims/{namespace}/{name}": READERS | {"claim"},
+    "POST /v1/claims/{namespace}/{name}/renew": ADMINS | DEPLOYERS | {"claim"},
+    "DELETE /v1/claims/{namespace}/{name}": ADMINS | DEPLOYERS | {"claim"},
+}
+"""Who is let in to what is below `/v1`."""
+
+EDGE = {
+    "GET,HEAD /healthz": "anybody",
+    "POST /-/hooks/{namespace}/{name}": SIGNATURE,
+    "GET,HEAD /-/calls/{namespace}/{name}": KEY,
+    " /{namespace}/{name}/*": KEY,
+}
+"""Of the edge. `tests/server/test_edge.py` and `tests/functions` have that each of them asks for it."""
+
+
+class Credential(NamedTuple):
+    headers: dict[str, str]
+    peer_uid: int | None = None
+
+
+class Matrix:
+    """A server without sockets, and one credential of every sort."""
+
+    def __init__(self, app: App, registry: Registry, credentials: dict[str, Credential]) -> None:
+        self.app = app
+        self.registry = registry
+        self.credentials = credentials
+
+    async def status(self, who: str, method: str, target: str, body: Any = None) -> int:
+        """The status of the answer; of one that goes on, that of its beginning."""
+        given = self.credentials[who]
+        headers = {"host": "localhost", "content-type": "application/json", **given.headers}
+        content = b"" if body is None else msgspec.json.encode(body)
+        request = Request(method, target.encode(), headers, content, given.peer_uid)
+        if target.startswith("/v1/blobs/"):
+            request.pieces = cast(Any, _no_body())
+        answer: Any = self.app(request)
+        if isawaitable(answer):
+            answer = await answer
+        if isinstance(answer, Stream):
+            await answer.chunks.aclose()  # type: ignore[attr-defined]
+        assert isinstance(answer, Response | Stream | Upgrade)
+        return 101 if isinstance(answer, Upgrade) else answer.status
+
+    async def check(self, allowed: Set[str], method: str, target: str, body: Any = None) -> None:
+        """Ask as everybody: who is nobody gets 401, who is somebody else 403, and nothing is changed by that."""
+        assert allowed <= self.credentials.keys()
+        for who in self.credentials:
+            if who in allowed:
+                continue
+            before = self.registry.store.revision
+            status = await self.status(who, method, target, body)
+            # A token of a claim is nobody's once the claim is over; there is none of that name elsewhere.
+            refusals = (401,) if who in STRANGERS else (401, 403) if who == "claim-of-other" else (403,)
+            assert status in refusals, f"{who}: {method} {target}"
+            assert self.registry.store.revision == before, f"{who}: {method} {target}"
+        for who in sorted(allowed):
+            assert await self.status(who, method, target, body) not in (401, 403), f"{who}: {method} {target}"
+
+
+@pytest.fixture
+async def matrix(tmp_path: Path) -> AsyncIterator[Matrix]:
+    store = MemoryStore()
+    registry = Registry(store)
+    await registry.start()
+    defined = definitions(store)
+    await establish(defined, store)
+    moments = [0.0]
+    tokens = Tokens(tmp_path / "tokens.json", clock=lambda: moments[0])
+    claims, runners = (SignedTokens(tmp_path / "worker.key", scope) for scope in ("claim", "worker"))
+    audit = Audit(tmp_path / "audit.log")
+    gateway = Gateway(registry, tokens, audit, tmp_path, claims, Tables())
+    uid = os.getuid()
+    app = App(
+        registry,
+        defined,
+        tokens,
+        audit,
+        gateway,
+        hosts=frozenset(("localhost",)),
+        server_uid=uid,
+        signed=(claims, runners),
+    )
+    for namespace in (TENANT, "other", CELL):
+        await registry.ensure_namespace(namespace)
+    claim = await _claim(registry)
+    instance = await _instance(registry, claim)
+
+    def token(name: str, scope: Any, namespace: str = "", expires: int = 0) -> Credential:
+        return _bearer(tokens.create(name, scope, namespace=namespace, expires_seconds=expires)[0])
+
+    revoked, kept = tokens.create("revoked", "admin")
+    credentials = {
+        "admin": token("admin", "admin"),
+        "local": Credential({}, uid),
+        "deployer": token("deployer", "deployer", TENANT),
+        "deployer-of-other": token("deployer", "deployer", "other"),
+        "deployer-of-all": token("deployer", "deployer"),
+        "viewer": token("viewer", "viewer", TENANT),
+        "viewer-of-other": token("viewer", "viewer", "other"),
+        "viewer-of-all": token("viewer", "viewer"),
+        "cell": token("cell", "cell", CELL),
+        "function": token("function", "function", TENANT),
+        "runner": _bearer(runners.of(Subject(TENANT, IT, instance))),
+        "runner-of-other": _bearer(runners.of(Subject("other", IT, instance))),
+        "claim": _bearer(claims.of(Subject(TENANT, IT, claim))),
+        "claim-of-other": _bearer(claims.of(Subject("other", IT, claim))),
+        "none": Credential({}),
+        "garbage": _bearer("rota-\x00\xff garbage"),
+        "basic": Credential({"authorization": "Basic YWRtaW46YWRtaW4="}),
+        "expired": token("expired", "admin", expires=1),
+        "revoked": _bearer(revoked),
+        "forged-claim": _bearer(f"rota-claim-{TENANT}/{IT}/{claim}/{'0' * 64}"),
+        "other-user": Credential({}, uid + 12345),
+    }
+    assert credentials.keys() == KNOWN | STRANGERS
+    tokens.revoke(kept.id)
+    moments[0] = 10.0
+    yield Matrix(app, registry, credentials)
+    audit.close()
+    await registry.stop()
+
+
+async def _no_body() -> AsyncIterator[bytes]:
+    pieces: tuple[bytes, ...] = ()
+    for piece in pieces:
+        yield piece
+
+
+def _bearer(secret: str) -> Credential:
+    return Credential({"authorization": f"Bearer {secret}"})
+
+
+async def _claim(registry: Registry) -> str:
+    body = {"apiVersion": Claim.api.api_version, "kind": "Claim", "metadata": {"name": IT}}
+    body["spec"] = {"poolRef": {"name": IT}, "holder": "somebody"}
+    made = await registry.create(Claim.api, TENANT, body, WriteOptions("test"))
+    status = {"status": {"phase": "Bound", "instanceName": IT}}
+    await registry.patch(Claim.api, TENANT, IT, status, WriteOptions("test"), subresource="status")
+    return str(msgspec.json.decode(made.value)["metadata"]["uid"])
+
+
+async def _instance(registry: Registry, claim: str) -> str:
+    held = {"kind": "Claim", "name": IT, "uid": claim, "id": "1", "since": "2026-01-01T00:00:00Z"}
+    spec = {"containers": [{"name": "a", "command": ["true"]}], "templateHash": "x", "ordinal": 0, "assignment": held}
+    body = {"apiVersion": Instance.api.api_version, "kind": "Instance", "metadata": {"name": IT}, "spec": spec}
+    made = await registry.create(Instance.api, TENANT, body, WriteOptions("test"))
+    apart = {"type": "Isolated", "status": "True", "reason": "Sandboxed", "message": ""}
+    status = {"status": {"conditions": [{**apart, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}
+    await registry.patch(Instance.api, TENANT, IT, status, WriteOptions("test"), subresource="status")
+    return str(msgspec.json.decode(made.value)["metadata"]["uid"])
+
+
+# Below /v1.
+
+
+def test_an_endpoint_says_who_is_let_in() -> None:
+    assert {f"{one.method} {one.pattern}" for one in ENDPOINTS.all} == WHO.keys(), "say in WHO who is let in"
+    assert {f"{','.join(door.methods)} {door.pattern}": door.who for door in DOORS} == EDGE
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS.all, ids=lambda one: f"{one.method} {one.pattern}")
+async def test_to_get_in_below_v1(matrix: Matrix, endpoint: Any) -> None:
+    plural = "tasks" if "{namespace}" in endpoint.pattern else "cells"
+    names = {"namespace": TENANT, "name": IT, "pool": IT, "plural": plural, "digest": DIGEST, "token_id": "unknown"}
+    allowed = WHO[f"{endpoint.method} {endpoint.pattern}"]
+    await matrix.check(allowed, endpoint.method, endpoint.pattern.format(**names), _body(endpoint.pattern))
+
+
+def _body(pattern: str) -> Any:
+    return {"operations": []} if pattern == "/v1/batch" else None
+
+
+async def test_to_find_a_way_in_that_is_in_no_table(matrix: Matrix) -> None:
+    for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"):
+        for path in ("/v1", "/v1/", "/v1/status/", "/v1//status", "/v1/unknown", "/v1/status/../tokens", "/v2/status"):
+            for who in ("deployer", "viewer", "claim", "runner", "function"):
+                assert await matrix.status(who, method, path) in (403, 404, 405), f"{who}: {method} {path}"
+
+
+# Everybody.
+
+
+async def test_everybody_may_ask_for_health_and_who_is_known_for_what_there_is(matrix: Matrix) -> None:
+    for path in PATHS:
+        for who in matrix.credentials:
+            assert await matrix.status(who, "GET", path) in (200, 500)
+    for path in discovery.paths():
+        if path not in PATHS and not path.startswith(tuple(f"{one}/" for one in PATHS)):
+            await matrix.check(KNOWN, "GET", path)
+
+
+# Objects.
+
+
+class Way(NamedTuple):
+    """One way to an object."""
+
+    method: str
+    target: str
+    verb: str
+    kind: Kind
+    is_inside: bool
+    part: str = ""
+
+
+def ways(kind: Kind) -> Iterator[Way]:
+    """Every request that the routing of objects knows for a kind."""
+    base = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
+    everywhere = f"{base}/{kind.plural}"
+    inside = f"{base}/namespaces/{TENANT}/{kind.plural}" if kind.namespaced else everywhere
+    if kind.namespaced:
+        for method, verb in objects.ALL_NAMESPACES_VERBS.items():
+            yield Way(method, everywhere, verb, kind, False)
+        yield Way("GET", f"{everywhere}?watch=1", "watch", kind, False)
+    for method, verb in objects.COLLECTION_VERBS.items():
+        yield Way(method, f"{inside}?dryRun=All", verb, kind, kind.namespaced)
+    yield Way("GET", f"{inside}?watch=1", "watch", kind, kind.namespaced)
+    for method, verb in objects.OBJECT_VERBS.items():
+        yield Way(method, f"{inside}/{IT}?dryRun=All", verb, kind, kind.namespaced)
+    parts = (["status"] if kind.has_status else []) + (["scale"] if kind.scale else [])
+    for part in parts:
+        for method, verb in objects.SUBRESOURCE_VERBS.items():
+            yield Way(method, f"{inside}/{IT}/{part}?dryRun=All", verb, kind, kind.namespaced, part)
+    if kind.name == "Namespace":
+        yield Way("PUT", f"{inside}/{IT}/finalize", "update", kind, False, "finalize")
+
+
+def let_in(way: Way) -> frozenset[str]:
+    """Who may do this, as the reference of scopes has it."""
+    kind, reads = way.kind, way.verb in ("get", "list", "watch")
+    if kind in REVIEWS:
+        return KNOWN if way.verb == "create" else ADMINS
+    if not kind.namespaced:
+        if kind.name == "Namespace":
+            # Who has a token for one of them sees that one.
+            seen = READ_ALL if way.verb != "get" else {"deployer-of-all", "viewer-of-all"}
+            return ADMINS | (seen if reads else {"deployer-of-all"} if way.verb == "create" else set())
+        cells = {"cell"} if reads and kind.name in ("Cell", "Location", "InstanceType") else set()
+        return ADMINS | (READ_ALL if reads else set()) | cells
+    writers = {"deployer", "deployer-of-all"} if way.is_inside else {"deployer-of-all"}
+    viewers = {"viewer", "viewer-of-all"} if way.is_inside else {"viewer-of-all"}
+    if reads:
+        return ADMINS | writers | (viewers if kind.name != "Secret" else set())
+    return ADMINS | (writers if not kind.made and way.part != "status" else set())
+
+
+@pytest.mark.parametrize("kind", SERVED, ids=lambda kind: f"{kind.plural}.{kind.group}")
+async def test_to_reach_objects_of_somebody_else(matrix: Matrix, kind: Kind) -> None:
+    for way in ways(kind):
+        await matrix.check(let_in(way), way.method, way.target, {} if way.method in ("PUT", "POST", "PATCH") else None)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in SERVED if kind.custom], ids=lambda kind: kind.plural)
+async def test_to_reach_objects_of_somebody_else_in_a_batch(matrix: Matrix, kind: Kind) -> None:
+    """The same as by their own URL, operation by operation."""
+    for verb in ("create", "update", "patch", "delete"):
+        for part in ("", *kind.parts):
+            allowed = let_in(Way("", "", verb, kind, kind.namespaced, part))
+            place: dict[str, Any] = {"namespace": TENANT} if kind.namespaced else {}
+            operation: dict[str, Any] = {
+                "verb": verb,
+                "apiVersion": kind.api_version,
+                "kind": kind.name,
+                "name": IT,
+                **place,
+            }
+            operation |= {"subresource": part, "body": {}, "dryRun": True}
+            await matrix.check(allowed, "POST", "/v1/batch", {"operations": [operation]})

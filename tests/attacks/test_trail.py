@@ -1,0 +1,182 @@
+"""To leave no trace, or to wash one's traces away."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rota.registry import ApiError
+from rota.server import audit as audit_module
+from rota.server.audit import NOBODY, Audit
+from rota.server.auth import User
+from tests.attacks.conftest import API, TENANT, Deployer, deployer
+from tests.server.conftest import Server, served
+
+SECRETS = f"/api/v1/namespaces/{TENANT}/secrets"
+
+
+def lines(home: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (home / "audit.log").read_text().splitlines()]
+
+
+def last(home: Path, **wanted: Any) -> dict[str, Any]:
+    """The last line that says this."""
+    found = [line for line in lines(home) if wanted.items() <= line.items()]
+    assert found, f"nothing in the trail says {wanted}"
+    return found[-1]
+
+
+async def token_id(server: Server, name: str) -> str:
+    listed = (await server.ask("GET", "/v1/tokens")).json["tokens"]
+    return str(next(one["id"] for one in listed if one["name"] == name))
+
+
+async def test_to_read_secrets_unseen(bare: Server, attacker: Deployer) -> None:
+    await bare.ask("POST", SECRETS, {"metadata": {"name": "s"}, "stringData": {"password": "correct-horse"}})
+    own = await token_id(bare, f"deployer-of-{TENANT}")
+    await attacker.ask("GET", f"{SECRETS}/s")
+    about = {"resource": "secrets", "namespace": TENANT, "token": own, "code": 200}
+    assert last(bare.home, verb="get", name="s", **about)["user"] == f"deployer-of-{TENANT}"
+    await attacker.ask("GET", SECRETS)
+    last(bare.home, verb="list", **about)
+    reader, writer = await bare.connect()
+    writer.write(
+        f"GET {SECRETS}?watch=1 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {attacker.token}\r\n\r\n".encode()
+    )
+    await reader.readuntil(b"\r\n\r\n")
+    writer.transport.abort()
+    writer.close()
+    last(bare.home, verb="watch", **about)
+    trail = (bare.home / "audit.log").read_text()
+    assert "correct-horse" not in trail and attacker.token not in trail and bare.token not in trail
+
+
+async def test_to_take_everything_by_a_backup_unseen(bare: Server, attacker: Deployer) -> None:
+    assert (await bare.ask("GET", "/v1/backup")).status == 200
+    admin = await token_id(bare, "rota-admin")
+    last(bare.home, verb="get", resource="backup", code=200, token=admin)
+    assert (await attacker.ask("GET", "/v1/backup")).status == 403
+    last(bare.home, verb="get", resource="backup", code=403, user=f"deployer-of-{TENANT}")
+
+
+async def test_to_try_doors_unseen(bare: Server, attacker: Deployer) -> None:
+    pool = {"metadata": {"name": "p"}, "spec": {"worker": {"type": "shell"}}}
+    assert (await attacker.ask("POST", f"{API}/other/workerpools", pool)).status == 403
+    about = {"resource": "workerpools.rota.dev", "code": 403, "user": f"deployer-of-{TENANT}"}
+    last(bare.home, verb="create", namespace="other", **about)
+    operation = {"verb": "create", "apiVersion": "rota.dev/v1alpha1", "kind": "WorkerPool", "namespace": "batched"}
+    assert (await attacker.ask("POST", "/v1/batch", {"operations": [{**operation, "body": pool}]})).status == 403
+    last(bare.home, verb="create", namespace="batched", **about)
+    assert (await attacker.ask("GET", "/v1/exec/other/it")).status == 403
+    last(bare.home, verb="create", resource="instances.rota.dev", subresource="exec", namespace="other", code=403)
+    assert (await attacker.ask("POST", "/v1/tokens", {"name": "a", "scope": "admin"})).status == 403
+    last(bare.home, verb="create", resource="tokens", code=403)
+    assert (await attacker.ask("GET", "/api/v1/namespaces/other/secrets/s")).status == 403
+    last(bare.home, verb="get", resource="secrets", namespace="other", name="s", code=403)
+
+
+async def test_to_guess_tokens_unseen(bare: Server) -> None:
+    guess = "rota-guessed-token-of-somebody"
+    assert (await bare.ask("GET", SECRETS, token=guess)).status == 401
+    line = last(bare.home, verb="authenticate", code=401, reason="unknown token")
+    assert guess not in json.dumps(line)
+    assert (await bare.ask("GET", SECRETS, token=None)).status == 401
+    last(bare.home, verb="authenticate", code=401, reason="no credential")
+    made = await bare.ask("POST", "/v1/tokens", {"name": "brief", "scope": "viewer", "expiresSeconds": 1})
+    async with asyncio.timeout(5):
+        while (await bare.ask("GET", "/version", token=made.json["token"])).status != 401:
+            await asyncio.sleep(0.05)
+    last(bare.home, verb="authenticate", reason="expired token", token=made.json["id"])
+
+
+async def test_a_function_key_that_is_none_is_in_the_trail(tmp_path: Path) -> None:
+    async with served(tmp_path / "home") as server:
+        edge = (await server.ask("GET", "/v1/status")).json["edge"]
+        host, _, port = edge.removeprefix("http://").rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        head = "GET /default/secret HTTP/1.1\r\nHost: localhost\r\nX-Rota-Key: rota-guess\r\nConnection: close\r\n\r\n"
+        writer.write(head.encode())
+        assert b" 401 " in await reader.read(-1)
+        writer.close()
+        line = last(server.home, verb="authenticate", resource="functions", namespace="default", name="secret")
+        assert "rota-guess" not in json.dumps(line)
+
+
+def test_to_wash_traces_away_by_being_refused(tmp_path: Path) -> None:
+    moments = [100.0]
+    audit = Audit(tmp_path / "audit.log", clock=lambda: moments[0])
+    for _ in range(5000):
+        audit.refused(NOBODY, "authenticate", "requests", code=401)
+    audit.refused(User("somebody", "viewer", "", "id"), "create", "pods")
+    written = lines(tmp_path)
+    assert len(written) == audit_module.REFUSALS_PER_SECOND_MAX + 1 and written[-1]["user"] == "somebody"
+    moments[0] += 1
+    audit.refused(NOBODY, "authenticate", "requests", code=401)
+    assert lines(tmp_path)[-1]["count"] == 5000 - audit_module.REFUSALS_PER_SECOND_MAX
+    for number in range(5000):
+        audit.refused(User("many", "viewer", "", str(number)), "create", "pods")
+    assert len(lines(tmp_path)) < 20_000
+    audit.close()
+    assert lines(tmp_path)[-1]["count"] > 0
+
+
+class Full:
+    """A file on a disk that is full."""
+
+    closed = False
+
+    def write(self, text: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+def test_what_cannot_be_recorded_is_done_unless_that_is_required(tmp_path: Path) -> None:
+    for required in (False, True):
+        audit = Audit(tmp_path / f"{required}.log", required=required)
+        whole, audit._file = audit._file, Full()  # type: ignore[assignment]
+        if required:
+            with pytest.raises(ApiError) as refused:
+                audit.begin(NOBODY, "POST", "/v1/batch")
+            assert (refused.value.code, refused.value.details) == (503, {"retryAfterSeconds": 5})
+            with pytest.raises(ApiError):
+                audit.check()
+        else:
+            audit.begin(NOBODY, "POST", "/v1/batch")
+            audit.record(NOBODY, "create", "pods")
+        assert audit.trouble
+        audit._file = whole
+        audit.record(NOBODY, "create", "pods")
+        assert not audit.trouble
+        audit.close()
+
+
+async def test_to_act_while_nothing_can_be_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with served(tmp_path / "home", with_controllers=False, audit_required=True) as server:
+        attacker = await deployer(server)
+        pool = {"apiVersion": "rota.dev/v1alpha1", "kind": "WorkerPool", "metadata": {"name": "p"}}
+        pool["spec"] = {"worker": {"type": "shell"}, "replicas": 0}
+        pools = f"{API}/{TENANT}/workerpools"
+
+        def full(self: Audit, text: bytes) -> None:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Audit, "_append", full)
+            refused = await attacker.ask("POST", pools, pool)
+            assert (refused.status, refused.json["reason"]) == (503, "ServiceUnavailable")
+            assert "--audit-required" in refused.json["message"] and refused.headers["retry-after"] == "5"
+            for method, path in (("GET", pools), ("GET", f"{SECRETS}/s"), ("GET", "/v1/backup"), ("GET", "/version")):
+                assert (await server.ask(method, path)).status == 503, path
+            assert (await server.ask("GET", "/readyz", token=None)).status == 500
+            assert (await server.ask("GET", "/livez", token=None)).status == 200
+        assert (await attacker.ask("GET", f"{pools}/p")).status == 404
+        assert (await attacker.ask("POST", pools, pool)).status == 201
+        assert (await server.ask("GET", "/readyz", token=None)).status == 200
+        begun = last(server.home, stage="RequestReceived", verb="post", resource=pools)
+        assert begun["user"] == f"deployer-of-{TENANT}"
