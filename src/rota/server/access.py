@@ -133,7 +133,7 @@ class Endpoint(NamedTuple):
     """As the audit trail has it: a verb, and what it is done to, `create instances.rota.dev/exec`."""
     handler: Callable[..., Any]
     takes_space: bool = True
-    """Whether what it writes is refused while the disk is short. Renewals are not, and a batch decides for each part."""
+    """Whether what it writes is refused while the disk is short. A batch decides for each of its parts."""
 
     def match(self, method: str, parts: list[str]) -> dict[str, str] | None:
         """What a path has in the place of each brace; None if it is not this endpoint's."""
