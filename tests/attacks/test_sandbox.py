@@ -55,7 +55,7 @@ def test_to_have_a_user_namespace_of_its_own_and_be_root_there(box: Box) -> None
 @pytest.mark.parametrize(("uid", "why"), [(os.geteuid() + 1, "Uid"), (os.geteuid(), "")])
 def test_to_run_where_the_sandbox_was_not_closed(uid: int, why: str) -> None:
     """Outside of any sandbox, the last step finds out, and runs nothing."""
-    command = [sys.executable, "-I", "-S", stage.__file__, str(uid), "", "", "echo", "it runs"]
+    command = [sys.executable, "-I", "-S", stage.__file__, str(uid), "", "", "", "echo", "it runs"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (stage.NOT_CONFINED, "")
     assert "nothing is run in it" in done.stderr and why in done.stderr

@@ -11,6 +11,7 @@ from rota.api import Instance, ObjectMeta
 from rota.api.instance import Address, Container, InstanceSpec, InstanceStatus, Port
 from rota.control import ports as module
 from rota.control.ports import OWN_NETWORK_FIRST, addresses, allot, environment
+from rota.runtime import egress
 from rota.runtime.interface import Refused
 
 HTTP, METRICS = Port(name="http"), Port(name="metrics")
@@ -37,7 +38,7 @@ def test_a_number_that_another_instance_has_is_refused_unless_the_network_is_its
     listener = listening(Port(name="http", port=8080))
     with pytest.raises(Refused, match="port 8080 is another instance's"):
         allot(an_instance(listener), [8080])
-    assert allot(an_instance(listener, network="none"), [8080]) == {"main": {"http": 8080}}
+    assert allot(an_instance(listener, network="none"), [8080], "none") == {"main": {"http": 8080}}
 
 
 def test_a_container_without_ports_has_none() -> None:
@@ -94,7 +95,7 @@ def test_a_number_that_is_said_is_worth_more_than_one_that_was_recorded() -> Non
 def test_in_a_network_of_its_own_the_numbers_are_always_the_same() -> None:
     instance = an_instance(listening(Port(name="a"), Port(name="b", port=OWN_NETWORK_FIRST), HTTP), network="none")
     first, second, third = OWN_NETWORK_FIRST, OWN_NETWORK_FIRST + 1, OWN_NETWORK_FIRST + 2
-    assert allot(instance, range(65_536)) == {"main": {"a": second, "b": first, "http": third}}
+    assert allot(instance, range(65_536), "none") == {"main": {"a": second, "b": first, "http": third}}
 
 
 def test_the_same_name_in_two_containers_is_refused_for_an_address_is_found_by_its_name() -> None:
@@ -107,7 +108,7 @@ def test_two_containers_cannot_have_the_same_number_of_the_host() -> None:
     both = [listening(Port(name="a", port=8080)), listening(Port(name="b", port=8080), name="beside")]
     with pytest.raises(Refused, match="container main wants this port of the host, too"):
         allot(an_instance(*both), [])
-    assert allot(an_instance(*both, network="none"), []) == {"main": {"a": 8080}, "beside": {"b": 8080}}
+    assert allot(an_instance(*both, network="none"), [], "none") == {"main": {"a": 8080}, "beside": {"b": 8080}}
 
 
 def test_one_number_can_be_had_by_two_protocols_and_by_two_names_of_a_container() -> None:
@@ -138,21 +139,27 @@ def test_whatever_a_port_is_called_its_variable_is_a_variable(name: str) -> None
 
 
 def test_the_addresses_are_on_this_host() -> None:
-    instance = an_instance(listening(HTTP), listening(METRICS, name="beside"))
     allotted = {"main": {"http": 1}, "beside": {"metrics": 2}}
-    assert [(one.name, one.host, one.port) for one in addresses(instance, allotted)] == [
+    assert [(one.name, one.host, one.port) for one in addresses(allotted)] == [
         ("http", "127.0.0.1", 1),
         ("metrics", "127.0.0.1", 2),
     ]
 
 
+def test_the_port_of_the_proxy_is_taken() -> None:
+    instance = an_instance(listening(Port(name="a", port=egress.PORT)), network="egress")
+    with pytest.raises(Refused, match="that of the proxy"):
+        allot(instance, [], "egress")
+    assert allot(instance, [], "none") == {"main": {"a": egress.PORT}}
+
+
 def test_what_has_a_network_of_its_own_has_no_address() -> None:
     instance = an_instance(listening(HTTP), network="none")
-    assert addresses(instance, allot(instance, [])) == []
+    assert addresses(allot(instance, [], "none"), "none") == []
 
 
 def test_what_was_recorded_as_addresses_is_allotted_again() -> None:
     instance = an_instance(listening(HTTP, METRICS))
     allotted = allot(instance, [])
-    recorded = {one.name: one.port for one in addresses(instance, allotted)}
+    recorded = {one.name: one.port for one in addresses(allotted)}
     assert allot(an_instance(listening(HTTP, METRICS), recorded=recorded), []) == allotted

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
+from rota.api.egress import Policy, written
 from rota.runtime import sandbox
 from rota.runtime.code import CodeRefused, Packages, environment_name
 from rota.runtime.code.pip_failures import cause, redacted
@@ -20,6 +22,7 @@ from tests.functions.test_cli import rota
 from tests.functions.town import Town, ready
 
 CODE = f"import {NAME}\ndef handler(event, context):\n    return {NAME}.VALUE"
+NO_POLICY = Policy()
 PASSWORD = "s3cr3t-of-the-index"
 
 
@@ -41,15 +44,15 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-def install(home: Path, *requirements: str) -> Path:
+def install(home: Path, *requirements: str, policy: Policy = NO_POLICY) -> Path:
     """Where they are installed."""
-    asyncio.run(Packages(home).install(requirements))
+    asyncio.run(Packages(home, policy).install(requirements))
     return cached(home, PACKAGES, environment_name(requirements))
 
 
-def refused(home: Path, *requirements: str) -> CodeRefused:
+def refused(home: Path, *requirements: str, policy: Policy = NO_POLICY) -> CodeRefused:
     with pytest.raises(CodeRefused) as raised:
-        install(home, *requirements)
+        install(home, *requirements, policy=policy)
     return raised.value
 
 
@@ -180,6 +183,37 @@ def test_an_index_that_cannot_be_reached(home: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("PIP_RETRIES", "0")
     error = refused(home, NAME)
     assert error.reason == "IndexUnreachable" and "network" in str(error)
+
+
+def test_an_index_that_the_servers_policy_allows(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with index() as served:
+        monkeypatch.setenv("PIP_INDEX_URL", served.url)
+        # The server's own proxy cannot be reached from there.
+        monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+        port = urlsplit(served.url).port
+        policy = Policy("egress", (written(f"127.0.0.1/32:{port}"),))
+        assert (install(home, NAME, policy=policy) / f"{NAME}.py").exists()
+        assert served.asked
+
+
+@pytest.mark.parametrize("policy", [Policy("none"), Policy("egress", (written("pypi.example:443"),))])
+def test_an_index_that_the_servers_policy_does_not_allow(
+    home: Path, monkeypatch: pytest.MonkeyPatch, policy: Policy
+) -> None:
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    with index() as served:
+        monkeypatch.setenv("PIP_INDEX_URL", served.url)
+        error = refused(home, NAME, policy=policy)
+        assert error.reason == "IndexUnreachable", error
+        told = "--network none" if policy.network == "none" else "127.0.0.1 port"
+        assert told in str(error), error
+        assert served.asked == []
+
+
+def test_a_folder_of_packages_needs_no_network(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder(tmp_path / "wheels")))
+    assert (install(home, NAME, policy=Policy("none")) / f"{NAME}.py").exists()
 
 
 def test_a_package_that_cannot_be_built(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,14 +12,31 @@ from tests.local.place import Place
 
 
 def test_after_a_stop_it_starts_as_it_was(place: Place) -> None:
-    place.start("--edge-port", "0", "--allow-api", "https://git.example")
+    reach = ("--network", "egress", "--egress", "pypi.org:443", "--egress", "10.0.0.0/8")
+    place.start("--edge-port", "0", "--allow-api", "https://git.example", *reach)
     before = place.found().state
     assert before is not None
+    assert (before.options.network, before.options.egress) == ("egress", ("pypi.org:443", "10.0.0.0/8"))
+    assert "egress to pypi.org:443, 10.0.0.0/8, for all that does not say otherwise" in place.says("status")
     place.says("stop")
     said = place.rota("start")
     assert before.url in said.stdout and before.edge in said.stdout and said.stderr == ""
     after = place.found().state
     assert after is not None and after.options == before.options
+    place.says("restart", "--network", "none")
+    after = place.found().state
+    assert after is not None and (after.options.network, after.options.egress) == ("none", ())
+
+
+def test_a_network_that_means_nothing_is_refused(place: Place) -> None:
+    for options, why in (
+        (("--network", "some"), "there are none, egress, host"),
+        (("--egress", "a b"), "must be a name"),
+        (("--egress", "a.example"), "--egress is for --network egress"),
+        (("--network", "none", "--egress", "a.example"), "--egress is for --network egress"),
+    ):
+        said = place.rota("start", *options)
+        assert said.returncode == 2 and why in said.stderr, said
 
 
 def test_after_a_crash_it_starts_as_it_was(place: Place) -> None:

@@ -11,15 +11,16 @@ from collections.abc import Sequence
 
 import pytest
 
+from rota.api.egress import Network
 from rota.api.instance import Probe
 from rota.engine import RealClock, VirtualClock
 from rota.runtime.interface import Subject
 from rota.runtime.probes import PASSED, Result, inside
-from rota.runtime.probes.attempt import OVERDUE_SECONDS, Attempts, Network, Place, command_inside
+from rota.runtime.probes.attempt import OVERDUE_SECONDS, Attempts, Place, command_inside
 from tests.probes.listening import Server, a_port_without_anybody
 from tests.probes.probing import asking, connecting, getting, settle, subject
 
-WAYS = pytest.mark.parametrize("way", ["host", "none"])
+WAYS = pytest.mark.parametrize("way", ["host", "none", "egress"])
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
 

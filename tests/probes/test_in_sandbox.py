@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from rota.api.egress import Network
 from rota.engine import RealClock
 from rota.runtime.interface import Subject
 from rota.runtime.probes import PASSED
@@ -34,7 +35,10 @@ server.serve_forever()
 """
 
 
-async def test_the_port_of_an_instance_with_its_own_network_is_probed_from_inside(tmp_path: Path) -> None:
+@pytest.mark.parametrize("network", ["none", "egress"])
+async def test_the_port_of_an_instance_with_its_own_network_is_probed_from_inside(
+    tmp_path: Path, network: Network
+) -> None:
     if not available().ok:
         pytest.skip(available().why_not)
     storage = tmp_path / "storage"
@@ -43,14 +47,14 @@ async def test_the_port_of_an_instance_with_its_own_network_is_probed_from_insid
     if uid is not None:
         own(storage, uid)
     argv = [os.path.realpath(sys.executable), "-c", SERVER]
-    made = command(argv, scratch=tmp_path / "scratch", storage=Bind(storage, "/workspace"), uid=uid, network="none")
+    made = command(argv, scratch=tmp_path / "scratch", storage=Bind(storage, "/workspace"), uid=uid, network=network)
     started = await asyncio.create_subprocess_exec(*made.argv, env=made.env, stdout=subprocess.PIPE)
 
     async def run_inside(one: Subject, container: str, argv: Sequence[str], seconds: float) -> int:
         entered = enter(started.pid, argv, env={}, cwd="/", uid=uid)
         return await (await asyncio.create_subprocess_exec(*entered.argv, env=entered.env)).wait()
 
-    attempts, place = Attempts(run_inside, RealClock()), Place(subject(), "main", "none")
+    attempts, place = Attempts(run_inside, RealClock()), Place(subject(), "main", network)
     try:
         assert started.stdout is not None
         assert await started.stdout.readline() == b"listening\n"

@@ -7,12 +7,16 @@ import time
 
 import pytest
 
+from rota.runtime import sandbox
+from rota.runtime.interface import Order, Subject
 from rota.runtime.keeper import protocol
 from rota.runtime.keeper.client import Keeper, KeeperError, dial
 from rota.runtime.local import LocalRuntime
 from tests.runtime.homes import Home, told
 
 STUBBORN = "trap '' TERM; echo up > {fifo}; while :; do sleep 0.1; done"
+
+SECONDS_MAX = 30
 
 
 async def test_who_only_looks_starts_no_keeper(home: Home) -> None:
@@ -59,3 +63,22 @@ async def test_a_keeper_that_nobody_waited_for_ends_with_its_server(home: Home) 
         await runtime.shutdown()
     assert await keeper.is_launched()
     assert dial(home.path) is None
+
+
+async def test_the_program_of_a_sandbox_is_asked_to_end_and_not_the_proxy_beside_it(any_home: Home) -> None:
+    if not sandbox.available().ok:
+        pytest.skip(sandbox.available().why_not)
+    script = "trap 'exit 7' TERM; echo up; while :; do sleep 0.01; done"
+    subject = Subject("default", "one", "u1")
+    order = Order(subject, "main", 0, ("sh", "-c", script), {}, network="egress")
+    async with LocalRuntime(any_home.path, keeper=any_home.keeper()) as runtime:
+        await runtime.start(order)
+        log = runtime.log_file(subject, "main")
+        async with asyncio.timeout(SECONDS_MAX):
+            while not log.exists() or "up" not in log.read_text():
+                await asyncio.sleep(0.01)
+            await runtime.end(subject, "main", SECONDS_MAX)
+            while (ended := runtime.runs(subject)["main"].exit) is None:
+                await asyncio.sleep(0.01)
+        assert ended.code == 7
+        await runtime.stop(subject, 0)

@@ -37,6 +37,13 @@ async def test_one_that_is_local_by_its_name_is_never_pulled(engine: Engine, reg
     assert refused.value.reason == "ImageUnavailable" and registry.asked == []
 
 
+async def test_without_a_network_for_it_none_is_pulled(engine: Engine, registry: Registry, image: str) -> None:
+    await engine.ensure_image(image, pulls=False)
+    with pytest.raises(Refused, match="not started with --network host; an admin can fetch it") as refused:
+        await engine.ensure_image(f"{registry.address}/some/image:nosuch", pulls=False)
+    assert refused.value.reason == "ImageUnavailable" and registry.asked == []
+
+
 async def test_one_that_cannot_be_pulled_is_told_in_the_engines_own_words(engine: Engine, registry: Registry) -> None:
     with pytest.raises(Refused) as refused:
         await engine.ensure_image(f"{registry.address}/some/image:nosuch")

@@ -93,7 +93,7 @@ def test_a_signal_is_delivered_to_the_command_which_may_end_with_grace(box: Box)
     assert main_process(process.pid) is None
 
 
-@pytest.mark.parametrize("network", ["none", "host"])
+@pytest.mark.parametrize("network", ["none", "egress", "host"])
 def test_a_further_command_enters_the_same_sandbox(box: Box, network: str) -> None:
     with box.started("/bin/sh", "-c", "echo hello > /tmp/note; echo up; exec sleep 60", network=network) as process:
         assert process.stdout is not None and process.stdout.readline() == "up\n"

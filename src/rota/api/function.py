@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import field
 
+from rota.api.egress import Network
 from rota.api.kind import ALL, Column, kind
 from rota.api.meta import Object, ObjectStatus, Readiness, by_condition
 from rota.api.model import (
@@ -20,7 +21,7 @@ from rota.api.model import (
     doc,
     exactly_one,
 )
-from rota.api.parts import Argv, Env, Isolation, Network, Resources
+from rota.api.parts import EGRESS, NETWORK, Argv, Env, Isolation, Resources, Targets
 from rota.api.task import TaskTemplate
 from rota.api.templates import SCHEDULE_TEMPLATES
 from rota.api.texts import ENTRYPOINT, REQUIREMENT, program
@@ -78,6 +79,7 @@ class FunctionSpec(Model):
             "requirements must name packages, such as requests>=2",
             "requirements",
         ),
+        EGRESS,
     )
     runtime: Annotated[Literal["python", "command"], doc("What runs it.")] = "python"
     entrypoint: Annotated[str | None, doc("The handler, as module:callable.", max_length=253)] = None
@@ -99,7 +101,8 @@ class FunctionSpec(Model):
     env: Env = []
     resources: Annotated[Resources | None, doc("What a worker is promised and may use.")] = None
     isolation: Annotated[Isolation | None, doc("Sandboxed or not. Omitted: as the host can.")] = None
-    network: Annotated[Network | None, doc("Whether it has a network. Omitted: the host's.")] = None
+    network: Annotated[Network | None, NETWORK] = None
+    egress: Targets = []
     scale: Annotated[FunctionScale, doc("How many workers it has.")] = field(default_factory=FunctionScale)
     regions: Regions = []
 

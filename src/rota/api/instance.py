@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 from msgspec import field
 
+from rota.api.egress import Network
 from rota.api.kind import ALL, Column, kind
 from rota.api.meta import Object, ObjectStatus, Readiness, by_condition
 from rota.api.model import (
@@ -23,7 +24,7 @@ from rota.api.model import (
     exactly_one,
     immutable,
 )
-from rota.api.parts import Amounts, Argv, Env, Isolation, Network, Resources
+from rota.api.parts import EGRESS, NETWORK, Amounts, Argv, Env, Isolation, Resources, Targets
 from rota.api.sharing import PLACES, PORTS
 from rota.api.texts import (
     NOT_OF_THE_SYSTEM,
@@ -153,6 +154,7 @@ class InstanceTemplate(Model):
             f"mountPath {NOT_OF_THE_SYSTEM}",
             "volumes",
         ),
+        EGRESS,
     )
     checks = (PORTS, PLACES)
     runtime: Annotated[RUNTIMES | None, doc("How it is made real. Omitted: the server's default.")] = None
@@ -172,7 +174,8 @@ class InstanceTemplate(Model):
     isolation: Annotated[
         Isolation | None, doc("Sandboxed or not. Omitted: as the host can; an explicit sandbox fails closed.")
     ] = None
-    network: Annotated[Network | None, doc("Whether it has a network. Omitted: the host's.")] = None
+    network: Annotated[Network | None, NETWORK] = None
+    egress: Targets = []
 
 
 class FunctionTemplate(InstanceTemplate):

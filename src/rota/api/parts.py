@@ -3,6 +3,9 @@
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
+from msgspec import Meta
+
+from rota.api.egress import HOST, NAME_MAX, PORTS_MAX, TARGETS_MAX, target
 from rota.api.model import (
     LIST_ITEMS_MAX,
     Argument,
@@ -19,7 +22,10 @@ from rota.api.model import (
 from rota.api.texts import more_than_nothing, within_limits
 
 Isolation = Literal["none", "sandbox"]
-Network = Literal["none", "host"]
+NETWORK = doc(
+    "Which network it has: none; egress, one of its own with a proxy as the only way out, which reaches what egress "
+    "lists; or the host's. Omitted: as the server was started, which is the host's unless that says otherwise."
+)
 
 
 class ValueFrom(Model):
@@ -53,6 +59,54 @@ class EnvVar(Model):
 
 Env = Annotated[list[EnvVar], doc("Environment variables.", max_length=LIST_ITEMS_MAX, keys=("name",))]
 Argv = list[Argument]
+
+
+def _wrong_target(entry: dict[str, Any]) -> Iterator[Wrong]:
+    try:
+        target(entry)
+    except ValueError as error:
+        field = "cidr" if "cidr" in entry else "host"
+        yield Wrong(field, entry.get(field, ""), str(error))
+
+
+class Egress(Model):
+    """What can be reached: a name, or a range of addresses."""
+
+    rules = (exactly_one("host", "cidr"),)
+    checks = (Check(_wrong_target, ("host", "cidr")),)
+    host: Annotated[
+        str | None,
+        doc(
+            "A name; *.example.com stands for all names below example.com.",
+            min_length=1,
+            max_length=NAME_MAX,
+            pattern=HOST,
+        ),
+    ] = None
+    cidr: Annotated[
+        str | None,
+        doc(
+            "A range of addresses, such as 192.0.2.0/24. Loopback, link-local and metadata addresses are reached by a "
+            "range of such ones alone.",
+            min_length=1,
+            max_length=64,
+        ),
+    ] = None
+    ports: Annotated[list[Annotated[int, Meta(ge=1, le=65535)]], doc("Ports. Omitted: all.", max_length=PORTS_MAX)] = []
+
+
+Targets = Annotated[
+    list[Egress],
+    doc(
+        "What it can reach, with network egress. Omitted: what the server was started with.",
+        max_length=TARGETS_MAX,
+    ),
+]
+EGRESS = Rule(
+    "!has(self.egress) || size(self.egress) == 0 || (has(self.network) && self.network == 'egress')",
+    "egress is for network egress: say `network: egress`, or leave out the list",
+    "egress",
+)
 
 
 class Amounts(Model):

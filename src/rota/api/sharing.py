@@ -19,6 +19,8 @@ PORT_VARIABLE = "ROTA_PORT_"
 WORKSPACE = "/workspace"
 """Where an instance sees its own folder, unless its storage says otherwise."""
 OWN_DOMAIN = "rota.dev"
+OWN_NETWORKS = ("none", "egress")
+"""With which an instance has all ports for itself."""
 LABEL_NAME_MAX = 63
 LABEL_PREFIX_MAX = 253
 LABEL_RULE = f"must have 1 to {LABEL_NAME_MAX} letters, digits, '-', '_' and '.', with a letter or digit at both ends"
@@ -55,7 +57,7 @@ def _ports(template: Json) -> Iterator[Wrong]:
             if variables[variable] > 1:
                 variables[variable] = 0
                 yield Wrong(f"{at}.name", name, f"another port of the container would be {variable}, too: rename one")
-            if port.get("port") is None or template.get("network") == "none":
+            if port.get("port") is None or template.get("network") in OWN_NETWORKS:
                 continue
             other = numbers.setdefault((port["port"], port.get("protocol", "TCP")), own)
             if other != own:

@@ -2,8 +2,9 @@
 
 from typing import Annotated, ClassVar, Literal
 
+from rota.api.egress import Network
 from rota.api.model import LIST_ITEMS_MAX, JSONObject, Model, Ref, Rule, Text, doc
-from rota.api.parts import Argv, Env, Isolation, Network, Resources
+from rota.api.parts import EGRESS, NETWORK, Argv, Env, Isolation, Resources, Targets
 from rota.api.texts import image, program
 
 
@@ -60,7 +61,7 @@ class WorkerRole(Model):
 class WorkerConfig(WorkerRole):
     """What a worker is and runs tasks with."""
 
-    rules = (*WorkerRole.rules, image("image"))
+    rules = (*WorkerRole.rules, image("image"), EGRESS)
     image: Annotated[Text | None, doc("The image, where the runtime needs one.")] = None
     workspace_ref: Annotated[Ref | None, doc("The workspace it is prepared with.", refers="Workspace")] = None
     env: Env = []
@@ -68,5 +69,6 @@ class WorkerConfig(WorkerRole):
     isolation: Annotated[
         Isolation | None, doc("Sandboxed or not. Omitted: as the host can; an explicit sandbox fails closed.")
     ] = None
-    network: Annotated[Network | None, doc("Whether it has a network. Omitted: the host's.")] = None
+    network: Annotated[Network | None, NETWORK] = None
+    egress: Targets = []
     pod_overrides: Annotated[JSONObject | None, doc("Merged into the Pod, where there is one.", atomic=True)] = None

@@ -15,6 +15,7 @@ from rota.cli.output import line, note, printable
 from rota.cli.session import CommandError, Session, bad_usage
 
 if TYPE_CHECKING:
+    from rota.api.egress import Network
     from rota.server.background import NotReady, Started
     from rota.server.background_image import Container
     from rota.server.background_state import LastStart, Options, State
@@ -79,6 +80,24 @@ EdgeHost = Annotated[
         "pages call them. May be given several times. Without it, as the last time.",
     ),
 ]
+NetworkPolicy = Annotated[
+    str | None,
+    typer.Option(
+        "--network",
+        metavar="none|egress|host",
+        help="The network of what does not say which it has, and the most that others than admins may ask for. "
+        "Packages and workspaces are fetched with it. Without it, as the last time, or host.",
+    ),
+]
+Egress = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--egress",
+        metavar="HOST[:PORTS]",
+        help="What can be reached with --network egress: a name, *.NAME or a range of addresses, such as pypi.org:443. "
+        "May be given several times. Without it, as the last time.",
+    ),
+]
 Image = Annotated[
     str | None,
     typer.Option(
@@ -115,6 +134,8 @@ def options_from(
     port: int | None,
     edge_port: int | None,
     allow_api: list[str] | None,
+    network: str | None = None,
+    egress: list[str] | None = None,
     *,
     key_file: Path | None = None,
     controllers: bool = True,
@@ -143,6 +164,7 @@ def options_from(
         except NoSuchAddress as error:
             raise bad_usage(str(error.strerror)) from None
     was = last.options if last is not None else Options(DEFAULT_HOST, DEFAULT_PORT, None)
+    reach, targets = _reach(was, network, egress)
     return Options(
         was.host if host is None else host,
         was.port if port is None else port,
@@ -152,7 +174,40 @@ def options_from(
         was.key_file if key_file is None else str(key_file.absolute()),
         was.audit_required if audit_required is None else audit_required,
         was.edge_host if edge_host is None else tuple(edge_host),
+        reach,
+        targets,
     )
+
+
+def _reach(was: Options, network: str | None, egress: list[str] | None) -> tuple[Network, tuple[str, ...]]:
+    """Return the network and what it reaches, as they are given, else as they were."""
+    from rota.api.egress import NETWORKS, TARGETS_MAX, written
+
+    if network is not None and network not in NETWORKS:
+        raise bad_usage(f"--network {network}: there are {', '.join(NETWORKS)}")
+    for one in egress or ():
+        try:
+            written(one)
+        except ValueError as error:
+            raise bad_usage(f"--egress: {error}") from None
+    if len(egress or ()) > TARGETS_MAX:
+        raise bad_usage(f"--egress: there are {len(egress or ())}, and {TARGETS_MAX} are the most")
+    found = was.network if network is None else network
+    if egress and found != "egress":
+        raise bad_usage(f"--egress is for --network egress, and not for {found}: say --network egress, too")
+    if found != "egress":
+        return found, ()
+    return found, was.egress if egress is None else tuple(egress)
+
+
+def network_policy(options: Options) -> str:
+    """Say which network what runs has unless it says, and what others than admins may have at most."""
+    if options.network == "host":
+        return "host, for all that does not say otherwise"
+    most = "for all that does not say otherwise, and the most for all but admins"
+    if options.network == "none":
+        return f"none, {most}"
+    return f"egress to {', '.join(options.egress) or 'nothing'}, {most}"
 
 
 def way_of(state: State) -> str:

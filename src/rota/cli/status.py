@@ -15,7 +15,7 @@ from rota.cli.command import command
 from rota.cli.isolation import warn_of_no_sandbox
 from rota.cli.output import line, note, printable, style_of
 from rota.cli.printed import as_typed
-from rota.cli.serving_options import check_local, reach_of, way_of
+from rota.cli.serving_options import check_local, network_policy, reach_of, way_of
 from rota.cli.session import CommandError, Session, bad_usage
 
 if TYPE_CHECKING:
@@ -85,13 +85,14 @@ async def _tell_running(path: Path, found: Found, state: State) -> None:
     _tell("version", state.version)
     _tell("address", f"{state.url}; functions and webhooks at {state.edge}")
     if reach := reach_of(state.options.host):
-        _tell("network", f"it listens {reach}")
+        _tell("reach", f"it listens {reach}")
     _tell("home", str(path))
     _tell("kubeconfig", str(path / "kubeconfig"))
     _tell("log", str(log_of(path)))
     _tell("runs", way_of(state))
     isolation = _isolation(state)
     _tell("isolation", isolation if isolation.startswith("sandbox") else (isolation, style_of("Failed")))
+    _tell("network", network_policy(state.options))
     if disk := await disk_of(path):
         short = disk["level"] != "ok"
         free = f"{disk['freeBytes'] / GIB:.1f} GiB free of {disk['totalBytes'] / GIB:.1f} GiB"

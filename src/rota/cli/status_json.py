@@ -48,4 +48,6 @@ def _of_server(state: State) -> dict[str, Any]:
         "edge": state.edge,
         "host": state.options.host,
         "image": state.image,
+        "network": state.options.network,
+        "egress": list(state.options.egress),
     }

@@ -18,8 +18,10 @@ from rota.cli.serving_options import (
     AuditRequired,
     EdgeHost,
     EdgePort,
+    Egress,
     Host,
     KeyFile,
+    NetworkPolicy,
     Port,
     kubectl_chosen,
     options_from,
@@ -38,6 +40,8 @@ def up(
     key_file: KeyFile = None,
     audit_required: AuditRequired = None,
     edge_host: EdgeHost = None,
+    network: NetworkPolicy = None,
+    egress: Egress = None,
     controllers: Annotated[
         bool, typer.Option("--controllers/--no-controllers", help="Whether controllers run in this process.")
     ] = True,
@@ -65,6 +69,8 @@ def up(
         port,
         edge_port,
         allow_api,
+        network,
+        egress,
         key_file=key_file,
         controllers=controllers,
         audit_required=audit_required,
@@ -98,6 +104,7 @@ def up(
         # A port that was chosen is kept by the next server: clients know it.
         ports_before=(port_of(last.url), port_of(last.edge)) if last is not None else (0, 0),
         allowed_apis=asked.allow_api,
+        policy=asked.policy(),
         with_controllers=controllers,
         key_file=Path(asked.key_file) if asked.key_file else None,
         audit_required=asked.audit_required,

@@ -68,7 +68,7 @@ class Serving:
         self.calls = Calls(objects, runners)
         self.recorder = Recorder(client, objects, runtime.keep_result)
         self.later = Later(client, objects)
-        self.preparing = Preparing(home)
+        self.preparing = Preparing(home, runtime.policy)
         self.runners = runners
         self.edge = edge
 

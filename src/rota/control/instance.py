@@ -12,7 +12,7 @@ import msgspec
 from rota.api import Condition, Function, Instance, WorkerPool
 from rota.api.instance import AssignmentStatus, Container, InstanceStatus
 from rota.client import Key
-from rota.control import ports, workers
+from rota.control import networks, ports, workers
 from rota.control.carrying import RUNTIME_FINALIZER
 from rota.control.endings import Endings
 from rota.control.gate import Gate, status_of
@@ -30,7 +30,7 @@ from rota.engine import DONE, Context, Done, Outcome, RequeueAfter
 from rota.engine.objects import get
 from rota.engine.references import id_of
 from rota.registry import ApiError
-from rota.runtime.interface import Overuse, Refused, Run, Runtime, Subject
+from rota.runtime.interface import Order, Overuse, Refused, Run, Runtime, Subject
 from rota.runtime.probes import Probes
 from rota.runtime.runner.messages import Report
 from rota.runtime.runners import Runners
@@ -50,6 +50,8 @@ IMAGE_RETRY_SECONDS = 30.0
 CODE_RETRY_SECONDS = 1.0
 POOLED = ("WorkerPool", "Task")
 KILL = 9
+POLICY_GRACE_SECONDS_MAX = 5
+"""Within which an instance has to end that has more network than the server gives by now."""
 
 
 class Instances(Gate[Instance]):
@@ -101,6 +103,7 @@ class Instances(Gate[Instance]):
         if obj is None or settled is None or obj.metadata.deletion_timestamp is not None:
             return None
         subject = subject_of(obj)
+        self._tell_refused(context, obj)
         report = self._runners.report(subject)
         if self._overuse(subject) is not None:
             return None
@@ -182,6 +185,7 @@ class Instances(Gate[Instance]):
             await self._write(context, obj, status_of(obj), opened, "Pending")
             return DONE
         subject = subject_of(obj)
+        self._tell_refused(context, obj)
         for other in self._runtime.known(obj.metadata.namespace, obj.metadata.name):
             if other.uid != obj.metadata.uid:
                 # Left behind by a namesake whose end nobody saw.
@@ -199,13 +203,18 @@ class Instances(Gate[Instance]):
         for one in unlimited:
             context.tell_once(obj, "LimitNotHeld", one)
         ignored = conditions(obj, [*of_template(obj.spec, "spec."), *elsewhere, *unlimited])
-        said = [*opened, _quota(), programmed, found.available, self._isolated(obj), *_bounded(obj), *ignored]
+        said = [*opened, _quota(), programmed, found.available, *self._kept_apart(obj), *_bounded(obj), *ignored]
         written = await self._write(context, obj, found.status, said, found.phase)
         self._show(context, written, is_ready=is_ready(written))
         self._settle(context, written)
         if found.wait is None:
             return DONE
         return RequeueAfter(found.wait, found.available.reason, found.available.message)
+
+    def _tell_refused(self, context: Context, obj: Instance) -> None:
+        """What it is not told itself, so that it learns nothing of what is there."""
+        for one in self._runtime.refused(subject_of(obj)):
+            context.events.record(obj, "Warning", "EgressRefused", f"{one.host} port {one.port}: {one.why}")
 
     def _settle(self, context: Context, obj: Instance) -> None:
         """From now on it is only looked at in passing, as long as nothing else of it changes."""
@@ -244,7 +253,13 @@ class Instances(Gate[Instance]):
 
     async def _run(self, context: Context, obj: Instance, status: InstanceStatus) -> Seen:
         subject = subject_of(obj)
-        self._ports[subject] = ports.allot(obj, self._taken(subject))
+        if why := networks.check(context.objects, obj, self._runtime.policy):
+            if self._runtime.runs(subject):  # It was started under another policy.
+                grace = min(obj.spec.termination_grace_period_seconds, POLICY_GRACE_SECONDS_MAX)
+                await self._runtime.stop(subject, grace)
+            raise Refused("ConfigurationError", why)
+        network = networks.network_of(obj.spec, self._runtime.policy)
+        self._ports[subject] = ports.allot(obj, self._taken(subject), network)
         is_anew = is_restarted_for(obj)
         if is_anew and (ended := await self._anew(obj, status)) is not None:
             status = ended
@@ -254,7 +269,7 @@ class Instances(Gate[Instance]):
         runs = self._runtime.runs(subject)
         past = self._past.get(f"{id_of(obj)}/{obj.spec.containers[0].name}", {})
         found = seen(obj, status, runs, wait, crashes_in_a_row(past.values()), context.clock.time())
-        addresses = ports.addresses(obj, self._ports[subject])
+        addresses = ports.addresses(self._ports[subject], network)
         found = found._replace(status=msgspec.structs.replace(found.status, addresses=addresses))
         if found.available.status != "True":
             return found
@@ -305,7 +320,7 @@ class Instances(Gate[Instance]):
             run = self._runtime.runs(subject).get(container.name)
             if run is not None and run.exit is None:
                 if obj.spec.volumes:
-                    await self._runtime.update(order(context.objects, obj, container))
+                    await self._runtime.update(order(context.objects, obj, container, policy=self._runtime.policy))
                 continue
             if run is not None and self._anew_for.get(subject, ("", {}))[1].get(container.name) != run.number:
                 wait = self._pause(obj, container, run, context.clock.time())
@@ -315,9 +330,13 @@ class Instances(Gate[Instance]):
                     waits.append(wait)
                     continue
             number = 0 if run is None else run.number + 1
-            ordered = order(context.objects, obj, container, number, self._ports[subject][container.name])
+            ordered = self._order(context, obj, container, number)
             await self._runtime.start(ordered)
         return min(waits, default=None)
+
+    def _order(self, context: Context, obj: Instance, container: Container, number: int = 0) -> Order:
+        allotted = self._ports[subject_of(obj)][container.name]
+        return order(context.objects, obj, container, number, allotted, policy=self._runtime.policy)
 
     def _pause(self, obj: Instance, container: Container, run: Run, now: float) -> float | None:
         """Seconds before a run that has ended is followed by another; None: it is not."""
@@ -345,8 +364,8 @@ class Instances(Gate[Instance]):
                 # The server was away, and this runner has not come back yet: it is as it was.
                 return found._replace(phase=before.phase or "Starting", available=known, wait=left)
             return found._replace(phase="Starting", available=workers.available(None))
-        ordered = order(context.objects, obj, container, 0, self._ports[subject][container.name])
-        prepared = workers.preparation(context.objects, obj, ordered)
+        ordered = self._order(context, obj, container)
+        prepared = workers.preparation(context.objects, obj, ordered, self._runtime.policy)
         digest = prepared.digest()
         stream, told = self._told.get(subject, (None, ""))
         # What was told on a stream that broke may never have come.
@@ -366,12 +385,12 @@ class Instances(Gate[Instance]):
         known = before.condition(AVAILABLE)
         was_ready = known is not None and known.status == "True" and before.runtime_id == found.status.runtime_id
         isolated, _ = self._runtime.isolates(obj.spec.isolation, obj.spec.runtime)
-        network = "none" if isolated and obj.spec.network == "none" else "host"
+        network = networks.network_of(obj.spec, self._runtime.policy) if isolated else "host"
         for container in obj.spec.containers:
             if container.readiness_probe is None and container.liveness_probe is None:
                 continue
             run = runs[container.name]
-            self._probes.follow(subject, container, run, network=network, was_ready=was_ready)  # type: ignore[arg-type]
+            self._probes.follow(subject, container, run, network=network, was_ready=was_ready)
             if (why := self._probes.must_restart(subject, container.name)) is not None:
                 self._restart(context, obj, container.name, why)
                 return found._replace(phase="Starting", available=unavailable("Starting", why))
@@ -411,11 +430,12 @@ class Instances(Gate[Instance]):
             for name in (runs[container.name].limits_unmet if container.name in runs else ())
         ]
 
-    def _isolated(self, obj: Instance) -> Condition:
+    def _kept_apart(self, obj: Instance) -> list[Condition]:
         isolated, how = self._runtime.isolates(obj.spec.isolation, obj.spec.runtime)
+        confined = networks.condition(obj, self._runtime.policy, isolated=isolated)
         if isolated:
-            return Condition(type=ISOLATED, status="True", reason=how)
-        return Condition(type=ISOLATED, status="False", reason="NotSandboxed", message=how)
+            return [Condition(type=ISOLATED, status="True", reason=how), confined]
+        return [Condition(type=ISOLATED, status="False", reason="NotSandboxed", message=how), confined]
 
     @staticmethod
     async def _write(

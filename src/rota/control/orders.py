@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from rota.api import ConfigMap, Instance, Object, Secret
+from rota.api.egress import Policy
 from rota.api.instance import Container
 from rota.api.parts import EnvVar
 from rota.control.holds.options import as_held, has_runner
 from rota.control.instances import storage_name
 from rota.control.instances.names import STORAGE_OWNER, controller_of
 from rota.control.instances.template import UNIT_NANOS, nanos
+from rota.control.networks import network_of, targets_of
 from rota.control.ports import environment
 from rota.engine.objects import Objects, get
 from rota.runtime.composing import NO_RUNNER
@@ -50,7 +52,13 @@ def unrunnable(obj: Instance) -> str | None:
 
 
 def order(
-    objects: Objects, obj: Instance, container: Container, number: int = 0, ports: Mapping[str, int] | None = None
+    objects: Objects,
+    obj: Instance,
+    container: Container,
+    number: int = 0,
+    ports: Mapping[str, int] | None = None,
+    *,
+    policy: Policy,
 ) -> Order:
     """One run of one container. Raises `Refused` when something that it names is not there."""
     spec = obj.spec
@@ -75,7 +83,8 @@ def order(
         storage_bytes=nanos(spec.storage.size) // UNIT_NANOS if spec.storage else None,
         volumes=_volumes(objects, obj),
         isolation=spec.isolation,
-        network=spec.network or "host",
+        network=network_of(spec, policy),
+        egress=tuple(map(str, targets_of(spec, policy))) if network_of(spec, policy) == "egress" else (),
         memory_bytes=nanos(limits.memory) // UNIT_NANOS if limits and limits.memory is not None else None,
         cpus=nanos(limits.cpu) / UNIT_NANOS if limits and limits.cpu is not None else None,
         pids=limits.pids if limits else None,

@@ -13,9 +13,11 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
+from rota.api.egress import Network
 from rota.api.instance import Address, Instance, Port
 from rota.api.problems import invalid
 from rota.api.sharing import PORTS, port_variable
+from rota.runtime import egress
 from rota.runtime.interface import Refused
 
 HOST = "127.0.0.1"
@@ -29,7 +31,7 @@ ONLY_VARIABLE = "PORT"
 _KINDS = {"TCP": socket.SOCK_STREAM, "UDP": socket.SOCK_DGRAM}
 
 
-def allot(instance: Instance, taken: Collection[int]) -> dict[str, dict[str, int]]:
+def allot(instance: Instance, taken: Collection[int], network: Network = "host") -> dict[str, dict[str, int]]:
     """The number of every port, by container and name.
 
     Those that say their number have it; one that was recorded stays, since what runs has it; the others get one that
@@ -37,10 +39,13 @@ def allot(instance: Instance, taken: Collection[int]) -> dict[str, dict[str, int
     before the instance does: then that is seen as with any port that is in use. Raises Refused.
     """
     _check(instance)
+    has_own = network != "host"
     ports = [port for container in instance.spec.containers for port in container.ports]
     numbers = {port.name: port.port for port in ports if port.port is not None}
     explicit = {*numbers.values()}
-    if not _has_own_network(instance) and (twice := explicit & {*taken}):
+    if network == "egress" and egress.PORT in explicit:
+        raise _refused(f"port {egress.PORT} is that of the proxy, with network egress: choose another number")
+    if not has_own and (twice := explicit & {*taken}):
         raise _refused(
             f"port {min(twice)} is another instance's on this host: leave the number out to be given one that is free"
         )
@@ -51,8 +56,8 @@ def allot(instance: Instance, taken: Collection[int]) -> dict[str, dict[str, int
         for port in ports:
             if port.name in numbers:
                 continue
-            if _has_own_network(instance):
-                numbers[port.name] = _free_inside(numbers.values())
+            if has_own:
+                numbers[port.name] = _free_inside({*numbers.values(), egress.PORT})
             else:
                 numbers[port.name] = _free_on_host(port, {*taken, *numbers.values()}, held)
     return {
@@ -69,15 +74,11 @@ def environment(ports: Mapping[str, int]) -> dict[str, str]:
     return told
 
 
-def addresses(instance: Instance, allotted: Mapping[str, Mapping[str, int]]) -> list[Address]:
+def addresses(allotted: Mapping[str, Mapping[str, int]], network: Network = "host") -> list[Address]:
     """Where the ports can be reached. Nobody reaches those of a network that is the instance's own."""
-    if _has_own_network(instance):
+    if network != "host":
         return []
     return [Address(name=name, host=HOST, port=n) for ports in allotted.values() for name, n in ports.items()]
-
-
-def _has_own_network(instance: Instance) -> bool:
-    return instance.spec.network == "none"
 
 
 def _check(instance: Instance) -> None:

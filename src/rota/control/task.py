@@ -11,6 +11,7 @@ from rota.api import Condition, Function, Instance, OwnerReference, Task, Worker
 from rota.api.task import TaskStatus
 from rota.api.templates import TemplateError
 from rota.client import Key
+from rota.control import networks
 from rota.control.carrying import RUNTIME_FINALIZER, carry_out
 from rota.control.functions.tasks import Calling
 from rota.control.gate import RESOLVED, Gate, lasts, may_be_coming, status_of
@@ -176,7 +177,7 @@ class Tasks(Gate[Task]):
             self._locks.take(context.objects, obj)
             return await self._start(context, obj, status)
         try:
-            check(msgspec.structs.replace(obj, status=status), *worker_of(context.objects, obj))
+            check(msgspec.structs.replace(obj, status=status), *worker_of(context.objects, obj, self._runtime.policy))
         except (TemplateError, CannotRun) as error:
             reason = error.reason if isinstance(error, CannotRun) else "TemplateError"
             return await self._finish(context, obj, status, "Failed", reason, str(error))
@@ -215,6 +216,10 @@ class Tasks(Gate[Task]):
             return await self._wait(context, obj, status, "NotServed", "functions are not run in this server")
         if function.spec.isolation == "none" and is_restricted(obj.metadata.annotations):
             message = f"Function/{function.metadata.name} is not isolated: only tasks that an admin has written call it"
+            return await self._finish(context, obj, status, "Failed", "NotAllowed", message)
+        beyond = networks.beyond_policy(function.spec.network, function.spec.egress, self._runtime.policy)
+        if beyond and is_restricted(obj.metadata.annotations):
+            message = f"Function/{function.metadata.name}: {beyond}: only tasks that an admin has written call it"
             return await self._finish(context, obj, status, "Failed", "NotAllowed", message)
 
         async def begun(task: Task, instance: str) -> None:

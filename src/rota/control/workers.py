@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from rota.api import AgentConfig, Condition, Instance, WorkerPool, Workspace
+from rota.api.egress import Policy
 from rota.api.instance import AssignmentStatus, Container, Handler, InstanceTemplate, Storage
 from rota.api.pool import PoolStorage
 from rota.api.worker import WorkerConfig, WorkerRole
@@ -21,6 +22,7 @@ from rota.runtime.interface import Box, Order, Runtime
 from rota.runtime.runner.messages import Configure, Hold, Place, Release, Report, ResetPolicy, Source
 from rota.runtime.runner.messages import Handler as Hosted
 
+NO_POLICY = Policy()
 CONTAINER = "worker"
 """The one container of a worker."""
 MEANING = {
@@ -53,6 +55,7 @@ def worker_template(config: WorkerConfig) -> InstanceTemplate:
         workspace_ref=config.workspace_ref,
         isolation=config.isolation,
         network=config.network,
+        egress=config.egress,
     )
 
 
@@ -79,12 +82,12 @@ class Preparation(msgspec.Struct, frozen=True):
         return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()
 
 
-def preparation(objects: Objects, obj: Instance, order: Order) -> Preparation:
+def preparation(objects: Objects, obj: Instance, order: Order, policy: Policy = NO_POLICY) -> Preparation:
     """What the runner of an instance is to prepare, as things are now."""
     return Preparation(
         order=msgspec.structs.replace(order, number=0),
         reset=reset_policy(objects, obj),
-        workspace=_source(objects, obj),
+        workspace=_source(objects, obj, policy),
         home_files=_home_files(objects, obj),
         handler=obj.spec.handler,
         program=agent_program(obj.spec.worker) if obj.spec.worker is not None else "",
@@ -120,7 +123,7 @@ def _hosted(handler: Handler, box: Box) -> Hosted:
     )
 
 
-def _source(objects: Objects, obj: Instance) -> Source | None:
+def _source(objects: Objects, obj: Instance, policy: Policy) -> Source | None:
     ref = obj.spec.workspace_ref
     namespace = obj.metadata.namespace
     workspace = get(objects, Workspace, ref.name, namespace) if ref is not None else None
@@ -131,7 +134,7 @@ def _source(objects: Objects, obj: Instance) -> Source | None:
     scope = f"{namespace}/{signed.name if signed is not None else ''}"
     values = secret(objects, namespace, signed.name) if signed is not None else None
     texts = {key: each.decode(errors="replace") for key, each in values.items()} if values is not None else None
-    return Source(workspace.spec, scope, texts)
+    return Source(workspace.spec, scope, texts, policy.network, tuple(map(str, policy.targets)))
 
 
 def _home_files(objects: Objects, obj: Instance) -> dict[str, str]:

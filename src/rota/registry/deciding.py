@@ -11,6 +11,7 @@ import msgspec
 
 from rota.api import Kind, Namespace
 from rota.api import problems as p
+from rota.api.egress import Policy
 from rota.api.form import form
 from rota.registry import (
     admission,
@@ -121,9 +122,10 @@ def encoded(decision: Decision) -> Decision:
 class Decider:
     """The verbs up to the commit. A refusal is an `ApiError`; a decision changes nothing yet."""
 
-    def __init__(self, store: Store, now: Callable[[], str]) -> None:
+    def __init__(self, store: Store, now: Callable[[], str], policy: Policy) -> None:
         self._store = store
         self._now = now
+        self._policy = policy
 
     def create(self, kind: Kind, namespace: str, obj: Object, options: WriteOptions = DEFAULT_WRITE) -> Decision:
         namespace = scope(kind, namespace)
@@ -144,7 +146,7 @@ class Decider:
             )
             self._check_namespace(kind, namespace, new["metadata"]["name"])
             if options.restricted:
-                privileges.check(kind, new, None)
+                privileges.check(kind, new, None, self._policy)
                 privileges.own(kind, new, None, options.user)
             key = kind.key(namespace, new["metadata"]["name"])
             if self._store.head(key) is None:
@@ -299,7 +301,7 @@ class Decider:
             admitted, warnings = admission.admit_new(kind, namespace, new, options, moment, version=version)
             self._check_namespace(kind, namespace, name)
             if options.restricted:
-                privileges.check(kind, admitted, None)
+                privileges.check(kind, admitted, None, self._policy)
                 privileges.own(kind, admitted, None, options.user)
             admitted = admission.framed(kind, admitted, managed)
             return Change(kind, key, 0, None, admitted, warnings=tuple(warnings))
@@ -363,7 +365,7 @@ class Decider:
             unknown_sent=unknown,
         )
         if options.restricted and privileges.differs(admitted, old):
-            privileges.check(kind, admitted, old)
+            privileges.check(kind, admitted, old, self._policy)
             privileges.own(kind, admitted, old, options.user)
         if deletion.released(kind, admitted):
             return Change(kind, at.key, at.revision, old, admitted, gone=True, warnings=tuple(warnings))

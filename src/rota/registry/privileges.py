@@ -1,5 +1,6 @@
 """What only an admin may ask for: what reaches beyond an instance's own sandbox, to the host.
 
+- More network than the server gives to all (`rota up --network`) is such a thing, too.
 - An object that asks for it can be made and changed by an admin alone, whatever it is that changes of it.
 - Whatever somebody else writes, and that runs something, is marked (`rota.dev/restricted`). The mark goes to what is
   made of it, and whoever hands out work looks for it: marked work runs where it is isolated, or not at all. So it does
@@ -13,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rota.api import Claim, Function, Kind, Schedule, Task, TaskSpawner, WorkerPool, Workload
+from rota.api.egress import Policy, beyond
 from rota.registry import errors
 
 FILE_SCHEME = "file://"
@@ -24,12 +26,13 @@ MARKED = frozenset((Claim.api, Function.api, Schedule.api, Task.api, TaskSpawner
 """Kinds that run something."""
 
 Object = dict[str, Any]
+NO_POLICY = Policy()
 
 
-def check(kind: Kind, new: Object, old: Object | None) -> None:
-    """Raise Forbidden when an object that reaches the host is made or changed."""
+def check(kind: Kind, new: Object, old: Object | None, policy: Policy = NO_POLICY) -> None:
+    """Raise Forbidden when an object that reaches the host, or more network than the policy has, is made or changed."""
     for obj in (new, old):
-        for path, why in asked_for(obj).items() if obj is not None else ():
+        for path, why in asked_for(obj, policy).items() if obj is not None else ():
             message = f"{path}: {why}; this takes a token of scope admin, whatever is to change of it"
             raise errors.forbidden(kind, new["metadata"].get("name", ""), message)
 
@@ -68,26 +71,28 @@ def inherited(annotations: Mapping[str, str]) -> dict[str, str]:
     return {RESTRICTED: annotations[RESTRICTED]} if RESTRICTED in annotations else {}
 
 
-def asked_for(obj: Object) -> dict[str, str]:
-    """Return the fields of an object that reach the host, and how."""
+def asked_for(obj: Object, policy: Policy = NO_POLICY) -> dict[str, str]:
+    """Return the fields of an object that reach the host, or more network than the policy has, and how."""
     found: dict[str, str] = {}
-    _walk(obj.get("spec"), "spec", found)
+    _walk(obj.get("spec"), "spec", found, policy)
     return found
 
 
-def _walk(value: Any, path: str, found: dict[str, str]) -> None:
+def _walk(value: Any, path: str, found: dict[str, str], policy: Policy) -> None:
     if isinstance(value, dict):
         if value.get("isolation") == "none":
             found[f"{path}.isolation"] = "without a sandbox it is as powerful as the server"
+        if why := beyond(policy, value.get("network"), value.get("egress") or ()):
+            found[f"{path}.{'egress' if value['network'] == policy.network else 'network'}"] = why
         for key in ("repo", "url"):
             if isinstance(address := value.get(key), str) and address.startswith(FILE_SCHEME):
                 found[f"{path}.{key}"] = "a repository of this host is read with the rights of the server"
         for key, each in value.items():
             if key not in FREE:
-                _walk(each, f"{path}.{key}", found)
+                _walk(each, f"{path}.{key}", found, policy)
     elif isinstance(value, list):
         for i, each in enumerate(value):
-            _walk(each, f"{path}[{i}]", found)
+            _walk(each, f"{path}[{i}]", found, policy)
 
 
 def _running(value: Any, key: str = "", above: Object | None = None) -> Iterator[Object]:

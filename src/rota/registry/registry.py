@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 
 from rota.api import Kind, Namespace
-from rota.registry import errors, reading, scaling, versions
+from rota.api.egress import Policy
+from rota.registry import errors, privileges, reading, scaling, versions
 from rota.registry.admission import Object
 from rota.registry.collector import Collector
 from rota.registry.deciding import (
@@ -46,12 +47,16 @@ Answers = list[Answer]
 class Registry:
     """All verbs on all kinds, over one store. `start` it before use, `stop` it after; the store is the caller's."""
 
-    def __init__(self, store: Store, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, store: Store, *, clock: Callable[[], float] = time.time, policy: Policy = privileges.NO_POLICY
+    ) -> None:
+        """`policy`: the most network that others than admins may ask for."""
         self.store = store
+        self._policy = policy
         self._clock = clock
         self._second = 0
         self._second_text = ""
-        self.decide = Decider(store, self.now)
+        self.decide = Decider(store, self.now, policy)
         """The decisions alone, for `batch`."""
         self._collector = Collector(self)
 
@@ -74,7 +79,7 @@ class Registry:
     def decide_at(self, moment: float) -> Decider:
         """Decisions for a moment to come."""
         text = _time_text(int(moment))
-        return Decider(self.store, lambda: text)
+        return Decider(self.store, lambda: text, self._policy)
 
     # Reading.
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rota.api.egress import written
 from rota.runtime import sandbox, volumes
 from rota.runtime.code.places import CODE, PACKAGES, cached
 from rota.runtime.code.places import INSIDE as INSIDE_OF
@@ -35,9 +36,9 @@ def is_sandboxed(order: Order) -> bool:
     if order.isolation == "sandbox" and not found.ok:
         raise Refused("NotIsolated", f"a sandbox was asked for: {found.why_not}")
     isolated = found.ok and order.isolation != "none"
-    if order.network == "none" and not isolated:
+    if order.network != "host" and not isolated:
         why = found.why_not or "isolation is none"
-        raise Refused("NotIsolated", f"network none was asked for, and only a sandbox has none: {why}")
+        raise Refused("NotIsolated", f"network {order.network} takes a sandbox: {why}")
     return isolated
 
 
@@ -143,6 +144,7 @@ def _in_sandbox(
             env=dict(env),
             cwd=cwd,
             network=order.network,
+            targets=[written(one) for one in order.egress],
             uid=uid,
             hostname=order.subject.name,
             hide=[places.home],

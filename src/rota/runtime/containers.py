@@ -16,6 +16,10 @@ from rota.runtime.sandbox import Bind
 
 WAY = "container"
 REMOVED_AT_ONCE_MAX = 8
+NO_EGRESS = (
+    "network egress is for what runs as a process, in a sandbox: a container has no proxy. "
+    "Choose network none or host, or leave out runtime container"
+)
 FETCH_NOTICE_SECONDS = 1.0
 """An image that takes longer than this to be had is said to be on its way."""
 
@@ -23,8 +27,10 @@ FETCH_NOTICE_SECONDS = 1.0
 class Containers:
     """Orders for containers. The engine is looked for when the first one comes."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: Places, *, pulls: bool = True) -> None:
+        """`pulls`: whether images that are not on this host are fetched."""
         self._places = places
+        self._pulls = pulls
         self._label = hash_of(str(places.home.resolve()))
         self._fetches: dict[str, asyncio.Task[None]] = {}
         self._up: dict[str, str] = {}
@@ -34,6 +40,8 @@ class Containers:
         """What to execute. `fetched` is told when an image that was on its way is there, or is not."""
         if order.has_runner:
             raise Refused("ConfigurationError", NO_RUNNER)
+        if order.network == "egress":
+            raise Refused("ConfigurationError", NO_EGRESS)
         engine = await self._engine()
         if not order.image:
             raise Refused("ConfigurationError", f"container {order.container} has no image, and a container needs one")
@@ -105,7 +113,9 @@ class Containers:
         """Returns when an image is there. Raises `Refused` when it is on its way, or cannot be had."""
         fetch = self._fetches.get(image)
         if fetch is None:
-            fetch = self._fetches[image] = asyncio.create_task(engine.ensure_image(image), name=f"image {image}")
+            fetch = self._fetches[image] = asyncio.create_task(
+                engine.ensure_image(image, pulls=self._pulls), name=f"image {image}"
+            )
             await asyncio.wait((fetch,), timeout=FETCH_NOTICE_SECONDS)
         if not fetch.done():
             fetch.add_done_callback(lambda _: fetched())

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from msgspec import Struct
 
+from rota.api.egress import Network, Policy
 from rota.runtime.task_logs import UidOf
 
 Wish = Literal["none", "sandbox"] | None
@@ -94,7 +95,9 @@ class Order(Struct, frozen=True):
     volumes: Mapping[str, Mapping[str, bytes]] = {}
     """Folders of files that only the run can read, by the place that each has inside."""
     isolation: Wish = None
-    network: Literal["none", "host"] = "host"
+    network: Network = "host"
+    egress: tuple[str, ...] = ()
+    """What can be reached with network egress, each as a person writes it."""
     memory_bytes: int | None = None
     cpus: float | None = None
     pids: int | None = None
@@ -102,6 +105,15 @@ class Order(Struct, frozen=True):
     """The code of a function, by the name that it has in the cache of the home; empty: none."""
     packages: str = ""
     """The packages that it requires, likewise."""
+
+
+class Refusal(Struct, frozen=True):
+    """A destination that was asked for in vain, why, and how often."""
+
+    host: str
+    port: int
+    why: str
+    count: int
 
 
 class Box(Struct, frozen=True):
@@ -160,6 +172,8 @@ class Runtime(Protocol):
     """Makes Instances real."""
 
     name: str
+    policy: Policy
+    """Which network it gives to what does not say, and to those who are no admins at most."""
 
     def runs(self, subject: Subject) -> Mapping[str, Run]:
         """The newest run of each container of an Instance that the runtime knows of."""
@@ -175,6 +189,10 @@ class Runtime(Protocol):
 
     def overuse(self, subject: Subject) -> Overuse | None:
         """Why an instance must end, if it has more on the disk than it may."""
+        ...
+
+    def refused(self, subject: Subject) -> Sequence[Refusal]:
+        """What an Instance asked its network for in vain since this was last asked; the last of it."""
         ...
 
     async def start(self, order: Order) -> Run:

@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from rota.api.egress import Policy
 from rota.runtime import composing, sandbox
 from rota.runtime.container import container_name
 from rota.runtime.containers import WAY, Containers
 from rota.runtime.defaults import limits_of
 from rota.runtime.disk import Disk
+from rota.runtime.egress.refusals import Watched as WatchedEgress
 from rota.runtime.entering import Starting, find, inside, own_streams
 from rota.runtime.interface import (
     Box,
@@ -27,6 +29,7 @@ from rota.runtime.interface import (
     Overuse,
     Owner,
     Reach,
+    Refusal,
     Refused,
     Run,
     Subject,
@@ -55,6 +58,9 @@ from rota.runtime.watchdog import SCRATCH_BYTES_MAX, Bound, Watchdog, Watched, r
 
 log = logging.getLogger(__name__)
 
+NO_POLICY = Policy()
+REFUSALS_SECONDS = 2.0
+"""How often it is looked for what was refused to instances with network egress."""
 TAIL_BYTES_MAX = 2_048
 TAIL_LINES_MAX = 10
 """Of the output of what has ended, for people."""
@@ -86,6 +92,7 @@ class LocalRuntime:
         keeper: Keeper | None = None,
         introduce: Callable[[Subject], Mapping[str, str]] = lambda subject: {},
         disk: Disk | None = None,
+        policy: Policy = NO_POLICY,
     ) -> None:
         """`introduce`: what a runner is told of where its gateway is, and how it makes itself known there.
 
@@ -95,7 +102,8 @@ class LocalRuntime:
         self._home = self._places.home
         self._keeper = keeper or Keeper.connect(self._home)
         self._introduce = introduce
-        self._containers = Containers(self._places)
+        self.policy = policy
+        self._containers = Containers(self._places, pulls=policy.network == "host")
         self._runs: dict[Subject, dict[str, Run]] = {}
         self._strange: set[str] = set()
         """Keys of the keeper's that are of no instance."""
@@ -105,6 +113,8 @@ class LocalRuntime:
         self._connecting = asyncio.Lock()
         self._task_logs = TaskLogs(self._places.tasks)
         self._watchdog = Watchdog(disk, self._watched, self._tell) if disk is not None else None
+        self._refused = WatchedEgress(self._places.refused_egress)
+        self._watching_egress: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> LocalRuntime:
@@ -138,6 +148,9 @@ class LocalRuntime:
                 self._following = asyncio.create_task(self._follow(), name="keeper")
                 await self._until_known(self._following)
                 await self._sweep()
+                for subject in self._runs:
+                    if self._places.refused_egress(subject):
+                        self._watch_egress(subject)
             await self._until_known(self._following)
 
     async def _until_known(self, following: asyncio.Task[None]) -> None:
@@ -161,7 +174,7 @@ class LocalRuntime:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        tasks = [task for task in (self._following, self._watching) if task is not None]
+        tasks = [task for task in (self._following, self._watching, self._watching_egress) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -282,6 +295,22 @@ class LocalRuntime:
             self._runs[subject][container] = run
         return subject
 
+    # What was refused to it.
+
+    def refused(self, subject: Subject) -> list[Refusal]:
+        return self._refused.taken(subject)
+
+    def _watch_egress(self, subject: Subject) -> None:
+        self._refused.add(subject)
+        if self._watching_egress is None:
+            self._watching_egress = asyncio.create_task(self._look_for_refusals(), name="refused egress")
+
+    async def _look_for_refusals(self) -> None:
+        while True:
+            await asyncio.sleep(REFUSALS_SECONDS)
+            for subject in await asyncio.to_thread(self._refused.look):
+                self._tell(subject)
+
     # Starting and ending.
 
     async def start(self, order: Order) -> Run:
@@ -293,6 +322,8 @@ class LocalRuntime:
             log_path = self._places.log(order.subject, order.container)
         except UnsafeName as error:
             raise Refused("ConfigurationError", f"it cannot be kept on disk: {error}") from None
+        if order.network == "egress":
+            self._watch_egress(order.subject)
         log_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_bound(self._places.bound(order.subject), self._bound(order))
         if order.runtime == WAY:
@@ -354,6 +385,7 @@ class LocalRuntime:
         runs = dict(self._runs.get(subject, {}))
         await asyncio.gather(*(self._stop(subject, container, run, grace_seconds) for container, run in runs.items()))
         self._runs.pop(subject, None)
+        self._refused.forget(subject)
         await self._containers.remove(subject)
         await asyncio.to_thread(self._places.remove, subject)
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from rota.runtime import sandbox
+from rota.runtime.egress.program import REFUSED
 from rota.runtime.interface import Order, Owner, Subject
 from rota.runtime.paths import below
 from rota.runtime.private import write_private
@@ -85,6 +86,10 @@ class Places:
         for folder in older:
             shutil.rmtree(folder, ignore_errors=True)
         return top / digest[:DIGEST_LENGTH]
+
+    def refused_egress(self, subject: Subject) -> list[Path]:
+        """Files in which the proxies of an instance write what they refused."""
+        return [path for place in ("sandbox-*", "boxes/*") for path in self.folder(subject).glob(f"{place}/{REFUSED}")]
 
     def volumes(self, subject: Subject, container: str) -> Path:
         return below(self.folder(subject), f"volumes-{container}")

@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
+from rota.api.egress import Network, Policy, written
 from rota.runtime.keeper import kernel
 from rota.server.auth import write_private
 from rota.server.home import Home
@@ -42,6 +43,8 @@ class Options(msgspec.Struct, frozen=True):
     """What Secrets are encrypted with; empty: they are not."""
     audit_required: bool = False
     edge_host: tuple[str, ...] = ()
+    network: Network = "host"
+    egress: tuple[str, ...] = ()
 
     def arguments(self) -> list[str]:
         """As `rota up` takes them."""
@@ -51,7 +54,12 @@ class Options(msgspec.Struct, frozen=True):
         key = [f"--key-file={self.key_file}"] if self.key_file else []
         hosts = [f"--edge-host={name}" for name in self.edge_host]
         audit = ["--audit-required"] if self.audit_required else []
-        return [f"--host={self.host}", f"--port={self.port}", *edge, *apis, *without, *key, *audit, *hosts]
+        reach = [f"--network={self.network}", *(f"--egress={one}" for one in self.egress)]
+        where = [f"--host={self.host}", f"--port={self.port}", *edge]
+        return [*where, *apis, *reach, *without, *key, *audit, *hosts]
+
+    def policy(self) -> Policy:
+        return Policy(self.network, tuple(written(one) for one in self.egress))
 
 
 class State(msgspec.Struct, frozen=True):

@@ -30,6 +30,7 @@ from rota.api.problems import Problem
 from rota.client import Key
 from rota.control.claims import lifecycle
 from rota.control.claims.claiming import Claiming
+from rota.control.networks import beyond_policy
 from rota.control.tasks.telling import standing_of
 from rota.control.workers import template_of
 from rota.engine.objects import Objects, get
@@ -299,6 +300,8 @@ def _check(asked: Asked, pool: WorkerPool, user: User, runtime: Runtime | None) 
     if not isolated:
         message = f"WorkerPool/{pool.metadata.name} is not isolated ({why}): only an admin can claim of it"
         raise ApiError(403, "Forbidden", message)
+    if beyond := beyond_policy(template.network, template.egress, runtime.policy):
+        raise ApiError(403, "Forbidden", f"WorkerPool/{pool.metadata.name}: {beyond}: only an admin can claim of it")
 
 
 def _settled(objects: Objects, user: User, claiming: Claiming, pool: WorkerPool, claim: Claim) -> Claim:

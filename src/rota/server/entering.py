@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rota.api import Claim, Instance
-from rota.control.instances.states import is_isolated
+from rota.control.instances.states import is_isolated, why_open
 from rota.engine.objects import Objects, get
 from rota.registry import ApiError
 from rota.registry.errors import bad_request, forbidden, not_found
@@ -26,7 +26,7 @@ def authorise(user: User, objects: Objects, namespace: str, name: str) -> None:
     elif not allows(user, "create", Instance.api, namespace, name, "exec"):
         raise forbidden(Instance.api, name, f'User "{user.name}" cannot create resource "instances/exec" of it')
     elif user.scope != "admin" and instance is not None and not is_isolated(instance):
-        raise forbidden(Instance.api, name, "it is not isolated: this takes a token of scope admin")
+        raise forbidden(Instance.api, name, f"it {why_open(instance)}: this takes a token of scope admin")
 
 
 def _is_held_by(instance: Instance, user: User) -> bool:

@@ -16,6 +16,7 @@ from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rota.api.egress import Policy
 from rota.client import Client
 from rota.control.spawners.apis import Apis
 from rota.engine import StoreObjects
@@ -28,7 +29,7 @@ from rota.runtime.blobs import Blobs
 from rota.runtime.disk import Disk
 from rota.runtime.interface import Subject
 from rota.runtime.keeper.client import KeeperError
-from rota.runtime.local import LocalRuntime
+from rota.runtime.local import NO_POLICY, LocalRuntime
 from rota.server import tls
 from rota.server.addresses import check, dialled, family_of, names_of
 from rota.server.app import App, refusal
@@ -91,6 +92,7 @@ async def run(
     edge_port: int | None = None,
     ports_before: tuple[int, int] = (0, 0),
     allowed_apis: Iterable[str] = (),
+    policy: Policy = NO_POLICY,
     with_controllers: bool = True,
     key_file: Path | None = None,
     audit_required: bool = False,
@@ -138,7 +140,7 @@ async def run(
         sealer = read_key(key_file) if key_file is not None else None
         store = SqliteStore(home.store, relieve=disk.relieve, sealer=sealer)
         bound.pop_all()
-    registry = Registry(store)
+    registry = Registry(store, policy=policy)
     audit = Audit(home.audit, required=audit_required)
     claims = SignedTokens(home.worker_key, "claim")
     tables = Tables()
@@ -195,7 +197,7 @@ async def run(
         await running.enter_async_context(BlobCollecting(Blobs(home.path), StoreObjects(registry)))
         if with_controllers:
             # Known before it is entered: what is told to end meanwhile ends what it found running.
-            runtime = LocalRuntime(home.path, introduce=_introduction(home, workers), disk=disk)
+            runtime = LocalRuntime(home.path, introduce=_introduction(home, workers), disk=disk, policy=policy)
             await running.enter_async_context(runtime)
             gateway.controllers = _controllers(registry, home.path, runtime, apis)
             gateway.controllers.on_claim_ended = app.end_watches
@@ -367,6 +369,7 @@ def serve(
     edge_port: int | None = None,
     ports_before: tuple[int, int] = (0, 0),
     allowed_apis: Iterable[str] = (),
+    policy: Policy = NO_POLICY,
     with_controllers: bool = True,
     key_file: Path | None = None,
     audit_required: bool = False,
@@ -388,6 +391,7 @@ def serve(
             edge_port=edge_port,
             ports_before=ports_before,
             allowed_apis=allowed_apis,
+            policy=policy,
             with_controllers=with_controllers,
             key_file=key_file,
             audit_required=audit_required,

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import msgspec
 
+from rota.api.egress import Policy
 from rota.engine import Clock
-from rota.runtime.interface import Box, Execution, Exit, NotRunning, Order, Overuse, Owner, Run, Subject
+from rota.runtime.interface import Box, Execution, Exit, NotRunning, Order, Overuse, Owner, Refusal, Run, Subject
 from rota.runtime.task_logs import UidOf
 
 NOWHERE = Path("/nowhere")
@@ -21,6 +22,7 @@ class MemoryRuntime:
     """What `Instances` is told is real."""
 
     name = "memory"
+    policy = Policy()
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -40,6 +42,9 @@ class MemoryRuntime:
 
     def overuse(self, subject: Subject) -> Overuse | None:
         return self.overused.get(subject)
+
+    def refused(self, subject: Subject) -> Sequence[Refusal]:
+        return ()
 
     async def start(self, order: Order) -> Run:
         runs = self.alive.setdefault(order.subject, {})

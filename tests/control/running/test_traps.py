@@ -15,9 +15,11 @@ from typing import Any
 import pytest
 
 from rota.api import Instance, WorkerPool
+from rota.api.egress import Policy
 from rota.control.instance import Instances
 from rota.control.pool import SETTLE_SECONDS, Pools
 from rota.registry import ApiError
+from rota.registry.privileges import RESTRICTED
 from rota.runtime.interface import Exit
 from rota.runtime.runners import Runners
 from tests.control.running.fake import FakeRuntime
@@ -164,6 +166,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "effort": {"type": "codex", "effort": "high"},
     "env": {"env": [{"name": "A", "value": "b"}]},
     "network": {"network": "none"},
+    "egress": {"network": "egress", "egress": [{"host": "example.com"}]},
     "isolation": {"isolation": "none"},
     "resources": {"resources": {"limits": {"cpu": "1", "memory": "1Gi"}}},
     "workspace": {"workspaceRef": {"name": "w"}},
@@ -185,6 +188,24 @@ async def test_every_change_of_a_worker_rolls_what_runs(
     await change(world, worker=other)
     after = await world.get("Instance", "p-0")
     assert after.metadata.uid != before and len(runtime.orders) == 2
+
+
+async def test_a_network_that_the_server_gives_no_more_is_taken_away_from_all_but_admins(
+    world: World, runtime: FakeRuntime
+) -> None:
+    spec = {"template": a_template(network="host"), "replicas": 1}
+    await world.create("WorkerPool", "admins", spec)
+    await world.create("WorkerPool", "others", spec, annotations={RESTRICTED: "true"})
+    await world.serve(Pools(), Instances(runtime))
+    assert sorted(running(runtime)) == ["admins-0", "others-0"]
+    runtime.policy = Policy("none")
+    for subject in list(runtime.alive):
+        runtime._tell(subject)
+    await world.rest()
+    assert sorted(running(runtime)) == ["admins-0"]
+    said = {name: (await world.get("Instance", name)).status for name in ("admins-0", "others-0")}
+    assert said["admins-0"].condition("NetworkConfined").reason == "BeyondPolicy"
+    assert "network none" in said["others-0"].condition("Ready").message
 
 
 # One that is not ready.

@@ -30,7 +30,7 @@ from rota.control.holds.options import is_restarted_for, options_of, run_of
 from rota.control.holds.turns import Turn, Turned
 from rota.control.instances.names import controller_of
 from rota.control.instances.reasons import is_ready
-from rota.control.instances.states import is_isolated
+from rota.control.instances.states import is_isolated, why_open
 from rota.engine import Context
 from rota.engine.objects import Objects, get
 from rota.pools import Binding
@@ -410,7 +410,7 @@ class Claiming:
             self.desk.give_up(pool, binding, is_wanted=claim is not None)
             return
         if RESTRICTED in claim.metadata.annotations and not is_isolated(member.instance):
-            message = f"WorkerPool/{pool.name} is not isolated: only an admin can claim of it"
+            message = f"WorkerPool/{pool.name} {why_open(member.instance)}: only an admin can claim of it"
             self._refuse(pool, binding, ApiError(403, "Forbidden", message))
             return
         if not member.can_be_had or member.instance.spec.assignment is not None:

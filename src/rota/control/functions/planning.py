@@ -50,6 +50,7 @@ def version_of(function: Function, code: str | None, packages: str) -> Version:
         handler=handler,
         isolation=spec.isolation,
         network=spec.network,
+        egress=spec.egress,
         termination_grace_period_seconds=spec.timeout_seconds + GRACE_SECONDS,
     )
     return Version(template, template_hash(template, annotations=restart_stamps(function.metadata.annotations)))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rota.api import Function, Instance
+from rota.api.egress import Policy
 from rota.client import Key
 from rota.control.functions.loading import last_loaded
 from rota.control.functions.planning import Version
@@ -20,6 +21,7 @@ from rota.runtime.code.places import LOADS, collect, collect_logs, load_log, pac
 
 log = logging.getLogger(__name__)
 
+NO_POLICY = Policy()
 COLLECT_SECONDS = 60.0
 """At most so often it is looked what nothing uses any more."""
 RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 30.0, 600.0
@@ -63,10 +65,10 @@ class Failure(NamedTuple):
 class Preparing:
     """Makes them, each once, while others go on."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, policy: Policy = NO_POLICY) -> None:
         self._home = home
         self._code = CodeCache(home)
-        self._packages = Packages(home)
+        self._packages = Packages(home, policy)
         self._under_way: dict[Key, tuple[Needs, asyncio.Task[None]]] = {}
         self._failures: dict[Key, Failure] = {}
         self._collected = 0.0

@@ -14,6 +14,7 @@ USED = "rota.dev/used"
 in it is started anew if the pool keeps what is there."""
 AHEAD_SECONDS_MAX = 60.0
 """How far another clock may be ahead. A time beyond that says nothing: it would put off what hangs on it for ever."""
+MORE_NETWORK = "has more network than this server gives to all"
 
 
 def is_leaving(instance: Instance) -> bool:
@@ -37,9 +38,21 @@ def is_used(instance: Instance) -> bool:
 
 
 def is_isolated(instance: Instance) -> bool:
-    """Whether it is known to be kept apart from the host."""
-    condition = instance.status.condition("Isolated") if instance.status else None
-    return condition is not None and condition.status == "True"
+    """Report whether it is known to be kept apart from the host, and to have no more network than anybody may have."""
+    if instance.status is None:
+        return False
+    isolated = instance.status.condition("Isolated")
+    return isolated is not None and isolated.status == "True" and not _is_beyond_policy(instance)
+
+
+def why_open(instance: Instance) -> str:
+    """Say why an instance that is not isolated is not."""
+    return MORE_NETWORK if _is_beyond_policy(instance) else "is not isolated"
+
+
+def _is_beyond_policy(instance: Instance) -> bool:
+    confined = instance.status.condition("NetworkConfined") if instance.status is not None else None
+    return confined is not None and confined.reason == "BeyondPolicy"
 
 
 def draining_since(instance: Instance, now: float) -> float | None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rota.api import Instance, Task, WorkerPool
+from rota.api.egress import Policy
 from rota.api.parts import EnvVar
 from rota.api.worker import AGENT_TYPES, WorkerRole
 from rota.control.agents import AGENTS
-from rota.control.instances.states import is_isolated
+from rota.control.instances.states import MORE_NETWORK, is_isolated, why_open
+from rota.control.networks import beyond_policy
 from rota.control.orders import secret
 from rota.control.schedules.making import environment as told_by_schedule
 from rota.control.tasks.templating import environment, given, given_environment
@@ -17,6 +19,7 @@ from rota.registry.privileges import is_restricted
 from rota.runtime.composing import TREE
 from rota.runtime.runner.jobs import Job, Parse
 
+NO_POLICY = Policy()
 NOT_AN_AGENT = "a prompt is for a worker of an agent's type; one of type {} runs commands"
 CREDENTIALS_KEY = "key"
 
@@ -29,13 +32,13 @@ class CannotRun(Exception):  # noqa: N818
         self.reason = reason
 
 
-def worker_of(objects: Objects, task: Task) -> tuple[WorkerRole, Sequence[EnvVar]]:
+def worker_of(objects: Objects, task: Task, policy: Policy = NO_POLICY) -> tuple[WorkerRole, Sequence[EnvVar]]:
     """What runs a task, and the variables that it has. Raises CannotRun."""
     config = task.spec.worker
     ref = task.spec.worker_pool_ref
     pool = get(objects, WorkerPool, ref.name, task.metadata.namespace) if ref is not None else None
     if pool is not None:
-        _check_isolation(task, pool)
+        _check_isolation(task, pool, policy)
         config = pool.spec.worker
     if config is not None:
         return config, config.env
@@ -50,15 +53,18 @@ def worker_of(objects: Objects, task: Task) -> tuple[WorkerRole, Sequence[EnvVar
     return template.worker, template.containers[0].env
 
 
-def _check_isolation(task: Task, pool: WorkerPool) -> None:
-    parts = (pool.spec.worker, pool.spec.template)
-    is_open = any(part is not None and part.isolation == "none" for part in parts)
-    if is_open and is_restricted(task.metadata.annotations):
-        raise _not_allowed(f"WorkerPool/{pool.metadata.name}")
+def _check_isolation(task: Task, pool: WorkerPool, policy: Policy) -> None:
+    if not is_restricted(task.metadata.annotations):
+        return
+    for part in (pool.spec.worker, pool.spec.template):
+        if part is not None and part.isolation == "none":
+            raise _not_allowed(f"WorkerPool/{pool.metadata.name}")
+        if part is not None and beyond_policy(part.network, part.egress, policy):
+            raise _not_allowed(f"WorkerPool/{pool.metadata.name}", MORE_NETWORK)
 
 
-def _not_allowed(where: str) -> CannotRun:
-    return CannotRun("NotAllowed", f"{where} is not isolated: only what an admin has written runs there")
+def _not_allowed(where: str, why: str = "is not isolated") -> CannotRun:
+    return CannotRun("NotAllowed", f"{where} {why}: only what an admin has written runs there")
 
 
 def check(task: Task, role: WorkerRole, env: Sequence[EnvVar] = ()) -> None:
@@ -78,7 +84,7 @@ def check_role(task: Task, role: WorkerRole) -> None:
 def job(objects: Objects, task: Task, instance: Instance, id_: str, log: str) -> Job:
     """What the runner of an instance does for a task. Raises what `check` raises."""
     if is_restricted(task.metadata.annotations) and not is_isolated(instance):
-        raise _not_allowed(f"Instance/{instance.metadata.name}")
+        raise _not_allowed(f"Instance/{instance.metadata.name}", why_open(instance))
     role = instance.spec.worker or WorkerRole()
     env = instance.spec.containers[0].env
     dependencies = task.status.dependencies if task.status is not None else []

@@ -16,12 +16,15 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from rota.runtime import sandbox
+from rota.api.egress import Policy
+from rota.runtime import egress, sandbox
 from rota.runtime.code import pip_settings
 from rota.runtime.code.cache import CodeRefused
 from rota.runtime.code.pip_failures import cause, is_unexplained, redacted, unanswered
-from rota.runtime.code.pip_settings import Settings, settings
+from rota.runtime.code.pip_settings import PROXIES, Settings, settings
 from rota.runtime.code.places import PACKAGES, cached, coming, is_there, packages_log
+from rota.runtime.egress.program import REFUSED
+from rota.runtime.egress.refusals import refusals
 from rota.runtime.runner.tasklog import LINE_BYTES_MAX, TaskLog
 
 log = logging.getLogger(__name__)
@@ -30,6 +33,8 @@ INSTALL_SECONDS_MAX = 600.0
 OUTPUT_BYTES_MAX = 256 * 1024
 """Of what pip has written, for finding out why it failed."""
 AT_ONCE_MAX = 2
+NAMED_MAX = 4
+"""Hosts that pip did not reach, of which a failure tells."""
 TARGET = "/workspace"
 CONFIG = f"{pip_settings.INSIDE}/pip.conf"
 INSTALLER_KEY = "functions/packages"
@@ -38,6 +43,8 @@ NO_PIP = (
     "the Python that runs Rota has no pip, which installs what functions require: "
     f"run `{sys.executable} -m ensurepip`, or install pip there in another way"
 )
+NO_POLICY = Policy()
+_NO_INDEX = re.compile(r"^no-index *= *(1|true|yes|on) *$", re.MULTILINE | re.IGNORECASE)
 _REQUIREMENT = re.compile(r"[A-Za-z0-9][^\n\r\0]*")
 
 
@@ -52,8 +59,10 @@ def environment_name(requirements: Sequence[str]) -> str:
 class Packages:
     """The packages of all functions of a home."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, policy: Policy = NO_POLICY) -> None:
+        """`policy`: which network pip gets, whoever requires the packages."""
         self._home = home.absolute()
+        self._policy = policy
         self._at_once = asyncio.Semaphore(AT_ONCE_MAX)
         self._installing: dict[str, asyncio.Task[None]] = {}
 
@@ -102,6 +111,7 @@ class Packages:
             written.begin(found.secrets)
             for note in found.notes:
                 written.write(f"{note}\n".encode())
+            _check_network(self._policy, found)
             if found.secrets:
                 _check_nothing_is_built(requirements)
             made = await asyncio.to_thread(self._command, found, folder, scratch, requirements)
@@ -111,10 +121,15 @@ class Packages:
                 more = unanswered((await _ran(made))[1])
                 written.write(more.encode())
                 said += more
+            refused = refusals(scratch / REFUSED).last if self._policy.network == "egress" else ()
         finally:
             written.close()
             await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
             await asyncio.to_thread(_close, folder)
+        if code != 0 and refused:
+            told = ", ".join(f"{one.host} port {one.port} ({one.why})" for one in refused[-NAMED_MAX:])
+            message = f"pip reaches what the server was started with by --egress, and not {told}"
+            raise CodeRefused("IndexUnreachable", "; ".join([redacted(message, found.secrets), *found.notes]))
         if code != 0:
             why = cause(redacted(said, found.secrets), code)
             # What of the configuration was not used may well be why.
@@ -134,6 +149,11 @@ class Packages:
         if found.secrets:
             options = [*options, "--only-binary", ":all:"]
         env = {**found.env, "PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_CACHE_DIR": "1"}
+        if self._policy.network == "egress":
+            # In place of the server's own, which cannot be reached from there; also for an index of the host itself.
+            proxies = {name for one in PROXIES for name in (one, one.lower())}
+            env = {name: value for name, value in env.items() if name not in proxies}
+            env |= {"PIP_PROXY": egress.URL, "NO_PROXY": "", "no_proxy": ""}
         if not sandbox.available().ok:
             scratch.mkdir(mode=0o700, exist_ok=True)
             config = scratch / "pip.conf"
@@ -152,11 +172,25 @@ class Packages:
             files={**found.files, CONFIG: found.config.encode()},
             env={**env, "PIP_CONFIG_FILE": CONFIG},
             cwd="/tmp",
-            network="host",
+            network=self._policy.network,
+            targets=self._policy.targets,
             uid=uid,
             hostname="packages",
             hide=[self._home],
         )
+
+
+def _check_network(policy: Policy, found: Settings) -> None:
+    """Raise CodeRefused when the server's policy leaves pip no way to an index."""
+    if policy.network == "host":
+        return
+    if policy.network == "none" and not _NO_INDEX.search(found.config):
+        why = "requirements are not installed: this server was started with --network none"
+        raise CodeRefused("IndexUnreachable", f"{why}; an admin can start it with --network egress --egress INDEX:443")
+    available = sandbox.available()
+    if not available.ok:
+        why = f"requirements are not installed: --network {policy.network} takes a sandbox"
+        raise CodeRefused("IndexUnreachable", f"{why}: {available.why_not}")
 
 
 class InstallLog:

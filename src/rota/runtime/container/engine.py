@@ -42,9 +42,9 @@ class Engine:
         self._dialect = DIALECTS[facts.engine]
         self._images = Images(facts)
 
-    async def ensure_image(self, reference: str) -> None:
-        """Returns when an image is on this host; pulls it if need be. Raises `Refused`: ImageUnavailable."""
-        await self._images.ensure(reference)
+    async def ensure_image(self, reference: str, *, pulls: bool = True) -> None:
+        """Returns when an image is on this host; `pulls` it if need be. Raises `Refused`: ImageUnavailable."""
+        await self._images.ensure(reference, pulls=pulls)
 
     def command(
         self,

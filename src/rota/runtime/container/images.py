@@ -30,8 +30,8 @@ class Images:
         self._pulls: dict[str, asyncio.Task[Said]] = {}
         self._turns = asyncio.Semaphore(PULLS_MAX)
 
-    async def ensure(self, reference: str) -> None:
-        """Returns when the image is there. Raises `Refused`."""
+    async def ensure(self, reference: str, *, pulls: bool = True) -> None:
+        """Returns when the image is there; without `pulls`, only if it is. Raises `Refused`."""
         check_reference(reference)
         if await self._is_there(reference):
             return
@@ -41,6 +41,10 @@ class Images:
                 f"the image {reference} is not on this host, and one of that name is never pulled: "
                 f"make it with `{self._facts.engine} build` or `{self._facts.engine} load`",
             )
+        if not pulls:
+            why = "and this server pulls none: it was not started with --network host"
+            fix = f"an admin can fetch it with `{self._facts.engine} pull {qualified(reference)}`"
+            raise Refused("ImageUnavailable", f"the image {reference} is not on this host, {why}; {fix}")
         said = await self._pulled(reference)
         if said.code != 0:
             raise Refused(

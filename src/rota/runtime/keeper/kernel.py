@@ -132,10 +132,12 @@ def below(ancestor: int, found: Mapping[int, Size]) -> list[int]:
 def first_below(pid: int, levels: int) -> int | None:
     """The first child of its first child, and so on. None: it is not so deep, or not yet."""
     for _ in range(levels):
-        children = [each for each in descendants_of(pid) if (found := _stat_of(each)) and int(found[1]) == pid]
+        # By when they began: orphans of the tree may have come to it, and numbers begin anew at some time.
+        found = ((each, _stat_of(each)) for each in descendants_of(pid))
+        children = [(int(fields[19]), each) for each, fields in found if fields and int(fields[1]) == pid]
         if not children:
             return None
-        pid = children[0]
+        pid = min(children)[1]
     return pid
 
 

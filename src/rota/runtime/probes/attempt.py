@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 from urllib.parse import quote
 
+from rota.api.egress import Network
 from rota.api.instance import Probe
 from rota.engine.clock import Clock
 from rota.runtime.interface import Subject
@@ -25,7 +26,6 @@ RunCommand = Callable[[Subject, str, Sequence[str], float], Awaitable[int]]
 When the seconds it may take are over it is killed, with TimeoutError; it is killed, too, when the call is cancelled.
 Any other exception says that it could not be run, which is no fault of the container.
 """
-Network = Literal["none", "host"]
 Means = Literal["command", "connection"]
 
 START_SECONDS_MAX = 5.0
@@ -45,7 +45,7 @@ class Place(NamedTuple):
 
 def means(probe: Probe, network: Network) -> Means:
     """What a probe takes. A network of its own is reached by a command in it."""
-    return "command" if probe.exec is not None or network == "none" else "connection"
+    return "command" if probe.exec is not None or network != "host" else "connection"
 
 
 class Attempts:
@@ -60,7 +60,7 @@ class Attempts:
         try:
             if probe.exec is not None:
                 return await self._run(probe, place, probe.exec.command, probe.timeout_seconds, _by_command)
-            if place.network == "none":
+            if place.network != "host":
                 seconds = probe.timeout_seconds + START_SECONDS_MAX
                 return await self._run(probe, place, command_inside(probe), seconds, _by_inside)
             async with _within(self._clock, probe.timeout_seconds):

@@ -7,10 +7,11 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
+from rota.api.egress import Network
 from rota.api.instance import Container, Probe
 from rota.engine.clock import Clock, RealClock, Timer
 from rota.runtime.interface import Run, Subject
-from rota.runtime.probes.attempt import Attempts, Means, Network, Place, RunCommand, means
+from rota.runtime.probes.attempt import Attempts, Means, Place, RunCommand, means
 from rota.runtime.probes.lane import Lane
 from rota.runtime.probes.state import ProbeState, Result, Role, first_in_seconds, next_in_seconds
 

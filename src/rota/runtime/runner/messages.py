@@ -9,6 +9,7 @@ from msgspec import Raw, Struct
 from msgspec.json import Decoder, Encoder
 from msgspec.structs import replace
 
+from rota.api.egress import Network
 from rota.api.pool import WorkspaceSpec
 from rota.runtime.runner.jobs import Job, Outcome
 
@@ -81,6 +82,10 @@ class Source(Struct, frozen=True, rename="camel"):
     spec: WorkspaceSpec
     scope: str
     secret: Mapping[str, str] | None = None
+    network: Network = "host"
+    """With which it is fetched."""
+    egress: tuple[str, ...] = ()
+    """What can be reached with network egress."""
 
 
 class Place(Struct, frozen=True, rename="camel"):

@@ -212,7 +212,7 @@ class Worker:
 
     async def _renewed(self, source: Source, made: workspace.Prepared) -> str | None:
         """What is to be said of the tree, which is used as it is; None: it has to be made anew."""
-        mirror = workspace.Mirror(self._home)
+        mirror = workspace.Mirror(self._home, reach=_reach(source))
         try:
             async with asyncio.timeout(REFRESH_SECONDS_MAX):
                 of = workspace.Source(source.spec.repo, source.scope, source.secret)
@@ -290,7 +290,7 @@ class Worker:
         """Make the tree, from nothing."""
         place, source = configuration.place, configuration.workspace
         spec = source.spec if source is not None else None
-        mirror = workspace.Mirror(self._home)
+        mirror = workspace.Mirror(self._home, reach=_reach(source))
         try:
             self._made = await workspace.prepare(
                 mirror,
@@ -424,6 +424,10 @@ class Worker:
             os.close(nothing)
             capture.close()
         return workspace.Finished(code, command.error or said.decode(errors="replace"))
+
+
+def _reach(source: Source | None) -> workspace.Reach:
+    return workspace.Reach(source.network, source.egress) if source is not None else workspace.Reach()
 
 
 def _home_files(configuration: Configure) -> list[WorkspaceFile]:

@@ -6,7 +6,8 @@ Promises, for whatever runs in it:
 - It writes to its storage, /tmp and /dev/shm, and nowhere else.
 - It has no capability and can gain none; it can make no user namespace, so it never mounts anything.
 - When Rota is root it has a uid of its own. Otherwise it has Rota's, and only the namespaces keep it apart.
-- It has no network but its own loopback, or the host's network, abstract sockets included.
+- It has no network but its own loopback; or that and a proxy as its only way out; or the host's network, abstract
+  sockets included.
 - It ends with its first process, and with the process that started it.
 
 How nothing leaks. The command that comes out is plain data: an argv and an environment. Options are read by bubblewrap

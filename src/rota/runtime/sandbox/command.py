@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rota.api.egress import Network, Target
 from rota.runtime.sandbox.availability import require
-from rota.runtime.sandbox.compose import Bind, Command, Network, Plan, compose
+from rota.runtime.sandbox.compose import Bind, Command, Plan, compose
 
-__all__ = ["Bind", "Command", "Network", "command"]
+__all__ = ["Bind", "Command", "command"]
 
 
 def command(
@@ -21,6 +22,7 @@ def command(
     env: Mapping[str, str] | None = None,
     cwd: str | None = None,
     network: Network = "none",
+    targets: Sequence[Target] = (),
     uid: int | None = None,
     hostname: str = "worker",
     hide: Sequence[Path] = (),
@@ -34,7 +36,8 @@ def command(
     files      small files, readable by it alone (0400), by the place they have inside
     env        its environment, on top of a minimal one; nothing is inherited
     cwd        where it starts; else in its home
-    network    "none": its own loopback and nothing more; "host": all that the host has
+    network    "none": its own loopback and nothing more; "egress": and a proxy, which dials `targets`; "host": all
+               that the host has
     uid        the uid of its own, which `storage` already belongs to; wanted if, and only if, Rota is root
     hide       places that must not be seen, should they lie in something that is shown; `$ROTA_HOME` above all
     fds        descriptors it keeps, besides the standard ones
@@ -56,5 +59,6 @@ def command(
             hostname=hostname,
             hide=hide,
             fds=fds,
+            targets=targets,
         )
     )

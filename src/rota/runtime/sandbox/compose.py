@@ -8,12 +8,12 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
+from rota.api.egress import Network, Target
+from rota.runtime import egress
 from rota.runtime.sandbox import filter as calls
 from rota.runtime.sandbox import system
-
-Network = Literal["none", "host"]
 
 TMP_BYTES_MAX = 1 << 30
 SHM_BYTES_MAX = 256 << 20
@@ -59,12 +59,14 @@ class Plan(NamedTuple):
     hostname: str
     hide: Sequence[Path]
     fds: Sequence[int]
+    targets: Sequence[Target] = ()
 
 
 def compose(plan: Plan) -> Command:
     """Writes the scratch folder anew, and returns the command that uses it."""
     _check(plan)
-    environment = system.packed_environment(_home(plan), plan.env)
+    ways = egress.environment() if plan.network == "egress" else {}
+    environment = system.packed_environment(_home(plan), {**ways, **plan.env})
     shutil.rmtree(plan.scratch, ignore_errors=True)
     plan.scratch.mkdir(mode=0o700, parents=True)
     uid = os.geteuid() if plan.uid is None else plan.uid
@@ -81,13 +83,18 @@ def compose(plan: Plan) -> Command:
     numbers = dict(zip(redirected, digits, strict=False))
     shell = " ".join(['exec "$@"', *(f'{number}<"$0/{name}"' for name, number in numbers.items())])
     bwrap = [system.program("bwrap"), "--args", str(numbers["arguments"]), "--seccomp", str(numbers["filter"]), "--"]
-    inside = system.staged(plan.argv, uid, plan.fds, filter_=numbers.get("last-filter"))
-    return Command(["/bin/sh", "-c", shell, str(plan.scratch), *bwrap, *inside], environment)
+    proxy, launch = "", []
+    if plan.network == "egress":
+        free = next(digit for digit in digits if digit not in numbers.values())
+        proxy = f"{free}:{egress.PORT}"
+        launch = egress.launched(plan.scratch, plan.targets, free, plan.uid)
+    inside = system.staged(plan.argv, uid, plan.fds, filter_=numbers.get("last-filter"), proxy=proxy)
+    return Command(["/bin/sh", "-c", shell, str(plan.scratch), *launch, *bwrap, *inside], environment)
 
 
 def _namespaces(plan: Plan) -> Iterator[str]:
     yield from ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--hostname", plan.hostname)
-    if plan.network == "none":
+    if plan.network != "host":
         yield "--unshare-net"
     yield from ("--die-with-parent", "--new-session", "--cap-drop", "ALL")
     if plan.uid is None:

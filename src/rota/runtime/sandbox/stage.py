@@ -1,12 +1,14 @@
 """The last step into a sandbox: runs inside, and becomes the instance's command.
 
-    python -I -S stage.py UID FILTER KEPT ARGV…
+    python -I -S stage.py UID FILTER KEPT PROXY ARGV…
 
 UID is the uid that the command has. If this process is root, which it is where Rota is, it first goes into a user
 namespace in which there is no other uid, becomes that uid, gives up every capability, and puts on the filter of system
 calls, which it reads from the descriptor FILTER. Otherwise bubblewrap has done all that, and FILTER is empty.
 
 Then it looks at itself. Unless it is what the sandbox promises, it ends with 125, and nothing of the instance is run.
+If PROXY is DESCRIPTOR:PORT, the sandbox's proxy is at the descriptor's other end, and is given a socket that listens at
+this port in here.
 Last, it closes every descriptor but the standard ones and those named in KEPT (a directory of the host that slipped
 through would be a way out), unpacks the environment, and executes. The standard library's cheapest parts only: it is
 run once for every start.
@@ -19,6 +21,7 @@ import sys
 
 PACKED = b"ROTA_ENV_"
 STANDARD = 3
+PROXY_BACKLOG = 64
 NOT_CONFINED, NOT_RUNNABLE, NOT_FOUND = 125, 126, 127
 CLONE_NEWUSER = 0x10000000
 PR_CAPBSET_DROP, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 24, 22, 38, 47
@@ -36,7 +39,7 @@ class NotConfined(Exception):  # noqa: N818 - named for what is the case
 
 
 def main() -> None:
-    uid, filter_, kept_, *argv = sys.argv[1:]
+    uid, filter_, kept_, proxy, *argv = sys.argv[1:]
     try:
         if filter_:
             with open(int(filter_), "rb") as file:
@@ -45,6 +48,8 @@ def main() -> None:
                 enter_namespace(int(uid))
             give_up(code)
         verify(int(uid))
+        if proxy:
+            hand_out(*map(int, proxy.split(":")))
     except (OSError, ValueError, NotConfined) as error:
         os.write(2, os.fsencode(f"the sandbox could not be closed, so nothing is run in it: {error}\n"))
         sys.exit(NOT_CONFINED)
@@ -131,6 +136,22 @@ def verify(uid: int) -> None:
     with open("/proc/self/uid_map") as file:
         if file.read().split() == EVERY_UID:
             raise NotConfined("it is in no user namespace of its own")
+
+
+def hand_out(descriptor: int, port: int) -> None:
+    """Pass a socket that listens in this network to the proxy, which is outside. Returns when the proxy has it."""
+    import _socket  # Without the module around it, which takes as long to load as all else here.
+
+    listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
+    listener.bind(("127.0.0.1", port))
+    listener.listen(PROXY_BACKLOG)
+    way = _socket.socket(fileno=descriptor)
+    number = listener.fileno().to_bytes(4, sys.byteorder)
+    way.sendmsg([b"x"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, number)])
+    if not way.recv(1):
+        raise NotConfined("its proxy has ended")
+    way.close()
+    listener.close()
 
 
 class _Program(ctypes.Structure):

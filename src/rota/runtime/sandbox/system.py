@@ -80,13 +80,16 @@ def python_links() -> list[Path]:
     return [name for name in names if not any(name.is_relative_to(folder) for folder in shown)]
 
 
-def staged(argv: Sequence[str], uid: int, fds: Sequence[int] = (), *, filter_: int | None = None) -> list[str]:
+def staged(
+    argv: Sequence[str], uid: int, fds: Sequence[int] = (), *, filter_: int | None = None, proxy: str = ""
+) -> list[str]:
     """The command that becomes `argv`, inside, with the environment that was packed and a uid.
 
-    `filter_` is the descriptor of the filter of system calls; None: it is on already.
+    `filter_` is the descriptor of the filter of system calls; None: it is on already. `proxy`: that of the way to the
+    sandbox's proxy, and the port of it; empty: there is none, or it is there already.
     """
     put_on, kept = "" if filter_ is None else str(filter_), ",".join(map(str, fds))
-    return [os.path.realpath(sys.executable), "-I", "-S", stage.__file__, str(uid), put_on, kept, *argv]
+    return [os.path.realpath(sys.executable), "-I", "-S", stage.__file__, str(uid), put_on, kept, proxy, *argv]
 
 
 def program(name: str) -> str:

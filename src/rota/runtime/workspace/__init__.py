@@ -12,6 +12,7 @@
 - *Again*, between two holders, in the same way. Nothing of the last one's is looked at, let alone run: git never is
   started in a tree that a worker had. Everything in the storage goes, and the tree is made again; what comes out is
   checked. What cannot be removed is an error that says so, and the instance has to be replaced.
+- *Network*: git reaches what the server's policy allows, through a proxy if that is a list.
 - *Credentials* are in the environment of the one git process that needs them, and are offered to the repository's host
   alone. Keys for ssh are in a file in memory for as long as it runs. They never are in an argument, in the mirror, in
   the tree or in a message.
@@ -30,6 +31,7 @@ from rota.runtime.workspace.failures import MustReplace, WorkspaceError
 from rota.runtime.workspace.limits import Limits
 from rota.runtime.workspace.mirror import Mirror, Source
 from rota.runtime.workspace.prepare import HOME, TREE, Finished, Prepared, RunSetup, prepare, prepared
+from rota.runtime.workspace.reach import Reach
 from rota.runtime.workspace.refs import is_fixed
 from rota.runtime.workspace.verify import verify
 
@@ -42,6 +44,7 @@ __all__ = [
     "Mirror",
     "MustReplace",
     "Prepared",
+    "Reach",
     "RunSetup",
     "Source",
     "WorkspaceError",

@@ -67,12 +67,15 @@ def without_credentials(url: str) -> tuple[str, Mapping[str, str]]:
 
 
 @contextlib.contextmanager
-def signed_in(url: str, credentials: Credentials, known_hosts: Path, ssh: str) -> Iterator[dict[str, str]]:
+def signed_in(
+    url: str, credentials: Credentials, known_hosts: Path, ssh: str, proxy_command: str = "none"
+) -> Iterator[dict[str, str]]:
     """The variables that let a process of git sign in to this address, and to no other host."""
     with tempfile.TemporaryDirectory(prefix="rota-git-", dir=IN_MEMORY if IN_MEMORY.is_dir() else None) as folder:
         parts = urlsplit(url)
         if parts.scheme == "ssh":
-            yield {"GIT_SSH_COMMAND": _ssh(credentials, Path(folder), known_hosts, ssh), "GIT_SSH_VARIANT": "ssh"}
+            command = _ssh(credentials, Path(folder), known_hosts, ssh, proxy_command)
+            yield {"GIT_SSH_COMMAND": command, "GIT_SSH_VARIANT": "ssh"}
             return
         settings = {}
         if credentials.password:
@@ -93,7 +96,7 @@ def numbered(settings: Mapping[str, str], first: int = 0) -> dict[str, str]:
     return variables
 
 
-def _ssh(credentials: Credentials, folder: Path, known_hosts: Path, ssh: str) -> str:
+def _ssh(credentials: Credentials, folder: Path, known_hosts: Path, ssh: str, proxy_command: str) -> str:
     """The command, whose options leave nothing to files of the user that Rota runs as.
 
     Without known hosts in the Secret, a host is taken as known when it is first seen, and must stay the same.
@@ -105,7 +108,7 @@ def _ssh(credentials: Credentials, folder: Path, known_hosts: Path, ssh: str) ->
         "BatchMode": "yes",
         "IdentityAgent": "none",
         "IdentitiesOnly": "yes",
-        "ProxyCommand": "none",
+        "ProxyCommand": proxy_command,
         "PermitLocalCommand": "no",
         "ClearAllForwardings": "yes",
         "StrictHostKeyChecking": strict,

@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 import os
 import signal
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from rota.runtime.workspace.credentials import numbered
 from rota.runtime.workspace.failures import WorkspaceError
+from rota.runtime.workspace.reach import Reach
 
 OUTPUT_BYTES_MAX = 1 << 20
 COMPLAINT_CHARACTERS_MAX = 2000
@@ -94,12 +96,30 @@ class Git:
         bytes_max: int | None = None,
         signed_in: Mapping[str, str] | None = None,
         consume: Callable[[bytes], None] | None = None,
+        reach: Reach | None = None,
     ) -> Output:
         """Ends whatever the command started when its time is over, and when the caller gives up.
 
         What it says is kept within a bound; or given to `consume` bit by bit, which raises when it has enough.
+        `reach`: the network that it has, if not the host's.
         """
         argv = ["git", *map(str, arguments)]
+        if reach is not None and reach.network == "egress":
+            with tempfile.TemporaryDirectory(prefix="rota-git-") as scratch:
+                around = reach.around(argv, Path(scratch))
+                return await self._run(around, arguments[0], cwd, seconds_max, bytes_max, signed_in, consume)
+        return await self._run(argv, arguments[0], cwd, seconds_max, bytes_max, signed_in, consume)
+
+    async def _run(
+        self,
+        argv: list[str],
+        what: str | Path,
+        cwd: Path,
+        seconds_max: float,
+        bytes_max: int | None,
+        signed_in: Mapping[str, str] | None,
+        consume: Callable[[bytes], None] | None,
+    ) -> Output:
         if bytes_max is not None:
             argv = ["/bin/sh", "-c", 'ulimit -f "$0" && exec "$@"', str(bytes_max // BLOCK_BYTES), *argv]
         process = await asyncio.create_subprocess_exec(
@@ -121,7 +141,7 @@ class Git:
         except BaseException as error:
             await asyncio.shield(_end(process, said, complained))
             if isinstance(error, TimeoutError):
-                late = f"git {arguments[0]} took longer than {seconds_max:g} s"
+                late = f"git {what} took longer than {seconds_max:g} s"
                 raise WorkspaceError("TimedOut", late) from None
             raise
         return Output(code, out.decode(errors="surrogateescape"), complaint.decode(errors="replace").strip())

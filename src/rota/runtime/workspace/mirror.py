@@ -12,12 +12,14 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from rota.runtime.workspace.credentials import Credentials, signed_in, without_credentials
 from rota.runtime.workspace.failures import Reason, WorkspaceError
 from rota.runtime.workspace.git import BLOCK_BYTES, Git, Output
 from rota.runtime.workspace.limits import Limits
 from rota.runtime.workspace.locks import locked
+from rota.runtime.workspace.reach import PORTS, Reach
 from rota.runtime.workspace.refs import (
     COMMIT,
     SHORT_COMMIT,
@@ -28,6 +30,7 @@ from rota.runtime.workspace.refs import (
     is_named,
 )
 
+HOST_NETWORK = Reach()
 QUICK_SECONDS_MAX = 60
 # More than that many, and they are made into one.
 PACKS_MAX = 40
@@ -64,12 +67,16 @@ class Source(NamedTuple):
 class Mirror:
     """All mirrors of a home. Several processes may share it."""
 
-    def __init__(self, home: Path, limits: Limits | None = None, *, ssh: str = "ssh") -> None:
+    def __init__(
+        self, home: Path, limits: Limits | None = None, *, ssh: str = "ssh", reach: Reach = HOST_NETWORK
+    ) -> None:
+        """`reach`: the network with which repositories are fetched."""
         self.limits = limits or Limits()
         self.folder = home / "mirrors"
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.git = Git(self.folder / "git")
         self._ssh = ssh
+        self._reach = reach
         self._refreshing: dict[Path, asyncio.Task[None]] = {}
 
     def place(self, source: Source) -> Path:
@@ -219,13 +226,16 @@ class Mirror:
         url, inline = without_credentials(source.url)
         credentials = Credentials.from_secret({**inline, **(source.secret or {})})
         known_hosts = self.folder / "git" / "known_hosts"
-        with signed_in(url, credentials, known_hosts, self._ssh) as variables:
+        self._reach.check(url)
+        reach = self._reach if urlsplit(url).scheme in PORTS else HOST_NETWORK
+        with signed_in(url, credentials, known_hosts, self._ssh, reach.proxy_command) as variables:
             done = await self.git.run(
                 *(url if argument is ADDRESS else argument for argument in arguments),
                 cwd=place,
                 seconds_max=self.limits.fetch_seconds_max,
                 bytes_max=self.limits.fetch_bytes_max,
-                signed_in=variables,
+                signed_in={**variables, **reach.environment()},
+                reach=reach,
             )
         if done.code != 0:
             full = await asyncio.to_thread(_reached, place, self.limits.fetch_bytes_max)

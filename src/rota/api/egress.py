@@ -1,0 +1,208 @@
+"""Destinations on a network: which of them an egress list allows, and what a server's policy allows to be asked for.
+
+Names are matched by names, and addresses by ranges of addresses. Some addresses are reached by no name, and by a wide
+range neither: those of the host itself, of its link, of a cloud's metadata, and of nobody.
+
+The standard library alone, and nothing of Rota: the proxy of a sandbox loads this file by its path.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Range = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+Network = Literal["none", "egress", "host"]
+NETWORKS: tuple[Network, ...] = ("none", "egress", "host")
+"""From the least to the most."""
+NAME_MAX = 253
+PORTS_MAX = 32
+TARGETS_MAX = 64
+HOST = r"^(\*\.)?([a-z0-9_]([-a-z0-9_]{0,61}[a-z0-9_])?\.)*[a-z0-9_]([-a-z0-9_]{0,61}[a-z0-9_])?$"
+HOST_RULE = "must be a name such as example.com, or *.example.com for all names below it"
+WILDCARD = "*."
+_HOST = re.compile(HOST.removesuffix("$") + r"\Z")
+# Of a name of which every part is a number: resolvers take 127.1 and 0x7f000001 for addresses.
+_NUMBERS = re.compile(r"(0x[0-9a-f]*|[0-9]+)(\.(0x[0-9a-f]*|[0-9]+))*\Z")
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_LOOPBACK = ("127.0.0.0/8", "::1/128")
+_LINK = ("169.254.0.0/16", "fe80::/10")
+# What clouds tell their machines, credentials among it, where that is not an address of the link.
+_METADATA = ("fd00:ec2::254/128", "fd20:ce::254/128", "100.100.100.200/32", "168.63.129.16/32")
+_NOBODY = ("0.0.0.0/8", "::/128", "224.0.0.0/4", "ff00::/8", "255.255.255.255/32")
+SPECIAL: dict[str, tuple[Range, ...]] = {
+    "loopback": tuple(map(ipaddress.ip_network, _LOOPBACK)),
+    "link-local": tuple(map(ipaddress.ip_network, _LINK)),
+    "metadata": tuple(map(ipaddress.ip_network, _METADATA)),
+    "unspecified or multicast": tuple(map(ipaddress.ip_network, _NOBODY)),
+}
+
+
+class Target(NamedTuple):
+    """What one entry of a list allows: a name or a range of addresses, and some ports or all."""
+
+    host: str = ""
+    range: Range | None = None
+    ports: tuple[int, ...] = ()
+
+    def has_port(self, port: int) -> bool:
+        return not self.ports or port in self.ports
+
+    def entry(self) -> dict[str, Any]:
+        """The entry that this was read from."""
+        where = {"host": self.host} if self.range is None else {"cidr": str(self.range)}
+        return {**where, **({"ports": list(self.ports)} if self.ports else {})}
+
+    def __str__(self) -> str:
+        """As `written` reads it."""
+        where = self.host if self.range is None else str(self.range)
+        if not self.ports:
+            return where
+        return f"{f'[{where}]' if ':' in where else where}:{','.join(map(str, self.ports))}"
+
+
+class Policy(NamedTuple):
+    """What a server gives to what does not say which network it has, and the most that others than admins ask for."""
+
+    network: Network = "host"
+    targets: tuple[Target, ...] = ()
+
+
+def target(entry: Mapping[str, Any]) -> Target:
+    """Read an entry of a list. Raises ValueError, which says what is wrong."""
+    ports = tuple(sorted({*(entry.get("ports") or ())}))
+    if ("host" in entry) == ("cidr" in entry):
+        raise ValueError("it must have a host or a cidr, and not both")
+    if "cidr" in entry:
+        return Target(range=_range(entry["cidr"]), ports=ports)
+    host = str(entry["host"])
+    if len(host) > NAME_MAX or not _HOST.match(host):
+        raise ValueError(f"{host!r} {HOST_RULE}")
+    if _NUMBERS.match(host):
+        raise ValueError(f"{host!r} is an address: write it as a cidr, such as 192.0.2.1/32")
+    return Target(host=host, ports=ports)
+
+
+def written(text: str) -> Target:
+    """Read HOST, HOST:PORTS, CIDR or CIDR:PORTS, as a person writes it; an address of IPv6 with ports in brackets."""
+    where, ports = text, ""
+    if text.startswith("["):
+        where, closed, rest = text[1:].partition("]")
+        if not closed or (rest and not rest.startswith(":")):
+            raise ValueError(f"{text!r}: write an address of IPv6 as [2001:db8::/32] or [2001:db8::/32]:443")
+        ports = rest.removeprefix(":")
+    elif text.count(":") == 1:
+        where, _, ports = text.partition(":")
+        if not ports:
+            raise ValueError(f"{text!r}: say a port after the colon, or leave it out")
+    numbers = [int(port) if port.isascii() and port.isdigit() else 0 for port in ports.split(",")] if ports else []
+    if any(not 0 < number < 1 << 16 for number in numbers) or len(numbers) > PORTS_MAX:
+        raise ValueError(f"{text!r}: ports are numbers from 1 to 65535, such as :443 or :80,443")
+    is_address = "/" in where or ":" in where or _NUMBERS.match(where.lower())
+    return target({"cidr" if is_address else "host": where.lower(), "ports": numbers})
+
+
+def _range(cidr: str) -> Range:
+    try:
+        return ipaddress.ip_network(cidr)
+    except ValueError as error:
+        raise ValueError(f"{cidr!r} must be a range of addresses such as 192.0.2.0/24: {error}") from None
+
+
+def meant(address: Address) -> Address:
+    """The address that a packet to this one ends at: some of IPv6 stand for one of IPv4."""
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return address.ipv4_mapped
+        if address.sixtofour is not None:
+            return address.sixtofour
+        if address in _NAT64:
+            return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address
+
+
+def special(address: Address) -> tuple[str, Range] | None:
+    """The kind of addresses of which this is one that only a range of that very kind reaches, and which these are."""
+    end = meant(address)
+    for kind, ranges in SPECIAL.items():
+        for one in ranges:
+            if end in one:
+                return kind, one
+    return None
+
+
+def is_name(text: str) -> bool:
+    """Report whether a text is the name of one host, and nothing that a resolver could take for something else."""
+    return len(text) <= NAME_MAX and bool(_HOST.match(text)) and not text.startswith(WILDCARD)
+
+
+def is_named(targets: Iterable[Target], name: str, port: int) -> bool:
+    """Report whether a name is on a list. Whoever resolves names that are not tells their servers of it."""
+    return any(one.host and one.has_port(port) and _matches(one.host, name) for one in targets)
+
+
+def allows(targets: Iterable[Target], address: Address, port: int, *, named: bool) -> bool:
+    """Report whether an address may be dialled. `named`: it is that of a name which is on the list."""
+    kind = special(address)
+    if named and kind is None:
+        return True
+    end = meant(address)
+    ranges = (one.range for one in targets if one.range is not None and one.has_port(port))
+    return any(end in one and (kind is None or _is_within(one, kind[1])) for one in ranges)
+
+
+def normal(name: str) -> str:
+    """A name as lists have it."""
+    return name.lower().removesuffix(".")
+
+
+def covers(targets: Iterable[Target], wanted: Target) -> bool:
+    """Report whether one entry of a list allows all that another allows."""
+    for one in targets:
+        if one.ports and (not wanted.ports or not {*wanted.ports} <= {*one.ports}):
+            continue
+        if wanted.range is not None and one.range is not None and _is_within(wanted.range, one.range):
+            # Of a range that is special, only a special one gives something.
+            kind = special(wanted.range[0])
+            if kind is None or not _is_within(wanted.range, kind[1]) or _is_within(one.range, kind[1]):
+                return True
+        if wanted.host and one.host and (one.host == wanted.host or _matches(one.host, wanted.host)):
+            return True
+    return False
+
+
+def beyond(policy: Policy, network: Any, entries: Sequence[Mapping[str, Any]]) -> str:
+    """Say in which way a network is more than a policy gives to those who are no admins; empty: in none."""
+    if network not in NETWORKS:
+        return ""
+    if NETWORKS.index(network) > NETWORKS.index(policy.network):
+        return f"the most that this server gives is network {policy.network}"
+    for entry in entries:
+        try:
+            wanted = target(entry)
+        except ValueError as error:
+            return str(error)
+        kind = special(wanted.range[0]) if wanted.range is not None else None
+        is_special = kind is not None and wanted.range is not None and _is_within(wanted.range, kind[1])
+        is_covered = covers(policy.targets, wanted)
+        if kind is not None and is_special and not is_covered:
+            return f"{wanted} is of the {kind[0]} addresses of the host"
+        if policy.network == "egress" and not is_covered:
+            allowed = ", ".join(map(str, policy.targets)) or "nothing"
+            return f"{wanted} is not within what this server allows, which is {allowed}"
+    return ""
+
+
+def _matches(pattern: str, name: str) -> bool:
+    """Names below a wildcard's match it, and the name itself does not."""
+    if pattern.startswith(WILDCARD):
+        return name.removeprefix(WILDCARD).endswith(pattern[1:]) or name == pattern
+    return name == pattern
+
+
+def _is_within(inner: Range, outer: Range) -> bool:
+    return inner.version == outer.version and inner.subnet_of(outer)  # type: ignore[arg-type]

@@ -1,0 +1,29 @@
+"""Runs a program of the server's own in a network of its own, whose only way out is a proxy.
+
+    python -I -S inner.py DESCRIPTOR:PORT ARGV…
+
+Gives the proxy, which is at the other end of the descriptor, a socket that listens in here, and becomes the program.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+
+STAGE = "../sandbox/stage.py"
+"""It does the same in a sandbox."""
+
+
+def main() -> None:
+    way, *argv = sys.argv[1:]
+    spec = importlib.util.spec_from_file_location("stage", os.path.join(os.path.dirname(__file__), STAGE))
+    assert spec is not None and spec.loader is not None
+    stage = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(stage)
+    stage.hand_out(*map(int, way.split(":")))
+    os.execvp(argv[0], argv)
+
+
+if __name__ == "__main__":
+    main()
