@@ -218,7 +218,9 @@ async def test_to_reach_the_disk_by_a_string_of_an_instance_that_is_admitted(
             instance = Instance.decode(answer.value)
             number = {"http": 20_000 + i}
             try:
-                ordered = order(StoreObjects(registry), instance, instance.spec.containers[0], 0, number)
+                ordered = order(
+                    StoreObjects(registry), instance, instance.spec.containers[0], 0, number, policy=runtime.policy
+                )
             except Refused:
                 pass
             else:
