@@ -387,7 +387,7 @@ class Claiming:
             raise
         member.is_turning = False
         self._taken_on.pop(member.subject.uid, None)
-        member.instance = turned.instance
+        member.learn(turned.instance)
         return turned
 
     # Binding.
@@ -440,7 +440,7 @@ class Claiming:
             await self.desk.not_written(pool, binding, member, error)
             self._not_bound(pool, uid, [])
             return
-        member.instance = turned.instance
+        member.learn(turned.instance)
         self.unborn.pop(uid)
         self.arrivals.pop(uid)
         self._at[uid], self._by[member.subject.uid] = member.subject.uid, uid

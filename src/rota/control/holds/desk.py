@@ -219,8 +219,7 @@ class Desk:
             member.told = ""
         member.report, member.reset, member.is_ready = report, reset, is_ready
         # Who looked at it may have begun before it was given to another.
-        if instance.metadata.generation >= member.instance.metadata.generation:
-            member.instance = instance
+        member.learn(instance)
         self.settle(member)
         if is_new:
             for party in self.parties.values():
@@ -306,9 +305,7 @@ class Desk:
                 return
             found = get(self.objects, Instance, member.subject.name, member.subject.namespace)
             if found is not None and found.metadata.uid == member.subject.uid:
-                # What is written is seen a moment later.
-                if found.metadata.generation >= known.instance.metadata.generation:
-                    known.instance = found
+                known.learn(found)
                 self.settle(known)
 
         asyncio.get_running_loop().call_later(LOOK_AGAIN_SECONDS, look)
@@ -371,7 +368,7 @@ class Desk:
         if member.told == id_:
             member.told = ""  # What its runner was told of it is done with, even if this has to be tried again.
         try:
-            member.instance = (await self.written(Turn(member.subject, id_, None))).instance
+            member.learn((await self.written(Turn(member.subject, id_, None))).instance)
         except ApiError as error:
             await self.not_given_back(member, error)
         else:

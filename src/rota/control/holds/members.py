@@ -41,6 +41,11 @@ class Member(msgspec.Struct):
     is_turning: bool = False
     """It is just being given from one to another: whoever does that sees to everything else."""
 
+    def learn(self, instance: Instance) -> None:
+        """Take the instance as it is now, unless a later state of it is known: what is written may be told late."""
+        if _age(instance) >= _age(self.instance):
+            self.instance = instance
+
     @property
     def has_runner(self) -> bool:
         return has_runner(self.instance)
@@ -50,6 +55,12 @@ class Member(msgspec.Struct):
         if not self.is_ready or is_draining(self.instance) or is_used(self.instance):
             return False
         return not self.has_runner or (self.report is not None and self.report.phase == "Idle")
+
+
+def _age(instance: Instance) -> tuple[int, int]:
+    """Return what grows with each change: marks change without a new generation."""
+    meta = instance.metadata
+    return meta.generation, int(meta.resource_version) if meta.resource_version.isdecimal() else 0
 
 
 def offer(member: Member) -> Offer:

@@ -348,7 +348,7 @@ class Assigner:
         except ApiError as error:
             await self._desk.not_written(pool, binding, worker, error)
             return
-        worker.instance = turned.instance
+        worker.learn(turned.instance)
         self._begun(worker, binding, turned.begun or task)
 
     async def _turn_over(self, worker: Member, task: Task, outcome: Outcome) -> None:
@@ -381,7 +381,7 @@ class Assigner:
         worker.is_turning = False
         self._turning.discard(outcome.id)
         self._outcomes.pop(outcome.id)
-        worker.instance = turned.instance
+        worker.learn(turned.instance)
         self._leave(task, worker, outcome.id, is_over=ended.over())
         self.counting.ran(task, outcome.ended - outcome.started)
         if self._events is not None:
