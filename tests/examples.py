@@ -70,6 +70,7 @@ HANDLER: Object = {
     "packages": "b" * 64,
     "concurrency": 2,
 }
+EGRESS: list[Object] = [{"host": "*.example.com", "ports": [80, 443]}, {"cidr": "192.0.2.0/24"}]
 TEMPLATE: Object = {
     "runtime": "container",
     "containers": [CONTAINER, *SIDE_CONTAINERS],
@@ -85,7 +86,8 @@ TEMPLATE: Object = {
     "restartPolicy": "OnFailure",
     "terminationGracePeriodSeconds": 60,
     "isolation": "sandbox",
-    "network": "none",
+    "network": "egress",
+    "egress": EGRESS,
 }
 LEAST_TEMPLATE: Object = {"containers": [{"name": "main"}]}
 WORKLOAD_TEMPLATE: Object = {
@@ -99,8 +101,9 @@ WORKER: Object = {
     "workspaceRef": {"name": "workspace"},
     "env": ENV,
     "resources": RESOURCES,
-    "isolation": "none",
-    "network": "host",
+    "isolation": "sandbox",
+    "network": "egress",
+    "egress": EGRESS,
     "podOverrides": {"nodeSelector": {"disk": "ssd"}, "list": [1, None, {"deep": None}]},
 }
 TASK_COMMON: Object = {
@@ -207,7 +210,8 @@ _ALL: list[Object] = [
             "env": ENV,
             "resources": RESOURCES,
             "isolation": "sandbox",
-            "network": "host",
+            "network": "egress",
+            "egress": EGRESS,
             "scale": {"min": 1, "max": 8, "idleSeconds": 60},
             "regions": ["ams", "fra"],
         },

@@ -117,7 +117,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         ports([{"name": "a", "port": 1}], [{"name": "b", "port": 1}]),
         "template.containers[1].ports[0].port",
     ),
-    ("WorkerPool", ports([{"name": "a-b"}, {"name": "a_b"}]), "template.containers[0].ports[0].name"),
+    ("WorkerPool", ports([{"name": "a-b"}, {"name": "a_b"}]), "template.containers[0].ports[1].name"),
     ("WorkerPool", volumes("/a", "/a/"), "template.volumes[1].mountPath"),
     ("WorkerPool", volumes("/a", "/a/b"), "template.volumes[1].mountPath"),
     ("WorkerPool", volumes("/data/x", storage={"size": 1, "path": "/data"}), "template.volumes[0].mountPath"),

@@ -193,10 +193,10 @@ def test_a_spawner_is_checked_for_its_items_and_for_its_tasks() -> None:
 
 
 def test_what_a_field_cannot_hold_is_refused_for_a_spawner() -> None:
-    worker = {"type": "codex", "env": [{"name": "A", "value": "{{ item.repo }}"}]}
+    worker = {"type": "codex", "model": "{{ item.title }}"}
     spec = {"source": {"github": {"repo": "a/b"}}, "taskTemplate": {"prompt": "p", "worker": worker}}
-    ((field, message),) = problems("TaskSpawner", spec)
-    assert field == "spec.taskTemplate.worker.env[0].value" and "this field cannot be filled in" in message
+    (field, message), _ = problems("TaskSpawner", spec)
+    assert field == "spec.taskTemplate.worker.model" and "this field cannot be filled in" in message
 
 
 def test_the_variables_of_a_pool_are_checked_for_their_form() -> None:

@@ -443,6 +443,9 @@ async def test_the_proxy_goes_on_under_the_next_server(tmp_path: Path, web: Web)
             assert [(one.host, one.port) for one in refused] == [("metadata.invalid", 80)]
         finally:
             await second.shutdown()
+    deadline = time.monotonic() + SECONDS_MAX
+    while proxies(str(tmp_path)) and time.monotonic() < deadline:
+        await asyncio.sleep(0.01)
     assert proxies(str(tmp_path)) == []
 
 

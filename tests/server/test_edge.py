@@ -241,11 +241,12 @@ async def test_one_webhook_that_is_called_too_often_does_not_take_from_another(
 ) -> None:
     monkeypatch.setattr(edge, "HOOK_REQUESTS_BURST", 3.0)
     monkeypatch.setattr(edge, "HOOK_REQUESTS_PER_SECOND", 0.01)
-    async for one in serving(tmp_path / "home", with_controllers=False):
+    async for one in serving(tmp_path / "home"):
+        await one.served({}, path="/-/hooks/default/none")
         replies = [await one.deliver({}, "/-/hooks/default/a") for _ in range(5)]
-        assert [reply.status for reply in replies] == [503, 503, 503, 429, 429]
+        assert [reply.status for reply in replies] == [401, 401, 401, 429, 429]
         assert int(replies[-1].headers["retry-after"]) == 100
-        assert (await one.deliver({}, "/-/hooks/default/b")).status == 503
+        assert (await one.deliver({}, "/-/hooks/default/b")).status == 401
 
 
 def test_a_rate_is_a_burst_and_then_so_many_a_second() -> None:

@@ -23,6 +23,7 @@ NAME_MAX = 253
 PORTS_MAX = 32
 TARGETS_MAX = 64
 HOST = r"^(\*\.)?([a-z0-9_]([-a-z0-9_]{0,61}[a-z0-9_])?\.)*[a-z0-9_]([-a-z0-9_]{0,61}[a-z0-9_])?$"
+RANGE = r"^[0-9a-fA-F.:]+(/[0-9]{1,3})?$"
 HOST_RULE = "must be a name such as example.com, or *.example.com for all names below it"
 WILDCARD = "*."
 _HOST = re.compile(HOST.removesuffix("$") + r"\Z")

@@ -188,7 +188,13 @@ class SchedulingGate(Model):
     """Something that must happen before the runtime does anything. Its owner alone removes it."""
 
     name: Annotated[
-        str, doc("The gate's name.", min_length=1, max_length=63, pattern="^[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$")
+        str,
+        doc(
+            "The gate's name, with a prefix of whoever removes it.",
+            min_length=1,
+            max_length=63,
+            pattern="^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$",
+        ),
     ]
 
 

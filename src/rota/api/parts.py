@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from rota.api.egress import HOST, NAME_MAX, PORTS_MAX, TARGETS_MAX, target
+from rota.api.egress import HOST, NAME_MAX, PORTS_MAX, RANGE, TARGETS_MAX, target
 from rota.api.model import (
     LIST_ITEMS_MAX,
     Argument,
@@ -90,6 +90,7 @@ class Egress(Model):
             "range of such ones alone.",
             min_length=1,
             max_length=64,
+            pattern=RANGE,
         ),
     ] = None
     ports: Annotated[list[Annotated[int, Meta(ge=1, le=65535)]], doc("Ports. Omitted: all.", max_length=PORTS_MAX)] = []

@@ -6,7 +6,6 @@ And of the keys of maps, of which CEL cannot be asked: an API server does not kn
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
@@ -47,16 +46,11 @@ def _ports(template: Json) -> Iterator[Wrong]:
     names: dict[str, str] = {}
     numbers: dict[tuple[int, str], str] = {}
     for i, container in enumerate(template["containers"]):
-        variables = Counter(map(port_variable, {port["name"] for port in container.get("ports", ())}))
         for j, port in enumerate(container.get("ports", ())):
             name, own, at = port["name"], container["name"], f"containers[{i}].ports[{j}]"
             other = names.setdefault(name, own)
             if other != own:
                 yield Wrong(f"{at}.name", name, f"container {other} has a port of this name, too: rename one")
-            variable = port_variable(name)
-            if variables[variable] > 1:
-                variables[variable] = 0
-                yield Wrong(f"{at}.name", name, f"another port of the container would be {variable}, too: rename one")
             if port.get("port") is None or template.get("network") in OWN_NETWORKS:
                 continue
             other = numbers.setdefault((port["port"], port.get("protocol", "TCP")), own)

@@ -9,7 +9,6 @@ from rota.api.meta import Object, ObjectStatus, Readiness
 from rota.api.model import (
     LINE_PATTERN,
     LIST_ITEMS_MAX,
-    NAME_PATTERN,
     JSONObject,
     Model,
     Name,
@@ -98,15 +97,9 @@ class TaskTemplate(Model):
             "command must begin with a program: its first element is empty",
             "command",
         ),
-        Rule(r"!has(self.command) || self.command.all(one, !one.contains('\x00'))", f"command {NO_NUL}", "command"),
         *(
             Rule(rf"!has(self.{name}) || !self.{name}.contains('\x00')", f"{name} {NO_NUL}", name)
             for name in ("stdin", "prompt")
-        ),
-        Rule(
-            f"!has(self.dependsOn) || self.dependsOn.all(one, one.matches('{NAME_PATTERN}'))",
-            "dependsOn must name tasks: lower case letters, digits, '-' and '.', with a letter or digit at both ends",
-            "dependsOn",
         ),
         Rule(
             "!has(self.prompt) || !has(self.worker) || self.worker.type in ['claude-code', 'codex', 'custom']",
