@@ -287,9 +287,9 @@ def test_the_line_for_kubectl_can_be_pasted_into_a_shell_whatever_the_home_is_ca
 
 def test_who_opens_a_server_to_the_network_is_told_so(place: Place) -> None:
     alone = place.rota("start", "--port", "0", "--edge-port", "0")
-    assert "network" not in alone.stdout + alone.stderr + place.says("status")
+    assert "it listens on" not in alone.stdout + alone.stderr + place.says("status")
     opened = place.rota("restart", "--host", "0.0.0.0")
     assert "it listens on all addresses of this machine (0.0.0.0" in opened.stderr
     status = place.says("status")
-    assert "network     it listens on all addresses of this machine (0.0.0.0" in status
+    assert "reach       it listens on all addresses of this machine (0.0.0.0" in status
     assert json.loads(place.says("status", "-o", "json"))["host"] == "0.0.0.0"
