@@ -158,7 +158,7 @@ def test_a_watch_shows_changes_as_they_happen(server: Server, tmp_path: Path) ->
     file.write_text(POOL)
     watching = server.watch("get", "ns,wp", "-w", "-o", "name")
     assert watching.stdout is not None
-    assert watching.stdout.readline() == "namespace/default\n"
+    assert [watching.stdout.readline() for _ in range(2)] == ["namespace/default\n", "namespace/rota-system\n"]
     server.rota("apply", "-f", str(file))
     assert watching.stdout.readline() == "workerpool.rota.dev/agents\n"
     watching.send_signal(signal.SIGINT)
@@ -179,7 +179,7 @@ def test_a_token_from_its_making_to_its_end(server: Server) -> None:
 
 def test_a_context_of_a_kubeconfig_is_another_way_to_the_server(server: Server) -> None:
     shown = server.rota("get", "ns", "-o", "name", "--kubeconfig", str(server.home / "kubeconfig"), ROTA_HOME="")
-    assert shown.stdout == "namespace/default\n", shown.stderr
+    assert shown.stdout == "namespace/default\nnamespace/rota-system\n", shown.stderr
 
 
 def test_a_backup_is_put_back(server: Server, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ FOR_PEOPLE = {
 }
 """Fields that nothing has to read: people do."""
 BY_ADMISSION = {
+    ("Egress", "cidr"): "read with the host that it is instead of (rota.api.egress)",
     ("InstanceTypeSpec", "state"): "a disabled one keeps whatever names it from being ready (rota.api.cell)",
 }
 """Fields that decide something in rota.api."""
