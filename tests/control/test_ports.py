@@ -119,11 +119,6 @@ def test_one_number_can_be_had_by_two_protocols_and_by_two_names_of_a_container(
     assert allot(an_instance(*of_both), []) == {"main": {"dns": 5353, "again": 5353}, "beside": {"dns-tcp": 5353}}
 
 
-def test_two_names_that_would_be_one_variable_are_refused() -> None:
-    with pytest.raises(Refused, match="another port of the container would be ROTA_PORT_A_B, too"):
-        allot(an_instance(listening(Port(name="a-b"), Port(name="a_b"))), [])
-
-
 def test_a_container_is_told_its_ports_by_name() -> None:
     assert environment({"http": 1, "dns-tcp": 2}) == {"ROTA_PORT_HTTP": "1", "ROTA_PORT_DNS_TCP": "2"}
     assert environment({}) == {}

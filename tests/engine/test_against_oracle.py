@@ -14,7 +14,7 @@ from tests.engine.oracle import DATA, NODES, PACES, WORLDS, Inhabitants, Oracle,
 
 pytestmark = pytest.mark.timeout(60)
 
-EXAMPLES = amount(150, 1_000)
+EXAMPLES = amount(80, 1_000)
 RUNS_PER_NEED_MAX = 3
 """It comes, it fails, it recovers."""
 OTHER_RUNS_MAX = 3

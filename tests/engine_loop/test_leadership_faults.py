@@ -18,6 +18,7 @@ from rota.engine import VirtualClock
 from rota.engine.leadership import LEASE_SECONDS, Leadership
 from rota.registry import Answer, Registry, WatchOptions, WriteOptions
 from rota.store import MemoryStore
+from tests.amount import amount
 
 NAME = "rota-controllers"
 STEPS = 120
@@ -308,7 +309,7 @@ async def simulate(seed: int) -> None:
         await store.close()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=amount(25, 200), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32))
 def test_whatever_happens_there_are_never_two_leaders_and_in_the_end_there_is_one(seed: int) -> None:
     asyncio.run(simulate(seed))

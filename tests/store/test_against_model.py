@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from rota.store import Conflict, Gone, MemoryStore, SqliteStore, Store, Watch, Write
+from tests.amount import amount
 from tests.store.acts import read, told, value
 
 T = TypeVar("T")
@@ -162,6 +163,6 @@ class MemoryAgainstModel(AgainstModel):
 
 
 TestSqliteAgainstModel = AgainstModel.TestCase
-TestSqliteAgainstModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestSqliteAgainstModel.settings = settings(max_examples=amount(30, 200), stateful_step_count=40, deadline=None)
 TestMemoryAgainstModel = MemoryAgainstModel.TestCase
-TestMemoryAgainstModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestMemoryAgainstModel.settings = settings(max_examples=amount(30, 200), stateful_step_count=40, deadline=None)
