@@ -62,11 +62,14 @@ Argv = list[Argument]
 
 
 def _wrong_target(entry: dict[str, Any]) -> Iterator[Wrong]:
+    named = {field: entry[field] for field in ("host", "cidr") if isinstance(entry.get(field), str)}
+    if len(named) != 1:
+        return  # a rule says so
     try:
-        target(entry)
+        target(named)
     except ValueError as error:
-        field = "cidr" if "cidr" in entry else "host"
-        yield Wrong(field, entry.get(field, ""), str(error))
+        [(field, value)] = named.items()
+        yield Wrong(field, value, str(error))
 
 
 class Egress(Model):
