@@ -117,6 +117,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         ports([{"name": "a", "port": 1}], [{"name": "b", "port": 1}]),
         "template.containers[1].ports[0].port",
     ),
+    ("WorkerPool", {"worker": {"network": "none", "egress": [{"host": "a.example"}]}}, "worker.egress"),
+    ("WorkerPool", {"worker": {"network": "egress", "egress": [{"ports": [443]}]}}, "worker.egress[0]"),
     ("WorkerPool", ports([{"name": "a-b"}, {"name": "a_b"}]), "template.containers[0].ports[1].name"),
     ("WorkerPool", volumes("/a", "/a/"), "template.volumes[1].mountPath"),
     ("WorkerPool", volumes("/a", "/a/b"), "template.volumes[1].mountPath"),
