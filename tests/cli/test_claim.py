@@ -182,7 +182,7 @@ def test_a_pool_that_cannot_come_up_is_told_with_the_reason(rota: Command) -> No
     told: list[str] = []
 
     def is_told() -> bool:
-        told[:] = rota("claim", "crashing", "--wait", "1s", "--", "true").stderr.splitlines()
+        told[:] = rota("claim", "crashing", "--wait", "3s", "--", "true").stderr.splitlines()
         return len(told) > 1 and all("exited with code 3" in line for line in (told[0], told[-1]))
 
     try:
