@@ -205,4 +205,5 @@ def test_a_journal_that_is_closed_leaves_no_descriptor(tmp_path: Path) -> None:
         one = Journal(tmp_path)
         one.begun(f"job-{_}")
         one.close()
-    assert set(os.listdir("/proc/self/fd")) == before
+    # Other tests' garbage may be collected meanwhile, which closes descriptors.
+    assert set(os.listdir("/proc/self/fd")) <= before

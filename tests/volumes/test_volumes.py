@@ -206,10 +206,11 @@ def test_what_is_no_name_is_refused_before_anything_is_done(folder: Path, name: 
 
 
 def test_no_descriptor_is_left_open(folder: Path) -> None:
-    before = os.listdir("/proc/self/fd")
+    before = set(os.listdir("/proc/self/fd"))
     (folder / "a").mkdir(parents=True)
     write(folder, {"a": b"1", "b": b"2"}, uid=INSTANCE)
-    assert os.listdir("/proc/self/fd") == before
+    # Other tests' garbage may be collected meanwhile, which closes descriptors.
+    assert set(os.listdir("/proc/self/fd")) <= before
 
 
 # By the place inside.

@@ -199,7 +199,8 @@ async def test_no_descriptor_is_left_of_it(tmp_path: Path) -> None:
     for _ in range(3):
         async with boxed(tmp_path) as box:
             await run(box, "true")
-    assert set(os.listdir("/proc/self/fd")) == before
+    # Other tests' garbage may be collected meanwhile, which closes descriptors.
+    assert set(os.listdir("/proc/self/fd")) <= before
 
 
 def _command_of(pid: int) -> str:
