@@ -12,7 +12,7 @@ import msgspec
 from rota.api import Condition, Function, Instance, WorkerPool
 from rota.api.instance import AssignmentStatus, Container, InstanceStatus
 from rota.client import Key
-from rota.control import networks, ports, workers
+from rota.control import inputs, networks, ports, workers
 from rota.control.carrying import RUNTIME_FINALIZER
 from rota.control.endings import Endings
 from rota.control.gate import Gate, status_of
@@ -21,7 +21,7 @@ from rota.control.holds.options import has_runner, is_restarted_for
 from rota.control.instances import crashes_in_a_row, ready_condition, restart_delay, restarts, storage_name
 from rota.control.instances.names import controller_of
 from rota.control.instances.reasons import is_noticed, is_ready
-from rota.control.instances.states import USED, is_used
+from rota.control.instances.states import MORE_NETWORK, NOT_ISOLATED, USED, is_used
 from rota.control.orders import order, owner_of, subject_of
 from rota.control.seen import AVAILABLE, Seen, phase_of, seen, unavailable, with_last_exit
 from rota.control.settled import Settled
@@ -230,7 +230,12 @@ class Instances(Gate[Instance]):
 
     def _show(self, context: Context, obj: Instance, *, is_ready: bool) -> None:
         """Tell whoever hands out workers how this one is."""
-        if self._desk is not None and _is_pooled(obj):
+        if self._desk is None:
+            return
+        if not _is_pooled(obj):
+            # Its owner may have let go of it.
+            self._desk.unsee(Key(obj.metadata.namespace, obj.metadata.name))
+        else:
             self._desk.prepare(context)
             report = self._runners.report(subject_of(obj))
             self._desk.see(obj, report, workers.reset_policy(context.objects, obj), is_ready=is_ready)
@@ -258,6 +263,8 @@ class Instances(Gate[Instance]):
                 grace = min(obj.spec.termination_grace_period_seconds, POLICY_GRACE_SECONDS_MAX)
                 await self._runtime.stop(subject, grace)
             raise Refused("ConfigurationError", why)
+        if why := self._taken_from_others(context, obj):
+            raise Refused("ConfigurationError", why)
         network = networks.network_of(obj.spec, self._runtime.policy)
         self._ports[subject] = ports.allot(obj, self._taken(subject), network)
         is_anew = is_restarted_for(obj)
@@ -279,6 +286,18 @@ class Instances(Gate[Instance]):
         if has_runner(obj):
             found = await self._worker(context, obj, runs, found)
         return self._probed(context, obj, runs, found)
+
+    def _taken_from_others(self, context: Context, obj: Instance) -> str:
+        """Say which input of an instance that nothing keeps apart is not an admin's; empty: all are."""
+        isolated, _ = self._runtime.isolates(obj.spec.isolation, obj.spec.runtime)
+        has_more = networks.beyond_policy(obj.spec.network, obj.spec.egress, self._runtime.policy)
+        # What asks for a sandbox gets one, or is not started.
+        if (isolated or obj.spec.isolation == "sandbox") and not has_more:
+            return ""
+        why_open = NOT_ISOLATED if not isolated else MORE_NETWORK
+        owner = inputs.made_for(context.objects, obj) or obj
+        where = f"{owner.api.name}/{owner.metadata.name}"
+        return inputs.refusal(context.objects, where, why_open, obj, owner)
 
     async def _anew(self, obj: Instance, status: InstanceStatus) -> InstanceStatus | None:
         """What runs is ended, once, so that it is started as who has the instance wants it. What ends then is over."""

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from rota.api import Condition, Function, Instance, Task, WorkerPool
+from rota.api import Condition, Instance
 from rota.api.egress import Network, Policy, Target, beyond, target
 from rota.api.instance import InstanceTemplate
 from rota.api.parts import Egress
 from rota.api.worker import WorkerConfig
-from rota.control.instances.names import controller_of
-from rota.engine.objects import Objects, get
+from rota.control.inputs import made_for
+from rota.engine.objects import Objects
 from rota.registry.privileges import is_restricted
 
 NETWORK_CONFINED = "NetworkConfined"
@@ -21,7 +21,6 @@ HOSTS = (
     "it has the host's network: what the host reaches it reaches, link-local and metadata addresses "
     "(169.254.0.0/16, fe80::/10) included; `network: egress` or none closes them"
 )
-_OWNERS: dict[str, type[WorkerPool | Task | Function]] = {"WorkerPool": WorkerPool, "Task": Task, "Function": Function}
 
 Part = InstanceTemplate | WorkerConfig
 
@@ -48,12 +47,8 @@ def check(objects: Objects, obj: Instance, policy: Policy) -> str:
     why = beyond_policy(obj.spec.network, obj.spec.egress, policy)
     if not why:
         return ""
-    owner = controller_of(obj)
-    kind = _OWNERS.get(owner.kind) if owner is not None else None
-    made_for = (
-        get(objects, kind, owner.name, obj.metadata.namespace) if kind is not None and owner is not None else None
-    )
-    is_others = made_for is not None and is_restricted(made_for.metadata.annotations)
+    owner = made_for(objects, obj)
+    is_others = owner is not None and is_restricted(owner.metadata.annotations)
     return (
         f"spec.network: {why}; an admin can ask for more, or start the server with another --network"
         if is_others

@@ -182,7 +182,7 @@ class Spawners(Settling[TaskSpawner]):
             if is_made(task_name(obj.metadata.name, item)):
                 continue
             try:
-                ready.append((item, task_of(obj, item)))
+                ready.append((item, task_of(context.objects, obj, item)))
             except TemplateError as error:
                 left.append(item)
                 problem = problem or Problem("TemplateError", f"{item.shown}: {error}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -11,7 +11,7 @@ from rota.api import Condition, Function, Instance, OwnerReference, Task, Worker
 from rota.api.task import TaskStatus
 from rota.api.templates import TemplateError
 from rota.client import Key
-from rota.control import networks
+from rota.control import inputs, networks
 from rota.control.carrying import RUNTIME_FINALIZER, carry_out
 from rota.control.functions.tasks import Calling
 from rota.control.gate import RESOLVED, Gate, lasts, may_be_coming, status_of
@@ -20,6 +20,7 @@ from rota.control.holds.named import ByName
 from rota.control.instances import Desired, plan, template_hash
 from rota.control.instances.names import instance_name
 from rota.control.instances.reasons import blocker
+from rota.control.instances.states import MORE_NETWORK, NOT_ISOLATED
 from rota.control.tasks import lifecycle
 from rota.control.tasks.assigner import Assigner
 from rota.control.tasks.holding import has_more_to_come, is_running_on, key_of
@@ -33,7 +34,7 @@ from rota.engine import DONE, Blocked, Context, Done, Failed, Outcome, RequeueAf
 from rota.engine.objects import Objects, get
 from rota.engine.references import CYCLE, NOT_READY
 from rota.registry import ApiError
-from rota.registry.privileges import is_restricted
+from rota.registry.privileges import RESTRICTED, is_restricted
 from rota.runtime.interface import Runtime
 from rota.runtime.runner.jobs import Outcome as Ended
 
@@ -160,7 +161,10 @@ class Tasks(Gate[Task]):
             settled=[Task.api.key(obj.metadata.namespace, name) for name in known],
             coming=may_be_coming(status.condition(RESOLVED), context.clock.time()),
         )
-        status = lifecycle.copied(status, self._ended(context, obj))
+        ended = self._ended(context, obj)
+        if await self._marked(context, obj, [one for one in ended if one.metadata.name not in known]):
+            return DONE  # It is looked at again as what it is now.
+        status = lifecycle.copied(status, ended)
         if held_up is not None:
             self._assigner.cancel(obj)
             return await self._held_up(context, obj, status, held_up)
@@ -214,13 +218,12 @@ class Tasks(Gate[Task]):
         function = get(context.objects, Function, obj.spec.function.name, obj.metadata.namespace)
         if self._called is None or function is None:
             return await self._wait(context, obj, status, "NotServed", "functions are not run in this server")
-        if function.spec.isolation == "none" and is_restricted(obj.metadata.annotations):
-            message = f"Function/{function.metadata.name} is not isolated: only tasks that an admin has written call it"
-            return await self._finish(context, obj, status, "Failed", "NotAllowed", message)
         beyond = networks.beyond_policy(function.spec.network, function.spec.egress, self._runtime.policy)
-        if beyond and is_restricted(obj.metadata.annotations):
-            message = f"Function/{function.metadata.name}: {beyond}: only tasks that an admin has written call it"
-            return await self._finish(context, obj, status, "Failed", "NotAllowed", message)
+        if beyond or function.spec.isolation == "none":
+            why = MORE_NETWORK if beyond else NOT_ISOLATED
+            refused = inputs.refusal(context.objects, f"Function/{function.metadata.name}", why, obj)
+            if refused:
+                return await self._finish(context, obj, status, "Failed", "NotAllowed", refused)
 
         async def begun(task: Task, instance: str) -> None:
             await self._begun(context, task, instance)
@@ -324,6 +327,16 @@ class Tasks(Gate[Task]):
         if ready is None or ready.status == "True" or not blocker(ready.reason).is_failure:
             return None
         return ready.reason, f"its worker {name} is not ready: {ready.message}"
+
+    @staticmethod
+    async def _marked(context: Context, obj: Task, ended: Sequence[Task]) -> bool:
+        """Mark a task that is given results which are not an admin's. They may be gone when it is handed out."""
+        if not ended or is_restricted(obj.metadata.annotations) or not inputs.foreign(context.objects, *ended):
+            return False
+        meta = obj.metadata
+        patch = {"metadata": {"uid": meta.uid, "annotations": {RESTRICTED: "true"}}}
+        await context.client.patch(Task, meta.name, patch, namespace=meta.namespace)
+        return True
 
     @staticmethod
     def _ended(context: Context, obj: Task) -> list[Task]:

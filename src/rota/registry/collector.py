@@ -233,14 +233,17 @@ class Collector:
 
     async def _wait_for_dependents(self, kind: Kind, meta: Object) -> None:
         """Send every dependent off; the owner goes when none that blocks it is left."""
-        blocked = False
+        blocked, own_key = False, kind.key(meta.get("namespace", ""), meta["name"])
         for key in self._dependents.get(meta["uid"], ()):
             entry = self._store.get(key)
-            if entry is None or key == kind.key(meta.get("namespace", ""), meta["name"]):
+            if entry is None or key == own_key:
                 continue
             dependent = _decode(entry.value)["metadata"]
+            # A uid alone makes no dependent: what is in another namespace holds up nobody here.
             blocked |= any(
-                ref["uid"] == meta["uid"] and ref.get("blockOwnerDeletion") is True
+                ref["uid"] == meta["uid"]
+                and ref.get("blockOwnerDeletion") is True
+                and self._owner_key(ref, dependent.get("namespace", "")) == own_key
                 for ref in dependent["ownerReferences"]
             )
             if "deletionTimestamp" not in dependent:

@@ -324,6 +324,8 @@ class Decider:
         key, revision, value, old = self._current(kind, namespace, name)
         if kind is Namespace.api and name in PROTECTED_NAMESPACES:
             raise errors.forbidden(kind, name, "this namespace may not be deleted")
+        if options.restricted:
+            privileges.check_deletion(kind, old, self._policy)
         deletion.check_preconditions(kind, old, options)
         marked = deletion.marked(kind, old, options.propagation, self._now())
         if marked is old:
@@ -364,9 +366,13 @@ class Decider:
             version=at.version,
             unknown_sent=unknown,
         )
-        if options.restricted and privileges.differs(admitted, old):
-            privileges.check(kind, admitted, old, self._policy)
-            privileges.own(kind, admitted, old, options.user)
+        if options.restricted:
+            if privileges.differs(admitted, old):
+                privileges.check(kind, admitted, old, self._policy)
+                privileges.own(kind, admitted, old, options.user)
+            elif privileges.asked_for(old, self._policy):
+                # Who manages which field of it is an admin's to say, too.
+                return Unchanged(at.value, at.revision, tuple(warnings))
         if deletion.released(kind, admitted):
             return Change(kind, at.key, at.revision, old, admitted, gone=True, warnings=tuple(warnings))
         if admitted == old and same(admitted, old):

@@ -59,6 +59,8 @@ class DeleteOptions(msgspec.Struct, frozen=True):
     resource_version: str | None = None
     """Delete only if it is at this version."""
     dry_run: bool = False
+    restricted: bool = False
+    """Whoever deletes it may not ask for what reaches the host."""
 
     def __post_init__(self) -> None:
         _check(self.propagation, ("", "Background", "Foreground", "Orphan"), "propagationPolicy")

@@ -2,9 +2,10 @@
 
 - More network than the server gives to all (`rota up --network`) is such a thing, too.
 - An object that asks for it can be made and changed by an admin alone, whatever it is that changes of it.
-- Whatever somebody else writes, and that runs something, is marked (`rota.dev/restricted`). The mark goes to what is
-  made of it, and whoever hands out work looks for it: marked work runs where it is isolated, or not at all. So it does
-  not matter which of the two came first, the work or the place for it.
+- Whatever somebody else writes, and that runs something or can be referred to, is marked (`rota.dev/restricted`). The
+  mark goes to what is made of it, and whoever hands out work looks for it, also at all that the work refers to: marked
+  work, and work of marked inputs, runs where it is isolated, or not at all. So it does not matter which came first, the
+  work, its inputs or the place for it.
 - What somebody else writes is isolated where it does not say so: a host that cannot isolate it runs none of it.
 """
 
@@ -13,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rota.api import Claim, Function, Kind, Schedule, Task, TaskSpawner, WorkerPool, Workload
+from rota.api import KINDS, Claim, Function, Kind, Schedule, Task, TaskSpawner, WorkerPool, Workload
 from rota.api.egress import Policy, beyond
+from rota.api.references import targets_of
 from rota.registry import errors
 
 FILE_SCHEME = "file://"
@@ -22,8 +24,10 @@ FREE = frozenset(("payload", "podOverrides"))
 """Fields whose content is somebody else's, and means nothing here."""
 RESTRICTED = "rota.dev/restricted"
 """Annotation of what was written by somebody who is no admin: it gets nothing that is not isolated."""
-MARKED = frozenset((Claim.api, Function.api, Schedule.api, Task.api, TaskSpawner.api, WorkerPool.api, Workload.api))
+RUNNING = frozenset((Claim.api, Function.api, Schedule.api, Task.api, TaskSpawner.api, WorkerPool.api, Workload.api))
 """Kinds that run something."""
+MARKED = RUNNING.union(*(targets_of(kind) for kind in KINDS.values()))
+"""Those, and the kinds of their inputs: all that any kind refers to."""
 
 Object = dict[str, Any]
 NO_POLICY = Policy()
@@ -31,10 +35,26 @@ NO_POLICY = Policy()
 
 def check(kind: Kind, new: Object, old: Object | None, policy: Policy = NO_POLICY) -> None:
     """Raise Forbidden when an object that reaches the host, or more network than the policy has, is made or changed."""
+    check_owners(kind, new, old)
     for obj in (new, old):
         for path, why in asked_for(obj, policy).items() if obj is not None else ():
             message = f"{path}: {why}; this takes a token of scope admin, whatever is to change of it"
             raise errors.forbidden(kind, new["metadata"].get("name", ""), message)
+
+
+def check_owners(kind: Kind, new: Object, old: Object | None) -> None:
+    """Raise Forbidden when an object would hold up the deletion of something that is of the whole cluster."""
+    before = old["metadata"].get("ownerReferences", ()) if old is not None else ()
+    for ref in new["metadata"].get("ownerReferences", ()):
+        owner = KINDS.get(ref["kind"])
+        if ref.get("blockOwnerDeletion") and owner is not None and not owner.namespaced and ref not in before:
+            message = f"metadata.ownerReferences: only an admin can have {ref['kind']}/{ref['name']} wait for it"
+            raise errors.forbidden(kind, new["metadata"].get("name", ""), f"{message}; leave out blockOwnerDeletion")
+
+
+def check_deletion(kind: Kind, obj: Object, policy: Policy = NO_POLICY) -> None:
+    """Raise Forbidden when what is to be deleted reaches the host: what it leaves behind would be somebody else's."""
+    check(kind, obj, obj, policy)
 
 
 def differs(new: Object, old: Object) -> bool:
@@ -55,6 +75,8 @@ def own(kind: Kind, new: Object, old: Object | None, user: str) -> None:
         message = f'spec.holder: it is "{user}", as the token says; leave it out'
         raise errors.forbidden(kind, new["metadata"].get("name", ""), message)
     new["metadata"].setdefault("annotations", {})[RESTRICTED] = "true"
+    if kind not in RUNNING:
+        return
     if kind is Function.api:
         new["spec"].setdefault("isolation", "sandbox")
     for running in _running(new.get("spec")):

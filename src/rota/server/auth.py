@@ -28,6 +28,8 @@ READ = frozenset(("get", "list", "watch"))
 TOKENS_MAX = 10_000
 KNOWN_TOKENS_MAX = 10_000
 """Tokens whose owner is remembered without hashing them again."""
+BOUNDS = frozenset(("Quota",))
+"""Kinds that say how much a namespace may have: an admin writes them, and not those who are bounded by them."""
 CELL_NAMESPACE_PREFIX = "rota-cell-"
 EXPIRES_SECONDS_MAX = 10 * 366 * 86400
 NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -188,7 +190,7 @@ def allows(user: User, verb: str, kind: Kind, namespace: str, name: str = "", su
             return False  # What is, is for controllers to say.
         if not kind.namespaced:
             return verb in READ or (kind.name == "Namespace" and verb == "create" and not user.namespace)
-        return inside and (verb in READ or not kind.made)
+        return inside and (verb in READ or not (kind.made or kind.name in BOUNDS))
     # Workers have their stream, and function keys their function: neither has objects.
     return False
 

@@ -37,6 +37,7 @@ from rota.engine.objects import Objects, get
 from rota.registry import ApiError, Registry, WriteOptions, metadata
 from rota.registry.errors import bad_request, invalid, not_found
 from rota.registry.metadata import new_uid
+from rota.registry.privileges import RESTRICTED
 from rota.runtime.interface import Runtime, Subject
 from rota.server import media
 from rota.server.audit import Audit, noting
@@ -261,7 +262,7 @@ def _made(asked: Asked, user: User, namespace: str, pool: str) -> Claim:
     if asked.lease_seconds is not None:
         spec = msgspec.structs.replace(spec, lease_seconds=asked.lease_seconds)
     # Who asks waits for the answer: without them nobody would use what it gets.
-    marks = {lifecycle.ATTENDED: "true"}
+    marks = {lifecycle.ATTENDED: "true"} | ({RESTRICTED: "true"} if user.scope != "admin" else {})
     return Claim(metadata=ObjectMeta(name=asked.name, namespace=namespace, uid=new_uid(), annotations=marks), spec=spec)
 
 

@@ -9,6 +9,7 @@ from rota.control.instances.states import is_isolated, why_open
 from rota.engine.objects import Objects, get
 from rota.registry import ApiError
 from rota.registry.errors import bad_request, forbidden, not_found
+from rota.registry.privileges import is_restricted
 from rota.runtime.interface import Runtime, Subject
 from rota.server.auth import User, allows
 
@@ -20,9 +21,11 @@ def authorise(user: User, objects: Objects, namespace: str, name: str) -> None:
     """
     instance = get(objects, Instance, name, namespace)
     if user.scope == "claim":
-        claim_of(user, objects)
+        claim = claim_of(user, objects)
         if instance is None or not _is_held_by(instance, user):
             raise forbidden(Instance.api, name, f'the claim "{user.name}" has another instance')
+        if is_restricted(claim.metadata.annotations) and not is_isolated(instance):
+            raise forbidden(Instance.api, name, f"it {why_open(instance)}: this takes a claim of an admin's")
     elif not allows(user, "create", Instance.api, namespace, name, "exec"):
         raise forbidden(Instance.api, name, f'User "{user.name}" cannot create resource "instances/exec" of it')
     elif user.scope != "admin" and instance is not None and not is_isolated(instance):

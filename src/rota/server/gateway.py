@@ -314,6 +314,7 @@ class Gateway:
             conditions.get("uid"),
             conditions.get("resourceVersion"),
             o.dry_run,
+            restricted,
         )
         return Operation(
             o.verb,

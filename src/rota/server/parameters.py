@@ -209,5 +209,6 @@ def of_delete(request: Request) -> Deletion:
         uid=conditions.uid,
         resource_version=conditions.resource_version,
         dry_run=bool(dry_run),
+        restricted=request.user is not None and request.user.scope != "admin",
     )
     return Deletion(options, 202 if orphan is False else 200)

@@ -28,6 +28,7 @@ from rota.control.holds.members import Member, PoolKey
 from rota.control.holds.named import ByName
 from rota.control.holds.options import is_restarted_for, options_of, run_of
 from rota.control.holds.turns import Turn, Turned
+from rota.control.inputs import refusal
 from rota.control.instances.names import controller_of
 from rota.control.instances.reasons import is_ready
 from rota.control.instances.states import is_isolated, why_open
@@ -35,7 +36,6 @@ from rota.engine import Context
 from rota.engine.objects import Objects, get
 from rota.pools import Binding
 from rota.registry import ApiError
-from rota.registry.privileges import RESTRICTED
 
 log = logging.getLogger(__name__)
 
@@ -409,11 +409,12 @@ class Claiming:
             self.unborn.pop(uid)
             self.desk.give_up(pool, binding, is_wanted=claim is not None)
             return
-        if RESTRICTED in claim.metadata.annotations and not is_isolated(member.instance):
-            message = f"WorkerPool/{pool.name} {why_open(member.instance)}: only an admin can claim of it"
-            self._refuse(pool, binding, ApiError(403, "Forbidden", message))
+        where = f"WorkerPool/{pool.name}"
+        open_ = "" if is_isolated(member.instance) else why_open(member.instance)
+        if open_ and (refused := refusal(self.objects, where, open_, claim)):
+            self._refuse(pool, binding, ApiError(403, "Forbidden", f"{refused}; only an admin can claim of it"))
             return
-        if not member.can_be_had or member.instance.spec.assignment is not None:
+        if not self.desk.is_owned(member) or not member.can_be_had or member.instance.spec.assignment is not None:
             # It has changed since that was decided.
             self._not_bound(pool, uid, self.desk.queue(pool).lost(binding))
             return

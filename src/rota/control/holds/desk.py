@@ -21,6 +21,7 @@ from rota.api.instance import Assignment
 from rota.client import Client, Key
 from rota.control.holds.members import Member, PoolKey, offer
 from rota.control.holds.turns import Turn, Turned, write
+from rota.control.inputs import made_for
 from rota.control.instances.names import controller_of
 from rota.control.orders import subject_of
 from rota.engine.clock import Clock, RealClock
@@ -202,16 +203,19 @@ class Desk:
 
     def see(self, instance: Instance, report: Report | None, reset: ResetPolicy, *, is_ready: bool) -> None:
         """An instance that can be had, as it is now."""
-        uid = instance.metadata.uid
+        uid, key = instance.metadata.uid, Key(instance.metadata.namespace, instance.metadata.name)
+        owner = controller_of(instance)
+        if owner is None:
+            self.unsee(key)
+            return
+        pool = PoolKey(instance.metadata.namespace, owner.name, owner.kind)
         member = self.members.get(uid)
+        if member is not None and member.pool != pool:
+            self.unsee(key)
+            member = None
         is_new = member is None
         if member is None:
-            key = Key(instance.metadata.namespace, instance.metadata.name)
             self.unsee(key, but=uid)
-            owner = controller_of(instance)
-            if owner is None:
-                return
-            pool = PoolKey(instance.metadata.namespace, owner.name, owner.kind)
             member = self.members[uid] = Member(subject_of(instance), pool, instance, report, reset, is_ready)
             self._of.setdefault(pool, set()).add(uid)
             self._by_name[key] = uid
@@ -274,7 +278,7 @@ class Desk:
                 for party in self.parties.values():
                     party.lost(member.subject.uid)
             self._time_reset(member)
-            if member.can_be_had:
+            if member.can_be_had and self.is_owned(member):
                 self.carry_out(member.pool, [queue.offer(offer(member))])
             else:
                 queue.withdraw(member.subject.uid)
@@ -285,6 +289,10 @@ class Desk:
             queue.withdraw(member.subject.uid)
         else:
             theirs.settle(member, assigned)
+
+    def is_owned(self, member: Member) -> bool:
+        """Report whether it is of the pool, or of the task, that has this name now, and not of one that is gone."""
+        return self.objects is not None and made_for(self.objects, member.instance) is not None
 
     def _time_reset(self, member: Member) -> None:
         if not member.held_last:

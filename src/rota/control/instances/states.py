@@ -14,6 +14,7 @@ USED = "rota.dev/used"
 in it is started anew if the pool keeps what is there."""
 AHEAD_SECONDS_MAX = 60.0
 """How far another clock may be ahead. A time beyond that says nothing: it would put off what hangs on it for ever."""
+NOT_ISOLATED = "is not isolated"
 MORE_NETWORK = "has more network than this server gives to all"
 
 
@@ -47,7 +48,7 @@ def is_isolated(instance: Instance) -> bool:
 
 def why_open(instance: Instance) -> str:
     """Say why an instance that is not isolated is not."""
-    return MORE_NETWORK if _is_beyond_policy(instance) else "is not isolated"
+    return MORE_NETWORK if _is_beyond_policy(instance) else NOT_ISOLATED
 
 
 def _is_beyond_policy(instance: Instance) -> bool:

@@ -133,7 +133,7 @@ class Hooks:
         if room.left == 0:
             return Refused("AtLimit", f"at the limit: {room.limit}", LATER_SECONDS if room.is_final else LIMIT_SECONDS)
         try:
-            body = task_of(spawner, item)
+            body = task_of(self._objects, spawner, item)
             await self._maker.make(spawner, [body], lambda fresh: self._made(fresh, task, active + 1))
         except TemplateError as error:
             return await self._tell(spawner, Problem("TemplateError", str(error)))

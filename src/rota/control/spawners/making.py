@@ -17,10 +17,11 @@ from rota.api.spawner import ITEMS_MAX, TaskSpawnerStatus
 from rota.api.templates.items import fill, resolver
 from rota.client import Client, Operation, Update, status_body
 from rota.control.gate import status_of
+from rota.control.inputs import marks
 from rota.control.spawners.items import Item, label_of, tail_of, task_name
 from rota.control.spawners.record import DELIVERIES_MAX, remembered
 from rota.engine.objects import Objects
-from rota.registry import ApiError, privileges
+from rota.registry import ApiError
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ def room_of(spawner: TaskSpawner, active: int) -> Room:
     return Room(min(rooms), f"maxConcurrency: {active} of {spec.max_concurrency} tasks are under way")
 
 
-def task_of(spawner: TaskSpawner, item: Item) -> Body:
+def task_of(objects: Objects, spawner: TaskSpawner, item: Item) -> Body:
     """The Task of an item. Raises TemplateError."""
     meta = spawner.metadata
     owner = {
@@ -77,7 +78,7 @@ def task_of(spawner: TaskSpawner, item: Item) -> Body:
             "name": task_name(meta.name, item),
             "namespace": meta.namespace,
             "labels": {SPAWNER_LABEL: label_of(meta.name)},
-            "annotations": {ITEM_ANNOTATION: item.shown[:ITEM_LENGTH_MAX], **privileges.inherited(meta.annotations)},
+            "annotations": {ITEM_ANNOTATION: item.shown[:ITEM_LENGTH_MAX], **marks(objects, spawner)},
             "ownerReferences": [owner],
         },
         "spec": fill(spawner.spec.task_template, resolver(item.fields)),

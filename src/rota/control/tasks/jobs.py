@@ -9,13 +9,13 @@ from rota.api.egress import Policy
 from rota.api.parts import EnvVar
 from rota.api.worker import AGENT_TYPES, WorkerRole
 from rota.control.agents import AGENTS
-from rota.control.instances.states import MORE_NETWORK, is_isolated, why_open
+from rota.control.inputs import made_for, refusal
+from rota.control.instances.states import MORE_NETWORK, NOT_ISOLATED, is_isolated, why_open
 from rota.control.networks import beyond_policy
 from rota.control.orders import secret
 from rota.control.schedules.making import environment as told_by_schedule
 from rota.control.tasks.templating import environment, given, given_environment
 from rota.engine.objects import Objects, get
-from rota.registry.privileges import is_restricted
 from rota.runtime.composing import TREE
 from rota.runtime.runner.jobs import Job, Parse
 
@@ -38,7 +38,7 @@ def worker_of(objects: Objects, task: Task, policy: Policy = NO_POLICY) -> tuple
     ref = task.spec.worker_pool_ref
     pool = get(objects, WorkerPool, ref.name, task.metadata.namespace) if ref is not None else None
     if pool is not None:
-        _check_isolation(task, pool, policy)
+        _check_isolation(objects, task, pool, policy)
         config = pool.spec.worker
     if config is not None:
         return config, config.env
@@ -53,18 +53,16 @@ def worker_of(objects: Objects, task: Task, policy: Policy = NO_POLICY) -> tuple
     return template.worker, template.containers[0].env
 
 
-def _check_isolation(task: Task, pool: WorkerPool, policy: Policy) -> None:
-    if not is_restricted(task.metadata.annotations):
-        return
+def _check_isolation(objects: Objects, task: Task, pool: WorkerPool, policy: Policy) -> None:
     for part in (pool.spec.worker, pool.spec.template):
         if part is not None and part.isolation == "none":
-            raise _not_allowed(f"WorkerPool/{pool.metadata.name}")
-        if part is not None and beyond_policy(part.network, part.egress, policy):
-            raise _not_allowed(f"WorkerPool/{pool.metadata.name}", MORE_NETWORK)
-
-
-def _not_allowed(where: str, why: str = "is not isolated") -> CannotRun:
-    return CannotRun("NotAllowed", f"{where} {why}: only what an admin has written runs there")
+            why = NOT_ISOLATED
+        elif part is not None and beyond_policy(part.network, part.egress, policy):
+            why = MORE_NETWORK
+        else:
+            continue
+        if refused := refusal(objects, f"WorkerPool/{pool.metadata.name}", why, task, pool):
+            raise CannotRun("NotAllowed", refused)
 
 
 def check(task: Task, role: WorkerRole, env: Sequence[EnvVar] = ()) -> None:
@@ -83,8 +81,10 @@ def check_role(task: Task, role: WorkerRole) -> None:
 
 def job(objects: Objects, task: Task, instance: Instance, id_: str, log: str) -> Job:
     """What the runner of an instance does for a task. Raises what `check` raises."""
-    if is_restricted(task.metadata.annotations) and not is_isolated(instance):
-        raise _not_allowed(f"Instance/{instance.metadata.name}", why_open(instance))
+    if not is_isolated(instance):
+        where, made = f"Instance/{instance.metadata.name}", made_for(objects, instance)
+        if refused := refusal(objects, where, why_open(instance), task, instance, made):
+            raise CannotRun("NotAllowed", refused)
     role = instance.spec.worker or WorkerRole()
     env = instance.spec.containers[0].env
     dependencies = task.status.dependencies if task.status is not None else []

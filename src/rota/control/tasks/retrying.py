@@ -17,6 +17,7 @@ from rota.api.task import RETRY_OF
 from rota.control.instances.names import tailed
 from rota.control.tasks.templating import renamed
 from rota.engine.references import FAILED as DEPENDENCY_FAILED
+from rota.registry import privileges
 
 Object = dict[str, Any]
 
@@ -51,10 +52,15 @@ def retried(task: Object, others: Iterable[Object], names: Mapping[str, str] | N
         spec["dependsOn"] = list(dict.fromkeys(names.get(one, one) for one in spec["dependsOn"]))
     kept = {key: value for key, value in task["metadata"].get("labels", {}).items() if not key.startswith(OWN_LABELS)}
     first = first_of(task)
+    marks = privileges.inherited(task["metadata"].get("annotations", {}))
     return {
         "apiVersion": Task.api.api_version,
         "kind": Task.api.name,
-        "metadata": {"name": _next_name(first, others), "labels": {**kept, RETRY_OF: first}},
+        "metadata": {
+            "name": _next_name(first, others),
+            "labels": {**kept, RETRY_OF: first},
+            **({"annotations": marks} if marks else {}),
+        },
         "spec": _renamed(spec, names),
     }
 

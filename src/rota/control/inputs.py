@@ -1,0 +1,64 @@
+"""The inputs of what runs: an object is no more trusted than what it is made of.
+
+Whoever can write a Secret, a ConfigMap, an AgentConfig, a Workspace or a task that others depend on says what is run
+with it: a variable such as BASH_ENV is a program. So what runs outside a sandbox, or with more network than all get,
+takes nothing from anybody but an admin. The references are those that kinds declare (`rota.api.references`).
+"""
+
+from __future__ import annotations
+
+from rota.api import KINDS, Instance, Object, Task
+from rota.control.instances.names import controller_of
+from rota.engine.objects import Objects
+from rota.engine.references import id_of, kind_of, references_of, shown, target_of
+from rota.registry.privileges import RESTRICTED, is_restricted
+
+FIX = f"an admin can delete it and make it again, or look at it and remove its annotation {RESTRICTED}"
+
+
+def foreign(objects: Objects, *roots: Object | None) -> str:
+    """Name the nearest of these objects, and of all that they refer to, that is not an admin's; empty: all are.
+
+    A task that others depend on was judged when it began (`Tasks`): it has the mark itself if its inputs had it.
+    """
+    wave = [root for root in roots if root is not None]
+    seen = {id_of(root) for root in wave}
+    while wave:
+        found: list[Object] = []
+        for obj in wave:
+            if is_restricted(obj.metadata.annotations):
+                return shown(id_of(obj))
+        for id_ in (target_of(obj, reference) for obj in wave for reference in references_of(obj)):
+            kind = kind_of(id_)
+            if kind is None or id_ in seen:
+                continue
+            seen.add(id_)
+            _, namespace, name = id_.split("/", 2)
+            target = objects.find(kind, namespace, name)
+            if target is not None and kind is Task.api and is_restricted(target.metadata.annotations):
+                return shown(id_)
+            if target is not None and kind is not Task.api:
+                found.append(target)
+        wave = found
+    return ""
+
+
+def refusal(objects: Objects, where: str, why_open: str, *roots: Object | None) -> str:
+    """Say why something must not run where nothing keeps it apart; empty: it may."""
+    whose = foreign(objects, *roots)
+    return f"{where} {why_open}, and {whose} was written by somebody who is no admin: {FIX}" if whose else ""
+
+
+def marks(objects: Objects, obj: Object) -> dict[str, str]:
+    """Return the annotations that an object passes on to what is made of it and of its inputs."""
+    return {RESTRICTED: "true"} if foreign(objects, obj) else {}
+
+
+def made_for(objects: Objects, instance: Instance) -> Object | None:
+    """Find the pool, the task or the function that an instance is of."""
+    owner = controller_of(instance)
+    kind = KINDS.get(owner.kind) if owner is not None else None
+    if owner is None or kind is None:
+        return None
+    found = objects.find(kind, instance.metadata.namespace, owner.name)
+    return found if found is not None and found.metadata.uid == owner.uid else None
