@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,8 +12,11 @@ from pathlib import Path
 import pytest
 
 from rota.runtime import sandbox
+from rota.runtime.runner.box import Box, BoxLost
 from tests.claims.test_gateway import claim, command, pool, release, until
+from tests.runner.boxes import Bench, in_a_sandbox
 from tests.server.conftest import Server, served
+from tests.workers.apart import apart
 
 POOLS = "/apis/rota.dev/v1alpha1/namespaces/default/workerpools"
 SECONDS_MAX = 60
@@ -64,3 +68,50 @@ async def test_to_leave_a_daemon_in_a_kept_instance_for_its_next_holder(live: Se
     [file] = (live.home / "instances" / "default").glob("*/work/file")
     assert file.read_text() == "kept\n"
     assert (await release(live, "second")).status == 200
+
+
+STEALS = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+agent = os.getppid()
+for number in range(8):
+    pidfd_getfd = libc.syscall(438, os.pidfd_open(agent), number, 0)
+    assert pidfd_getfd == -1, f"it has descriptor {number} of the agent"
+assert libc.ptrace(0x4206, agent, 0, 0) == -1, "it traces the agent"
+for name in ("mem", "fd", "environ"):
+    try:
+        os.listdir(f"/proc/{agent}/fd") if name == "fd" else open(f"/proc/{agent}/{name}", "rb").read(1)
+    except OSError:
+        continue
+    raise AssertionError(f"it has {name} of the agent")
+"""
+
+
+@in_a_sandbox
+async def test_to_answer_in_the_place_of_the_agent(bench: Bench) -> None:
+    outcome = await bench.run("python3", "-I", "-c", STEALS)
+    assert outcome.reason == "Succeeded", bench.said()
+
+
+LIES = """
+import json, os, socket, subprocess
+control = socket.socket(fileno=0)
+def tell(message):
+    content = json.dumps(message).encode()
+    control.sendall(len(content).to_bytes(4, "big") + content)
+left = subprocess.Popen(["sleep", "1000"], stdin=subprocess.DEVNULL)
+tell({"ready": os.getpid(), "uid": os.getuid()})
+while control.recv(65536):
+    tell({"cleared": 0})
+"""
+
+
+@apart
+async def test_to_say_of_itself_that_it_is_gone(tmp_path: Path) -> None:
+    box = Box((sys.executable, "-I", "-c", LIES), {}, tmp_path / "note")
+    await box.start()
+    try:
+        with pytest.raises(BoxLost, match="runs on in it"):
+            await box.clear()
+    finally:
+        await box.stop()

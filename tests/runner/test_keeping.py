@@ -67,9 +67,9 @@ async def test_what_is_below_one_that_is_kept_ends(tmp_path: Path) -> None:
         while not (tmp_path / "up").exists():
             await asyncio.sleep(0.005)
         await boxed.box.clear([kept])
-        assert agent._is_alive(pid)
-        assert not any(map(agent._is_alive, descendants_of(pid)))
-        assert len(list(filter(agent._is_alive, descendants_of(os.getpid())))) == 2
+        assert agent.is_running(pid)
+        assert not any(map(agent.is_running, descendants_of(pid)))
+        assert len(list(filter(agent.is_running, descendants_of(os.getpid())))) == 2
 
 
 @apart

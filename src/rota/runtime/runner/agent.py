@@ -33,6 +33,7 @@ LENGTH_BYTES = 4
 MESSAGE_BYTES_MAX = 8 * 1024 * 1024
 DESCRIPTORS_MAX = 3
 READ_BYTES = 65536
+PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
 CLEAR_SECONDS_MAX = 10.0
 CLEAR_PAUSE_SECONDS = 0.002
@@ -178,13 +179,15 @@ def _is_clear(kept: Collection[int]) -> bool:
     """
     if not LISTS_CHILDREN:
         return set(descendants(os.getpid())) <= set(kept)
-    return not any(_is_alive(child) for pid in kept for child in children(pid)) and set(children(os.getpid())) <= set(
+    return not any(is_running(child) for pid in kept for child in children(pid)) and set(children(os.getpid())) <= set(
         kept
     )
 
 
 def children(pid: int) -> list[int]:
     """What is right below a process, the dead that nobody has taken away included."""
+    if not LISTS_CHILDREN:
+        return [child for child, (_, parent) in _states() if parent == pid]
     found = b""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         for thread in os.listdir(f"/proc/{pid}/task"):
@@ -197,7 +200,7 @@ def children(pid: int) -> list[int]:
     return [int(number) for number in found.split()]
 
 
-def _is_alive(pid: int) -> bool:
+def is_running(pid: int) -> bool:
     try:
         return _stat(str(pid))[0] not in "ZX"
     except OSError:
@@ -210,17 +213,22 @@ def _stat(pid: str) -> list[str]:
         return file.read().rpartition(")")[2].split()
 
 
-def descendants(top: int) -> list[int]:
-    """Everything below a process that is alive."""
-    parents: dict[int, int] = {}
+def _states() -> list[tuple[int, tuple[str, int]]]:
+    """The state and the parent of every process that can be seen."""
+    found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
                 state, parent = _stat(name)[:2]
             except OSError:
                 continue
-            if state not in "ZX":
-                parents[int(name)] = int(parent)
+            found.append((int(name), (state, int(parent))))
+    return found
+
+
+def descendants(top: int) -> list[int]:
+    """Everything below a process that is alive."""
+    parents = {pid: parent for pid, (state, parent) in _states() if state not in "ZX"}
     found: list[int] = []
     for pid in parents:
         at = pid
@@ -236,6 +244,9 @@ def main() -> None:
     # What commands leave behind comes back to it.
     if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         sys.exit("this kernel does not let a process adopt orphans")
+    # Commands have the same uid. None of them may take its socket from it, or change what it does.
+    if libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0):
+        sys.exit("this kernel does not keep a process from being traced")
     control = socket.socket(fileno=os.dup(0))
     control.set_inheritable(False)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

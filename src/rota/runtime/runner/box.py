@@ -22,6 +22,8 @@ from rota.runtime.runner.outside import Outside
 
 START_SECONDS_MAX = 30.0
 CLEAR_SECONDS_MAX = 15.0
+VERIFY_SECONDS_MAX = 1.0
+"""For how long what runs in a box may be more than its agent says."""
 STOP_SECONDS_MAX = 5.0
 
 _encode = msgspec.json.Encoder().encode
@@ -125,6 +127,14 @@ class Box:
             raise BoxLost("the agent does not answer") from None
         if left:
             raise BoxLost(f"{left} processes cannot be ended")
+        # The agent is in the box: what it says of the box is looked at from outside. A command that is kept may have
+        # ended meanwhile, and that may not have been heard yet.
+        try:
+            async with asyncio.timeout(VERIFY_SECONDS_MAX):
+                while not self.is_clear(but):
+                    await asyncio.sleep(CLEAR_PAUSE_SECONDS)
+        except TimeoutError:
+            raise BoxLost("something runs on in it that its agent does not tell of") from None
 
     async def stop(self) -> None:
         """End it and everything in it. Raises BoxLost when something cannot be ended."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 
 from rota.runtime.keeper.kernel import is_alive, start_time_of
-from rota.runtime.runner.agent import LISTS_CHILDREN, children
+from rota.runtime.runner.agent import children, is_running
 
 DEPTH_MAX = 8
 """How far below what was started an agent is."""
@@ -17,8 +18,11 @@ class Outside:
 
     def __init__(self, top: int, agent: int) -> None:
         """What was started, and the number that its agent has for itself."""
-        self._agent = _find(top, agent) if LISTS_CHILDREN else None
+        path = _find(top, agent)
+        self._agent = path[-1] if path else None
         self._began = start_time_of(self._agent) if self._agent is not None else None
+        # An orphan that does not descend from the agent comes to the first process of its namespace.
+        self._above = [(pid, below) for pid, below in pairwise(path) if len(_numbers(pid)) == len(_numbers(path[-1]))]
         self._known: dict[int, int] = {}
 
     def is_clear(self, kept: Iterable[int]) -> bool:
@@ -29,7 +33,9 @@ class Outside:
         if self._agent is None or self._began is None:
             return False
         found = {self._here(number) for number in kept}
-        if None in found or any(pid is not None and children(pid) for pid in found):
+        if None in found or any(is_running(below) for pid in found if pid is not None for below in children(pid)):
+            return False
+        if any(is_running(other) for pid, below in self._above for other in children(pid) if other != below):
             return False
         return set(children(self._agent)) <= found and is_alive(self._agent, self._began)
 
@@ -37,27 +43,28 @@ class Outside:
         if number not in self._known:
             assert self._agent is not None
             pids = children(self._agent)
-            self._known = {inside: pid for pid in pids if (inside := _inside(pid)) is not None}
+            self._known = {numbers[-1]: pid for pid in pids if (numbers := _numbers(pid))}
         return self._known.get(number)
 
 
-def _find(top: int, number: int) -> int | None:
-    at = [top]
+def _find(top: int, number: int) -> list[int]:
+    """Return the way from a process down to the one that has this number for itself; empty: there is none."""
+    ways = [[top]]
     for _ in range(DEPTH_MAX):
-        for pid in at:
-            if _inside(pid) == number:
-                return pid
-        at = [below for pid in at for below in children(pid)]
-    return None
+        for way in ways:
+            if _numbers(way[-1])[-1:] == [number]:
+                return way
+        ways = [[*way, below] for way in ways for below in children(way[-1])]
+    return []
 
 
-def _inside(pid: int) -> int | None:
-    """The number that a process has in the innermost of its namespaces."""
+def _numbers(pid: int) -> list[int]:
+    """Return the numbers that a process has in its namespaces, that in the innermost last; empty: it is gone."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(errors="replace")
     except OSError:
-        return None
+        return []
     for line in status.splitlines():
         if line.startswith("NSpid:"):
-            return int(line.split()[-1])
-    return None
+            return [int(number) for number in line.split()[1:]]
+    return []
