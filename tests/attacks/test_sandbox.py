@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from rota.runtime.sandbox import Bind, stage
-from tests.runtime_sandbox.conftest import Box, box, make_box
+from rota.runtime.sandbox import Bind, enter, stage
+from tests.runtime_sandbox.conftest import SECONDS_MAX, Box, box, make_box
 
 __all__ = ["box", "make_box"]
 
@@ -59,3 +59,54 @@ def test_to_run_where_the_sandbox_was_not_closed(uid: int, why: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (stage.NOT_CONFINED, "")
     assert "nothing is run in it" in done.stderr and why in done.stderr
+
+
+SEIZES = """
+import ctypes, os
+libc = ctypes.CDLL(None)
+print("ready", flush=True)
+while True:
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        if pid not in (1, os.getpid()) and libc.ptrace(0x4206, pid, None, None) == 0:
+            status = dict(line.split(":\\t") for line in open(f"/proc/{pid}/status") if ":\\t" in line)
+            print("seized", status["Seccomp"].strip(), status["NoNewPrivs"].strip(), flush=True)
+            os._exit(0)
+"""
+SLOWLY = """
+import time
+from rota.runtime.sandbox import join, stage
+
+class Slow:
+    def __init__(self, libc):
+        self._libc = libc
+    def __getattr__(self, name):
+        call = getattr(self._libc, name)
+        def slow(*arguments):
+            result = call(*arguments)
+            if name == "capset" or arguments[0] in (stage.PR_SET_NO_NEW_PRIVS, stage.PR_SET_SECCOMP):
+                time.sleep(0.1)
+            return result
+        return slow
+
+fast = stage._libc
+stage._libc = lambda: Slow(fast())
+raise SystemExit(join.main())
+"""
+"""Joins a sandbox, and takes its time with each step of being confined there."""
+
+
+def test_to_seize_what_enters_before_it_is_confined(box: Box) -> None:
+    python = os.path.realpath(sys.executable)
+    with box.started(python, "-I", "-S", "-c", SEIZES) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        entered = enter(process.pid, ["/bin/sleep", "60"], env={}, cwd="/", uid=box.uid)
+        at = entered.argv.index("rota.runtime.sandbox.join")
+        slowly = [*entered.argv[: at - 1], "-c", SLOWLY, *entered.argv[at + 1 :]]
+        with subprocess.Popen(slowly, env=entered.env) as second:
+            try:
+                # What it has by then is confined as it is itself.
+                assert process.stdout.readline() == "seized 2 1\n"
+            finally:
+                second.kill()
+                second.wait(SECONDS_MAX)

@@ -129,12 +129,11 @@ class Box:
             raise BoxLost(f"{left} processes cannot be ended")
         # The agent is in the box: what it says of the box is looked at from outside. A command that is kept may have
         # ended meanwhile, and that may not have been heard yet.
-        try:
-            async with asyncio.timeout(VERIFY_SECONDS_MAX):
-                while not self.is_clear(but):
-                    await asyncio.sleep(CLEAR_PAUSE_SECONDS)
-        except TimeoutError:
-            raise BoxLost("something runs on in it that its agent does not tell of") from None
+        deadline = time.monotonic() + VERIFY_SECONDS_MAX
+        while not self.is_clear(but):
+            if time.monotonic() > deadline:
+                raise BoxLost("something runs on in it that its agent does not tell of")
+            await asyncio.sleep(CLEAR_PAUSE_SECONDS)
 
     async def stop(self) -> None:
         """End it and everything in it. Raises BoxLost when something cannot be ended."""

@@ -29,12 +29,15 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def main() -> int:
     pid, uid, cwd, *argv = sys.argv[1:]
     filtered = calls.program(platform.machine())
+    # In there others have the same uid: none of them may take over what is not confined yet.
+    stage.hide()
     _join(int(pid))
     child = os.fork()
     if child == 0:
         _take_terminal()
         if uid:
             stage.become(int(uid))
+            stage.hide()  # Another uid may have undone it.
         _must(_libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "the end with its parent")
         stage.give_up(filtered)
         os.chdir(cwd)
@@ -71,6 +74,7 @@ def _join(pid: int) -> None:
             wanted.pop("cgroup", None)
         if os.path.sameopenfile(outer, inner):
             inner = None
+        os.close(outer)
     for name, descriptor in wanted.items():
         _must(_libc.setns(descriptor, 0), f"the {name} namespace")
     if inner is not None:

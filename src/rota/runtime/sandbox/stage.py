@@ -24,6 +24,7 @@ STANDARD = 3
 PROXY_BACKLOG = 64
 NOT_CONFINED, NOT_RUNNABLE, NOT_FOUND = 125, 126, 127
 CLONE_NEWUSER = 0x10000000
+PR_SET_DUMPABLE = 4
 PR_CAPBSET_DROP, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 24, 22, 38, 47
 PR_CAP_AMBIENT_CLEAR_ALL = 4
 SECCOMP_MODE_FILTER = 2
@@ -106,19 +107,27 @@ def become(uid: int) -> None:
     os.setresuid(uid, uid, uid)
 
 
+def hide() -> None:
+    """Keep others of the same uid from tracing this process, until it executes something."""
+    _must(_libc().prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), "tracing cannot be ruled out")
+
+
 def give_up(filter_: bytes) -> None:
-    """Give up every capability for good, and put on a filter of system calls."""
+    """Put on a filter of system calls, and give up every capability for good.
+
+    In this order: what has no capability more than others can be traced by them, and is then filtered as they are.
+    """
     libc = _libc()
+    _must(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "new privileges cannot be ruled out")
+    code = ctypes.create_string_buffer(filter_, len(filter_))
+    program = _Program(len(filter_) // INSTRUCTION_BYTES, ctypes.cast(code, ctypes.c_void_p))
+    _must(libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0), "the filter is refused")
     for capability in range(CAPABILITIES_MAX):
         libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
     libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
     nothing = (ctypes.c_uint32 * 6)()
     _must(libc.capset(header, nothing), "capabilities cannot be given up")
-    _must(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "new privileges cannot be ruled out")
-    code = ctypes.create_string_buffer(filter_, len(filter_))
-    program = _Program(len(filter_) // INSTRUCTION_BYTES, ctypes.cast(code, ctypes.c_void_p))
-    _must(libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0), "the filter is refused")
 
 
 def verify(uid: int) -> None:
