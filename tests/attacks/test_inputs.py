@@ -16,6 +16,8 @@ import pytest
 
 from rota.api import KINDS, Claim, Instance, Kind, ObjectMeta, TaskSpawner
 from rota.api.instance import Assignment
+from rota.api.model import Ref
+from rota.api.pool import ClaimSpec, ClaimStatus
 from rota.api.references import references
 from rota.api.schema import REFERS, object_schema
 from rota.control.inputs import foreign
@@ -27,6 +29,7 @@ from rota.engine.objects import Objects
 from rota.registry import ApiError, Registry, WriteOptions
 from rota.registry.privileges import MARKED, RESTRICTED
 from rota.server.auth import User
+from rota.server.claims import Asked, ClaimRequests
 from rota.server.entering import authorise
 from rota.store import MemoryStore
 from tests.attacks.conftest import API, TENANT, Deployer, deployer
@@ -304,13 +307,34 @@ async def test_to_wait_for_a_pool_until_it_is_without_isolation(live: Server) ->
     assert "assignment" not in box["spec"]
 
 
-@pytest.mark.parametrize("is_restricted", [True, False])
-def test_to_enter_an_instance_without_isolation_by_a_claim(is_restricted: bool) -> None:
-    marks = {RESTRICTED: "true"} if is_restricted else {}
+def open_instance() -> Instance:
+    """One without isolation, which a claim has."""
     instance = Instance.decode(json.dumps(examples("Instance")[0]).encode())
     held = Assignment(id="u", kind="Claim", name="mine", uid="u", since=datetime.now(UTC))
     spec = msgspec.structs.replace(instance.spec, assignment=held)
-    instance = msgspec.structs.replace(instance, spec=spec, status=None)
+    return msgspec.structs.replace(instance, spec=spec, status=None)
+
+
+async def test_to_be_given_the_claim_that_an_admin_has_in_ones_name() -> None:
+    spec = ClaimSpec(pool_ref=Ref(name="boxes"), holder="mallory")
+    status = ClaimStatus(phase="Bound", instance_name="box")
+    claim = Claim(metadata=ObjectMeta(name="mine", namespace=TENANT, uid="u"), spec=spec, status=status)
+    found = {Claim.api: claim, Instance.api: open_instance()}
+    objects = cast(Objects, SimpleNamespace(find=lambda kind, namespace, name: found.get(kind)))
+    claiming = cast(Any, SimpleNamespace(is_usable=lambda claim: True))
+    asked = Asked(name="mine")
+    admin = User("admin", "admin")
+    known = ClaimRequests._known
+    assert await known(objects, claiming, Asked(name="mine", holder="mallory"), admin, TENANT, "boxes") is claim
+    with pytest.raises(ApiError) as refused:
+        await known(objects, claiming, asked, User("mallory", "deployer", TENANT), TENANT, "boxes")
+    assert refused.value.code == 403
+
+
+@pytest.mark.parametrize("is_restricted", [True, False])
+def test_to_enter_an_instance_without_isolation_by_a_claim(is_restricted: bool) -> None:
+    marks = {RESTRICTED: "true"} if is_restricted else {}
+    instance = open_instance()
     claim = SimpleNamespace(
         metadata=ObjectMeta(name="mine", namespace=TENANT, uid="u", annotations=marks),
         status=SimpleNamespace(instance_name="box"),

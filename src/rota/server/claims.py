@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from rota.api import Claim, ObjectMeta, Task, WorkerPool
+from rota.api import Claim, Instance, ObjectMeta, Task, WorkerPool
 from rota.api.form import form
 from rota.api.model import Ref
 from rota.api.parts import EnvVar
@@ -30,6 +30,7 @@ from rota.api.problems import Problem
 from rota.client import Key
 from rota.control.claims import lifecycle
 from rota.control.claims.claiming import Claiming
+from rota.control.instances.states import is_isolated, why_open
 from rota.control.networks import beyond_policy
 from rota.control.tasks.telling import standing_of
 from rota.control.workers import template_of
@@ -140,6 +141,7 @@ class ClaimRequests:
             raise ApiError(409, "AlreadyExists", f'claims "{asked.name}" is somebody else\'s, or of another pool')
         if claim.over():
             raise _over(claim)
+        _check_taken(objects, claim, user)
         if differing := _differing(asked, claim):
             message = f'claims "{asked.name}" has another {differing}: leave that out, or ask under another name'
             raise ApiError(409, "AlreadyExists", message)
@@ -303,6 +305,15 @@ def _check(asked: Asked, pool: WorkerPool, user: User, runtime: Runtime | None) 
         raise ApiError(403, "Forbidden", message)
     if beyond := beyond_policy(template.network, template.egress, runtime.policy):
         raise ApiError(403, "Forbidden", f"WorkerPool/{pool.metadata.name}: {beyond}: only an admin can claim of it")
+
+
+def _check_taken(objects: Objects, claim: Claim, user: User) -> None:
+    """Refuse to hand a claim that an admin asked for to somebody else, where its instance is on the host."""
+    name = claim.status.instance_name if claim.status is not None else None
+    instance = get(objects, Instance, name or "", claim.metadata.namespace)
+    if user.scope != "admin" and instance is not None and not is_isolated(instance):
+        said = f"Instance/{instance.metadata.name} {why_open(instance)}: only an admin can have it"
+        raise ApiError(403, "Forbidden", said)
 
 
 def _settled(objects: Objects, user: User, claiming: Claiming, pool: WorkerPool, claim: Claim) -> Claim:
