@@ -93,6 +93,34 @@ async def test_to_answer_in_the_place_of_the_agent(bench: Bench) -> None:
     assert outcome.reason == "Succeeded", bench.said()
 
 
+DAEMON = """
+import os, time
+if os.fork() == 0:
+    import ctypes
+    os.setsid()
+    if os.fork() == 0:
+        ctypes.CDLL(None).prctl(1, 0, 0, 0, 0)  # It does not end with what it is below.
+        os.closerange(1, 3)
+        time.sleep(1000)
+    os._exit(0)
+os.wait()
+"""
+
+
+@in_a_sandbox
+async def test_to_stay_in_a_kept_box_by_a_command_that_entered_it(bench: Bench) -> None:
+    assert bench.box.is_clear()
+    process, uid = bench.box._process, bench.box.uid
+    assert process is not None
+    own = uid if os.geteuid() == 0 else None
+    entered = sandbox.enter(process.pid, ["/usr/bin/env", "python3", "-I", "-c", DAEMON], env={}, cwd="/", uid=own)
+    command = await asyncio.create_subprocess_exec(*entered.argv, env=entered.env, stdout=asyncio.subprocess.PIPE)
+    assert await command.wait() == 0
+    assert not bench.box.is_clear()
+    with pytest.raises(BoxLost, match="runs on in it"):
+        await bench.box.clear()
+
+
 LIES = """
 import json, os, socket, subprocess
 control = socket.socket(fileno=0)
