@@ -23,8 +23,9 @@ from rota.cli.status_line import StatusLine
 from rota.client import Client
 from rota.client.connection import header
 from rota.client.uploading import upload
+from rota.links import stays_inside
 from rota.registry import ApiError
-from rota.runtime.files.archive import Archive, leaves
+from rota.runtime.files.archive import Archive
 from rota.runtime.files.bounds import FILE_BYTES_MAX, MODE_MASK, PIECE_BYTES
 from rota.runtime.files.failing import FileFailed
 from rota.runtime.files.packing import Found, measure, pack
@@ -193,7 +194,7 @@ async def _up_folder(place: _Place, here: str, path: str, progress: Progress) ->
         packed = Pipe(reading)
 
         def keep(found: Found) -> bool:
-            if found.target and leaves(found.name, found.target):
+            if found.target and not stays_inside(found.name, found.target):
                 progress.skipped.append(f"{found.name} -> {found.target}")
                 return False
             return True

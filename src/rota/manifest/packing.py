@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from rota.links import stays_inside
 from rota.manifest.packing_excludes import IGNORE_FILE, Excludes
 from rota.runtime.blobs import BLOB_BYTES_MAX, digest_of
 
@@ -61,7 +62,7 @@ def pack(path: Path, *, project: Path | None = None, bytes_max: int = BLOB_BYTES
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for entry in entries:
-            _add(tar, entry, path)
+            _add(tar, entry)
             if out.tell() > bytes_max:
                 raise _too_large(path, bytes_max)
     content = out.getvalue()
@@ -103,13 +104,13 @@ def _scanned(folder: Path) -> list[os.DirEntry[str]]:
         raise Unpackable(f"{folder}: {(error.strerror or str(error)).lower()}") from None
 
 
-def _add(tar: tarfile.TarFile, entry: _Entry, top: Path) -> None:
+def _add(tar: tarfile.TarFile, entry: _Entry) -> None:
     name, path, info = entry
     if not name.isprintable():
         raise Unpackable(f"{path}: its name holds characters that cannot be printed; rename it")
     member = tarfile.TarInfo(name)
     if stat.S_ISLNK(info.st_mode):
-        member.type, member.linkname, member.mode = tarfile.SYMTYPE, _target(path, top), 0o777
+        member.type, member.linkname, member.mode = tarfile.SYMTYPE, _target(name, path), 0o777
         tar.addfile(member)
         return
     if not stat.S_ISREG(info.st_mode):
@@ -125,12 +126,12 @@ def _add(tar: tarfile.TarFile, entry: _Entry, top: Path) -> None:
     tar.addfile(member, io.BytesIO(content))
 
 
-def _target(link: Path, top: Path) -> str:
+def _target(name: str, link: Path) -> str:
     """Where a link leads to. Only what is packed with it will be there."""
     target = str(link.readlink())
-    inside = Path(os.path.normpath(link.parent / target))
-    if Path(target).is_absolute() or not inside.is_relative_to(os.path.normpath(top)):
-        raise Unpackable(f"{link}: it leads to {target}, which is not packed; copy it here, or leave it out")
+    if not stays_inside(name, target):
+        why = "which is not packed, or by a way that goes up after it went down"
+        raise Unpackable(f"{link}: it leads to {target}, {why}; copy it here, link it directly, or leave it out")
     return target
 
 

@@ -9,6 +9,8 @@ import threading
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
+from rota.links import stays_inside
+
 TREE_BYTES_MAX = 1024 * 1024 * 1024
 """Of the files of a tree, together, and of any one of them."""
 TREE_MEMBERS_MAX = 100_000
@@ -96,19 +98,8 @@ def _info(found: Found) -> tarfile.TarInfo | None:
         info.type = tarfile.DIRTYPE
     elif stat.S_ISLNK(kind):
         info.type, info.linkname = tarfile.SYMTYPE, os.readlink(found.base, dir_fd=found.folder)
-        if not stays_inside(found.parts, info.linkname):
+        if not stays_inside(info.name, info.linkname):
             return None
     elif not stat.S_ISREG(kind):
         return None
     return info
-
-
-def stays_inside(link: tuple[str, ...], target: str) -> bool:
-    """Whether a link leads into its tree, whatever other such links there are.
-
-    It may go up first, not beyond the tree, and then down. It may not go up again: on its way down it may have gone
-    through another link, and be anywhere.
-    """
-    parts = [part for part in target.split("/") if part not in ("", ".")]
-    ups = next((at for at, part in enumerate(parts) if part != ".."), len(parts))
-    return bool(target) and not target.startswith("/") and ups < len(link) and ".." not in parts[ups:]

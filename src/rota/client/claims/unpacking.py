@@ -26,8 +26,8 @@ from rota.client.claims.packing import (
     TREE_MEMBERS_MAX,
     Stopped,
     TreeRefused,
-    stays_inside,
 )
+from rota.links import stays_inside
 
 STREAM_BYTES_MAX = TREE_BYTES_MAX + TREE_MEMBERS_MAX * 2048
 """What a tree that keeps the bounds can take as tar: its bytes, and what is around each member."""
@@ -111,7 +111,7 @@ class _Unpacking:
             return
         if not parts:
             raise TreeRefused("a member of the tar has no name")
-        if member.issym() and not stays_inside(parts, member.linkname):
+        if member.issym() and not stays_inside("/".join(parts), member.linkname):
             return
         if member.islnk() and _parts(member.linkname) not in self._made:
             raise TreeRefused(f"{member.name}: it is a hard link to what the tar does not hold")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import stat
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,6 +15,7 @@ from rota.runtime.files.archive import Archive
 from rota.runtime.files.bounds import PIECE_BYTES
 from rota.runtime.files.failing import FileFailed
 from rota.runtime.files.unpacking import Unpacking
+from rota.runtime.modes import TooDeep, take_over
 
 UNPACKED_BYTES_MAX = 512 * 1024 * 1024
 FILES_MAX = 20_000
@@ -61,7 +63,7 @@ class CodeCache:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(text, encoding="utf-8")
                 file.chmod(FILE_MODE if entrypoint else PROGRAM_MODE)
-                _open_folders(folder)
+                take_over(folder, _mode)
         return digest
 
     def unpack(self, digest: str) -> None:
@@ -77,10 +79,10 @@ class CodeCache:
                 file.seek(0)
                 with coming(self._folder(digest)) as folder:
                     _extract(file, folder)
-                    _open_folders(folder)
+                    take_over(folder, _mode)
         except FileNotFoundError:
             raise CodeRefused("CodeNotFound", f"there is no blob {digest}; deploy the function's code") from None
-        except (FileFailed, OSError) as error:
+        except (FileFailed, TooDeep, OSError) as error:
             raise CodeRefused("CodeDamaged", f"the blob {digest} cannot be unpacked: {error}") from None
 
     def _folder(self, digest: str) -> Path:
@@ -107,13 +109,6 @@ def _extract(file: BinaryIO, folder: Path) -> None:
         unpacking.finish()
 
 
-def _open_folders(top: Path) -> None:
+def _mode(found: int) -> int:
     """Whoever runs it can read it, whatever this process's umask is."""
-    top.chmod(FOLDER_MODE)
-    for at, folders, files in os.walk(top):
-        for name in folders:
-            Path(at, name).chmod(FOLDER_MODE)
-        for name in files:
-            path = Path(at, name)
-            if not path.is_symlink():
-                path.chmod(PROGRAM_MODE if path.stat().st_mode & 0o100 else FILE_MODE)
+    return FOLDER_MODE if stat.S_ISDIR(found) else PROGRAM_MODE if found & stat.S_IXUSR else FILE_MODE

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
+
+from rota.runtime.workspace.discard import remove
 
 CODE, PACKAGES = "code", "packages"
 LOGS, LOADS = "logs", "loads"
@@ -19,6 +20,8 @@ UNUSED_SECONDS_MIN = 300.0
 """What nothing uses is kept for so long after it was made or asked for: what will may be on its way."""
 ABANDONED_SECONDS = 3600.0
 """What was begun longer ago than this is not being filled any more."""
+REMOVE_SECONDS_MAX = 60.0
+"""What takes longer to remove goes on being removed when it is collected the next time."""
 FOLDER_MODE = 0o755
 NAME = re.compile(r"[0-9a-f]{64}")
 UID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,127}")
@@ -65,7 +68,7 @@ def coming(folder: Path) -> Iterator[Path]:
         with contextlib.suppress(OSError):
             new.rename(folder)
     finally:
-        shutil.rmtree(new, ignore_errors=True)
+        remove(new, seconds_max=REMOVE_SECONDS_MAX)
 
 
 def collect(home: Path, kind: str, used: Collection[str]) -> list[str]:
@@ -76,8 +79,8 @@ def collect(home: Path, kind: str, used: Collection[str]) -> list[str]:
         with contextlib.suppress(FileNotFoundError):
             kept_seconds = ABANDONED_SECONDS if folder.name.startswith(COMING) else UNUSED_SECONDS_MIN
             if folder.name not in used and time.time() - folder.stat().st_mtime > kept_seconds:
-                shutil.rmtree(folder, ignore_errors=True)
-                gone.append(folder.name)
+                if remove(folder, seconds_max=REMOVE_SECONDS_MAX):
+                    gone.append(folder.name)
     return gone
 
 

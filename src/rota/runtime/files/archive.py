@@ -6,11 +6,11 @@ that tar programs write (ustar, GNU's long names, pax) and no sparse files.
 
 from __future__ import annotations
 
-import posixpath
 import tarfile
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
+from rota.links import stays_inside
 from rota.runtime.files.bounds import (
     ARCHIVE_BYTES_MAX,
     ARCHIVE_MEMBERS_MAX,
@@ -184,21 +184,14 @@ class Archive:
         if info.type == tarfile.SYMTYPE:
             if not target or "\0" in target or len(target) > PATH_BYTES_MAX or not name:
                 raise FileFailed("BadArchive", f"{raw}: its link leads nowhere")
-            if leaves(name, target):
+            if not stays_inside(name, target):
                 if self._skips:
                     return Skipped(name, target)
-                raise FileFailed("BadArchive", f"{raw}: its link leads out of the tree, to {target}")
+                why = "its link leads out of the tree, or goes up after it went down"
+                raise FileFailed("BadArchive", f"{raw}: {why}, to {target}")
             self._links.add(name)
             return Member(name, "link", 0, mode, modified, target)
         raise FileFailed("BadArchive", f"{raw}: only files, folders and links are taken, no devices and no pipes")
-
-
-def leaves(name: str, target: str) -> bool:
-    """Whether a link of this name in a tree leads out of it."""
-    if target.startswith("/"):
-        return True
-    found = posixpath.normpath(posixpath.join(posixpath.dirname(name), target))
-    return found == ".." or found.startswith("../")
 
 
 def _inside(name: str) -> str:

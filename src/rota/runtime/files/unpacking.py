@@ -106,6 +106,9 @@ class Unpacking:
         above, _, source = member.target.rpartition("/")
         folder = self._into(above, make=False)
         try:
+            if not stat.S_ISREG(os.stat(source, dir_fd=folder, follow_symlinks=False).st_mode):
+                # A link that is there already would lead elsewhere from another folder.
+                raise FileFailed("BadArchive", f"{member.name}: it is a hard link to what is no file")
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(base, dir_fd=parent)
             os.link(source, base, src_dir_fd=folder, dst_dir_fd=parent, follow_symlinks=False)

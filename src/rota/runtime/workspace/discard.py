@@ -59,6 +59,21 @@ def discard(folder: Path, *, seconds_max: float) -> None:
         os.close(top)
 
 
+def remove(path: Path, *, seconds_max: float) -> bool:
+    """Remove a folder with all in it, or whatever else has this name. Report whether it is gone."""
+    try:
+        if stat.S_ISDIR(os.lstat(path).st_mode):
+            discard(path, seconds_max=seconds_max)
+            path.rmdir()
+        else:
+            path.unlink()
+    except FileNotFoundError:
+        return True
+    except (MustReplace, OSError):
+        return False
+    return True
+
+
 def _empty_once(top: int, device: int, deadline: float) -> bool:
     """Removes all that is there at the top, and what comes there from below; tells whether there was anything."""
     found = False

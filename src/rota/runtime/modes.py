@@ -1,0 +1,63 @@
+"""Owners and modes of a whole tree that somebody else may have filled.
+
+Nothing is reached but by its name in the folder above it, which is open; no link is followed, and what is neither file
+nor folder is left alone.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+DEPTH_MAX = 200
+"""Folders within each other: each one holds a descriptor."""
+MODE_MASK = 0o777
+_PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+class TooDeep(ValueError):  # noqa: N818 - says what the tree is
+    """A tree with more folders within each other than are looked at."""
+
+
+def take_over(top: Path, mode_of: Callable[[int], int]) -> None:
+    """Make a tree this process's own, with the modes that `mode_of` makes of those that are there.
+
+    Raises TooDeep and OSError.
+    """
+    way: list[tuple[int, list[str]]] = []
+    try:
+        _enter(None, str(top), mode_of, way)
+        while way:
+            folder, names = way[-1]
+            if names:
+                _enter(folder, names.pop(), mode_of, way)
+            else:
+                way.pop()
+                os.close(folder)
+    finally:
+        for folder, _ in way:
+            os.close(folder)
+
+
+def _enter(parent: int | None, name: str, mode_of: Callable[[int], int], way: list[tuple[int, list[str]]]) -> None:
+    """Take over one thing. A folder is open then, and comes at the end of the way with what is in it."""
+    path = os.open(name, _PATH, dir_fd=parent)
+    try:
+        # By way of /proc, for neither owner nor mode can be changed through such a descriptor.
+        handle, found = f"/proc/self/fd/{path}", os.fstat(path).st_mode
+        if not (stat.S_ISDIR(found) or stat.S_ISREG(found)):
+            return
+        if os.geteuid() == 0:
+            os.chown(handle, 0, 0)
+        os.chmod(handle, mode_of(found) & MODE_MASK)
+        if stat.S_ISDIR(found):
+            if len(way) > DEPTH_MAX:
+                raise TooDeep(f"its folders are nested more than {DEPTH_MAX} deep")
+            folder = os.open(handle, _LIST)
+            way.append((folder, []))
+            way[-1][1].extend(os.listdir(folder))
+    finally:
+        os.close(path)

@@ -1,0 +1,161 @@
+"""By a tree of files: one that is uploaded, built, or left behind."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import stat
+import tarfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from rota.client.claims.packing import TreeRefused
+from rota.client.claims.unpacking import unpack
+from rota.runtime.blobs import Blobs
+from rota.runtime.code import CODE, PACKAGES, CodeCache, CodeRefused
+from rota.runtime.code.places import UNUSED_SECONDS_MIN, cached, coming, collect
+from rota.runtime.files.archive import Archive
+from rota.runtime.files.failing import FileFailed
+from rota.runtime.files.unpacking import Unpacking
+from rota.runtime.modes import TooDeep, take_over
+
+DEPTH = 16
+DEEP = "/".join(["d"] * DEPTH)
+UP = "/".join([".."] * DEPTH)
+NESTED = 3_000
+"""More folders within each other than Python calls functions within each other."""
+
+
+def tarred(*members: tuple[str, bytes, str]) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for name, type_, target in members:
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname, info.mode = type_, target, 0o755
+            tar.addfile(info)
+    return out.getvalue()
+
+
+def through_links(victim: Path) -> bytes:
+    """A link to the top of the tree, and one that goes through it and up again: by the letter, both stay inside."""
+    return tarred(
+        (DEEP, tarfile.DIRTYPE, ""),
+        (f"{DEEP}/l", tarfile.SYMTYPE, UP),
+        ("x", tarfile.SYMTYPE, f"{DEEP}/l/{UP}{victim}"),
+        ("app.py", tarfile.REGTYPE, ""),
+    )
+
+
+@pytest.fixture
+def private(tmp_path: Path) -> Path:
+    folder = tmp_path / "private"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_to_open_a_folder_of_the_host_by_links_that_lead_through_links(tmp_path: Path, private: Path) -> None:
+    content = through_links(private)
+    digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    home = tmp_path / "home"
+    place = Blobs(home).path(digest)
+    place.parent.mkdir(parents=True)
+    place.write_bytes(content)
+    with pytest.raises(CodeRefused, match="goes up after it went down"):
+        CodeCache(home).unpack(digest)
+    assert mode_of(private) == 0o700
+    assert list((home / "functions" / CODE).iterdir()) == []
+
+
+def test_to_change_modes_and_owners_through_a_link_that_is_there_all_the_same(tmp_path: Path, private: Path) -> None:
+    (private / "key").touch(mode=0o600)
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "folder").symlink_to(private)
+    (tree / "file").symlink_to(private / "key")
+    (tree / "own").touch(mode=0o4600)
+    (tree / "own").chmod(0o4600)
+    take_over(tree, lambda found: found | 0o555)
+    assert (mode_of(private), mode_of(private / "key")) == (0o700, 0o600)
+    assert mode_of(tree / "own") == 0o755  # It runs as nobody else.
+
+
+def test_to_have_a_client_make_links_that_lead_out_of_what_it_copied(tmp_path: Path, private: Path) -> None:
+    """`rota cp`, and files of a claim."""
+    content = through_links(private)
+    here = tmp_path / "here"
+    here.mkdir()
+    archive = Archive(skips_leaving_links=True)
+    descriptor = os.open(here, os.O_RDONLY | os.O_DIRECTORY)
+    unpacking = Unpacking(descriptor)
+    os.close(descriptor)
+    for event in archive.feed(content):
+        unpacking.take(event)
+    unpacking.finish()
+    assert [one.name for one in unpacking.skipped] == ["x"] and not (here / "x").is_symlink()
+    with open(tmp_path / "tar", "w+b") as file:
+        file.write(content)
+        unpack(file, str(tmp_path / "claimed"), threading.Event())
+    assert (tmp_path / "claimed" / "app.py").is_file() and not (tmp_path / "claimed" / "x").is_symlink()
+
+
+def test_to_move_a_link_that_is_there_to_where_it_leads_out(tmp_path: Path) -> None:
+    """By a hard link to it, in a second tar."""
+    first = tarred(("a/b", tarfile.DIRTYPE, ""), ("a/b/l", tarfile.SYMTYPE, "../.."))
+    second = tarred(("up", tarfile.LNKTYPE, "a/b/l"))
+    here = tmp_path / "here"
+    here.mkdir()
+    descriptor = os.open(here, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for content in (first, second):
+            unpacking = Unpacking(descriptor)
+            try:
+                for event in Archive().feed(content):
+                    unpacking.take(event)
+                unpacking.finish()
+            except FileFailed as error:
+                assert content is second and "no file" in str(error)
+            finally:
+                unpacking.drop()
+    finally:
+        os.close(descriptor)
+    assert not (here / "up").is_symlink()
+    with open(tmp_path / "tar", "w+b") as file, pytest.raises(TreeRefused):
+        file.write(second)
+        unpack(file, str(here), threading.Event())
+
+
+def nest(top: Path, depth: int = NESTED) -> None:
+    """Folders within each other, to a path that is too long to be one."""
+    at = os.open(top, os.O_RDONLY | os.O_DIRECTORY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=at)
+        below = os.open("d", os.O_RDONLY | os.O_DIRECTORY, dir_fd=at)
+        os.close(at)
+        at = below
+    os.close(at)
+
+
+def test_to_end_all_collecting_by_a_tree_that_is_too_deep(tmp_path: Path) -> None:
+    names = ["a" * 64, "b" * 64]
+    for name in names:
+        cached(tmp_path, PACKAGES, name).mkdir(parents=True)
+    nest(cached(tmp_path, PACKAGES, names[0]))
+    for name in names:
+        before = time.time() - UNUSED_SECONDS_MIN - 1
+        os.utime(cached(tmp_path, PACKAGES, name), (before, before))
+    assert collect(tmp_path, PACKAGES, ()) == names
+
+
+def test_to_break_a_build_by_a_tree_that_is_too_deep(tmp_path: Path) -> None:
+    with pytest.raises(TooDeep), coming(cached(tmp_path, PACKAGES, "a" * 64)) as folder:
+        nest(folder)
+        take_over(folder, lambda found: found | 0o555)
+    assert list((tmp_path / "functions" / PACKAGES).iterdir()) == []
