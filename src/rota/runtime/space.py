@@ -45,6 +45,11 @@ def low_bytes(total: int) -> int:
     return int(min(max(total * LOW_SHARE, LOW_BYTES_MIN), LOW_BYTES_MAX))
 
 
+def low_inodes(inodes: int, level: Level = "ok") -> float:
+    """With fewer of them left a disk is short of files; one that is short already takes more to recover."""
+    return min(inodes * LOW_INODES_SHARE, LOW_INODES_MAX) * (1 if level == "ok" else RECOVERED_FACTOR)
+
+
 def reserve_bytes(total: int) -> int:
     return int(min(max(total * RESERVE_SHARE, RESERVE_BYTES_MIN), RESERVE_BYTES_MAX))
 
@@ -54,9 +59,8 @@ def level_of(space: Space, before: Level = "ok") -> Level:
     low, full = low_bytes(space.total), reserve_bytes(space.total)
     if space.free < full * (RECOVERED_FACTOR if before == "full" else 1):
         return "full"
-    few = min(space.inodes * LOW_INODES_SHARE, LOW_INODES_MAX)
     factor = 1 if before == "ok" else RECOVERED_FACTOR
-    return "low" if space.free < low * factor or space.inodes_free < few * factor else "ok"
+    return "low" if space.free < low * factor or space.inodes_free < low_inodes(space.inodes, before) else "ok"
 
 
 class Shortage:

@@ -4,7 +4,10 @@ What is measured is the folder of an instance, and files that its processes hold
 share of one processor while there is space, and all it needs while space goes or is short.
 
 - `StorageExceeded`: it has more than its storage's size; without storage, more than `SCRATCH_BYTES_MAX`.
-- `DiskPressure`: the disk is short, and it has most of all whose space nobody was promised.
+- `DiskPressure`: the disk is short, and it has most of all whose space nobody was promised. Of a disk that is short of
+  files, a storage was promised its share, by its size.
+
+What is moved about while it is measured might be missed. Where that goes on, it stands still while it is measured.
 
 It ends nothing itself: whoever listens is told, and asks.
 """
@@ -23,10 +26,11 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from rota.runtime.disk import Disk
+from rota.runtime.freezing import frozen
 from rota.runtime.interface import Overuse, Subject
-from rota.runtime.measuring import NotMeasurable, used_bytes
+from rota.runtime.measuring import FILE_BYTES_MIN, NotMeasurable, Used, used
 from rota.runtime.nameless import nameless_bytes
-from rota.runtime.space import MIB, low_bytes
+from rota.runtime.space import MIB, low_bytes, low_inodes
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +45,12 @@ HURRY_BYTES = 64 * MIB
 PRESSURE_SECONDS = 1.0
 """Between two instances that are named for a short disk: what the first had must be free first."""
 BREATH_SECONDS_MAX = 0.5
+UNSURE_ROUNDS = 2
+"""After so many rounds that may have missed something, it is measured while it stands still."""
+FROZEN_SHARE, FROZEN_SHARE_HURRY = 0.05, 0.3
+"""Of its time that an instance may stand still at most."""
+FROZEN_SECONDS_MAX = 30.0
+"""What cannot be measured in this time is not measured at all."""
 NAMELESS_ROUNDS = 5
 """Without a hurry, files without a name are looked for once in so many rounds: that takes a look at every process."""
 
@@ -59,6 +69,17 @@ class Watched(NamedTuple):
 
     bound: Bound
     pids: tuple[int, ...]
+
+
+class Unsure(NamedTuple):
+    """An instance of which something may have been missed."""
+
+    rounds: int = 0
+    """In a row."""
+    due: float = float("-inf")
+    """Since when it may stand still once more."""
+    last: Used = Used(0)
+    """What was found when it was sure."""
 
 
 class Watchdog:
@@ -80,6 +101,7 @@ class Watchdog:
         self._rounds = 0
         self._pressed_at = float("-inf")
         self._over: dict[Subject, Overuse] = {}
+        self._unsure: dict[Subject, Unsure] = {}
         self._stopping = threading.Event()
 
     def over(self, subject: Subject) -> Overuse | None:
@@ -97,39 +119,53 @@ class Watchdog:
     async def round(self) -> None:
         """Measure everything that runs once."""
         running = await asyncio.to_thread(self._running)
-        used: dict[Subject, int] = {}
+        found: dict[Subject, Used] = {}
         nameless: dict[Subject, int] = {}
         if running and (self._rounds % NAMELESS_ROUNDS == 0 or self._hurries()):
             pids = {one: each.pids for one, each in running.items()}
             nameless = await asyncio.to_thread(nameless_bytes, pids, self._disk.device)
         self._rounds += 1
         free = self._disk.space.free
-        for subject, (bound, _) in running.items():
+        for subject, watched in running.items():
+            bound = watched.bound
             try:
-                used[subject] = await asyncio.to_thread(self._used, bound) + nameless.get(subject, 0)
+                measured = await asyncio.to_thread(self._measured, subject, watched)
+                found[subject] = measured._replace(bytes=measured.bytes + nameless.get(subject, 0))
             except NotMeasurable as error:
                 self._name(subject, "StorageExceeded", f"what it has on the disk cannot be measured: {error}")
                 continue
             except OSError as error:
                 log.warning("%s: what it has on the disk cannot be measured: %s", bound.folder, error)
                 continue
-            if used[subject] > bound.bytes_max:
-                self._name(subject, "StorageExceeded", _exceeded(used[subject], bound))
+            if found[subject].bytes > bound.bytes_max:
+                self._name(subject, "StorageExceeded", _exceeded(found[subject], bound))
         self._free = free
         if not any(one in running for one in self._over):
-            self._press({one: used[one] for one in used if not running[one].bound.is_promised})
-        for gone in [one for one in self._over if one not in running]:
-            del self._over[gone]
+            self._press({one: (found[one], running[one].bound) for one in found})
+        for gone in [one for one in (*self._over, *self._unsure) if one not in running]:
+            self._over.pop(gone, None)
+            self._unsure.pop(gone, None)
 
-    def _press(self, used: Mapping[Subject, int]) -> None:
+    def _press(self, found: Mapping[Subject, tuple[Used, Bound]]) -> None:
         """While the disk is short: name who has most, if that is enough to matter."""
         space, now = self._disk.space, self._clock()
-        if self._disk.level == "ok" or now - self._pressed_at < PRESSURE_SECONDS or not used:
+        if self._disk.level == "ok" or now - self._pressed_at < PRESSURE_SECONDS:
             return
-        most = max(used, key=lambda one: used[one])
-        if used[most] >= low_bytes(space.total) and most not in self._over:
+        if space.inodes_free < low_inodes(space.inodes, self._disk.level):
+            share = {one: bound.bytes_max * space.inodes // space.total for one, (_, bound) in found.items()}
+            amounts = {
+                one: each.files
+                for one, (each, bound) in found.items()
+                if not bound.is_promised or each.files > share[one]
+            }
+            enough = low_inodes(space.inodes)
+        else:
+            amounts = {one: each.bytes for one, (each, bound) in found.items() if not bound.is_promised}
+            enough = low_bytes(space.total)
+        most = max(amounts, key=lambda one: amounts[one], default=None)
+        if most is not None and amounts[most] >= enough and most not in self._over:
             self._pressed_at = now
-            message = f"the disk of the server is short of space, and it has most of it: {_shown(used[most])}"
+            message = f"the disk of the server is short of space, and it has most of it: {_said(found[most][0])}"
             self._name(most, "DiskPressure", f"{message}; declare storage of the size that it needs")
 
     def _name(self, subject: Subject, reason: Literal["StorageExceeded", "DiskPressure"], message: str) -> None:
@@ -137,11 +173,35 @@ class Watchdog:
             self._over[subject] = Overuse(reason, message)
         self._tell(subject)
 
-    def _used(self, bound: Bound) -> int:
+    def _measured(self, subject: Subject, watched: Watched) -> Used:
+        """Measure what an instance has, if need be while it stands still. In a thread."""
         began = time.monotonic()
-        found = used_bytes(Path(bound.folder), breathe=self._breathe)
+        found = used(Path(watched.bound.folder), breathe=self._breathe)
         self._breathe(min(time.monotonic() - began, BREATH_SECONDS_MAX * SHARE))
-        return found
+        unsure = self._unsure.get(subject, Unsure())
+        if found.is_whole:
+            self._unsure[subject] = unsure._replace(rounds=0, last=found)
+            return found
+        unsure = unsure._replace(rounds=unsure.rounds + 1)
+        if self._clock() >= unsure.due and (unsure.rounds >= UNSURE_ROUNDS or self._hurries()):
+            began = self._clock()
+            found = self._measured_still(watched)
+            took = self._clock() - began
+            share = FROZEN_SHARE_HURRY if self._hurries() else FROZEN_SHARE
+            unsure = Unsure(0 if found.is_whole else unsure.rounds, began + took / share, found)
+        self._unsure[subject] = unsure
+        # What was there the last time may be what is hidden now.
+        return found._replace(bytes=max(found.bytes, unsure.last.bytes), files=max(found.files, unsure.last.files))
+
+    def _measured_still(self, watched: Watched) -> Used:
+        deadline = time.monotonic() + FROZEN_SECONDS_MAX
+
+        def check(_: float) -> None:
+            if time.monotonic() > deadline:
+                raise NotMeasurable(f"it is moved about, and more than can be measured in {FROZEN_SECONDS_MAX:.0f} s")
+
+        with frozen(watched.pids):
+            return used(Path(watched.bound.folder), breathe=check)
 
     def _breathe(self, seconds: float) -> None:
         """In the thread that measures."""
@@ -162,11 +222,17 @@ def read_bound(path: Path) -> Bound | None:
     return None
 
 
-def _exceeded(used: int, bound: Bound) -> str:
+def _exceeded(found: Used, bound: Bound) -> str:
     if bound.is_promised:
-        return f"it has {_shown(used)} in its storage, whose size is {_shown(bound.bytes_max)}"
-    most = f"{_shown(used)} on the disk, and without storage it may have {_shown(bound.bytes_max)}"
+        return f"it has {_said(found)} in its storage, whose size is {_shown(bound.bytes_max)}"
+    most = f"{_said(found)} on the disk, and without storage it may have {_shown(bound.bytes_max)}"
     return f"it has {most}; declare storage of the size that it needs"
+
+
+def _said(found: Used) -> str:
+    """What counts as a size, and where it comes of their number, the files."""
+    by_number = found.files * FILE_BYTES_MIN * 2 > found.bytes
+    return f"{_shown(found.bytes)} with {found.files} files" if by_number else _shown(found.bytes)
 
 
 def _shown(count: int) -> str:

@@ -83,6 +83,24 @@ def start_time_of(pid: int) -> int | None:
     return None if fields is None else int(fields[19])
 
 
+def thread_states(pid: int) -> list[bytes]:
+    """The letters that stand for what the threads of a process do; none: it is gone."""
+    return [fields[0] for fields in _stats_of_threads(pid)]
+
+
+def threads_of(pid: int) -> list[str]:
+    """The numbers of the threads of a process; none: it is gone."""
+    try:
+        return os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
+
+
+def _stats_of_threads(pid: int) -> list[list[bytes]]:
+    found = (_stat_of(f"{pid}/task/{thread}") for thread in threads_of(pid))
+    return [fields for fields in found if fields is not None]
+
+
 def is_alive(pid: int, start_time: int) -> bool:
     """That very process, not another with its pid; a zombie is not alive."""
     fields = _stat_of(pid)
@@ -113,8 +131,15 @@ def sizes() -> dict[int, Size]:
     """What all processes take that are not over, by pid."""
     found = {}
     for name in os.listdir("/proc"):
-        if name.isdigit() and (fields := _stat_of(int(name))) and fields[0] not in (b"Z", b"X"):
-            found[int(name)] = Size(int(fields[1]), int(fields[17]), int(fields[21]))
+        if not (name.isdigit() and (fields := _stat_of(int(name)))):
+            continue
+        if fields[0] in (b"Z", b"X"):
+            # A process whose first thread has ended looks like one that is over.
+            alive = [one for one in _stats_of_threads(int(name)) if one[0] not in (b"Z", b"X")]
+            if not alive:
+                continue
+            fields = [*fields[:21], alive[0][21]]
+        found[int(name)] = Size(int(fields[1]), int(fields[17]), int(fields[21]))
     return found
 
 

@@ -55,8 +55,14 @@ class Watchdog:
 
 def _own_bytes(pid: int) -> int:
     """The memory of a process, without its share of what it has from files."""
+    # The first thread may have ended, and then knows nothing of what the others have.
+    threads = (f"/proc/{pid}/task/{thread}/status" for thread in kernel.threads_of(pid))
+    return next((size for path in (f"/proc/{pid}/status", *threads) if (size := _resident(path))), 0)
+
+
+def _resident(path: str) -> int:
     try:
-        status = Path(f"/proc/{pid}/status").read_text()
+        status = Path(path).read_text()
     except OSError:
         return 0
     kinds = ("RssAnon:", "RssShmem:")
