@@ -187,7 +187,7 @@ def test_recreate_gives_a_new_instance_and_new_storage(seen: Seen) -> None:
     assert os.stat(made.storage("anew-0")).st_ino != os.fstat(folder).st_ino
     os.close(folder)
     assert made.execute("anew-0", "cat work ~/.gitconfig 2>/dev/null || true") == ""
-    assert list((made.home / "discarded").iterdir()) == []
+    made.until(lambda: list((made.home / "discarded").iterdir()) == [])
 
 
 def test_a_box_that_is_killed_ends_the_hold_and_leaves_nothing(seen: Seen) -> None:

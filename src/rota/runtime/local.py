@@ -7,7 +7,6 @@ import contextlib
 import logging
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -52,6 +51,7 @@ from rota.runtime.keeper.client import (
 from rota.runtime.keeper.records import SET_ASIDE
 from rota.runtime.paths import UnsafeName, step
 from rota.runtime.places import Entry, Launch, Places
+from rota.runtime.removing import waited_for
 from rota.runtime.runner import note
 from rota.runtime.task_logs import TaskLogs, UidOf
 from rota.runtime.watchdog import SCRATCH_BYTES_MAX, Bound, Watchdog, Watched, read_bound, write_bound
@@ -194,7 +194,7 @@ class LocalRuntime:
         await self._end_strangers()
         left = await asyncio.to_thread(self._places.strays, list(self._runs))
         # How much that is nobody knows: neither the start nor the end of a server waits for it.
-        threading.Thread(target=self._places.discard_all, args=(left,), name="strays", daemon=True).start()
+        self._places.discard_all(left)
 
     async def _end_strangers(self) -> None:
         """End what runs under a key that is no instance's: nobody else would."""
@@ -387,7 +387,7 @@ class LocalRuntime:
         self._runs.pop(subject, None)
         self._refused.forget(subject)
         await self._containers.remove(subject)
-        await asyncio.to_thread(self._places.remove, subject)
+        await waited_for(await asyncio.to_thread(self._places.remove, subject))
 
     async def _stop(self, subject: Subject, container: str, run: Run, grace_seconds: float) -> None:
         await self._end(subject, container, run, grace_seconds)
@@ -493,10 +493,13 @@ class LocalRuntime:
 
     async def drop_storage(self, namespace: str, owner: Owner, name: str = "") -> None:
         names = [one for at, one, whose in self._places.storages() if (at, whose) == (namespace, owner)]
-        for one in names:
-            # What still runs has it; it is asked for by name when that has ended.
-            if one == name or not (name or self.known(namespace, one)):
-                await asyncio.to_thread(self._places.drop, namespace, one, owner)
+        # What still runs has it; it is asked for by name when that has ended.
+        removals = [
+            await asyncio.to_thread(self._places.drop, namespace, one, owner)
+            for one in names
+            if one == name or not (name or self.known(namespace, one))
+        ]
+        await waited_for(*removals)
 
 
 class _Execution:

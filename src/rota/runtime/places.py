@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,12 +18,10 @@ from rota.runtime.egress.program import REFUSED
 from rota.runtime.interface import Order, Owner, Subject
 from rota.runtime.paths import below
 from rota.runtime.private import write_private
-from rota.runtime.workspace.discard import discard
-from rota.runtime.workspace.failures import MustReplace
+from rota.runtime.removing import Removals
 
 INSIDE = "/workspace"
 """Where an instance sees its folder, unless its storage says otherwise."""
-DISCARD_SECONDS_MAX = 60.0
 DIGEST_LENGTH = 16
 PRIVATE, PASSABLE = 0o700, 0o711
 
@@ -68,6 +66,7 @@ class Places:
         """Where the logs and results of tasks are, by namespace."""
         # Whose a storage is must not change between a look at it and its removal.
         self._changing_hands = threading.Lock()
+        self._removals = Removals()
 
     def folder(self, subject: Subject) -> Path:
         return below(self._instances, subject.namespace, f"{subject.name}-{subject.uid}")
@@ -98,8 +97,9 @@ class Places:
         """The file in which a runner writes down what its box is."""
         return self.folder(subject) / "box"
 
-    def remove(self, subject: Subject) -> None:
-        self._finish(self._put_aside(self.folder(subject)))
+    def remove(self, subject: Subject) -> Future[bool] | None:
+        """Put what an instance had out of the way, and have it removed. None: it had nothing."""
+        return self._finish(self._put_aside(self.folder(subject)))
 
     def strays(self, but: Collection[Subject]) -> list[Path]:
         """What a server that was killed left: all that is of none of these, or was about to go. It is put aside."""
@@ -113,9 +113,8 @@ class Places:
                     self._put_aside(folder)
         return list((self.home / "discarded").glob("*"))
 
-    def discard_all(self, asides: Sequence[Path]) -> None:
-        for aside in asides:
-            self._finish(aside)
+    def discard_all(self, asides: Sequence[Path]) -> list[Future[bool]]:
+        return [self._removals.add(aside) for aside in asides]
 
     # How to get in.
 
@@ -184,7 +183,7 @@ class Places:
         return sandbox.uid_of(f"{order.subject.namespace}/{order.storage_name or order.subject.name}")
 
     def _claim(self, folder: Path, owner: Owner | None) -> None:
-        """What another owner of the same name left is removed first."""
+        """What another owner of the same name left is out of the way first."""
         mark = _mark(folder)
         aside = None
         with self._changing_hands:
@@ -206,15 +205,15 @@ class Places:
             if owner is not None:
                 yield mark.parent.name, mark.name.removesuffix(".owner"), owner
 
-    def drop(self, namespace: str, name: str, owner: Owner) -> None:
-        """Remove a storage, unless it is another owner's by now."""
+    def drop(self, namespace: str, name: str, owner: Owner) -> Future[bool] | None:
+        """Put a storage out of the way, and have it removed. None: it is not there, or another owner's by now."""
         folder = below(self._storage, namespace, name)
         with self._changing_hands:
             if _owner(_mark(folder)) != owner:
-                return
+                return None
             aside = self._put_aside(folder)
             _mark(folder).unlink(missing_ok=True)
-        self._finish(aside)
+        return self._finish(aside)
 
     def _put_aside(self, folder: Path) -> Path | None:
         """Out of the way at once, whatever is in it. Where it is now, if it was there."""
@@ -226,16 +225,9 @@ class Places:
         aside.parent.mkdir(exist_ok=True, mode=PRIVATE)
         return folder.rename(aside)
 
-    @staticmethod
-    def _finish(aside: Path | None) -> None:
-        """Gone, as far as that can be. What cannot be removed is given to nobody any more."""
-        if aside is not None:
-            with contextlib.suppress(MustReplace, OSError):
-                if not _is_folder(aside):
-                    aside.unlink()
-                    return
-                discard(aside, seconds_max=DISCARD_SECONDS_MAX)
-                aside.rmdir()
+    def _finish(self, aside: Path | None) -> Future[bool] | None:
+        """Have it gone, as far as that can be. What cannot be removed is given to nobody any more."""
+        return None if aside is None else self._removals.add(aside)
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -3,35 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import importlib.util
 import logging
 import os
 import platform
 import re
-import shutil
-import signal
+import stat
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from rota.api.egress import Policy
 from rota.runtime import egress, sandbox
 from rota.runtime.code import pip_settings
-from rota.runtime.code.cache import CodeRefused
+from rota.runtime.code.building import Building, Exceeded
+from rota.runtime.code.cache import FILE_MODE, CodeRefused
 from rota.runtime.code.pip_failures import cause, is_unexplained, redacted, unanswered
 from rota.runtime.code.pip_settings import PROXIES, Settings, settings
-from rota.runtime.code.places import PACKAGES, cached, coming, is_there, packages_log
+from rota.runtime.code.places import FOLDER_MODE, PACKAGES, begun, cached, finished, is_there, packages_log
+from rota.runtime.defaults import default_memory
 from rota.runtime.egress.program import REFUSED
 from rota.runtime.egress.refusals import refusals
+from rota.runtime.modes import TooDeep, take_over
+from rota.runtime.removing import Removals
 from rota.runtime.runner.tasklog import LINE_BYTES_MAX, TaskLog
 
 log = logging.getLogger(__name__)
 
-INSTALL_SECONDS_MAX = 600.0
-OUTPUT_BYTES_MAX = 256 * 1024
-"""Of what pip has written, for finding out why it failed."""
 AT_ONCE_MAX = 2
 NAMED_MAX = 4
 """Hosts that pip did not reach, of which a failure tells."""
@@ -64,6 +63,8 @@ class Packages:
         self._home = home.absolute()
         self._policy = policy
         self._at_once = asyncio.Semaphore(AT_ONCE_MAX)
+        self._building = Building(self._home, memory_bytes_max=default_memory() // AT_ONCE_MAX)
+        self._removals = Removals()
         self._installing: dict[str, asyncio.Task[None]] = {}
 
     def has(self, name: str) -> bool:
@@ -98,8 +99,14 @@ class Packages:
             if not _REQUIREMENT.fullmatch(one):
                 raise CodeRefused("BadRequirement", f"requirements: {one!r} must name a package, such as requests>=2")
         async with self._at_once:
-            with coming(cached(self._home, PACKAGES, name)) as folder:
+            whole = cached(self._home, PACKAGES, name)
+            folder = await asyncio.to_thread(begun, whole)
+            try:
                 await self._run_pip(folder, name, requirements)
+                await asyncio.to_thread(finished, folder, whole)
+            finally:
+                # What a build left may be large: nobody waits for its end.
+                self._removals.add(folder)
 
     async def _run_pip(self, folder: Path, name: str, requirements: Sequence[str]) -> None:
         if importlib.util.find_spec("pip") is None:
@@ -115,17 +122,18 @@ class Packages:
             if found.secrets:
                 _check_nothing_is_built(requirements)
             made = await asyncio.to_thread(self._command, found, folder, scratch, requirements)
-            code, said = await _ran(made, written.write)
+            code, said = await self._building.run(made, (folder, scratch), written.write)
             if code != 0 and is_unexplained(said):
                 made = await asyncio.to_thread(self._command, found, folder, scratch, requirements, ["-vv"])
-                more = unanswered((await _ran(made))[1])
+                more = unanswered((await self._building.run(made, (folder, scratch)))[1])
                 written.write(more.encode())
                 said += more
             refused = refusals(scratch / REFUSED).last if self._policy.network == "egress" else ()
+        except Exceeded as error:
+            raise CodeRefused(error.reason, "; ".join([str(error), *found.notes])) from None
         finally:
             written.close()
-            await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
-            await asyncio.to_thread(_close, folder)
+            self._removals.add(scratch)
         if code != 0 and refused:
             told = ", ".join(f"{one.host} port {one.port} ({one.why})" for one in refused[-NAMED_MAX:])
             message = f"pip reaches what the server was started with by --egress, and not {told}"
@@ -134,6 +142,11 @@ class Packages:
             why = cause(redacted(said, found.secrets), code)
             # What of the configuration was not used may well be why.
             raise CodeRefused(why.reason, "; ".join([why.message, *found.notes]))
+        try:
+            # What was installed is Rota's own from now on, and anybody may read it.
+            await asyncio.to_thread(take_over, folder, _mode)
+        except TooDeep as error:
+            raise CodeRefused("RequirementsFailed", f"what was installed cannot be kept: {error}") from None
 
     def _settings(self) -> Settings:
         return settings(os.environ, home=self._home, is_sandboxed=sandbox.available().ok)
@@ -242,47 +255,5 @@ def _pip(target: str, requirements: Sequence[str], options: Sequence[str]) -> li
     return ["-I", "-m", "pip", "install", *always, *where, *options, "--", *requirements]
 
 
-async def _ran(made: sandbox.Command, write: Callable[[bytes], None] = lambda data: None) -> tuple[int, str]:
-    """The exit code, and the last of what it has written."""
-    process = await asyncio.create_subprocess_exec(
-        *made.argv,
-        env=made.env,
-        cwd="/",
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    said = bytearray()
-    try:
-        async with asyncio.timeout(INSTALL_SECONDS_MAX):
-            while piece := await process.stdout.read(OUTPUT_BYTES_MAX):
-                write(piece)
-                said += piece
-                del said[:-OUTPUT_BYTES_MAX]
-            code = await process.wait()
-    except TimeoutError:
-        raise CodeRefused("RequirementsFailed", f"pip took longer than {INSTALL_SECONDS_MAX:.0f} s") from None
-    finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
-    return code, said.decode(errors="replace")
-
-
-def _close(folder: Path) -> None:
-    """What was installed is Rota's own from now on, and anybody may read it."""
-    for at, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            path = Path(at, name)
-            if path.is_symlink():
-                continue
-            if os.geteuid() == 0:
-                os.chown(path, 0, 0, follow_symlinks=False)
-            path.chmod(path.stat().st_mode | (0o555 if path.is_dir() else 0o444))
-    if os.geteuid() == 0 and folder.exists():
-        os.chown(folder, 0, 0)
-    with contextlib.suppress(FileNotFoundError):
-        folder.chmod(0o755)
+def _mode(found: int) -> int:
+    return FOLDER_MODE if stat.S_ISDIR(found) else (found & FOLDER_MODE) | FILE_MODE

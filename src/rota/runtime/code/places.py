@@ -57,16 +57,27 @@ def is_there(folder: Path) -> bool:
     return True
 
 
-@contextlib.contextmanager
-def coming(folder: Path) -> Iterator[Path]:
-    """A folder to fill, which has the name when that is done; if another one has it by then, that is as good."""
+def begun(folder: Path) -> Path:
+    """Make a folder to fill in place of another. Whoever does removes what is left of it."""
     folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     new = folder.with_name(f"{COMING}{folder.name}-{os.urandom(4).hex()}")
     new.mkdir(mode=FOLDER_MODE)
+    return new
+
+
+def finished(new: Path, folder: Path) -> None:
+    """Give a folder that is filled its name; if another one has it by then, that is as good."""
+    with contextlib.suppress(OSError):
+        new.rename(folder)
+
+
+@contextlib.contextmanager
+def coming(folder: Path) -> Iterator[Path]:
+    """A folder to fill, which has the name when that is done."""
+    new = begun(folder)
     try:
         yield new
-        with contextlib.suppress(OSError):
-            new.rename(folder)
+        finished(new, folder)
     finally:
         remove(new, seconds_max=REMOVE_SECONDS_MAX)
 

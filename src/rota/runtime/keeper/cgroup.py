@@ -132,6 +132,20 @@ class Groups:
         return Group(self.path).remove()
 
 
+def limited(name: str, limits: dict[str, float]) -> tuple[Group, list[str]] | None:
+    """Make a group that holds limits, and say which. None: none of them can be held here."""
+    for parent in _parents():
+        group = Group(parent / name)
+        try:
+            group.path.mkdir()
+            if held := group.limit(limits):
+                return group, held
+        except OSError:
+            pass
+        group.remove()
+    return None
+
+
 def _parents() -> list[Path]:
     mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
     own = [line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::")]

@@ -143,6 +143,22 @@ def sizes() -> dict[int, Size]:
     return found
 
 
+def own_bytes(pid: int) -> int:
+    """The memory of a process, without its share of what it has from files."""
+    # The first thread may have ended, and then knows nothing of what the others have.
+    threads = (f"/proc/{pid}/task/{thread}/status" for thread in threads_of(pid))
+    return next((size for path in (f"/proc/{pid}/status", *threads) if (size := _resident_bytes(path))), 0)
+
+
+def _resident_bytes(path: str) -> int:
+    try:
+        status = Path(path).read_text()
+    except OSError:
+        return 0
+    kinds = ("RssAnon:", "RssShmem:")
+    return sum(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith(kinds))
+
+
 def below(ancestor: int, found: Mapping[int, Size]) -> list[int]:
     """Itself and all below it."""
     children: dict[int, list[int]] = {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 from rota.runtime.keeper import kernel
 from rota.runtime.keeper.child import Child
@@ -44,26 +43,10 @@ class Watchdog:
                 child.record["why"] = TOO_MANY_PROCESSES
             elif "memory" in limits and sum(one.pages for one in found) * self._page > limits["memory"]:
                 # What several share is counted for each: look again, at what is a process's own.
-                if sum(map(_own_bytes, tree)) <= limits["memory"]:
+                if sum(map(kernel.own_bytes, tree)) <= limits["memory"]:
                     continue
                 child.record["oom"] = True
             else:
                 continue
             self._end(child)
         self._loop.after(LOOK_SECONDS, self._look)
-
-
-def _own_bytes(pid: int) -> int:
-    """The memory of a process, without its share of what it has from files."""
-    # The first thread may have ended, and then knows nothing of what the others have.
-    threads = (f"/proc/{pid}/task/{thread}/status" for thread in kernel.threads_of(pid))
-    return next((size for path in (f"/proc/{pid}/status", *threads) if (size := _resident(path))), 0)
-
-
-def _resident(path: str) -> int:
-    try:
-        status = Path(path).read_text()
-    except OSError:
-        return 0
-    kinds = ("RssAnon:", "RssShmem:")
-    return sum(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith(kinds))

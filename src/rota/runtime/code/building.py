@@ -1,0 +1,209 @@
+"""One command that builds something, held to bounds of time, processes, memory and disk.
+
+A cgroup holds processes and memory where one can be had. Everything is looked at besides, again and again, and what has
+too much is ended: so for a moment it may have more. It ends with the first of its processes, which is the sandbox's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rota.runtime.freezing import frozen
+from rota.runtime.interface import Subject
+from rota.runtime.keeper import cgroup, kernel, protocol
+from rota.runtime.keeper.controllers import Controllers
+from rota.runtime.measuring import FILE_BYTES_MIN, NotMeasurable, Used, used
+from rota.runtime.nameless import nameless_bytes
+from rota.runtime.sandbox import Command
+from rota.runtime.space import Shortage
+
+BUILD_SECONDS_MAX = 600.0
+PIDS_MAX = 1024
+"""Processes and threads."""
+PIDS_SPARE = 64
+"""A cgroup holds so many more: a build that can make no more of them may wait for ever, and is to be ended."""
+DISK_BYTES_MAX = 10 * 1024 * 1024 * 1024
+FILES_OPEN_MAX = 4096
+"""Of one process."""
+OUTPUT_BYTES_MAX = 256 * 1024
+"""Of what it has written, for finding out why it failed."""
+LOOK_SECONDS = 0.25
+DISK_SECONDS, DISK_SHARE = 1.0, 0.2
+"""How often the disk is looked at, and how much of the time that may take."""
+GROUP_SECONDS_MAX, PAUSE_SECONDS = 2.0, 0.01
+_BUILD = Subject("", "build", "")
+_SHELL = """\
+limit=$1; files=$2; shift 2
+ulimit -n "$files" 2>/dev/null
+ulimit -d "$limit" 2>/dev/null
+while [ "$1" != -- ]; do echo 0 > "$1"; shift; done 2>/dev/null
+shift
+exec "$@"
+"""
+
+
+class Exceeded(Exception):  # noqa: N818 - says what became of it
+    """A build had more than it may, and was ended. The reason is one word for a condition."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Building:
+    """Runs builds of one home."""
+
+    def __init__(self, home: Path, *, memory_bytes_max: int) -> None:
+        """`memory_bytes_max`: of one build, all processes together."""
+        self._home = home
+        self._name = f"{protocol.name_of(home)}-build"
+        self._limits: dict[str, float] = {"memory": memory_bytes_max, "pids": PIDS_MAX + PIDS_SPARE}
+        self._count = 0
+
+    async def run(
+        self, made: Command, folders: Sequence[Path], write: Callable[[bytes], None] = lambda data: None
+    ) -> tuple[int, str]:
+        """The exit code, and the last of what it has written. `folders`: those that it fills. Raises Exceeded."""
+        self._count += 1
+        group = await asyncio.to_thread(_Group, f"{self._name}-{os.getpid()}-{self._count}", self._limits)
+        try:
+            code, said = await self._run(made, folders, write, group)
+            if group.was_out_of_memory():
+                raise self._too_much_memory()
+            return code, said
+        finally:
+            await asyncio.shield(asyncio.to_thread(group.remove))
+
+    async def _run(
+        self, made: Command, folders: Sequence[Path], write: Callable[[bytes], None], group: _Group
+    ) -> tuple[int, str]:
+        limit = "unlimited" if "memory" in group.held else str(int(self._limits["memory"]) // 1024)
+        process = await asyncio.create_subprocess_exec(
+            *("/bin/sh", "-c", _SHELL, "build", limit, str(FILES_OPEN_MAX), *group.files, "--", *made.argv),
+            env=made.env,
+            cwd="/",
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
+        assert process.stdout is not None
+        said = bytearray()
+        watching = asyncio.create_task(self._watch(process.pid, folders), name="build")
+        try:
+            async with asyncio.timeout(BUILD_SECONDS_MAX):
+                while piece := await process.stdout.read(OUTPUT_BYTES_MAX):
+                    write(piece)
+                    said += piece
+                    del said[:-OUTPUT_BYTES_MAX]
+                code = await process.wait()
+        except TimeoutError:
+            raise Exceeded("RequirementsFailed", f"pip took longer than {BUILD_SECONDS_MAX:.0f} s") from None
+        finally:
+            watching.cancel()
+            if process.returncode is None:
+                _kill(process.pid)
+                await process.wait()
+            [failed] = await asyncio.gather(watching, return_exceptions=True)
+        if isinstance(failed, Exception):
+            raise failed
+        return code, said.decode(errors="replace")
+
+    async def _watch(self, pid: int, folders: Sequence[Path]) -> None:
+        """Raises Exceeded when it has too much, which is ended then."""
+        shortage, disk_due = Shortage(str(self._home)), 0.0
+        try:
+            while True:
+                await asyncio.to_thread(self._check_tree, pid)
+                if shortage:
+                    raise Exceeded("NoSpace", "the disk of the server is short of space: nothing is installed now")
+                if time.monotonic() >= disk_due:
+                    began = time.monotonic()
+                    await asyncio.to_thread(_check_disk, pid, folders)
+                    took = time.monotonic() - began
+                    disk_due = began + max(DISK_SECONDS, took / DISK_SHARE)
+                await asyncio.sleep(LOOK_SECONDS)
+        except Exception:
+            # Nothing runs that is not watched.
+            _kill(pid)
+            raise
+
+    def _check_tree(self, pid: int) -> None:
+        sizes = kernel.sizes()
+        tree = [one for one in kernel.below(pid, sizes) if one in sizes]
+        if sum(sizes[one].threads for one in tree) > PIDS_MAX:
+            raise Exceeded("RequirementsFailed", f"what is built may have {PIDS_MAX} processes and threads, and had more")
+        most, page = self._limits["memory"], os.sysconf("SC_PAGE_SIZE")
+        # What several share is counted for each: look again, at what is a process's own.
+        if sum(sizes[one].pages for one in tree) * page > most and sum(map(kernel.own_bytes, tree)) > most:
+            raise self._too_much_memory()
+
+    def _too_much_memory(self) -> Exceeded:
+        most = int(self._limits["memory"])
+        return Exceeded("RequirementsFailed", f"what is built may have {most} bytes of memory, and had more")
+
+
+def _check_disk(pid: int, folders: Sequence[Path]) -> None:
+    found = _used(folders)
+    if not found.is_whole:
+        with frozen([pid]):
+            found = _used(folders)
+    device = folders[0].stat().st_dev
+    nameless = nameless_bytes({_BUILD: [pid]}, device).get(_BUILD, 0)
+    if found.bytes + nameless > DISK_BYTES_MAX:
+        many = f"{DISK_BYTES_MAX} bytes on the disk, where each file counts for {FILE_BYTES_MIN} or more, and had more"
+        raise Exceeded("RequirementsFailed", f"what is installed may have {many}")
+
+
+def _used(folders: Sequence[Path]) -> Used:
+    total, is_whole = 0, True
+    for folder in folders:
+        try:
+            found = used(folder)
+        except FileNotFoundError:
+            continue
+        except (NotMeasurable, OSError) as error:
+            raise Exceeded("RequirementsFailed", f"what is installed cannot be measured: {error}") from None
+        total, is_whole = total + found.bytes, is_whole and found.is_whole
+    return Used(total, is_whole=is_whole)
+
+
+def _kill(pid: int) -> None:
+    """The session's, of which the sandbox is one; what is in it ends with it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+class _Group:
+    """The groups of one build, as far as they can be had: none may be."""
+
+    def __init__(self, name: str, limits: dict[str, float]) -> None:
+        self._group, held = cgroup.limited(name, limits) or (None, [])
+        self._controllers = Controllers.make(name)
+        rest = {limit: value for limit, value in limits.items() if limit not in held}
+        self._rest = self._controllers.hold("build", rest)
+        self.held = {*held, *self._rest.paths}
+        """The limits that they hold."""
+        self.files = [*([self._group.procs_file] if self._group else ()), *self._rest.procs_files]
+        """By which a process enters them."""
+
+    def was_out_of_memory(self) -> bool:
+        return self._rest.was_out_of_memory() or (self._group is not None and self._group.was_out_of_memory())
+
+    def remove(self) -> None:
+        """What was killed is gone a moment later."""
+        deadline = time.monotonic() + GROUP_SECONDS_MAX
+        if self._group is not None:
+            with contextlib.suppress(OSError):
+                self._group.kill()
+        while time.monotonic() < deadline:
+            if (self._group is None or self._group.remove()) and self._rest.remove():
+                break
+            time.sleep(PAUSE_SECONDS)
+        self._controllers.remove()
