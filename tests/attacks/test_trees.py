@@ -17,7 +17,7 @@ from rota.client.claims.packing import TreeRefused
 from rota.client.claims.unpacking import unpack
 from rota.runtime.blobs import Blobs
 from rota.runtime.code import CODE, PACKAGES, CodeCache, CodeRefused
-from rota.runtime.code.places import UNUSED_SECONDS_MIN, cached, coming, collect
+from rota.runtime.code.places import UNUSED_SECONDS_MIN, cached, collect, coming
 from rota.runtime.files.archive import Archive
 from rota.runtime.files.failing import FileFailed
 from rota.runtime.files.unpacking import Unpacking
@@ -92,18 +92,27 @@ def test_to_have_a_client_make_links_that_lead_out_of_what_it_copied(tmp_path: P
     content = through_links(private)
     here = tmp_path / "here"
     here.mkdir()
-    archive = Archive(skips_leaving_links=True)
-    descriptor = os.open(here, os.O_RDONLY | os.O_DIRECTORY)
-    unpacking = Unpacking(descriptor)
-    os.close(descriptor)
-    for event in archive.feed(content):
-        unpacking.take(event)
-    unpacking.finish()
+    unpacking = unpack_all(content, here)
     assert [one.name for one in unpacking.skipped] == ["x"] and not (here / "x").is_symlink()
     with open(tmp_path / "tar", "w+b") as file:
         file.write(content)
         unpack(file, str(tmp_path / "claimed"), threading.Event())
     assert (tmp_path / "claimed" / "app.py").is_file() and not (tmp_path / "claimed" / "x").is_symlink()
+
+
+def unpack_all(content: bytes, here: Path) -> Unpacking:
+    """As `rota cp` does."""
+    archive = Archive(skips_leaving_links=True)
+    descriptor = os.open(here, os.O_RDONLY | os.O_DIRECTORY)
+    unpacking = Unpacking(descriptor)
+    os.close(descriptor)
+    try:
+        for event in archive.feed(content):
+            unpacking.take(event)
+        unpacking.finish()
+    finally:
+        unpacking.drop()
+    return unpacking
 
 
 def test_to_move_a_link_that_is_there_to_where_it_leads_out(tmp_path: Path) -> None:
@@ -112,24 +121,14 @@ def test_to_move_a_link_that_is_there_to_where_it_leads_out(tmp_path: Path) -> N
     second = tarred(("up", tarfile.LNKTYPE, "a/b/l"))
     here = tmp_path / "here"
     here.mkdir()
-    descriptor = os.open(here, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        for content in (first, second):
-            unpacking = Unpacking(descriptor)
-            try:
-                for event in Archive().feed(content):
-                    unpacking.take(event)
-                unpacking.finish()
-            except FileFailed as error:
-                assert content is second and "no file" in str(error)
-            finally:
-                unpacking.drop()
-    finally:
-        os.close(descriptor)
+    unpack_all(first, here)
+    with pytest.raises(FileFailed, match="no file"):
+        unpack_all(second, here)
     assert not (here / "up").is_symlink()
-    with open(tmp_path / "tar", "w+b") as file, pytest.raises(TreeRefused):
+    with open(tmp_path / "tar", "w+b") as file:
         file.write(second)
-        unpack(file, str(here), threading.Event())
+        with pytest.raises(TreeRefused):
+            unpack(file, str(here), threading.Event())
 
 
 def nest(top: Path, depth: int = NESTED) -> None:
@@ -155,7 +154,11 @@ def test_to_end_all_collecting_by_a_tree_that_is_too_deep(tmp_path: Path) -> Non
 
 
 def test_to_break_a_build_by_a_tree_that_is_too_deep(tmp_path: Path) -> None:
-    with pytest.raises(TooDeep), coming(cached(tmp_path, PACKAGES, "a" * 64)) as folder:
-        nest(folder)
-        take_over(folder, lambda found: found | 0o555)
+    def build() -> None:
+        with coming(cached(tmp_path, PACKAGES, "a" * 64)) as folder:
+            nest(folder)
+            take_over(folder, lambda found: found | 0o555)
+
+    with pytest.raises(TooDeep):
+        build()
     assert list((tmp_path / "functions" / PACKAGES).iterdir()) == []

@@ -236,15 +236,6 @@ async def test_a_mirror_from_the_future_is_not_fresh(mirror: Mirror, repo: Repo)
     assert (await mirror.resolve(source, None)).commit == new
 
 
-async def test_a_mirror_that_nobody_asks_for_is_forgotten(mirror: Mirror, repo: Repo) -> None:
-    old, new = Source(repo.url, "old"), Source(repo.url, "new")
-    for source in (old, new):
-        await mirror.resolve(source, None)
-    os.utime(mirror.place(old), (0, 0))
-    assert await mirror.forget(3600) == [mirror.place(old)]
-    assert not mirror.place(old).exists() and mirror.place(new).exists()
-
-
 async def test_a_first_fetch_that_was_cut_short_is_begun_anew(mirror: Mirror, repo: Repo) -> None:
     place = mirror.place(Source(repo.url))
     (place / "objects").mkdir(parents=True)

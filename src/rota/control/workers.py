@@ -21,6 +21,7 @@ from rota.engine.objects import Objects, get
 from rota.runtime.interface import Box, Order, Runtime
 from rota.runtime.runner.messages import Configure, Hold, Place, Release, Report, ResetPolicy, Source
 from rota.runtime.runner.messages import Handler as Hosted
+from rota.runtime.workspace import mirrors
 
 NO_POLICY = Policy()
 CONTAINER = "worker"
@@ -130,8 +131,7 @@ def _source(objects: Objects, obj: Instance, policy: Policy) -> Source | None:
     if workspace is None:
         return None
     signed = workspace.spec.secret_ref
-    # Whoever may read a mirror is part of its name: the namespace, and the Secret with which it was fetched.
-    scope = f"{namespace}/{signed.name if signed is not None else ''}"
+    scope = mirrors.scope(namespace, signed.name if signed is not None else "")
     values = secret(objects, namespace, signed.name) if signed is not None else None
     texts = {key: each.decode(errors="replace") for key, each in values.items()} if values is not None else None
     return Source(workspace.spec, scope, texts, policy.network, tuple(map(str, policy.targets)))

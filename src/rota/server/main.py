@@ -50,6 +50,7 @@ from rota.server.edge import refusal as edge_refusal
 from rota.server.gateway import Gateway
 from rota.server.home import Home
 from rota.server.http import HttpServer
+from rota.server.mirror_collecting import MirrorCollecting
 from rota.server.shedding import Shedding
 from rota.server.signed import SignedTokens
 from rota.server.tables import Tables
@@ -199,6 +200,8 @@ async def run(
             # Known before it is entered: what is told to end meanwhile ends what it found running.
             runtime = LocalRuntime(home.path, introduce=_introduction(home, workers), disk=disk, policy=policy)
             await running.enter_async_context(runtime)
+            collecting = MirrorCollecting(home.path, StoreObjects(registry), lambda: disk.level != "ok")
+            await running.enter_async_context(collecting)
             gateway.controllers = _controllers(registry, home.path, runtime, apis)
             gateway.controllers.on_claim_ended = app.end_watches
             controlling = asyncio.create_task(gateway.controllers.run(), name="controllers")

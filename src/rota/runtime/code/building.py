@@ -138,7 +138,9 @@ class Building:
         sizes = kernel.sizes()
         tree = [one for one in kernel.below(pid, sizes) if one in sizes]
         if sum(sizes[one].threads for one in tree) > PIDS_MAX:
-            raise Exceeded("RequirementsFailed", f"what is built may have {PIDS_MAX} processes and threads, and had more")
+            raise Exceeded(
+                "RequirementsFailed", f"what is built may have {PIDS_MAX} processes and threads, and had more"
+            )
         most, page = self._limits["memory"], os.sysconf("SC_PAGE_SIZE")
         # What several share is counted for each: look again, at what is a process's own.
         if sum(sizes[one].pages for one in tree) * page > most and sum(map(kernel.own_bytes, tree)) > most:
@@ -184,7 +186,9 @@ class _Group:
     """The groups of one build, as far as they can be had: none may be."""
 
     def __init__(self, name: str, limits: dict[str, float]) -> None:
-        self._group, held = cgroup.limited(name, limits) or (None, [])
+        found = cgroup.limited(name, limits)
+        self._group = found[0] if found is not None else None
+        held = found[1] if found is not None else []
         self._controllers = Controllers.make(name)
         rest = {limit: value for limit, value in limits.items() if limit not in held}
         self._rest = self._controllers.hold("build", rest)

@@ -89,9 +89,9 @@ def collect(home: Path, kind: str, used: Collection[str]) -> list[str]:
     for folder in sorted(top.iterdir()) if top.is_dir() else ():
         with contextlib.suppress(FileNotFoundError):
             kept_seconds = ABANDONED_SECONDS if folder.name.startswith(COMING) else UNUSED_SECONDS_MIN
-            if folder.name not in used and time.time() - folder.stat().st_mtime > kept_seconds:
-                if remove(folder, seconds_max=REMOVE_SECONDS_MAX):
-                    gone.append(folder.name)
+            is_over = folder.name not in used and time.time() - folder.stat().st_mtime > kept_seconds
+            if is_over and remove(folder, seconds_max=REMOVE_SECONDS_MAX):
+                gone.append(folder.name)
     return gone
 
 

@@ -10,6 +10,7 @@ class Limits(NamedTuple):
 
     fetch_seconds_max: float = 600
     fetch_bytes_max: int = 8 << 30
+    mirror_bytes_max: int = 16 << 30
     clone_seconds_max: float = 300
     tree_bytes_max: int = 16 << 30
     tree_files_max: int = 1_000_000

@@ -7,7 +7,7 @@ import contextlib
 import fcntl
 import os
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 
@@ -21,7 +21,37 @@ async def locked(path: Path) -> AsyncIterator[None]:
         os.close(descriptor)
 
 
+@contextlib.contextmanager
+def locked_now(path: Path) -> Iterator[bool]:
+    """Hold the file's lock if nobody else does; whether that is so. Its file may be removed then."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield _is_of(descriptor, path)
+    finally:
+        os.close(descriptor)
+
+
+def _is_of(descriptor: int, path: Path) -> bool:
+    """Whether a file that was open still has its name: who held its lock before may have removed it."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(found, os.fstat(descriptor))
+
+
 async def _acquire(path: Path) -> int:
+    while not _is_of(descriptor := await _acquire_once(path), path):
+        os.close(descriptor)
+    return descriptor
+
+
+async def _acquire_once(path: Path) -> int:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

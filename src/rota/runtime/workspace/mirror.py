@@ -7,18 +7,21 @@ import contextlib
 import hashlib
 import math
 import os
-import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from rota.runtime.measuring import NotMeasurable, used
+from rota.runtime.space import Shortage
 from rota.runtime.workspace.credentials import Credentials, signed_in, without_credentials
+from rota.runtime.workspace.discard import remove
 from rota.runtime.workspace.failures import Reason, WorkspaceError
 from rota.runtime.workspace.git import BLOCK_BYTES, Git, Output
 from rota.runtime.workspace.limits import Limits
 from rota.runtime.workspace.locks import locked
+from rota.runtime.workspace.mirrors import MIRRORS, REMOVE_SECONDS_MAX, SUFFIX
 from rota.runtime.workspace.reach import PORTS, Reach
 from rota.runtime.workspace.refs import (
     COMMIT,
@@ -35,6 +38,8 @@ QUICK_SECONDS_MAX = 60
 # More than that many, and they are made into one.
 PACKS_MAX = 40
 CLOCK_SECONDS = 5
+# So often it is looked how large a mirror is that is being filled.
+WATCH_SECONDS = 2.0
 REFRESHED = "rota-refreshed"
 UNAUTHENTICATED = (
     "authentication failed",
@@ -72,7 +77,7 @@ class Mirror:
     ) -> None:
         """`reach`: the network with which repositories are fetched."""
         self.limits = limits or Limits()
-        self.folder = home / "mirrors"
+        self.folder = home / MIRRORS
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.git = Git(self.folder / "git")
         self._ssh = ssh
@@ -81,10 +86,7 @@ class Mirror:
 
     def place(self, source: Source) -> Path:
         """Where a source's mirror is, or will be."""
-        url, inline = without_credentials(source.url)
-        # What was part of the address is part of who may read it.
-        identity = "\0".join((url, source.scope, *(f"{key}={value}" for key, value in sorted(inline.items()))))
-        return self.folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:40]}.git"
+        return self.folder / place_name(source)
 
     async def resolve(self, source: Source, ref: str | None) -> Resolved:
         """The commit that a ref stands for, which the mirror then has."""
@@ -143,7 +145,7 @@ class Mirror:
                 return
             if age is None or not await self._is_sound(place):
                 # What a first fetch left behind when it was cut short.
-                await asyncio.to_thread(shutil.rmtree, place, ignore_errors=True)
+                await self._remove(place)
                 options = ("--quiet", "--bare", "--template=")
                 await self.git.must("init", *options, place, cwd=self.folder, seconds_max=QUICK_SECONDS_MAX)
             try:
@@ -154,16 +156,7 @@ class Mirror:
                 raise
             await self._compact(place)
             (place / REFRESHED).touch()
-
-    async def forget(self, unused_seconds: float) -> list[Path]:
-        """Removes the mirrors that nobody asked for in such a time; tells which."""
-        removed = []
-        for place in self.folder.glob("*.git"):
-            if time.time() - place.stat().st_mtime > unused_seconds:
-                async with locked(place.with_suffix(".lock")):
-                    await asyncio.to_thread(shutil.rmtree, place, ignore_errors=True)
-                removed.append(place)
-        return removed
+            os.utime(place)
 
     async def close(self) -> None:
         """Ends what goes on behind."""
@@ -229,7 +222,7 @@ class Mirror:
         self._reach.check(url)
         reach = self._reach if urlsplit(url).scheme in PORTS else HOST_NETWORK
         with signed_in(url, credentials, known_hosts, self._ssh, reach.proxy_command) as variables:
-            done = await self.git.run(
+            fetching = self.git.run(
                 *(url if argument is ADDRESS else argument for argument in arguments),
                 cwd=place,
                 seconds_max=self.limits.fetch_seconds_max,
@@ -237,6 +230,7 @@ class Mirror:
                 signed_in={**variables, **reach.environment()},
                 reach=reach,
             )
+            done = await self._watched(source, place, fetching)
         if done.code != 0:
             full = await asyncio.to_thread(_reached, place, self.limits.fetch_bytes_max)
             if full:
@@ -244,6 +238,32 @@ class Mirror:
             reason = _reason(done)
             raise WorkspaceError(reason, f"{source_name(source)}: {credentials.mask(done.complaint) or done.code}")
         return done.out
+
+    async def _watched(self, source: Source, place: Path, fetching: Coroutine[Any, Any, Output]) -> Output:
+        """Wait for what fills a mirror, and end it when the mirror is too large, or the disk short of space."""
+        task = asyncio.create_task(fetching)
+        shortage = Shortage(str(self.folder))
+        try:
+            is_done = False
+            while not is_done:
+                is_done = bool((await asyncio.wait((task,), timeout=WATCH_SECONDS))[0])
+                if shortage and not is_done:
+                    raise WorkspaceError("RepositoryUnavailable", "the disk of the server is short of space")
+                if await asyncio.to_thread(_bytes, place) > self.limits.mirror_bytes_max:
+                    task.cancel()
+                    await asyncio.gather(task, return_exceptions=True)
+                    # What it has beside what its origin has now is gone with it, and it may be smaller the next time.
+                    await self._remove(place)
+                    most = self.limits.mirror_bytes_max
+                    raise WorkspaceError("TooLarge", f"the mirror of {source_name(source)} is larger than {most} bytes")
+            return task.result()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    @staticmethod
+    async def _remove(place: Path) -> None:
+        await asyncio.to_thread(remove, place, seconds_max=REMOVE_SECONDS_MAX)
 
     async def _find(self, place: Path, ref: str | None) -> Resolved | None:
         if ref is None:
@@ -271,6 +291,14 @@ class Mirror:
 # Stands for the address in a command, which is put in without what must not be seen.
 ADDRESS = "<address>"
 FETCH = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--no-auto-gc", "--force")
+
+
+def place_name(source: Source) -> str:
+    """The name of a source's mirror."""
+    url, inline = without_credentials(source.url)
+    # What was part of the address is part of who may read it.
+    identity = "\0".join((url, source.scope, *(f"{key}={value}" for key, value in sorted(inline.items()))))
+    return f"{hashlib.sha256(identity.encode()).hexdigest()[:40]}{SUFFIX}"
 
 
 def source_name(source: Source) -> str:
@@ -305,5 +333,19 @@ def _remove_leftovers(place: Path) -> None:
     for path in place.glob("objects/pack/tmp_*"):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
-    for path in place.rglob("*.lock"):
-        path.unlink(missing_ok=True)
+    # Names of branches make folders, within each other as deep as they like.
+    folders = [str(place)]
+    while folders:
+        with contextlib.suppress(FileNotFoundError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                elif entry.name.endswith(".lock"):
+                    os.unlink(entry.path)
+
+
+def _bytes(place: Path) -> int:
+    try:
+        return used(place).bytes
+    except (NotMeasurable, OSError):
+        return 0

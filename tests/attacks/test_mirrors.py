@@ -1,0 +1,126 @@
+"""By repositories, of which the server keeps mirrors."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from rota import Client
+from rota.engine import StoreObjects
+from rota.runtime.space import Space
+from rota.runtime.workspace import Limits, Mirror, Source, WorkspaceError, mirrors
+from rota.runtime.workspace.mirror import place_name
+from rota.server.mirror_collecting import MirrorCollecting
+from tests.conformance.planes import LocalPlane, memory
+from tests.server.conftest import served
+from tests.workspace.conftest import Repo
+
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Repo:
+    made = Repo(tmp_path / "repo")
+    made.commit()
+    return made
+
+
+@pytest.fixture
+async def mirror(tmp_path: Path) -> AsyncIterator[Mirror]:
+    made = Mirror(tmp_path / "home", Limits(fresh_seconds=0, stale_seconds=0, mirror_bytes_max=3 * MIB))
+    yield made
+    await made.close()
+
+
+def aged(mirror: Mirror, source: Source, seconds: float) -> None:
+    then = time.time() - seconds
+    os.utime(mirror.place(source), (then, then))
+
+
+async def test_to_keep_space_by_mirrors_that_nothing_refers_to(mirror: Mirror, repo: Repo, tmp_path: Path) -> None:
+    home, old, new, other = tmp_path / "home", Source(repo.url, "a/"), Source(repo.url, "b/"), Source(repo.url, "c/")
+    for source in (old, new, other):
+        await mirror.resolve(source, None)
+    for source in (old, other):
+        aged(mirror, source, mirrors.UNUSED_SECONDS_MIN + 1)
+    referred = {place_name(other): "c"}
+    assert mirrors.collect(home, referred) == [place_name(old)]
+    left = {path.name for path in (home / "mirrors").iterdir() if path.name != "git"}
+    assert left == {place_name(one).replace(".git", end) for one in (new, other) for end in (".git", ".lock")}
+    # What is asked for again is fetched again.
+    assert (await mirror.resolve(old, None)).branch == "trunk"
+
+
+async def test_to_have_more_mirrors_than_a_namespace_may(
+    mirror: Mirror, repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repo.commit("large", os.urandom(MIB))
+    sources = [Source(repo.url, f"{namespace}/secret-{number}") for namespace in "ab" for number in range(2)]
+    for number, source in enumerate(sources):
+        await mirror.resolve(source, None)
+        aged(mirror, source, 100 - number)
+    referred = {place_name(one): one.scope[0] for one in sources}
+    monkeypatch.setattr(mirrors, "NAMESPACE_BYTES_MAX", 5 * MIB // 2)
+    assert mirrors.collect(tmp_path / "home", referred) == []
+    referred[place_name(sources[2])] = "a"
+    assert mirrors.collect(tmp_path / "home", referred) == [place_name(sources[0])]
+    # A disk that is short has no room for what can be fetched again.
+    for source in sources[1:3]:
+        aged(mirror, source, mirrors.UNUSED_SECONDS_MIN + 1)
+    gone = mirrors.collect(tmp_path / "home", referred, is_short=True)
+    assert set(gone) == {place_name(source) for source in sources[1:3]}
+
+
+async def test_to_make_a_mirror_grow_without_end(mirror: Mirror, repo: Repo) -> None:
+    source = Source(repo.url, "a/")
+    for _ in range(2):
+        repo.commit("large", os.urandom(MIB))
+        await mirror.resolve(source, None)
+    # Each is small enough, and all together are not.
+    repo.commit("large", os.urandom(MIB))
+    with pytest.raises(WorkspaceError, match="is larger than") as raised:
+        await mirror.resolve(source, None)
+    assert raised.value.reason == "TooLarge" and not mirror.place(source).exists()
+    # One of which most was given up is smaller the next time.
+    repo.git("checkout", "-q", "--orphan", "small")
+    repo.git("branch", "-q", "-D", "trunk")
+    repo.commit("large", b"small")
+    assert (await mirror.resolve(source, "small")).branch == "small"
+
+
+async def test_to_fetch_onto_a_disk_that_is_short(mirror: Mirror, repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rota.runtime.space.space_of", lambda path: Space(1000 * MIB, MIB))
+    monkeypatch.setattr("rota.runtime.workspace.mirror.WATCH_SECONDS", 0.0)
+    with pytest.raises(WorkspaceError, match="short of space"):
+        await mirror.resolve(Source(repo.url), None)
+
+
+def kept(home: Path, name: str) -> Path:
+    """A mirror that nobody asked for in years."""
+    place = home / "mirrors" / name
+    place.mkdir(parents=True)
+    os.utime(place, (0, 0))
+    return place
+
+
+async def test_to_have_a_mirror_outlive_its_workspace(tmp_path: Path) -> None:
+    url = "https://example.org/some.git"
+    own, others = (kept(tmp_path, place_name(Source(url, f"{namespace}/login"))) for namespace in ("default", "other"))
+    async with memory(tmp_path) as plane:
+        assert isinstance(plane, LocalPlane)
+        made = {"apiVersion": "rota.dev/v1alpha1", "kind": "Workspace", "metadata": {"name": "some"}}
+        await Client(plane.backend).create({**made, "spec": {"repo": url, "secretRef": {"name": "login"}}})
+        collecting = MirrorCollecting(tmp_path, StoreObjects(plane.registry), lambda: False)
+        assert await collecting.collect() == [others.name]
+        assert own.exists()
+    async with served(tmp_path / "home") as server:
+        place = kept(server.home, others.name)
+    # The next server begins by looking what nothing refers to.
+    async with served(tmp_path / "home"), asyncio.timeout(60):
+        while place.exists():
+            await asyncio.sleep(0.01)
