@@ -330,6 +330,8 @@ WRONG = [
     {"host": "127.0.0.1"}, {"host": "127.1"}, {"host": "a..b"}, {"host": "*"}, {"host": "a.*.b"}, {"host": "-x"},
     {"host": "x\ny"}, {"cidr": "10.0.0.1/8"}, {"cidr": "x"}, {"host": "a", "cidr": "10.0.0.0/8"}, {},
     {"host": "a", "ports": [0]}, {"host": "a", "ports": [70000]}, {"host": "a/b"}, {"host": "a:80"},
+    # Of IPv6, and yet the loopback of IPv4.
+    {"cidr": "::ffff:127.0.0.0/104"}, {"cidr": "64:ff9b::7f00:0/104"}, {"cidr": "2002:7f00::/24"},
 ]  # fmt: skip
 
 

@@ -16,6 +16,16 @@ __all__ = ["box", "make_box"]
 SYSTEM = ["/usr", "/usr/bin", "/lib64", "/bin", "/etc", "/etc/ld.so.preload", "/etc/ssl/certs", "/proc/sys", "/dev/shm"]
 
 
+@pytest.mark.parametrize("place", ["/var/tmp", "/var/tmp/x", f"/{'a' * 256}", "/b" * 3000])
+def test_to_crash_a_sandbox_by_where_its_storage_is(box: Box, place: str) -> None:
+    """Whatever is taken can be started."""
+    with pytest.raises(ValueError, match=r"a link to /tmp|too long"):
+        box.command("true", storage=Bind(box.storage, place))
+    for folder in ("/run", "/var", "/data/"):
+        with pytest.raises(ValueError, match="is a folder"):
+            box.command("true", files={folder: b""})
+
+
 @pytest.mark.parametrize("place", [*SYSTEM, "//usr", "/./usr", sys.prefix, os.path.dirname(sys.prefix)])
 def test_to_replace_a_program_that_sets_the_sandbox_up(box: Box, place: str) -> None:
     with pytest.raises(ValueError, match=r"system's own|absolute path"):

@@ -30,6 +30,7 @@ _HOST = re.compile(HOST.removesuffix("$") + r"\Z")
 # Of a name of which every part is a number: resolvers take 127.1 and 0x7f000001 for addresses.
 _NUMBERS = re.compile(r"(0x[0-9a-f]*|[0-9]+)(\.(0x[0-9a-f]*|[0-9]+))*\Z")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_STANDS_FOR_IPV4 = (ipaddress.IPv6Network("::ffff:0:0/96"), ipaddress.IPv6Network("2002::/16"), _NAT64)
 _LOOPBACK = ("127.0.0.0/8", "::1/128")
 _LINK = ("169.254.0.0/16", "fe80::/10")
 # What clouds tell their machines, credentials among it, where that is not an address of the link.
@@ -109,9 +110,13 @@ def written(text: str) -> Target:
 
 def _range(cidr: str) -> Range:
     try:
-        return ipaddress.ip_network(cidr)
+        found = ipaddress.ip_network(cidr)
     except ValueError as error:
         raise ValueError(f"{cidr!r} must be a range of addresses such as 192.0.2.0/24: {error}") from None
+    # An address is looked for as the one that it stands for: a range of these would allow nothing, and seem to.
+    if any(_is_within(found, one) for one in _STANDS_FOR_IPV4):
+        raise ValueError(f"{cidr!r} stands for addresses of IPv4: write those, such as 192.0.2.0/24")
+    return found
 
 
 def meant(address: Address) -> Address:

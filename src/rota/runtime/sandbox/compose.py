@@ -21,6 +21,11 @@ SHM_BYTES_MAX = 256 << 20
 RESERVED = tuple(map(PurePosixPath, ("/proc", "/dev", "/sys", "/boot", "/nix", *system.SYSTEM, *system.MERGED)))
 # Places that are there, or that cannot be added to.
 TMP, ETC = PurePosixPath("/tmp"), PurePosixPath("/etc")
+FOLDERS = (*map(PurePosixPath, ("/tmp", "/run", "/var")),)
+# A link, which would lead what is bound there to another place.
+LINK = PurePosixPath("/var/tmp")
+# As long as the kernel lets a name and a path be, less what bubblewrap puts before it.
+NAME_BYTES_MAX, PATH_BYTES_MAX = 255, 4000
 MADE = (*map(PurePosixPath, (*system.SYSTEM, *system.MERGED, "/tmp")),)
 # Of /proc, what changes the machine. An instance could write there only as root, which it never is.
 SETTINGS = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus")
@@ -203,6 +208,9 @@ def _check(plan: Plan) -> None:
         for hidden in plan.hide:
             if hidden.resolve().is_relative_to(plan.storage.source.resolve()):
                 raise ValueError(f"the storage {plan.storage.source} would show {hidden}")
+    for target in plan.files:
+        if target.endswith("/") or PurePosixPath(target) in FOLDERS:
+            raise ValueError(f"{target!r} is a folder, and not the place of a file")
     _check_targets([*(bind.target for bind in (*storage, *plan.read_only)), *plan.files])
 
 
@@ -220,6 +228,12 @@ def _check_targets(targets: Sequence[str]) -> None:
         is_plain = path.is_absolute() and ".." not in path.parts and not target.startswith("//")
         if not is_plain or len(path.parts) < 2 or "\0" in target:
             raise ValueError(f"{target!r} must be an absolute path without '..', and not the root")
+        if len(os.fsencode(target)) > PATH_BYTES_MAX or any(
+            len(os.fsencode(each)) > NAME_BYTES_MAX for each in path.parts
+        ):
+            raise ValueError(f"{target[:NAME_BYTES_MAX]!r} is too long for a path, or a part of it for a name")
+        if path.is_relative_to(LINK):
+            raise ValueError(f"{target!r} is in {LINK}, which is a link to {TMP}; choose another place, such as /data")
         if _is_system(path):
             raise ValueError(f"{target!r} is the system's own; choose another place, such as /data")
         # Bubblewrap follows links while it makes the place to bind to. In a folder whose content an instance chose,
