@@ -348,10 +348,38 @@ sys.stdin.read()
         try:
             assert child.stdout is not None and child.stdout.readline() == b"there\n"
             device = tmp_path.stat().st_dev
-            assert MIB <= nameless_bytes({SOMEBODY: [child.pid]}, device)[SOMEBODY] < 2 * MIB
+            assert MIB <= (nameless_bytes({SOMEBODY: [child.pid]}, device)[SOMEBODY] or 0) < 2 * MIB
             assert not nameless_bytes({SOMEBODY: [child.pid]}, device + 1)[SOMEBODY]
         finally:
             os.killpg(child.pid, 9)
+
+
+def test_to_hide_it_in_files_that_only_a_thread_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that has unshared its files from the first one, which then ends."""
+    code = f"""
+import ctypes, os, threading, time
+def hoard():
+    assert ctypes.CDLL(None).unshare(0x400) == 0
+    file = os.open({str(tmp_path / "hoard")!r}, os.O_WRONLY | os.O_CREAT)
+    os.unlink({str(tmp_path / "hoard")!r})
+    os.write(file, bytes({MIB}))
+    print("there", flush=True)
+    time.sleep(60)
+threading.Thread(target=hoard).start()
+if {{end}}: ctypes.CDLL(None).pthread_exit(None)
+time.sleep(60)
+"""
+    device = tmp_path.stat().st_dev
+    for end in (False, True):
+        with subprocess.Popen([sys.executable, "-c", code.format(end=end)], stdout=-1) as child:
+            try:
+                assert child.stdout is not None and child.stdout.readline() == b"there\n"
+                assert MIB <= (nameless_bytes({SOMEBODY: [child.pid]}, device)[SOMEBODY] or 0) < 2 * MIB
+                with monkeypatch.context() as patched:
+                    patched.setattr("rota.runtime.nameless.DESCRIPTORS_MAX", 2)
+                    assert nameless_bytes({SOMEBODY: [child.pid]}, device)[SOMEBODY] is None
+            finally:
+                child.kill()
 
 
 # Without storage.

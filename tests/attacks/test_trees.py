@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import io
 import os
@@ -15,13 +16,16 @@ import pytest
 
 from rota.client.claims.packing import TreeRefused
 from rota.client.claims.unpacking import unpack
+from rota.runtime import removing
 from rota.runtime.blobs import Blobs
 from rota.runtime.code import CODE, PACKAGES, CodeCache, CodeRefused
 from rota.runtime.code.places import UNUSED_SECONDS_MIN, cached, collect, coming
 from rota.runtime.files.archive import Archive
 from rota.runtime.files.failing import FileFailed
 from rota.runtime.files.unpacking import Unpacking
+from rota.runtime.interface import Subject
 from rota.runtime.modes import TooDeep, take_over
+from rota.runtime.places import Places
 
 DEPTH = 16
 DEEP = "/".join(["d"] * DEPTH)
@@ -162,3 +166,30 @@ def test_to_break_a_build_by_a_tree_that_is_too_deep(tmp_path: Path) -> None:
     with pytest.raises(TooDeep):
         build()
     assert list((tmp_path / "functions" / PACKAGES).iterdir()) == []
+
+
+async def test_to_slow_everybody_down_by_what_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More large trees at once than there are threads for all that a server does."""
+    begun, going_on = list[Path](), threading.Event()
+
+    def slowly(path: Path, seconds_max: float) -> bool:
+        begun.append(path)
+        assert going_on.wait(60)
+        return True
+
+    monkeypatch.setattr(removing, "remove", slowly)
+    monkeypatch.setattr(removing, "WAIT_SECONDS_MAX", 0.01)
+    places = Places(tmp_path)
+    removals = []
+    for number in range(40):
+        subject = Subject("default", f"some-{number}", "uid")
+        places.folder(subject).mkdir(parents=True)
+        removals.append(places.remove(subject))
+        assert not places.folder(subject).exists()
+    await removing.waited_for(*removals)
+    # Threads that others need are free.
+    async with asyncio.timeout(60):
+        assert await asyncio.to_thread(lambda: "at once") == "at once"
+    assert len(begun) <= removing.THREADS_MAX
+    going_on.set()
+    assert all(one is not None and one.result(60) for one in removals) and len(begun) == len(removals)

@@ -29,7 +29,7 @@ from rota.runtime.disk import Disk
 from rota.runtime.freezing import frozen
 from rota.runtime.interface import Overuse, Subject
 from rota.runtime.measuring import FILE_BYTES_MIN, NotMeasurable, Used, used
-from rota.runtime.nameless import nameless_bytes
+from rota.runtime.nameless import DESCRIPTORS_MAX, nameless_bytes
 from rota.runtime.space import MIB, low_bytes, low_inodes
 
 log = logging.getLogger(__name__)
@@ -120,7 +120,7 @@ class Watchdog:
         """Measure everything that runs once."""
         running = await asyncio.to_thread(self._running)
         found: dict[Subject, Used] = {}
-        nameless: dict[Subject, int] = {}
+        nameless: dict[Subject, int | None] = {}
         if running and (self._rounds % NAMELESS_ROUNDS == 0 or self._hurries()):
             pids = {one: each.pids for one, each in running.items()}
             nameless = await asyncio.to_thread(nameless_bytes, pids, self._disk.device)
@@ -130,7 +130,7 @@ class Watchdog:
             bound = watched.bound
             try:
                 measured = await asyncio.to_thread(self._measured, subject, watched)
-                found[subject] = measured._replace(bytes=measured.bytes + nameless.get(subject, 0))
+                found[subject] = measured._replace(bytes=measured.bytes + _counted(nameless.get(subject, 0)))
             except NotMeasurable as error:
                 self._name(subject, "StorageExceeded", f"what it has on the disk cannot be measured: {error}")
                 continue
@@ -210,6 +210,12 @@ class Watchdog:
 
     def _hurries(self) -> bool:
         return self._disk.level != "ok" or self._free - self._disk.space.free > HURRY_BYTES
+
+
+def _counted(nameless: int | None) -> int:
+    if nameless is None:
+        raise NotMeasurable(f"its processes have more than {DESCRIPTORS_MAX} files open")
+    return nameless
 
 
 def write_bound(path: Path, bound: Bound) -> None:

@@ -158,7 +158,7 @@ def _check_disk(pid: int, folders: Sequence[Path]) -> None:
             found = _used(folders)
     device = folders[0].stat().st_dev
     nameless = nameless_bytes({_BUILD: [pid]}, device).get(_BUILD, 0)
-    if found.bytes + nameless > DISK_BYTES_MAX:
+    if nameless is None or found.bytes + nameless > DISK_BYTES_MAX:
         many = f"{DISK_BYTES_MAX} bytes on the disk, where each file counts for {FILE_BYTES_MIN} or more, and had more"
         raise Exceeded("RequirementsFailed", f"what is installed may have {many}")
 
