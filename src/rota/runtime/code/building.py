@@ -95,7 +95,7 @@ class Building:
         )
         assert process.stdout is not None
         said = bytearray()
-        watching = asyncio.create_task(self._watch(process.pid, folders), name="build")
+        watching = asyncio.create_task(self._watch(process, folders, group), name="build")
         try:
             async with asyncio.timeout(BUILD_SECONDS_MAX):
                 while piece := await process.stdout.read(OUTPUT_BYTES_MAX):
@@ -107,20 +107,21 @@ class Building:
             raise Exceeded("RequirementsFailed", f"pip took longer than {BUILD_SECONDS_MAX:.0f} s") from None
         finally:
             watching.cancel()
-            if process.returncode is None:
-                _kill(process.pid)
-                await process.wait()
+            _kill(process)
+            await process.wait()
             [failed] = await asyncio.gather(watching, return_exceptions=True)
         if isinstance(failed, Exception):
             raise failed
+        # What it wrote since it was looked at last.
+        await asyncio.to_thread(_check_disk, process.pid, folders)
         return code, said.decode(errors="replace")
 
-    async def _watch(self, pid: int, folders: Sequence[Path]) -> None:
+    async def _watch(self, process: asyncio.subprocess.Process, folders: Sequence[Path], group: _Group) -> None:
         """Raises Exceeded when it has too much, which is ended then."""
-        shortage, disk_due = Shortage(str(self._home)), 0.0
+        pid, shortage, disk_due = process.pid, Shortage(str(self._home)), 0.0
         try:
             while True:
-                await asyncio.to_thread(self._check_tree, pid)
+                await asyncio.to_thread(self._check_tree, pid, group)
                 if shortage:
                     raise Exceeded("NoSpace", "the disk of the server is short of space: nothing is installed now")
                 if time.monotonic() >= disk_due:
@@ -131,10 +132,13 @@ class Building:
                 await asyncio.sleep(LOOK_SECONDS)
         except Exception:
             # Nothing runs that is not watched.
-            _kill(pid)
+            _kill(process)
             raise
 
-    def _check_tree(self, pid: int) -> None:
+    def _check_tree(self, pid: int, group: _Group) -> None:
+        if group.was_out_of_memory():
+            # Only one of its processes may have been ended, for which the others wait.
+            raise self._too_much_memory()
         sizes = kernel.sizes()
         tree = [one for one in kernel.below(pid, sizes) if one in sizes]
         if sum(sizes[one].threads for one in tree) > PIDS_MAX:
@@ -176,10 +180,11 @@ def _used(folders: Sequence[Path]) -> Used:
     return Used(total, is_whole=is_whole)
 
 
-def _kill(pid: int) -> None:
+def _kill(process: asyncio.subprocess.Process) -> None:
     """The session's, of which the sandbox is one; what is in it ends with it."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 class _Group:

@@ -130,6 +130,7 @@ class Packages:
                 said += more
             refused = refusals(scratch / REFUSED).last if self._policy.network == "egress" else ()
         except Exceeded as error:
+            written.write(f"{error}\n".encode())
             raise CodeRefused(error.reason, "; ".join([str(error), *found.notes])) from None
         finally:
             written.close()
