@@ -8,6 +8,7 @@ import functools
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -19,7 +20,9 @@ import pytest
 
 from rota.runtime import measuring, sandbox
 from rota.runtime.disk import Disk
+from rota.runtime.freezing import frozen
 from rota.runtime.interface import Subject
+from rota.runtime.keeper import kernel
 from rota.runtime.keeper.logs import Log
 from rota.runtime.nameless import nameless_bytes
 from rota.runtime.runner.tasklog import TaskLog
@@ -352,6 +355,34 @@ sys.stdin.read()
             assert not nameless_bytes({SOMEBODY: [child.pid]}, device + 1)[SOMEBODY]
         finally:
             os.killpg(child.pid, 9)
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+async def test_to_stand_still_for_ever_because_a_server_was_killed(tmp_path: Path) -> None:
+    """Whoever comes next has it go on."""
+    unshare = ["unshare", "--user", "--pid", "--fork", "--kill-child"]
+    if subprocess.run([*unshare, "true"], capture_output=True).returncode:
+        pytest.skip("this host makes no namespaces")
+    with subprocess.Popen([*unshare, "sh", "-c", "echo there; exec sleep 600"], stdout=-1) as outer:
+        try:
+            assert outer.stdout is not None and outer.stdout.readline() == b"there\n"
+            _, inner = kernel.below(outer.pid, kernel.sizes())
+            with frozen([outer.pid]) as stands_still:
+                assert stands_still and state_of(inner) == "T" and state_of(outer.pid) != "T"
+            await until(lambda: asyncio.to_thread(state_of, inner), lambda state: state == "S")
+            os.kill(inner, signal.SIGSTOP)
+            (tmp_path / "frozen").write_text(f"[{outer.pid}]")
+            running = {SOMEBODY: Watched(Bound(str(tmp_path), MIB, False), (outer.pid,))}
+            watchdog = asyncio.create_task(Watchdog(Disk(tmp_path), lambda: running, lambda _: None).run())
+            await until(lambda: asyncio.to_thread(state_of, inner), lambda state: state == "S")
+            await until(lambda: asyncio.to_thread((tmp_path / "frozen").exists), lambda there: not there)
+            watchdog.cancel()
+            await asyncio.gather(watchdog, return_exceptions=True)
+        finally:
+            outer.kill()
 
 
 def test_to_hide_it_in_files_that_only_a_thread_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,7 @@ class Disk:
     """The disk of a home. `look` and `relieve` may be called from any thread."""
 
     def __init__(self, home: Path, *, measure: Callable[[Path], Space] = space_of) -> None:
-        self._home = home
+        self.home = home
         self._measure = measure
         self._reserve = home / RESERVE
         self._lock = threading.Lock()
@@ -70,7 +70,7 @@ class Disk:
 
     def _refresh(self) -> None:
         try:
-            self.space = self._measure(self._home)
+            self.space = self._measure(self.home)
         except OSError:
             return  # A home that cannot be looked at is noticed by what works in it.
         before, self.level = self.level, level_of(self.space, self.level)
@@ -87,7 +87,7 @@ class Disk:
         return f"the disk of the server has only {left}, which is kept for the server itself"
 
     def _recovered(self) -> str:
-        return f"the disk of {self._home} has space again: {self.space.free // MIB} MiB"
+        return f"the disk of {self.home} has space again: {self.space.free // MIB} MiB"
 
     async def run(self) -> None:
         """Look again and again, until cancelled."""

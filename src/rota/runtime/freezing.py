@@ -36,6 +36,13 @@ def frozen(roots: Sequence[int]) -> Iterator[bool]:
             os.close(descriptor)
 
 
+def thaw(roots: Sequence[int]) -> None:
+    """Have go on what somebody stopped who is no more."""
+    for pid in reversed(_tree(roots, _space("self"))):
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGCONT)
+
+
 def _stop(roots: Sequence[int], seen: set[int], stopped: list[int]) -> bool:
     deadline = time.monotonic() + STOP_SECONDS_MAX
     host = _space("self")

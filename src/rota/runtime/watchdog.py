@@ -26,7 +26,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from rota.runtime.disk import Disk
-from rota.runtime.freezing import frozen
+from rota.runtime.freezing import frozen, thaw
 from rota.runtime.interface import Overuse, Subject
 from rota.runtime.measuring import FILE_BYTES_MIN, NotMeasurable, Used, used
 from rota.runtime.nameless import DESCRIPTORS_MAX, nameless_bytes
@@ -51,6 +51,8 @@ FROZEN_SHARE, FROZEN_SHARE_HURRY = 0.05, 0.3
 """Of its time that an instance may stand still at most."""
 FROZEN_SECONDS_MAX = 30.0
 """What cannot be measured in this time is not measured at all."""
+FROZEN = "frozen"
+"""The file in the home that says which processes stand still."""
 NAMELESS_ROUNDS = 5
 """Without a hurry, files without a name are looked for once in so many rounds: that takes a look at every process."""
 
@@ -103,6 +105,7 @@ class Watchdog:
         self._over: dict[Subject, Overuse] = {}
         self._unsure: dict[Subject, Unsure] = {}
         self._stopping = threading.Event()
+        self._note = disk.home / FROZEN
 
     def over(self, subject: Subject) -> Overuse | None:
         """Why an instance must end, if it must."""
@@ -110,6 +113,7 @@ class Watchdog:
 
     async def run(self) -> None:
         try:
+            await asyncio.to_thread(self._thaw)
             while True:
                 await asyncio.sleep(MEASURE_SECONDS)
                 await self.round()
@@ -200,8 +204,20 @@ class Watchdog:
             if time.monotonic() > deadline:
                 raise NotMeasurable(f"it is moved about, and more than can be measured in {FROZEN_SECONDS_MAX:.0f} s")
 
-        with frozen(watched.pids):
-            return used(Path(watched.bound.folder), breathe=check)
+        # For the next server, should this one not come to have it go on.
+        self._note.write_bytes(msgspec.json.encode(watched.pids))
+        try:
+            with frozen(watched.pids):
+                return used(Path(watched.bound.folder), breathe=check)
+        finally:
+            self._note.unlink(missing_ok=True)
+
+    def _thaw(self) -> None:
+        """Have go on what an earlier server had stand still when it was killed."""
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            pids = msgspec.json.decode(self._note.read_bytes(), type=list[int])
+            thaw([pid for watched in self._running().values() for pid in watched.pids if pid in pids])
+            self._note.unlink()
 
     def _breathe(self, seconds: float) -> None:
         """In the thread that measures."""
