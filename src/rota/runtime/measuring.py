@@ -50,8 +50,9 @@ def used(folder: Path, *, breathe: Callable[[float], None] = lambda seconds: Non
     """
     if not folder.exists():
         return Used(0)
-    with _opened(None, str(folder)) as (top, _):
+    with _opened(None, str(folder)) as (top, changed):
         walk = _Walk(os.fstat(top).st_dev, breathe)
+        walk.look(changed)
         total = walk.measure(top, 0)
     return Used(total, walk.files, walk.is_whole)
 
@@ -71,7 +72,7 @@ class _Walk:
         for name in folders:
             try:
                 with _opened(folder, name) as (inner, changed):
-                    self._look(changed)
+                    self.look(changed)
                     if os.fstat(inner).st_dev != self._device:
                         continue
                     total += self.measure(inner, depth + 1) if depth < DEPTH_OPEN_MAX else self._measure_deep(inner)
@@ -98,7 +99,7 @@ class _Walk:
                     if os.fstat(below).st_dev != self._device:
                         os.close(below)
                         continue
-                    self._look(changed)
+                    self.look(changed)
                     os.close(current)
                     current = below
                     size, folders = self._content(current)
@@ -121,7 +122,8 @@ class _Walk:
 
     def _content(self, folder: int) -> tuple[int, list[str]]:
         """What a folder and the files in it take, and the folders in it."""
-        total, folders = _taken(os.fstat(folder)), []
+        before = os.fstat(folder)
+        total, folders = _taken(before), []
         with os.scandir(folder) as entries:
             for entry in entries:
                 self._count()
@@ -134,9 +136,11 @@ class _Walk:
                     folders.append(entry.name)
                 elif found.st_nlink == 1 or self._is_new(found.st_ino):
                     total += _taken(found)
+        if os.fstat(folder).st_ctime_ns != before.st_ctime_ns:
+            self.is_whole = False  # What is renamed while a folder is listed may not be in the list.
         return total, folders
 
-    def _look(self, changed: float) -> None:
+    def look(self, changed: float) -> None:
         """Something that was in a folder before may be where it was looked for already."""
         if changed >= self._began:
             self.is_whole = False

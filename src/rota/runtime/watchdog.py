@@ -207,8 +207,8 @@ class Watchdog:
         # For the next server, should this one not come to have it go on.
         self._note.write_bytes(msgspec.json.encode(watched.pids))
         try:
-            with frozen(watched.pids):
-                return used(Path(watched.bound.folder), breathe=check)
+            with frozen(watched.pids) as stands_still:
+                return used(Path(watched.bound.folder), breathe=check)._replace(is_whole=stands_still)
         finally:
             self._note.unlink(missing_ok=True)
 
