@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 
 from rota.runtime import defaults
 from rota.runtime.interface import Exit, Order, Subject
+from rota.runtime.keeper import kernel
 from rota.runtime.keeper.client import Keeper
 from rota.runtime.local import LocalRuntime
 
@@ -72,3 +75,25 @@ def test_to_be_held_to_nothing_by_saying_nothing() -> None:
     assert 0 < limits.memory < pages
     assert (limits.pids, limits.nofile) == (defaults.PIDS, defaults.OPEN_FILES)
     assert defaults.limits_of(ordered("true", pids=5, memory_bytes=6)).pids == 5
+
+
+def test_to_hide_threads_and_memory_behind_a_first_thread_that_has_ended() -> None:
+    """The kernel shows such a process as one that is over, and all that it has as nothing."""
+    code = """
+import ctypes, threading, time
+kept = bytearray(30 << 20)
+kept[::4096] = b"x" * (30 << 8)
+for _ in range(3): threading.Thread(target=time.sleep, args=(60,)).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+    with subprocess.Popen([sys.executable, "-c", code]) as child:
+        try:
+            deadline = time.monotonic() + SECONDS_MAX
+            while sorted(kernel.thread_states(child.pid)) != [b"S", b"S", b"S", b"Z"]:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            found = kernel.sizes()[child.pid]
+            assert found.threads >= 3 and found.pages * os.sysconf("SC_PAGE_SIZE") > 30 << 20
+            assert kernel.own_bytes(child.pid) > 30 << 20
+        finally:
+            child.kill()
