@@ -47,17 +47,19 @@ class Removals:
                     self._threads -= 1
                     return
                 path, done = self._waiting.popleft()
+            # It is removed also if nobody waits for that any more.
+            is_awaited = done.set_running_or_notify_cancel()
             gone = False
             try:
                 gone = remove(path, seconds_max=SECONDS_MAX)
             finally:
-                if not done.cancelled():
+                if is_awaited:
                     done.set_result(gone)
 
 
 async def waited_for(*removals: Future[bool] | None) -> None:
     """Wait for removals, but no longer than `WAIT_SECONDS_MAX`: they go on by themselves."""
-    waiting = [asyncio.shield(asyncio.wrap_future(one)) for one in removals if one is not None]
+    waiting = [asyncio.wrap_future(one) for one in removals if one is not None]
     if waiting:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(WAIT_SECONDS_MAX):

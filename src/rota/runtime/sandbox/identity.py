@@ -38,5 +38,26 @@ def own(folder: Path, uid: int) -> None:
 
 
 def _walk(folder: Path) -> Iterator[tuple[int, list[str]]]:
-    for _, directories, files, descriptor in os.fwalk(folder, follow_symlinks=False):
-        yield descriptor, directories + files
+    """Each folder, open, with what is in it. One of each depth is open at a time, however deep they lie."""
+    way: list[tuple[int, list[str]]] = []
+
+    def enter(parent: int | None, name: str) -> tuple[int, list[str]]:
+        descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        way.append((descriptor, []))
+        with os.scandir(descriptor) as entries:
+            found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        way[-1][1].extend(each for each, is_folder in found if is_folder)
+        return descriptor, [each for each, _ in found]
+
+    try:
+        yield enter(None, str(folder))
+        while way:
+            descriptor, folders = way[-1]
+            if folders:
+                yield enter(descriptor, folders.pop())
+            else:
+                way.pop()
+                os.close(descriptor)
+    finally:
+        for descriptor, _ in way:
+            os.close(descriptor)
