@@ -24,7 +24,8 @@ async def test_a_body_that_is_too_large_is_refused_before_it_is_read(server: Ser
 
 async def test_a_chunked_body_that_grows_too_large_is_refused(server: Server) -> None:
     reader, writer = await server.connect()
-    writer.write(f"POST {POOLS} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+    head = f"POST {POOLS} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {server.token}\r\n"
+    writer.write(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
     chunk = b"%x\r\n%b\r\n" % (64 * 1024, b" " * 64 * 1024)
     sent = 0
     while sent <= http.BODY_BYTES_MAX + 128 * 1024 and not writer.is_closing():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import msgspec
@@ -23,6 +23,10 @@ FUTURE_REVISION_WAIT_SECONDS = 3.0
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 SCAN_PAGE_ENTRIES = 500
 """Entries looked at per step of a selective list with a limit."""
+
+INITIAL_PAGE_ENTRIES = 500
+INITIAL_PAGE_BYTES = 256 * 1024
+"""The initial state of a watch is read from the store as it is sent, so much at a time: nothing waits for a reader."""
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
@@ -157,11 +161,10 @@ async def watching(store: Store, kind: Kind, namespace: str, options: WatchOptio
     since = revision_of(options.resource_version)
     initial = options.send_initial_events if options.send_initial_events is not None else since == 0
     if initial:
-        # The snapshot and the place to go on from are taken in one turn: nothing falls between them.
+        # The snapshot and the place to go on from are those of one revision: nothing falls between them.
         if since > store.revision:
             await _reach(store, since)
-        page = store.list(prefix)
-        since = page.revision
+        since = store.revision
     try:
         watch = store.watch(prefix, since or store.revision)
     except Gone:
@@ -170,11 +173,8 @@ async def watching(store: Store, kind: Kind, namespace: str, options: WatchOptio
         raise errors.too_large_version(future.revision, future.current) from None
     with watch:
         if initial:
-            yield [
-                WatchEvent("ADDED", versions.shown(kind, entry.value), entry.rev)
-                for entry in page.entries
-                if not selection or selection.matches(entry.key, entry.value)
-            ]
+            for batch in _initial(store, kind, prefix, since, selection):
+                yield batch
             if options.send_initial_events and options.bookmarks:
                 yield [bookmark(kind, since, initial_end=True)]
         while True:
@@ -198,6 +198,26 @@ async def watching(store: Store, kind: Kind, namespace: str, options: WatchOptio
                 batch = [WatchEvent(e.type, versions.shown(kind, e.object), e.revision) for e in batch]
             if batch:
                 yield batch
+
+
+def _initial(store: Store, kind: Kind, prefix: str, revision: int, selection: Selection) -> Iterator[list[WatchEvent]]:
+    """What there was at a revision, as it is asked for."""
+    after, more = "", True
+    while more:
+        try:
+            page = store.list(
+                prefix, after=after, limit=INITIAL_PAGE_ENTRIES, revision=revision, bytes_max=INITIAL_PAGE_BYTES
+            )
+        except Gone as gone:
+            raise errors.expired(f"too old resource version: {gone.revision} ({gone.compacted})") from None
+        if page.entries:
+            after = page.entries[-1].key
+        more = page.more
+        yield [
+            WatchEvent("ADDED", versions.shown(kind, entry.value), entry.rev)
+            for entry in page.entries
+            if not selection or selection.matches(entry.key, entry.value)
+        ]
 
 
 def selected(events: list[Event], selection: Selection) -> list[WatchEvent]:

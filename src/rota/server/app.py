@@ -19,6 +19,7 @@ from rota.server.audit import NOBODY, Audit
 from rota.server.auth import READ, Tokens, User, allows
 from rota.server.gateway import Gateway
 from rota.server.health import Health, is_health
+from rota.server.holding import Memory, Payer
 from rota.server.http import (
     Answer,
     Request,
@@ -31,6 +32,7 @@ from rota.server.routing import Route, route
 from rota.server.shares import Seats, Shares
 from rota.server.shedding import Shedding
 from rota.server.signed import SignedTokens
+from rota.server.unread import check_room, payer_of
 from rota.server.upgrade import Upgrade
 
 REQUESTS_PER_USER_MAX = 400
@@ -94,10 +96,12 @@ class App:
         signed: Sequence[SignedTokens] = (),
         shedding: Shedding | None = None,
         connections: Connections = MOST,
+        memory: Memory | None = None,
     ) -> None:
         """`definitions` has the CustomResourceDefinitions. `connections`: how many of them there can be."""
         self._shedding = shedding or Shedding()
-        self._objects = Objects(registry, definitions)
+        self._answers = (memory or Memory()).answers
+        self._objects = Objects(registry, definitions, self._answers)
         self._tokens = tokens
         self._signed = signed
         self._audit = audit
@@ -124,6 +128,48 @@ class App:
         path = request.path
         if is_health(path):
             return self._health(request) or refusal(404, NOT_FOUND)
+        try:
+            user = self._known(request)
+            if isinstance(user, Response):
+                return user
+            self._audit.check()
+            where = route(path)
+            if where is not None:
+                return self._object(request, where, user)
+            return self._other(request, user)
+        except ApiError as error:
+            return failed(error, request)
+        except TooManyParameters as error:
+            return refusal(400, str(error))
+
+    def admit(self, request: Request) -> Response | None:
+        """Refuse a request of which only the head is here, as far as that can be said by it."""
+        if is_health(request.path):
+            return refusal(413, "a question about health has no body")
+        try:
+            user = self._known(request)
+            if isinstance(user, Response):
+                return user
+            where = route(request.path)
+            if where is not None:
+                self._allowed(request, where, user)
+            elif request.path.startswith("/v1/"):
+                self._gateway.check(request, user)
+        except ApiError as error:
+            return failed(error, request)
+        except TooManyParameters as error:
+            return refusal(400, str(error))
+        return None
+
+    def payer(self, request: Request) -> Payer | None:
+        """Whose memory a request takes."""
+        return payer_of(request.user) if request.user is not None else None
+
+    # Who asks.
+
+    def _known(self, request: Request) -> User | Response:
+        """Who asks; or a refusal of those who are nobody, or who leave too much of their answers unread."""
+        path = request.path
         if request.peer_uid is None and not self._is_ours(request):
             return refusal(403, "the Host or Origin of the request is not this server's")
         if CONTROL.search(path):
@@ -135,18 +181,9 @@ class App:
         if any(name.startswith(IMPERSONATION) for name in request.headers):
             return refusal(403, "nobody acts for somebody else here: leave out --as, and use a token of theirs")
         request.user = user
-        try:
-            self._audit.check()
-            where = route(path)
-            if where is not None:
-                return self._object(request, where, user)
-            return self._other(request, user)
-        except ApiError as error:
-            return failed(error, request)
-        except TooManyParameters as error:
-            return refusal(400, str(error))
-
-    # Who asks.
+        if self._answers.used:
+            check_room(self._answers, user)
+        return user
 
     def _is_ours(self, request: Request) -> bool:
         """Whether a browser was led here under another name, or by a page of someone else's."""
@@ -183,12 +220,11 @@ class App:
 
     # The object API.
 
-    def _object(self, request: Request, where: Route, user: User) -> Answer | Awaitable[Answer]:
+    def _allowed(self, request: Request, where: Route, user: User) -> str:
+        """Refuse what somebody may not do, or nobody can. Returns the verb."""
         verb = verb_of(request, where)
         self._check_access(user, verb, where)
         check_possible(request, where, verb)
-        if where.kind in REVIEWS:
-            return reviews.review(request, where.kind, user)
         if (
             verb == "patch"
             and media.is_apply(request.headers.get("content-type", ""))
@@ -196,6 +232,12 @@ class App:
         ):
             # It would make the object.
             self._check_access(user, "create", where)
+        return verb
+
+    def _object(self, request: Request, where: Route, user: User) -> Answer | Awaitable[Answer]:
+        verb = self._allowed(request, where, user)
+        if where.kind in REVIEWS:
+            return reviews.review(request, where.kind, user)
         reads_secrets = verb in READ and where.kind is Secret.api
         if reads_secrets or verb not in READ:
             self._audit.begin(user, request.method, request.path)

@@ -34,6 +34,9 @@ DEFAULT_EDGE_PORT = 7480
 EDGE_CONNECTIONS_RESERVED = 32
 """Connections that no calls keep busy, so that health is answered, and new callers get a refusal."""
 EDGE_BODY_BYTES_MAX = 1024 * 1024
+EDGE_BODIES_BYTES_MAX = 64 * 1024 * 1024
+"""Of all bodies that are being read, or whose requests are worked on."""
+EDGE_ANSWERS_BYTES_MAX = 128 * 1024 * 1024
 """Whoever comes here has not said who they are."""
 HOOK_REQUESTS_PER_SECOND = 50.0
 HOOK_REQUESTS_BURST = 200.0
@@ -95,6 +98,23 @@ class Edge:
                 if door.methods and request.method not in door.methods:
                     return refusal(405, door.only, ("Allow", ", ".join(door.methods)))
                 return door.handler(self, request, **where)
+        return refusal(404, "there is nothing here")
+
+    def admit(self, request: Request) -> Response | None:
+        """Refuse a request of which only the head is here, as far as that can be said by it."""
+        for door in DOORS:
+            if (where := door.match(request.path)) is None:
+                continue
+            if door.methods and request.method not in door.methods:
+                return refusal(405, door.only, ("Allow", ", ".join(door.methods)))
+            calling = self._calling()
+            if door.handler is Edge.call and calling is not None:
+                function = calling.find(request, where["namespace"], where["name"])
+                if isinstance(function, Response):
+                    self._note_stranger(function, "functions", where["namespace"], where["name"])
+                    return function
+                return self._led_here(request) if function.spec.public else None
+            return None
         return refusal(404, "there is nothing here")
 
     def health(self, request: Request) -> Answer:

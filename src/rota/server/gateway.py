@@ -135,6 +135,13 @@ class Gateway:
         http.streams_body = lambda target: streams_body(target) or streams_blob(target)
 
     def __call__(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
+        endpoint, where = self.check(request, user)
+        self._audit.begin(user, request.method, request.path)
+        answer: Answer | Awaitable[Answer] = endpoint.handler(self, request, user, **where)
+        return answer
+
+    def check(self, request: Request, user: User) -> tuple[Endpoint, dict[str, str]]:
+        """Refuse what somebody may not do. Returns what is asked for."""
         endpoint, where = ENDPOINTS.find(request.method, request.path)
         try:
             endpoint.decision.check(Asking(user, self._seen(), where))
@@ -143,9 +150,7 @@ class Gateway:
             raise
         if request.method in GROWING and endpoint.takes_space:
             self._shedding.check(user)
-        self._audit.begin(user, request.method, request.path)
-        answer: Answer | Awaitable[Answer] = endpoint.handler(self, request, user, **where)
-        return answer
+        return endpoint, where
 
     def _refused(self, endpoint: Endpoint, user: User, where: dict[str, str], error: ApiError) -> None:
         verb, _, what = endpoint.act.partition(" ")

@@ -2,10 +2,12 @@
 
 - A request is handed over whole, with its body; its answer is bytes, or a stream of bytes. Only where the server says
   so is a body handed over as it comes, and then the client sends no faster than it is taken.
+- A body that does not come at once is waited for only after the request was admitted.
 - Requests of a connection are answered one after the other, in order.
 - A request may be answered by a WebSocket, which then has the connection.
-- Everything that a client sends or fails to do has a bound: head, body, time to send, time to read, connections.
-- A client that does not read its stream is cut off; nothing is kept for it.
+- Everything that a client sends or fails to do has a bound: head, body, time to send, time to read, connections; and
+  all bodies and all answers together, of which each party has a share.
+- An answer is written no faster than it is read. A client that does not read is cut off; nothing is kept for it.
 """
 
 from __future__ import annotations
@@ -29,12 +31,15 @@ from rota.client.websocket import handshake
 from rota.runtime.descriptors import MOST
 from rota.server.body import Body
 from rota.server.heartbeats import Heartbeats, wants_heartbeats
+from rota.server.holding import SMALL_BODY_BYTES, Memory, Payer, payer_at
 from rota.server.listening import Listener
 from rota.server.upgrade import Upgrade, Upgraded
 
 log = logging.getLogger(__name__)
 
 HEAD_BYTES_MAX = 64 * 1024
+HEADERS_MAX = 128
+"""Lines of a head."""
 FRAMING_FACTOR_MAX = 8
 """Bytes around each byte of a chunked body, beside its trailers. Chunks of one byte have five."""
 BODY_BYTES_MAX = 3 * 1024 * 1024
@@ -57,9 +62,11 @@ STALLED_SECONDS_MAX = 30.0
 """A client that takes nothing of its answer for this long is cut off."""
 LINGER_SECONDS = 5.0
 """How long a client that was answered before it had sent all may take to notice; hanging up would cut the answer."""
+LINGER_BYTES_MAX = 16 * 1024 * 1024
+"""How much it may send meanwhile."""
 SWEEP_SECONDS = 1.0
-WRITE_BUFFER_BYTES = 256 * 1024
-"""Bytes on their way to a client above which its stream waits."""
+WRITE_BUFFER_BYTES = 64 * 1024
+"""Bytes on their way to a client above which its answer waits. It goes on when three quarters of them are gone."""
 ABORT_SECONDS_MAX = 2.0
 """How long connections that are cut may take to clear up."""
 
@@ -78,11 +85,14 @@ class Request:
         "_query",
         "body",
         "headers",
+        "held",
         "method",
         "path",
+        "payer",
         "peer_uid",
         "pieces",
         "query_text",
+        "refused",
         "user",
         "wants_heartbeats",
     )
@@ -100,6 +110,11 @@ class Request:
         """The body as it comes, where it is not handed over whole."""
         self.user: Any = None
         """Who asks: set by whoever finds out."""
+        self.refused: Response | None = None
+        """The answer, where there is one before the body has come."""
+        self.held = 0
+        """Bytes of the body that are counted as those of `payer`."""
+        self.payer: Payer | None = None
         self.wants_heartbeats = False
         """Whether interim answers may be sent while it is worked on."""
         self._query: dict[str, str] | None = None
@@ -144,6 +159,12 @@ Answer = Response | Stream | Upgrade
 Handler = Callable[[Request], Answer | Awaitable[Answer]]
 Refusal = Callable[[int, str], Response]
 """Words an answer to what is not even a request: a status, and what is wrong."""
+Admit = Callable[[Request], Response | None]
+"""Refuses a request of which there is no more than the head, or lets its body come."""
+
+
+def _anybody(request: Request) -> None:
+    """Let every body come."""
 
 
 class HttpServer:
@@ -158,10 +179,19 @@ class HttpServer:
         local_connections_max: int | None = None,
         handshakes_max: int = HANDSHAKES_MAX,
         body_bytes_max: int | None = None,
+        memory: Memory | None = None,
+        admit: Admit = _anybody,
+        payer: Callable[[Request], Payer | None] = _anybody,
     ) -> None:
-        """The bounds are those of this module, unless there are others for who is served."""
+        """The bounds are those of this module, unless there are others for who is served.
+
+        `payer`: whose share of the memory a request takes; None: that of the address it comes from.
+        """
         self.handler = handler
         self.refusal = refusal
+        self.memory = memory or Memory()
+        self.admit = admit
+        self.payer = payer
         self._connections_max = connections_max
         self._local_connections_max = local_connections_max
         self._handshakes_max = handshakes_max
@@ -283,6 +313,8 @@ class Connection(asyncio.Protocol):
         self._after_head_bytes = 0
         self._body: list[bytes] = []
         self._body_bytes = 0
+        self._headers_count = 0
+        self._coming: Request | None = None  # the request whose body is waited for
         self._began = 0.0  # when the first byte of an unfinished request came; 0 between requests
         self._idle_since = loop.time()
         self._refused: tuple[int, str] | None = None
@@ -297,6 +329,7 @@ class Connection(asyncio.Protocol):
         self._upgraded: Upgraded | None = None
         self._incoming: Body | None = None  # the body that is handed over as it comes; its request is the last
         self._lingers_until = 0.0
+        self._lingered_bytes = 0
         self._is_known = False  # whether the last request was of somebody with a credential
 
     @property
@@ -325,7 +358,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._last = True
         self._wait_no_more()
-        self._requests.clear()
+        self._forget_requests()
         if self._incoming is not None:
             self._incoming.lose()
         if self._task is not None:
@@ -372,8 +405,14 @@ class Connection(asyncio.Protocol):
         framing_bytes = self._after_head_bytes - self._body_bytes
         if self._refused is None and framing_bytes > HEAD_BYTES_MAX + FRAMING_FACTOR_MAX * self._body_bytes:
             self._refused = (431, f"the request's trailers are larger than {HEAD_BYTES_MAX} bytes")
-        if self._refused is not None:
+        if self._lingers_until:
+            self._lingered_bytes += len(data)
+            if self._refused is not None or self._lingered_bytes > LINGER_BYTES_MAX:
+                self._close()
+        elif self._refused is not None:
             self._refuse(*self._refused)
+        elif self._began and self._head_done and self._incoming is None and not self._last:
+            self._hold()
 
     def eof_received(self) -> bool:
         if self._incoming is not None and not self._incoming.is_whole:
@@ -388,8 +427,12 @@ class Connection(asyncio.Protocol):
         self._headers = {}
         self._body = []
         self._body_bytes = 0
+        self._headers_count = 0
         self._after_head_bytes = 0
         self._head_done = False
+        if not self._began:
+            # It came together with the end of the one before it.
+            self._began, self._head_bytes = self._loop.time(), 0
 
     def on_url(self, url: bytes) -> None:
         self._target += url
@@ -397,6 +440,10 @@ class Connection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._head_done:
             return  # A trailer. It says nothing that anybody here would believe.
+        self._headers_count += 1
+        if self._headers_count > HEADERS_MAX:
+            self._refused = (431, f"the request's head has more than {HEADERS_MAX} lines")
+            return
         key = name.decode("latin-1").lower()
         text = value.decode("latin-1")
         if key in self._headers:
@@ -424,8 +471,6 @@ class Connection(asyncio.Protocol):
         limit = self._server.body_bytes_max
         if length.isdigit() and int(length) > limit:
             self._refused = (413, f"the request's body is larger than {limit} bytes")
-        elif headers.get("expect", "").lower() == "100-continue":
-            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _begin_body(self) -> bool:
         """Hand a request over before its body, if it can have one."""
@@ -441,6 +486,63 @@ class Connection(asyncio.Protocol):
             self._next()
         return True
 
+    def _hold(self) -> None:
+        """Count what has come of a body that is not whole or not small. One that may not come is not waited for."""
+        request, bodies = self._coming, self._server.memory.bodies
+        if request is None:
+            request = self._coming = self._request()
+            try:
+                request.refused = self._server.admit(request)
+            except Exception:
+                request.refused = self._failed(request)
+            request.payer = self._payer(request)
+            if request.refused is None and self._headers.get("expect", "").lower() == "100-continue":
+                self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        party, may_use_reserve = cast(Payer, request.payer)
+        more = self._body_bytes - request.held
+        if request.refused is None and not bodies.has_room(party, more, may_use_reserve=may_use_reserve):
+            message = (
+                f"the bodies of your requests have {bodies.of(party)} bytes, which is your share while all bodies have "
+                f"{bodies.used} of {bodies.total}; try again later"
+            )
+            request.refused = self._server.refusal(429, message)
+        if request.refused is None:
+            bodies.take(party, more)
+            request.held += more
+            return
+        self._coming = None
+        self._body.clear()
+        self._release(request)
+        # What still comes is read and dropped: a client that sends does not see an answer before it has sent all.
+        self._incoming = Body(self._transport, _nothing)
+        self._incoming.discard()
+        self._requests.append((request, False))
+        if not self._busy:
+            self._next()
+
+    def _request(self) -> Request:
+        method = self._parser.get_method().decode("ascii")
+        return Request(method, self._target, self._headers, b"", self._peer_uid)
+
+    def _payer(self, request: Request) -> Payer:
+        return self._server.payer(request) or payer_at(self._transport.get_extra_info("peername"))
+
+    def _release(self, request: Request) -> None:
+        """Let go of the body of a request."""
+        if request.held:
+            self._server.memory.bodies.give_back(cast(Payer, request.payer).party, request.held)
+            request.held = 0
+            request.body = b""
+
+    def _forget_requests(self) -> None:
+        """Nobody waits for what has come."""
+        for request, _ in self._requests:
+            self._release(request)
+        self._requests.clear()
+        if self._coming is not None:
+            self._release(self._coming)
+            self._coming = None
+
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
         if self._incoming is not None:
@@ -453,6 +555,9 @@ class Connection(asyncio.Protocol):
             self._body.append(body)
 
     def on_message_complete(self) -> None:
+        is_small = self._body_bytes <= SMALL_BODY_BYTES and self._coming is None
+        if not is_small and self._refused is None and not self._last and self._incoming is None:
+            self._hold()
         self._began = 0.0
         if self._incoming is not None:
             self._incoming.end()
@@ -461,9 +566,10 @@ class Connection(asyncio.Protocol):
             return
         if self._refused is not None or self._last:
             return
-        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        method = self._parser.get_method().decode("ascii")
-        request = Request(method, self._target, self._headers, body, self._peer_uid)
+        request, self._coming = self._coming or self._request(), None
+        if self._body:
+            request.body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+            self._body = []
         if "prefer" in self._headers:
             request.wants_heartbeats = wants_heartbeats(self._headers, self._parser.get_http_version())
         # A request to upgrade that gets an ordinary answer is the last: what follows it may be anything.
@@ -484,25 +590,27 @@ class Connection(asyncio.Protocol):
             if len(self._requests) == PIPELINED_REQUESTS_MAX:
                 self._transport.resume_reading()
             try:
-                answer = self._server.handler(request)
+                answer = request.refused or self._server.handler(request)
             except Exception:
                 answer = self._failed(request)
             self._is_known = request.user is not None
-            if isinstance(answer, Response):
+            if isinstance(answer, Response) and len(answer.body) <= WRITE_BUFFER_BYTES:
                 self._send(request, answer, keep_alive)
             elif isinstance(answer, Upgrade):
                 self._upgrade(request, answer)
             else:
                 self._task = self._loop.create_task(self._finish(request, answer, keep_alive))
+                if request.held:
+                    self._task.add_done_callback(lambda _, request=request: self._release(request))  # type: ignore[misc]
                 if isinstance(answer, Stream):
                     answer.on_start(self.finish)
                     # Not in the task itself: one that is cancelled before its first step does not run at all.
                     self._task.add_done_callback(lambda _, end=answer.on_end: end())  # type: ignore[misc]
 
-    async def _finish(self, request: Request, answer: Awaitable[Answer] | Stream, keep_alive: bool) -> None:
+    async def _finish(self, request: Request, answer: Awaitable[Answer] | Answer, keep_alive: bool) -> None:
         try:
             settled: Answer
-            if isinstance(answer, Stream):
+            if isinstance(answer, Stream | Response | Upgrade):
                 settled = answer
             else:
                 beats = Heartbeats(self._loop, self._transport) if request.wants_heartbeats else None
@@ -513,8 +621,12 @@ class Connection(asyncio.Protocol):
                 finally:
                     if beats is not None:
                         beats.stop()
+            self._release(request)
             if isinstance(settled, Response):
-                self._send(request, settled, keep_alive)
+                if len(settled.body) <= WRITE_BUFFER_BYTES:
+                    self._send(request, settled, keep_alive)
+                else:
+                    await self._send_large(request, settled, keep_alive)
             elif isinstance(settled, Upgrade):
                 self._upgrade(request, settled)
             elif settled is answer:
@@ -541,6 +653,31 @@ class Connection(asyncio.Protocol):
         head = _head(response.status, response.content_type, response.headers, keep_alive)
         body = b"" if request.method == "HEAD" else response.body
         self._transport.write(b"%bContent-Length: %d\r\n\r\n%b" % (head, len(response.body), body))
+        self._sent(request, keep_alive)
+
+    async def _send_large(self, request: Request, response: Response, keep_alive: bool) -> None:
+        """Write no faster than the client reads. What is not read yet is counted."""
+        keep_alive = keep_alive and not self._last and not self._server.closing
+        head = _head(response.status, response.content_type, response.headers, keep_alive)
+        answers, party, size = self._server.memory.answers, self._payer(request).party, len(response.body)
+        if request.user is None and not answers.has_room(party, size):
+            message = f"{answers.of(party)} bytes of answers to your address are not read yet: read them first"
+            self._send(request, self._server.refusal(429, message), keep_alive)
+            return
+        answers.take(party, size)
+        try:
+            self._transport.write(b"%bContent-Length: %d\r\n\r\n" % (head, size))
+            body = memoryview(b"" if request.method == "HEAD" else response.body)
+            for start in range(0, len(body), WRITE_BUFFER_BYTES):
+                self._transport.write(body[start : start + WRITE_BUFFER_BYTES])
+                if self._writable is not None:
+                    await self._writable
+        finally:
+            answers.give_back(party, size)
+        self._sent(request, keep_alive)
+
+    def _sent(self, request: Request, keep_alive: bool) -> None:
+        self._release(request)
         self._busy = False
         self._idle_since = self._loop.time()
         self._wait()
@@ -597,7 +734,8 @@ class Connection(asyncio.Protocol):
             self._send(request, msgspec.structs.replace(refusal, headers=headers), keep_alive=False)
             return
         self._last = True
-        self._requests.clear()
+        self._forget_requests()
+        self._release(request)
         self._upgraded = Upgraded(
             upgrade, request.headers, self._transport, is_local=self.is_local, path=request.path, gone=self._left
         )
@@ -685,7 +823,7 @@ class Connection(asyncio.Protocol):
 
     def finish(self) -> None:
         """Close when what is under way is done; at once when nothing is. A stream ends where it is."""
-        self._requests.clear()
+        self._forget_requests()
         if self._upgraded is not None:
             self._upgraded.finish()
         elif self._streaming and self._task is not None and not self._ending:
@@ -700,6 +838,10 @@ class Connection(asyncio.Protocol):
         if self._upgraded is not None:
             self._upgraded.abort()
         self._transport.abort()
+
+
+def _nothing() -> None:
+    """Where there is nobody to tell."""
 
 
 def _head(status: int, content_type: str, headers: tuple[tuple[str, str], ...], keep_alive: bool) -> bytes:

@@ -45,9 +45,16 @@ from rota.server.controllers import (
     identity_of_home,
 )
 from rota.server.definitions import definitions, establish
-from rota.server.edge import DEFAULT_EDGE_PORT, EDGE_BODY_BYTES_MAX, Edge
+from rota.server.edge import (
+    DEFAULT_EDGE_PORT,
+    EDGE_ANSWERS_BYTES_MAX,
+    EDGE_BODIES_BYTES_MAX,
+    EDGE_BODY_BYTES_MAX,
+    Edge,
+)
 from rota.server.edge import refusal as edge_refusal
 from rota.server.gateway import Gateway
+from rota.server.holding import Memory
 from rota.server.home import Home
 from rota.server.http import HttpServer
 from rota.server.mirror_collecting import MirrorCollecting
@@ -149,12 +156,16 @@ async def run(
     gateway = Gateway(registry, tokens, audit, home.path, claims, tables, shedding)
     hosts = names_of(host)
     room = descriptors.shared_out(descriptors.raise_limit())
+    memory = Memory()
     http = HttpServer(
         lambda request: app(request),
         refusal,
         connections_max=room.remote,
         local_connections_max=room.local,
         handshakes_max=room.handshakes,
+        memory=memory,
+        admit=lambda request: app.admit(request),
+        payer=lambda request: app.payer(request),
     )
     workers = SignedTokens(home.worker_key, "worker")
     signed = (workers, claims)
@@ -170,6 +181,7 @@ async def run(
         signed=signed,
         shedding=shedding,
         connections=room,
+        memory=memory,
     )
     calling = _calling(gateway, tokens)
     edge = Edge(
@@ -180,7 +192,14 @@ async def run(
         hosts | {name.lower() for name in edge_hosts},
         shedding,
     )
-    edge_http = HttpServer(edge, edge_refusal, connections_max=room.edge, body_bytes_max=EDGE_BODY_BYTES_MAX)
+    edge_http = HttpServer(
+        edge,
+        edge_refusal,
+        connections_max=room.edge,
+        body_bytes_max=EDGE_BODY_BYTES_MAX,
+        memory=Memory(EDGE_BODIES_BYTES_MAX, EDGE_ANSWERS_BYTES_MAX, bodies_reserved=0, answers_reserved=0),
+        admit=edge.admit,
+    )
     tables.add(gateway, http, edge_http)
     gateway.http = http
     gateway.on_revoked = app.end_watches

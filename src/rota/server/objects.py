@@ -21,9 +21,14 @@ from rota.server.compressing import gzipped
 from rota.server.http import Request, Response, Stream
 from rota.server.media import Shape, Wanted
 from rota.server.routing import Route
+from rota.server.shares import Shares
+from rota.server.unread import check_room, payer_of
 
 WARNINGS_MAX = 20
 WARNING_LENGTH_MAX = 256
+
+COUNTED_BYTES_MIN = 64 * 1024
+"""A list smaller than this is not counted while it is made."""
 
 METHOD = "MethodNotAllowed"
 NOT_ALLOWED = "the server does not allow this method on the requested resource"
@@ -90,10 +95,11 @@ class Written(NamedTuple):
 class Objects:
     """The handlers, by verb. Each settles the form of its answer before it does anything."""
 
-    def __init__(self, registry: Registry, definitions: Registry) -> None:
-        """`definitions` has the CustomResourceDefinitions, and nothing else."""
+    def __init__(self, registry: Registry, definitions: Registry, answers: Shares) -> None:
+        """`definitions` has the CustomResourceDefinitions, and nothing else. `answers`: bytes of them in memory."""
         self._registry = registry
         self._definitions = definitions
+        self._answers = answers
 
     def is_there(self, where: Route) -> bool:
         return self._registry.store.head(where.kind.key(where.namespace, where.name)) is not None
@@ -116,7 +122,17 @@ class Objects:
         wanted = _wanted(request, where, "list")
         options = _in_sight(request, where, parameters.of_list(request.query))
         listing = await self._reading(where).list(where.kind, where.namespace, options)
-        return await _sent_list(where, listing, wanted, request)
+        size = sum(map(len, listing.items))
+        if size < COUNTED_BYTES_MIN:
+            return await _sent_list(where, listing, wanted, request)
+        check_room(self._answers, request.user, size)
+        party = payer_of(request.user).party
+        # Until it is written, where it is counted again.
+        self._answers.take(party, size)
+        try:
+            return await _sent_list(where, listing, wanted, request)
+        finally:
+            self._answers.give_back(party, size)
 
     def watch(self, request: Request, where: Route) -> Stream:
         wanted = _wanted(request, where, "watch")

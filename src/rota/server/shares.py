@@ -1,4 +1,4 @@
-"""Who gets how much of what there is little of: connections that are kept busy, and requests that are worked on.
+"""Who gets how much of what there is little of: connections that are kept busy, memory, and requests worked on.
 
 - `Shares` bounds what each party keeps: never more than is left for all others, and never the reserve.
 - `Seats` bounds what is worked on at once. Who waits for a seat gets it in turn with the other parties, however many
@@ -23,8 +23,9 @@ class Shares:
     and so on. What is kept in reserve is for those who have a right to it.
     """
 
-    def __init__(self, total: int, reserve: int) -> None:
+    def __init__(self, total: int, reserve: int, *, least: int = LEAST) -> None:
         assert 0 <= reserve < total, "something is left to share"
+        self._least = least
         self.total = total
         self.reserve = reserve
         self.used = 0
@@ -33,21 +34,21 @@ class Shares:
     def of(self, party: str) -> int:
         return self._of.get(party, 0)
 
-    def has_room(self, party: str, *, may_use_reserve: bool = False) -> bool:
+    def has_room(self, party: str, amount: int = 1, *, may_use_reserve: bool = False) -> bool:
         left = self.total - self.used
         if may_use_reserve:
-            return left > 0
+            return left >= amount
         left -= self.reserve
-        return left > 0 and self.of(party) < max(LEAST, left)
+        return left >= amount and self.of(party) + amount <= max(self._least, left - amount + 1)
 
-    def take(self, party: str) -> None:
-        """Count one more, room or not."""
-        self.used += 1
-        self._of[party] = self.of(party) + 1
+    def take(self, party: str, amount: int = 1) -> None:
+        """Count so many more, room or not."""
+        self.used += amount
+        self._of[party] = self.of(party) + amount
 
-    def give_back(self, party: str) -> None:
-        self.used -= 1
-        left = self._of.pop(party) - 1
+    def give_back(self, party: str, amount: int = 1) -> None:
+        self.used -= amount
+        left = self._of.pop(party) - amount
         if left:
             # Who has none is not remembered: claims have a credential each.
             self._of[party] = left

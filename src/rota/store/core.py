@@ -137,15 +137,16 @@ class Store(ABC):
     def count(self, prefix: str) -> int:
         return self._objects.count(prefix)
 
-    def list(self, prefix: str, *, after: str = "", limit: int = 0, revision: int = 0) -> Page:
+    def list(self, prefix: str, *, after: str = "", limit: int = 0, revision: int = 0, bytes_max: int = 0) -> Page:
         """The entries under a prefix in the order of their keys.
 
         Only those after the key `after`; at most `limit` of them, all when it is 0; as of `revision`, now when it is 0.
+        With `bytes_max` no more than have so many bytes together, but one at least.
         """
         if revision in (0, self.revision):
-            return self._objects.page(prefix, after, limit, self.revision)
+            return self._objects.page(prefix, after, limit, self.revision, bytes_max)
         self._check_kept(revision)
-        return self._objects.past_page(prefix, after, limit, revision)
+        return self._objects.past_page(prefix, after, limit, revision, bytes_max)
 
     def scan(self, prefix: str) -> Iterator[Entry]:
         """All entries under a prefix, as `list`, but not all in memory at once. Nothing may be published meanwhile."""

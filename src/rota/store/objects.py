@@ -5,6 +5,7 @@ What has not been written for a while is packed here, and unpacked on its way ou
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from heapq import merge
 from operator import attrgetter
 from typing import cast
@@ -56,20 +57,24 @@ class Objects:
         index = self.under(prefix).index
         return index.size if prefix.count("/") == 1 else index.count(prefix, after_prefix(prefix))
 
-    def page(self, prefix: str, after: str, limit: int, revision: int) -> Page:
+    def page(self, prefix: str, after: str, limit: int, revision: int, bytes_max: int = 0) -> Page:
         """A part of the listing as of now, which is `revision`."""
         bucket = self.under(prefix)
         index = bucket.index
         low, high = _range(prefix, after)
         keys = index.keys(low, high, limit)
         live = self.live
+        if bytes_max:
+            entries = _bounded((unpacked(live[key]) for key in keys), bytes_max)
+            remaining = index.count(low, high) - len(entries)
+            return Page(entries, revision, remaining > 0, remaining)
         kept = [live[key] for key in keys]
         # Mostly there is nothing packed, and then nothing needs to be looked at.
         entries = [unpacked(one) for one in kept] if bucket.packer.used else cast("list[Entry]", kept)
         remaining = index.count(low, high) - len(keys) if limit and len(keys) == limit else 0
         return Page(entries, revision, remaining > 0, remaining)
 
-    def past_page(self, prefix: str, after: str, limit: int, revision: int) -> Page:
+    def past_page(self, prefix: str, after: str, limit: int, revision: int, bytes_max: int = 0) -> Page:
         """A part of the listing as of an earlier revision: today's, with what has changed since undone."""
         bucket = self.under(prefix)
         if revision < bucket.ring.floor:
@@ -81,14 +86,28 @@ class Objects:
         since_created = sum(entry is None and key in live for key, entry in past.items())
         total = bucket.index.count(low, high) + len(since_deleted) - since_created
         entries: list[Entry] = []
+        size = 0
         for key in merge(bucket.index.iterate(low, high), since_deleted):
             entry = past[key] if key in past else unpacked(live[key])
             if entry is not None:
                 entries.append(entry)
-                if len(entries) == limit:
+                size += len(entry.value)
+                if len(entries) == limit or 0 < bytes_max <= size:
                     break
         remaining = total - len(entries)
         return Page(entries, revision, remaining > 0, remaining)
+
+
+def _bounded(entries: Iterable[Entry], bytes_max: int) -> list[Entry]:
+    """The first of them, until they have so many bytes."""
+    taken: list[Entry] = []
+    size = 0
+    for entry in entries:
+        taken.append(entry)
+        size += len(entry.value)
+        if size >= bytes_max:
+            break
+    return taken
 
 
 def after_prefix(prefix: str) -> str:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from rota.store.core import Store
 
 WATCH_BATCH_EVENTS_MAX = 1000
+WATCH_BATCH_BYTES_MAX = 1024 * 1024
+"""Together, but for the first: whoever reads slowly has no more than this for itself."""
 
 
 class Watch:
@@ -102,15 +104,18 @@ class Watch:
         start = self._cursor - ring.base
         if self._whole:
             batch = ring.events[start : start + WATCH_BATCH_EVENTS_MAX]
+            if len(batch) > 1:
+                batch = _bounded(batch)
             stop = start + len(batch)
         else:
             batch = []
-            stop = start
+            stop, size = start, 0
             for event in ring.events[start:] if start else ring.events:
                 stop += 1
                 if event.key.startswith(self._prefix):
                     batch.append(event)
-                    if len(batch) == WATCH_BATCH_EVENTS_MAX:
+                    size += len(event.value)
+                    if len(batch) == WATCH_BATCH_EVENTS_MAX or size > WATCH_BATCH_BYTES_MAX:
                         break
         if stop == len(ring.events):
             self._arm()
@@ -143,6 +148,15 @@ class Watch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _bounded(batch: list[Event]) -> list[Event]:
+    size = 0
+    for count, event in enumerate(batch, 1):
+        size += len(event.value)
+        if size > WATCH_BATCH_BYTES_MAX:
+            return batch[:count]
+    return batch
 
 
 def rouse(bucket: Bucket) -> None:

@@ -1,0 +1,22 @@
+"""Answers that somebody with a credential has not read yet, and what they get while there are too many of them."""
+
+from __future__ import annotations
+
+from rota.registry.errors import too_busy
+from rota.server.auth import User
+from rota.server.holding import Payer
+from rota.server.shares import Shares
+
+
+def payer_of(user: User) -> Payer:
+    return Payer(user.token_id or user.name, user.scope == "admin")
+
+
+def check_room(answers: Shares, user: User, size: int = 1) -> None:
+    """Raise 429 for somebody who leaves so much unread that there is no room for an answer."""
+    party, may_use_reserve = payer_of(user)
+    if not answers.has_room(party, size, may_use_reserve=may_use_reserve):
+        raise too_busy(
+            f"{answers.of(party)} bytes of answers to you are not read yet, and there is no room for {size} more: all "
+            f"answers have {answers.used} of {answers.total}; read them, and ask for large lists in parts (limit=500)"
+        )
