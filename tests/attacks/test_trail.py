@@ -117,7 +117,7 @@ def test_to_wash_traces_away_by_being_refused(tmp_path: Path) -> None:
     moments[0] += 1
     audit.refused(NOBODY, "authenticate", "requests", code=401)
     assert lines(tmp_path)[-1]["count"] == 5000 - audit_module.REFUSALS_PER_SECOND_MAX
-    for number in range(5000):
+    for number in range(audit_module.REFUSED_KEYS_MAX + 1000):
         audit.refused(User("many", "viewer", "", str(number)), "create", "pods")
     assert len(lines(tmp_path)) < 20_000
     audit.close()
@@ -180,3 +180,38 @@ async def test_to_act_while_nothing_can_be_recorded(tmp_path: Path, monkeypatch:
         assert (await server.ask("GET", "/readyz", token=None)).status == 200
         begun = last(server.home, stage="RequestReceived", verb="post", resource=pools)
         assert begun["user"] == f"deployer-of-{TENANT}"
+
+
+async def test_to_wash_traces_away_with_long_names(bare: Server, attacker: Deployer) -> None:
+    """Names of what is not there, as long as a path can be, in requests that are allowed and fail."""
+    before = (bare.home / "audit.log").stat().st_size
+    long = "x" * 30_000
+    for number in range(2 * audit_module.REFUSALS_PER_SECOND_MAX):
+        missing = await attacker.ask("DELETE", f"{API}/{TENANT}/workerpools/{number}-{long}")
+        assert missing.status == 404
+        assert (await attacker.ask("PUT", f"/v1/blobs/{long}", b"")).status in (400, 404)
+    assert (bare.home / "audit.log").stat().st_size - before < len(long)
+    assert last(bare.home, verb="delete", code=404)["name"].endswith("x" * 100)
+
+
+def test_to_wash_traces_away_by_failing(tmp_path: Path) -> None:
+    moments = [3600.0]
+    audit = Audit(tmp_path / "audit.log", required=True, clock=lambda: moments[0])
+    somebody, other = User("somebody", "deployer", "a", "id"), User("other", "deployer", "b", "other")
+    audit.record(other, "create", "pods", code=201)
+    for _ in range(3000):
+        moments[0] += 1
+        audit.record(somebody, "create", "pods", "a", "x" * 60_000, code=409)
+    failures = [line for line in lines(tmp_path) if line["code"] == 409]
+    assert len(failures) == audit_module.REFUSALS_PER_HOUR_MAX
+    assert max(map(len, (tmp_path / "audit.log").read_text().splitlines())) < 1000
+    audit.begin(somebody, "POST", f"/{'y' * 60_000}")
+    assert len((tmp_path / "audit.log").read_text().splitlines()[-1]) < 1000
+    # What is done is written down, and so is what failed for others; what was not written is counted.
+    audit.record(somebody, "create", "pods", "a", "done", code=201)
+    audit.record(other, "create", "pods", "b", "failed", code=409)
+    assert [line["name"] for line in lines(tmp_path)[-2:]] == ["done", "failed"]
+    moments[0] += 3600
+    audit.record(somebody, "create", "pods", code=409)
+    assert lines(tmp_path)[-1]["count"] == 3000 - audit_module.REFUSALS_PER_HOUR_MAX
+    audit.close()

@@ -70,8 +70,8 @@ async def test_what_is_no_json_is_refused_as_such(client: Client, value: Any) ->
 
 
 async def test_objects_are_bounded_in_size(client: Client) -> None:
-    labels = {f"label-{i}": "x" * 60 for i in range(OBJECT_BYTES_MAX // 60)}
-    error = await refused(client.create(configmap("a", labels=labels)), 413)
+    data = {f"key-{i}": "x" * 2000 for i in range(OBJECT_BYTES_MAX // 2000)}
+    error = await refused(client.create({**configmap("a"), "data": data}), 413)
     assert "an object has at most" in str(error)
     await refused(client.get(ConfigMap.api, "a"), 404)
     await client.create(configmap("b"))

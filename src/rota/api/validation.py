@@ -47,6 +47,8 @@ GO_TYPES: dict[type, str] = {
 WHOLE_FLOAT_MAX = 2**53 - 1
 """Beyond this a number with a fraction or an exponent is not taken for a whole one."""
 WHOLE_FLOAT_ERROR = 1e-9
+PROBLEMS_MAX = 1_000
+"""Items of a list or map are looked at until there are so many problems: nobody reads more."""
 TIME = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[tT](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:.[0-9]+)?(?:[zZ]|[-+][0-9]{2}:[0-9]{2})"
     r"(?:[tT].*)?",
@@ -188,6 +190,8 @@ def _bound(bound: int, value: int | float) -> str:
 def _check_list(schema: Schema, value: list[Any], path: str, found: list[Problem]) -> None:
     if "items" in schema:
         for i, inner in enumerate(value):
+            if len(found) > PROBLEMS_MAX:
+                break
             value[i] = check(schema["items"], inner, f"{path}[{i}]", found)
     if len(value) < schema.get("minItems", 0):
         least = schema["minItems"]
@@ -202,6 +206,8 @@ def _check_object(schema: Schema, value: dict[str, Any], path: str, found: list[
     known, rest = schema.get("properties", {}), schema.get("additionalProperties")
     for name, inner in value.items():
         inner_schema = known.get(name, rest)
+        if len(found) > PROBLEMS_MAX:
+            break
         if inner_schema is not None:
             value[name] = check(inner_schema, inner, _below(path, name), found)
     found.extend(problems.required(_below(path, name)) for name in schema.get("required", ()) if name not in value)

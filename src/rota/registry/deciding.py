@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from rota.api import Kind, Namespace
+from rota.api import Kind, Namespace, sizes
 from rota.api import problems as p
 from rota.api.egress import Policy
 from rota.api.form import form
@@ -36,6 +36,9 @@ GENERATE_NAME_TRIES_MAX = 8
 JSON_PATCH_OPERATIONS_MAX = 10_000
 OBJECT_BYTES_MAX = 1_572_864
 """Bytes of one object as it is stored, as much as etcd takes."""
+SURELY_SMALL_BYTES = 16 * 1024
+"""An object that has no more bytes does not have too many parts either."""
+NAME_LENGTH_SHOWN = 253
 PROTECTED_NAMESPACES = frozenset(("default", "rota-system", "kube-system", "kube-public"))
 
 PatchType = Literal["merge", "json", "strategic"]
@@ -133,6 +136,7 @@ class Decider:
             raise errors.bad_request("an empty namespace may not be set during creation")
         if not isinstance(obj, dict):
             raise errors.bad_request(f"an object of kind {kind.name} was expected")
+        check_size(kind, obj, "")
         version, kind = kind, kind.storage
         obj, unknown = _received(version, obj)
         generating = isinstance(obj.get("metadata"), dict) and not obj["metadata"].get("name")
@@ -178,6 +182,7 @@ class Decider:
             return self.create(kind, namespace, obj, options)
         if not isinstance(obj, dict):
             raise errors.bad_request(f"an object of kind {kind.name} was expected")
+        check_size(kind, obj, name)
         version, kind = kind, kind.storage
         check_subresource(kind, subresource)
         if subresource != "scale":
@@ -217,7 +222,9 @@ class Decider:
             new = {**new, "apiVersion": base["apiVersion"], "kind": base["kind"]}
         _check_uid(kind, new.get("metadata"), old["metadata"])
         # What a patch leaves alone is shared with the old object; what is stored must not be.
-        new = _decode(_encode(new))
+        text = _encode(new)
+        check_size(version, new, name, text)
+        new = _decode(text)
         at = _Place(kind, key, revision, value, old, version)
         try:
             if subresource == "scale":
@@ -244,6 +251,7 @@ class Decider:
         if subresource == "scale":
             config = scaling.applied(kind, config)
         _check_applied_frame(kind, config)
+        check_size(kind, config, name)
         meta = admission.check_frame(kind, config)
         is_named = bool(meta.get("name"))
         if meta.setdefault("name", name) != name:
@@ -500,6 +508,30 @@ def _applied_part(kind: Kind, namespace: str, config: Object, subresource: str) 
     if kind.has_status and kind.custom:
         out.pop("status", None)
     return out
+
+
+def check_size(kind: Kind, obj: Object, name: str, text: bytes = b"") -> None:
+    """Refuse what is too large, or has far too much of something, before anything else is looked at."""
+    meta = obj.get("metadata")
+    wrong = sizes.of_metadata(meta) if isinstance(meta, dict) else None
+    if wrong is None:
+        try:
+            text = text or _encode(obj)
+        except (OverflowError, ValueError):
+            text = b""  # It has a number that no field takes, which is said later.
+        if 0 < len(text) <= SURELY_SMALL_BYTES:
+            return
+        if len(text) > OBJECT_BYTES_MAX:
+            raise errors.too_large(kind, _shown(name, meta), len(text), OBJECT_BYTES_MAX)
+        if sizes.has_too_many_values(text):
+            raise errors.too_many_values(kind, _shown(name, meta), sizes.VALUES_MAX)
+        wrong = sizes.of_object(form(kind).schema, obj)
+    if wrong is not None:
+        raise errors.invalid(kind, _shown(name, meta), [wrong])
+
+
+def _shown(name: str, meta: Any) -> str:
+    return name or (str(meta.get("name", ""))[:NAME_LENGTH_SHOWN] if isinstance(meta, dict) else "")
 
 
 def scope(kind: Kind, namespace: str) -> str:

@@ -182,6 +182,11 @@ def invalid_options(kind_name: str, found: Sequence[Problem]) -> ApiError:
     return ApiError(422, "Invalid", f'{kind_name}.meta.k8s.io "" is invalid: {text}', details=details)
 
 
+def too_many_values(kind: Kind, name: str, most: int) -> ApiError:
+    message = f'{kind.bucket} "{name}" would have more than {most} values'
+    return ApiError(413, "RequestEntityTooLarge", message, details=_details(kind, name))
+
+
 def too_large(kind: Kind, name: str, size: int, most: int) -> ApiError:
     message = f'{kind.bucket} "{name}" would have {size} bytes; an object has at most {most}'
     return ApiError(413, "RequestEntityTooLarge", message, details=_details(kind, name))

@@ -199,7 +199,7 @@ class App:
         if scheme.lower() == "bearer":
             secret = secret.strip()
             own = next((user for one in self._signed if (user := one.user(secret)) is not None), None)
-            return own or self._tokens.user(secret)
+            return self._tokens.bounded(own) if own is not None else self._tokens.user(secret)
         if request.peer_uid is not None and request.peer_uid in (0, self._server_uid):
             return LOCAL_USER
         return None
@@ -323,20 +323,23 @@ class App:
         if crowded := self._crowded(request, user):
             return crowded
         key = object()
+        credentials = (user.token_id, user.maker) if user.maker else (user.token_id,)
 
         def started(end: Callable[[], None]) -> None:
             self._shares(request).take(user.token_id)
-            self._watches.setdefault(user.token_id, {})[key] = end
+            for credential in credentials:
+                self._watches.setdefault(credential, {})[key] = end
             stream.on_start(end)
 
         seconds = min(stream.seconds_max or user.seconds_left, user.seconds_left or stream.seconds_max)
 
         def ended() -> None:
             self._shares(request).give_back(user.token_id)
-            ends = self._watches[user.token_id]
-            del ends[key]
-            if not ends:
-                del self._watches[user.token_id]
+            for credential in credentials:
+                ends = self._watches[credential]
+                del ends[key]
+                if not ends:
+                    del self._watches[credential]
             stream.on_end()
 
         return msgspec.structs.replace(stream, seconds_max=seconds, on_start=started, on_end=ended)

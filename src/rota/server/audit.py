@@ -1,8 +1,8 @@
 """The audit trail: one line for each write, each read of a Secret or of a backup, and each refusal for want of a right.
 
 A line says who did what to which object and with which token, by its id, and at which revision; never what is in the
-object, nor a token. Refusals that come in masses are counted instead of written one by one, so that nobody can push
-older lines out of the trail by being refused.
+object, nor a token. What failed and what was refused in masses is counted instead of written one by one, and no text
+of a line is long, so that nobody can push older lines out of the trail by being refused.
 """
 
 from __future__ import annotations
@@ -25,10 +25,17 @@ FILE_BYTES_MAX = 16 * 1024 * 1024
 """A full file is put aside once, so the trail has at most two of them."""
 REFUSALS_PER_SECOND_MAX = 10
 """Lines for refusals of one credential in a second. The next line after those says how many more there were."""
-REFUSED_KEYS_MAX = 1000
+REFUSALS_PER_HOUR_MAX = 1000
+"""And in an hour: a credential that is always refused takes days to fill a file."""
+REFUSED_KEYS_MAX = 10_000
 """Credentials whose refusals are counted apart; all others are counted together."""
 RETRY_SECONDS = 5
-NAME_LENGTH_MAX = 253
+HOUR_SECONDS = 3600
+TEXT_LENGTH_MAX = 253
+"""Of each text of a line that is longer than most."""
+LINE_BYTES_USUAL = 512
+FAILURE = 400
+"""The code from which on something was not done."""
 NOBODY = User("", "")
 """Somebody who has not said who they are."""
 _encode = msgspec.json.Encoder().encode
@@ -58,6 +65,13 @@ class Line(msgspec.Struct, omit_defaults=True, rename="camel"):
     """`RequestReceived`: written before it is done, where nothing is done that cannot be recorded."""
 
 
+def _cut(line: Line) -> Line:
+    return msgspec.structs.replace(line, **{name: getattr(line, name)[:TEXT_LENGTH_MAX] for name in TEXTS})
+
+
+TEXTS = tuple(field.name for field in msgspec.structs.fields(Line) if field.type is str)
+
+
 class Audit:
     """The trail, in a file that only the server's user can read."""
 
@@ -71,7 +85,7 @@ class Audit:
         self._lost = 0
         """Lines that could not be written since the last one that could."""
         self._refused: dict[str, _Refusals] = {}
-        self._second = 0
+        self._hour = 0
         self._open()
 
     def _open(self) -> None:
@@ -93,9 +107,12 @@ class Audit:
         revision: int = 0,
         dry_run: bool = False,
     ) -> None:
-        """Write down what was done."""
+        """Write down what was done, or failed."""
+        count = self._count(user) if code >= FAILURE else 0
+        if count is None:
+            return
         about = (self._now(), user.name, user.scope, verb, resource, namespace, name, subresource, code, revision)
-        self._write(Line(*about, dry_run, user.token_id))
+        self._write(Line(*about, dry_run, user.token_id, count=count))
 
     def refused(
         self,
@@ -109,18 +126,22 @@ class Audit:
         reason: str = "",
     ) -> None:
         """Write down that something was refused for want of a right, or count it if there are many."""
-        if int(self._clock()) != self._second:
-            self._second = int(self._clock())
+        count = self._count(user)
+        if count is None:
+            return
+        about = (self._now(), user.name, user.scope, verb, resource, namespace, name, subresource, code)
+        self._write(Line(*about, token=user.token_id, reason=reason, count=count))
+
+    def _count(self, user: User) -> int | None:
+        """The number of refusals of somebody that were only counted before this one; None: so is this."""
+        now = self._clock()
+        if int(now) // HOUR_SECONDS != self._hour:
+            self._hour = int(now) // HOUR_SECONDS
             self._refused = {id_: one for id_, one in self._refused.items() if one.held_back}
         key = user.token_id
         if key not in self._refused and len(self._refused) >= REFUSED_KEYS_MAX:
             key = "*"
-        count = self._refused.setdefault(key, _Refusals()).take(self._clock())
-        if count is None:
-            return
-        namespace, name, subresource = (text[:NAME_LENGTH_MAX] for text in (namespace, name, subresource))
-        about = (self._now(), user.name, user.scope, verb, resource, namespace, name, subresource, code)
-        self._write(Line(*about, token=user.token_id, reason=reason, count=count))
+        return self._refused.setdefault(key, _Refusals()).take(now)
 
     def begin(self, user: User, method: str, path: str) -> None:
         """Where recording is required, write down what is about to be done. Raises ApiError if that cannot be."""
@@ -144,6 +165,8 @@ class Audit:
 
     def _write(self, line: Line) -> None:
         text = _encode(line) + b"\n"
+        if len(text) > LINE_BYTES_USUAL:
+            text = _encode(_cut(line)) + b"\n"
         if self._lost:
             text = _encode(Line(line.time, "rota", "server", "lose", "audit", name=str(self._lost))) + b"\n" + text
         try:
@@ -187,23 +210,26 @@ class Audit:
 
 
 class _Refusals:
-    """Refusals of one credential in the current second."""
+    """Refusals of one credential in the current second, and in the current hour."""
 
-    __slots__ = ("held_back", "second", "written")
+    __slots__ = ("held_back", "hour", "second", "written", "written_in_hour")
 
     def __init__(self) -> None:
-        self.second = 0
-        self.written = 0
+        self.second = self.hour = 0
+        self.written = self.written_in_hour = 0
         self.held_back = 0
 
     def take(self, now: float) -> int | None:
         """The number of those that were held back before this one; None if this one is to be as well."""
         if int(now) != self.second:
             self.second, self.written = int(now), 0
-        if self.written >= REFUSALS_PER_SECOND_MAX:
+        if int(now) // HOUR_SECONDS != self.hour:
+            self.hour, self.written_in_hour = int(now) // HOUR_SECONDS, 0
+        if self.written >= REFUSALS_PER_SECOND_MAX or self.written_in_hour >= REFUSALS_PER_HOUR_MAX:
             self.held_back += 1
             return None
         self.written += 1
+        self.written_in_hour += 1
         count, self.held_back = self.held_back, 0
         return count
 

@@ -50,6 +50,8 @@ class User(msgspec.Struct, frozen=True):
     token_id: str = ""
     seconds_left: float = 0.0
     """How long the credential is still good; 0: for ever."""
+    maker: str = ""
+    """The id of the token with which this one was asked for, and with which it ends."""
 
 
 class Token(msgspec.Struct, omit_defaults=True):
@@ -79,6 +81,8 @@ class Tokens:
                 f"{path} is damaged ({error}); put back a copy of it, or remove it: all tokens must then be made anew"
             ) from None
         self._by_hash = {token.hash: token for token in loaded}
+        self._by_id: dict[str, Token] = {}
+        """Made when it is needed."""
 
     def create(self, name: str, scope: Scope, *, namespace: str = "", expires_seconds: int = 0) -> tuple[str, Token]:
         """A new token: the secret, to be handed out once, and the record of it."""
@@ -105,13 +109,18 @@ class Tokens:
         expires = now + expires_seconds if expires_seconds else 0
         token = Token(secrets.token_hex(6), name, scope, _hash(secret), now, namespace, expires)
         self._by_hash[token.hash] = token
+        self._by_id.clear()
         self._save()
         return secret, token
 
     def _forget_expired(self) -> None:
         now = self._clock()
         self._by_hash = {hash_: one for hash_, one in self._by_hash.items() if not one.expires or one.expires > now}
+        self._forget_known()
+
+    def _forget_known(self) -> None:
         self._known.clear()
+        self._by_id.clear()
 
     def list(self) -> list[Token]:
         return sorted(self._by_hash.values(), key=lambda token: (token.created, token.id))
@@ -122,7 +131,7 @@ class Tokens:
         if found is None:
             return False
         del self._by_hash[found.hash]
-        self._known.clear()
+        self._forget_known()
         self._save()
         return True
 
@@ -136,10 +145,25 @@ class Tokens:
             if len(self._known) >= KNOWN_TOKENS_MAX:
                 self._known.clear()
             self._known[secret] = token
-        if token.expires and token.expires <= self._clock():
-            return None
-        left = token.expires - self._clock() if token.expires else 0.0
-        return User(token.name, token.scope, token.namespace, token.id, left)
+        left = self._left(token)
+        return None if left is None else User(token.name, token.scope, token.namespace, token.id, left)
+
+    def bounded(self, user: User) -> User | None:
+        """Somebody whose credential was asked for with a token, for as long as that is good; None when it is not."""
+        if not user.maker:
+            return user
+        if not self._by_id:
+            self._by_id = {token.id: token for token in self._by_hash.values()}
+        token = self._by_id.get(user.maker)
+        left = self._left(token) if token is not None else None
+        return None if left is None else msgspec.structs.replace(user, seconds_left=left)
+
+    def _left(self, token: Token) -> float | None:
+        """The seconds for which a token is good; 0: for ever; None: it is not."""
+        if not token.expires:
+            return 0.0
+        left = token.expires - self._clock()
+        return left if left > 0 else None
 
     def expired(self, secret: str) -> str:
         """The id of a token that was good once; empty if it is none of those that are kept."""

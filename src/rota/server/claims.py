@@ -13,6 +13,7 @@ claim. A caller that hangs up before it is answered leaves nothing behind.
 
 from __future__ import annotations
 
+import logging
 import math
 import secrets
 from datetime import UTC, datetime
@@ -54,7 +55,10 @@ LISTED_MAX = 1000
 """Claims that one answer lists."""
 TRIES_MAX = 3
 MANAGER = "rota-gateway"
+MAKER = "rota.dev/token"
+"""Annotation of a claim: the id of the token with which it was asked for."""
 
+log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -91,7 +95,7 @@ class ClaimRequests:
             asked = _decoded(request)
             note.name = asked.name = asked.name or f"claim-{secrets.token_hex(8)}"
             claim, note.code = await self._claimed(running, asked, user, namespace, pool)
-            return Response(note.code, self._answer(claim))
+            return Response(note.code, self._answer(claim, maker=user.token_id))
 
     async def _claimed(
         self, running: Controllers | None, asked: Asked, user: User, namespace: str, name: str
@@ -150,7 +154,7 @@ class ClaimRequests:
     # One of them.
 
     def get(self, objects: Objects, user: User, namespace: str, name: str) -> Response:
-        return Response(200, self._answer(self._found(objects, user, namespace, name), with_token=False))
+        return Response(200, self._answer(self._found(objects, user, namespace, name)))
 
     def list(self, objects: Objects, namespace: str, pool: str) -> Response:
         if get(objects, WorkerPool, pool, namespace) is None:
@@ -175,7 +179,7 @@ class ClaimRequests:
                 status = msgspec.structs.replace(written.status, expires_at=expires)
                 written = msgspec.structs.replace(written, status=status)
             note.code = 200
-            return Response(200, self._answer(written, with_token=False))
+            return Response(200, self._answer(written))
 
     async def release(
         self, running: Controllers | None, objects: Objects, user: User, namespace: str, name: str
@@ -187,7 +191,22 @@ class ClaimRequests:
             if not claim.over():
                 claim = await self._released(claiming, claim)
             note.code = 200
-            return Response(200, self._answer(claim, with_token=False))
+            return Response(200, self._answer(claim))
+
+    async def release_all(self, running: Controllers | None, objects: Objects, token_id: str) -> None:
+        """Give back what was claimed with a token that is no longer good."""
+        claiming = running.claiming if running is not None else None
+        found: list[Any] = [
+            one
+            for one in objects.list(Claim.api)
+            if one.metadata.annotations.get(MAKER) == token_id and not one.over()  # type: ignore[attr-defined]
+        ]
+        for claim in found:
+            try:
+                await self._released(claiming, claim)
+            except ApiError as error:
+                # Nobody has a credential for it any more: its lease ends it.
+                log.warning("the claim %s of a revoked token cannot be released: %s", claim.metadata.name, error)
 
     async def _released(self, claiming: Claiming | None, claim: Claim) -> Claim:
         meta = claim.metadata
@@ -218,11 +237,12 @@ class ClaimRequests:
             raise not_found(Claim.api, name)
         return claim
 
-    def _answer(self, claim: Claim, *, with_token: bool = True) -> bytes:
+    def _answer(self, claim: Claim, *, maker: str | None = None) -> bytes:
+        """With a `maker`: with a token, which is good for as long as that of the maker."""
         meta = claim.metadata
         body: dict[str, Any] = {"claim": {"apiVersion": claim.api.api_version, "kind": claim.api.name, **_shown(claim)}}
-        if with_token:
-            body["token"] = self._tokens.of(Subject(meta.namespace, meta.name, meta.uid))
+        if maker is not None:
+            body["token"] = self._tokens.of(Subject(meta.namespace, meta.name, meta.uid), maker)
         return _encode(body)
 
 
@@ -264,7 +284,11 @@ def _made(asked: Asked, user: User, namespace: str, pool: str) -> Claim:
     if asked.lease_seconds is not None:
         spec = msgspec.structs.replace(spec, lease_seconds=asked.lease_seconds)
     # Who asks waits for the answer: without them nobody would use what it gets.
-    marks = {lifecycle.ATTENDED: "true"} | ({RESTRICTED: "true"} if user.scope != "admin" else {})
+    marks = {lifecycle.ATTENDED: "true"}
+    if user.scope != "admin":
+        marks[RESTRICTED] = "true"
+    if user.token_id:
+        marks[MAKER] = user.token_id
     return Claim(metadata=ObjectMeta(name=asked.name, namespace=namespace, uid=new_uid(), annotations=marks), spec=spec)
 
 

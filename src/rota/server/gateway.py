@@ -256,13 +256,14 @@ class Gateway:
         self._audit.record(user, "create", "tokens", token.namespace, token.id, "", 201)
         return Response(201, _encode({**shown(token), "token": secret}))
 
-    def revoke_token(self, request: Request, user: User, token_id: str) -> Response:
+    async def revoke_token(self, request: Request, user: User, token_id: str) -> Response:
         if not self._tokens.revoke(token_id):
             raise ApiError(
                 404, "NotFound", f'token "{token_id}" not found', details={"name": token_id, "kind": "tokens"}
             )
         self._audit.record(user, "delete", "tokens", "", token_id, "", 200)
         self.on_revoked(token_id)
+        await self._claims.release_all(self.controllers, self._seen(), token_id)
         return Response(200, _encode({"kind": "Status", "apiVersion": "v1", "status": "Success"}))
 
     # Backup.

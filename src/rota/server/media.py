@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from rota.api import Kind
+from rota.api import Kind, sizes
 from rota.api.served import Foreign
 from rota.api.structure import INPUT_DEPTH_MAX, too_deep
 from rota.registry.errors import ApiError, bad_request
@@ -31,7 +31,10 @@ REENCODED_BYTES_MAX = 4 * 1024 * 1024
 """Bytes of JSON at most that are made into YAML or protobuf for one answer: that takes a while."""
 DUPLICATES_MAX = 100
 """Fields that a body has twice of which it is told."""
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"(\s*:)?', re.DOTALL)
+YAML_PARTS_MAX = 10_000
+"""Lines, and what else can separate values of YAML: it is read much more slowly than JSON."""
+
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"(\s*:)?', re.DOTALL)
 """A text of JSON; with a colon after it, it is a key."""
 INCLUDES = ("None", "Metadata", "Object")
 
@@ -156,6 +159,8 @@ def decoded(body: bytes, content_type: str) -> Any:
 
 
 def json_value(body: bytes) -> Any:
+    if sizes.has_too_many_values(body):
+        raise ApiError(413, "RequestEntityTooLarge", f"the body has more than {sizes.VALUES_MAX} values")
     try:
         value = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -213,6 +218,8 @@ def yaml_value(body: bytes) -> Any:
             pass
     if len(body) > YAML_BYTES_MAX:
         raise bad_request(f"a YAML body has at most {YAML_BYTES_MAX} bytes")
+    if sum(map(body.count, (b"\n", b"\r", b",", b"{", b"["))) > YAML_PARTS_MAX:
+        raise bad_request(f"a YAML body has at most {YAML_PARTS_MAX} lines and separators; send JSON")
     # Loaded only here: almost nobody sends YAML that is not JSON.
     from rota.manifest.parse import parse
 

@@ -1,9 +1,13 @@
-"""Tokens of which nothing is kept: one names an object by its uid, and is good for as long as that is there."""
+"""Tokens of which nothing is kept: one names an object by its uid, and is good for as long as that is there.
+
+It can also name the token with which it was asked for, and is then good for no longer than that.
+"""
 
 from __future__ import annotations
 
 import hmac
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 
 from rota.runtime.interface import Subject
@@ -28,21 +32,24 @@ class SignedTokens:
         self._scope: Scope = scope
         self._prefix = f"rota-{scope}-"
 
-    def of(self, subject: Subject) -> str:
-        return f"{self._prefix}{'/'.join(subject)}/{self._signature(subject)}"
+    def of(self, subject: Subject, maker: str = "") -> str:
+        """`maker`: the id of the token with which it is asked for; empty: the user of the server asks."""
+        named = (*subject, maker) if maker else subject
+        return f"{self._prefix}{'/'.join(named)}/{self._signature(named)}"
 
     def user(self, secret: str) -> User | None:
         """Whose token this is; None when this server did not make it."""
         if not secret.startswith(self._prefix):
             return None
-        parts = secret.removeprefix(self._prefix).split("/")
-        if len(parts) != len(Subject._fields) + 1:
+        *named, signature = secret.removeprefix(self._prefix).split("/")
+        if len(named) - len(Subject._fields) not in (0, 1):
             return None
-        subject = Subject(*parts[:-1])
-        if not hmac.compare_digest(parts[-1].encode(), self._signature(subject).encode()):
+        if not hmac.compare_digest(signature.encode(), self._signature(named).encode()):
             return None
-        return User(subject.name, self._scope, subject.namespace, subject.uid)
+        subject = Subject(*named[: len(Subject._fields)])
+        maker = "".join(named[len(Subject._fields) :])
+        return User(subject.name, self._scope, subject.namespace, subject.uid, maker=maker)
 
-    def _signature(self, subject: Subject) -> str:
+    def _signature(self, named: Sequence[str]) -> str:
         # The scope is part of it: a token of one is none of another.
-        return hmac.digest(self._key, f"{self._scope}:{'/'.join(subject)}".encode(), "sha256").hex()
+        return hmac.digest(self._key, f"{self._scope}:{'/'.join(named)}".encode(), "sha256").hex()
