@@ -74,7 +74,7 @@ def of_object(schema: Schema, obj: dict[str, Any]) -> Problem | None:
         parts += count
         if parts > PARTS_MAX:
             return problems.too_many(path, parts, PARTS_MAX)
-        if value.__class__ is list:
+        if isinstance(value, list):
             item = here.get("items")
             if item is not None:
                 waiting += [(item, inner, f"{path}[{i}]") for i, inner in enumerate(value) if _has_parts(inner)]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from rota.api import Kind
 from rota.api import problems as p
 from rota.api.problems import Problem
+from rota.registry import errors
 from rota.registry.metadata import qualified_name_problems
 
 Object = dict[str, Any]
@@ -20,6 +22,8 @@ NOTE_LENGTH_MAX = 1024
 TYPES = ("Normal", "Warning")
 UNSET_WHEN_NEW = ("firstTimestamp", "lastTimestamp", "count", "source")
 """What only the core version has for old recorders."""
+RESERVED = re.compile(r"\s*rota(\W|_|$)", re.IGNORECASE)
+"""Reporters that are part of the server."""
 FIXED = (
     "involvedObject",
     "reason",
@@ -36,6 +40,17 @@ FIXED = (
     "reportingInstance",
 )
 """What never changes of an Event that is written through `events.k8s.io`: all but its series."""
+
+
+def check_reporter(kind: Kind, new: Object, old: Object | None) -> None:
+    """Raise Forbidden for somebody who speaks in the name of the server, or changes what it said."""
+    for event in (new, old):
+        source = event.get("source") if event is not None else None
+        said = (event or {}).get("reportingComponent"), source.get("component") if isinstance(source, dict) else None
+        for reporter in said:
+            if isinstance(reporter, str) and RESERVED.match(reporter):
+                message = f'reportingComponent: "{reporter}" is the server; name a reporter of your own'
+                raise errors.forbidden(kind, new["metadata"].get("name", ""), message)
 
 
 def check(event: Object, old: Object | None, found: list[Problem], version: Kind | None) -> None:

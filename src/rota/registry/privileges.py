@@ -17,7 +17,7 @@ from typing import Any
 from rota.api import KINDS, Claim, Function, Kind, Schedule, Task, TaskSpawner, WorkerPool, Workload
 from rota.api.egress import Policy, beyond
 from rota.api.references import targets_of
-from rota.registry import errors
+from rota.registry import errors, events
 
 FILE_SCHEME = "file://"
 FREE = frozenset(("payload", "podOverrides"))
@@ -36,6 +36,8 @@ NO_POLICY = Policy()
 def check(kind: Kind, new: Object, old: Object | None, policy: Policy = NO_POLICY) -> None:
     """Raise Forbidden when an object that reaches the host, or more network than the policy has, is made or changed."""
     check_owners(kind, new, old)
+    if kind.name == "Event":
+        events.check_reporter(kind, new, old)
     for obj in (new, old):
         for path, why in asked_for(obj, policy).items() if obj is not None else ():
             message = f"{path}: {why}; this takes a token of scope admin, whatever is to change of it"

@@ -29,8 +29,12 @@ from rota.server.audit import Audit
 from rota.server.auth import User
 from rota.server.blob_collecting import referred_to
 from rota.server.http import Answer, Request, Response, Stream
+from rota.server.shares import Shares
+from rota.server.unread import payer_of
 
 PUTS_AT_ONCE_MAX = 16
+PUTS_LEAST = 2
+"""What each credential has of them, while there are any."""
 PUT_SECONDS_MAX = 600.0
 BYTES = "application/octet-stream"
 CODES = {
@@ -53,7 +57,7 @@ class BlobRequests:
     def __init__(self, blobs: Blobs, audit: Audit) -> None:
         self.blobs = blobs
         self._audit = audit
-        self._puts = 0
+        self._puts = Shares(PUTS_AT_ONCE_MAX, 1, least=PUTS_LEAST)
 
     async def __call__(self, objects: Objects, request: Request, user: User, digest: str) -> Answer:
         if not is_digest(digest):
@@ -91,10 +95,12 @@ class BlobRequests:
         length = request.headers.get("content-length", "")
         if length.isdigit() and int(length) > self.blobs.blob_bytes_max:
             raise ApiError(413, "RequestEntityTooLarge", f"a blob has at most {self.blobs.blob_bytes_max} bytes")
-        if self._puts >= PUTS_AT_ONCE_MAX:
-            raise too_busy(f"{PUTS_AT_ONCE_MAX} blobs are on their way already")
+        party, may_use_reserve = payer_of(user)
+        if not self._puts.has_room(party, may_use_reserve=may_use_reserve):
+            own = self._puts.of(party)
+            raise too_busy(f"{self._puts.used} blobs are on their way already, {own} of them yours")
         assert request.pieces is not None
-        self._puts += 1
+        self._puts.take(party)
         try:
             async with asyncio.timeout(min(PUT_SECONDS_MAX, user.seconds_left or PUT_SECONDS_MAX)):
                 new = await self.blobs.put(digest, request.pieces)
@@ -105,7 +111,7 @@ class BlobRequests:
         except TimeoutError:
             raise ApiError(408, "Timeout", f"a blob must have come within {PUT_SECONDS_MAX:.0f} seconds") from None
         finally:
-            self._puts -= 1
+            self._puts.give_back(party)
         return Response(201 if new else 200, _encode({"digest": digest, "bytes": self.blobs.size(digest)}))
 
 

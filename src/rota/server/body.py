@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Callable
 
 HELD_BYTES_MAX = 256 * 1024
 """What has come and was not taken yet; with more than this, nothing more is read from the client."""
+BYTES_PER_SECOND_MIN = 4 * 1024
+"""What a client sends at least, in the time that it is waited for."""
 
 
 class Body:
@@ -25,8 +27,8 @@ class Body:
         self._discards = False
         self.is_whole = False
         """All of it has come."""
-        self.waits_since = 0.0
-        """Since when the client is waited for; 0: it is not."""
+        self._waits_since = 0.0  # since when the client is waited for; 0: it is not
+        self._late_seconds = 0.0  # how long it was waited for beyond what its bytes may take
 
     @property
     def was_asked_for(self) -> bool:
@@ -45,23 +47,29 @@ class Body:
             if self.is_whole:
                 raise StopAsyncIteration
             self._waiter = self._loop.create_future()
-            self.waits_since = self._loop.time()
+            self._waits_since = self._loop.time()
             try:
                 await self._waiter
             finally:
                 self._waiter = None
-                self.waits_since = 0.0
+                self._late_seconds += self._loop.time() - self._waits_since
+                self._waits_since = 0.0
         piece = b"".join(self._pieces)
         self._pieces.clear()
         self._held_bytes = 0
         self._resume()
         return piece
 
+    def late_seconds(self, now: float) -> float:
+        """How far a client that is waited for is behind one that sends as slowly as it may; 0: it is not waited for."""
+        return self._late_seconds + now - self._waits_since if self._waits_since else 0.0
+
     def feed(self, data: bytes) -> None:
         if self._discards or self.is_whole:
             return
         self._pieces.append(data)
         self._held_bytes += len(data)
+        self._late_seconds = max(0.0, self._late_seconds - len(data) / BYTES_PER_SECOND_MIN)
         if self._held_bytes > HELD_BYTES_MAX and not self._paused:
             self._paused = True
             self._transport.pause_reading()

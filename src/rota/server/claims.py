@@ -196,11 +196,8 @@ class ClaimRequests:
     async def release_all(self, running: Controllers | None, objects: Objects, token_id: str) -> None:
         """Give back what was claimed with a token that is no longer good."""
         claiming = running.claiming if running is not None else None
-        found: list[Any] = [
-            one
-            for one in objects.list(Claim.api)
-            if one.metadata.annotations.get(MAKER) == token_id and not one.over()  # type: ignore[attr-defined]
-        ]
+        every: list[Any] = list(objects.list(Claim.api))
+        found = [one for one in every if one.metadata.annotations.get(MAKER) == token_id and not one.over()]
         for claim in found:
             try:
                 await self._released(claiming, claim)

@@ -37,10 +37,15 @@ from rota.server.audit import Audit, noting
 from rota.server.auth import User
 from rota.server.entering import authorise, place, running
 from rota.server.http import QUERY_PARAMETERS_MAX, Answer, Request, Response, Stream
+from rota.server.shares import Shares
 
 AT_ONCE_MAX = 64
 """Operations under way, of all instances together: each is a process."""
+AT_ONCE_RESERVED = 8
+"""Of them, for admins."""
 AT_ONCE_OF_ONE_MAX = 8
+AT_ONCE_LEAST = 8
+"""What each namespace has of them, while there are any."""
 UPLOAD_SECONDS_MAX = 3600.0
 MODE = 0o644
 """Of a file that is written, unless it is said."""
@@ -89,6 +94,7 @@ class FileRequests:
     def __init__(self, audit: Audit) -> None:
         self._audit = audit
         self._under_way: dict[Subject, int] = {}
+        self._shares = Shares(AT_ONCE_MAX, AT_ONCE_RESERVED, least=AT_ONCE_LEAST)
 
     async def __call__(
         self,
@@ -128,7 +134,7 @@ class FileRequests:
             raise ApiError(501, "NotImplemented", f"the runtime {runtime.name} has no way to the files of an instance")
         asked = _asked(request.query_text)
         _, subject, container = place(objects, namespace, name, asked.container)
-        leave = self._enter(subject)
+        leave = self._enter(subject, user)
         try:
             files = files_of(runtime, subject, container)
             answer = await _done(files, request, asked, what)
@@ -148,15 +154,19 @@ class FileRequests:
         finally:
             leave()
 
-    def _enter(self, subject: Subject) -> Callable[[], None]:
-        if sum(self._under_way.values()) >= AT_ONCE_MAX:
-            raise too_busy(f"{AT_ONCE_MAX} requests for files are under way already")
+    def _enter(self, subject: Subject, user: User) -> Callable[[], None]:
+        shares, tenant = self._shares, subject.namespace
+        if not shares.has_room(tenant, may_use_reserve=user.scope == "admin"):
+            own = shares.of(tenant)
+            raise too_busy(f"{shares.used} requests for files are under way already, {own} of them of {tenant}")
         count = self._under_way.get(subject, 0)
         if count >= AT_ONCE_OF_ONE_MAX:
             raise too_busy(f"{AT_ONCE_OF_ONE_MAX} requests for files of {subject.name} are under way already")
         self._under_way[subject] = count + 1
+        shares.take(tenant)
 
         def leave() -> None:
+            shares.give_back(tenant)
             self._under_way[subject] -= 1
             if not self._under_way[subject]:
                 del self._under_way[subject]

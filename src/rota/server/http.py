@@ -812,7 +812,7 @@ class Connection(asyncio.Protocol):
             if now - self._stalled_since > STALLED_SECONDS_MAX:
                 self.abort()
         elif body is not None:
-            if body.waits_since and now - body.waits_since > STALLED_SECONDS_MAX:
+            if body.late_seconds(now) > STALLED_SECONDS_MAX:
                 self.abort()
         elif self._began and not self._head_done and now - self._began > HEAD_SECONDS_MAX:
             self._refuse(408, f"the head of the request did not arrive within {HEAD_SECONDS_MAX:.0f} seconds")

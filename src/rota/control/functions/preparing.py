@@ -124,7 +124,7 @@ class Preparing:
                 await asyncio.to_thread(self._code.unpack, needs.code)
             if needs.packages:
                 is_restricted = privileges.is_restricted(function.metadata.annotations)
-                await self._packages.install(spec.requirements, needs_sandbox=is_restricted)
+                await self._packages.install(spec.requirements, needs_sandbox=is_restricted, tenant=key.namespace)
         except CodeRefused as refused:
             self._fail(key, needs, refused.reason, str(refused))
         except OSError as error:

@@ -13,6 +13,7 @@ import stat
 import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from rota.api.egress import Policy
 from rota.runtime import egress, sandbox
@@ -32,6 +33,8 @@ from rota.runtime.runner.tasklog import LINE_BYTES_MAX, TaskLog
 log = logging.getLogger(__name__)
 
 AT_ONCE_MAX = 2
+AT_ONCE_OF_ONE_MAX = 1
+"""Of one tenant. Its others wait for it, and so for no turn that another tenant could have."""
 NAMED_MAX = 4
 """Hosts that pip did not reach, of which a failure tells."""
 TARGET = "/workspace"
@@ -66,12 +69,15 @@ class Packages:
         self._building = Building(self._home, memory_bytes_max=default_memory() // AT_ONCE_MAX)
         self._removals = Removals()
         self._installing: dict[str, asyncio.Task[None]] = {}
+        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     def has(self, name: str) -> bool:
         return is_there(cached(self._home, PACKAGES, name))
 
-    async def install(self, requirements: Sequence[str], *, needs_sandbox: bool = False) -> None:
+    async def install(self, requirements: Sequence[str], *, needs_sandbox: bool = False, tenant: str = "") -> None:
         """Have them there. Who asks for what is being installed waits for it. Raises `CodeRefused`.
+
+        Tenants take turns, however many of their functions wait.
 
         With `needs_sandbox` nothing is installed where there can be none: a build runs what a package brings.
         """
@@ -84,7 +90,9 @@ class Packages:
             raise CodeRefused("NotIsolated", f"requirements: {why}")
         task = self._installing.get(name)
         if task is None:
-            task = self._installing[name] = asyncio.create_task(self._install(name, requirements), name="packages")
+            task = self._installing[name] = asyncio.create_task(
+                self._install(name, requirements, tenant), name="packages"
+            )
             task.add_done_callback(lambda _: self._installing.pop(name, None))
         await asyncio.shield(task)
 
@@ -94,11 +102,12 @@ class Packages:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _install(self, name: str, requirements: Sequence[str]) -> None:
+    async def _install(self, name: str, requirements: Sequence[str], tenant: str) -> None:
         for one in requirements:
             if not _REQUIREMENT.fullmatch(one):
                 raise CodeRefused("BadRequirement", f"requirements: {one!r} must name a package, such as requests>=2")
-        async with self._at_once:
+        turn = self._turns.setdefault(tenant, asyncio.Semaphore(AT_ONCE_OF_ONE_MAX))
+        async with turn, self._at_once:
             whole = cached(self._home, PACKAGES, name)
             folder = await asyncio.to_thread(begun, whole)
             try:

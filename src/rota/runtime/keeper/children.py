@@ -134,8 +134,7 @@ class Children:
         child = self.live.get(key)
         if child is None or not child.is_started or child.status is not None:
             raise Refused("NotFound", f"{key} does not run")
-        if sum(isinstance(one, Exec) for one in self._by_pid.values()) >= protocol.EXECS_MAX:
-            raise Refused("TooMany", f"{protocol.EXECS_MAX} commands run already")
+        self._check_room(key)
         plan = Plan(
             argv=fields.argv(),
             env=fields.env(),
@@ -155,6 +154,18 @@ class Children:
         self._spawn(started, plan)
         child.execs.add(started)
         return started
+
+    def _check_room(self, key: str) -> None:
+        """Refuse a command for which there is no room. A tenant has at most as many as are left for all others."""
+        tenant = key.partition("/")[0]
+        count = sum(isinstance(one, Exec) for one in self._by_pid.values())
+        own = sum(len(child.execs) for one, child in self.live.items() if one.partition("/")[0] == tenant)
+        left = protocol.EXECS_MAX - count
+        if left <= 0:
+            raise Refused("TooMany", f"{protocol.EXECS_MAX} commands run already")
+        if own >= max(protocol.EXECS_LEAST, left):
+            why = f"{own} commands of {tenant} run already, which is its share while {count} run"
+            raise Refused("TooMany", f"{why} of {protocol.EXECS_MAX} that can")
 
     def end_exec(self, one: Exec) -> None:
         if one.pid in self._by_pid:

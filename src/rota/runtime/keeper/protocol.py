@@ -17,6 +17,8 @@ VERBS_OF_ALL_VERSIONS = frozenset({"hello", "list", "shutdown"})
 
 CHILDREN_MAX = 4096
 EXECS_MAX = 256
+EXECS_LEAST = 8
+"""What each tenant has of them, while there are any."""
 RECORDS_MAX = 8192
 CONNECTIONS_MAX = 64
 KEY_CHARS_MAX = 256

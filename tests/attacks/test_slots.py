@@ -1,0 +1,221 @@
+"""To take all of what there are few of: commands, uploads, builds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from rota.registry import ApiError
+from rota.runtime.blobs import Blobs
+from rota.runtime.code import packages as packages_module
+from rota.runtime.code.packages import Packages
+from rota.runtime.interface import Subject
+from rota.runtime.keeper import protocol
+from rota.runtime.keeper.child import Exec
+from rota.runtime.keeper.children import Children
+from rota.runtime.keeper.fields import Refused
+from rota.server.audit import Audit
+from rota.server.auth import User
+from rota.server.blobs import PUTS_AT_ONCE_MAX, BlobRequests
+from rota.server.body import BYTES_PER_SECOND_MIN, Body
+from rota.server.files import AT_ONCE_MAX, FileRequests
+from rota.server.http import STALLED_SECONDS_MAX, Request
+from tests.attacks.conftest import TENANT, Deployer
+
+SOON_SECONDS = 10.0
+ATTACKER = User("attacker", "deployer", TENANT, "attacker")
+OTHER = User("other", "deployer", "other", "other")
+ADMIN = User("admin", "admin", "", "admin")
+
+
+@pytest.fixture
+def audit(tmp_path: Path) -> Iterator[Audit]:
+    trail = Audit(tmp_path / "audit.log")
+    yield trail
+    trail.close()
+
+
+class Runs:
+    """What runs in an instance, as the keeper has it."""
+
+    def __init__(self) -> None:
+        self.execs: set[Exec] = set()
+
+
+class Commands(Children):
+    """The commands of a keeper, none of which is real."""
+
+    def __init__(self) -> None:
+        self.live = cast(Any, {})
+        self._by_pid = {}
+
+    def run(self, key: str) -> bool:
+        """Run one more, if there is room."""
+        try:
+            self._check_room(key)
+        except Refused:
+            return False
+        child = cast(Any, self.live.setdefault(key, cast(Any, Runs())))
+        one = Exec(str(len(self._by_pid)), child, True, lambda said: None)
+        child.execs.add(one)
+        self._by_pid[len(self._by_pid)] = one
+        return True
+
+    def run_all(self, namespace: str) -> int:
+        """Run as many as there is room for, in several instances."""
+        count = 0
+        while self.run(f"{namespace}/it-{count % 10}/uid/main"):
+            count += 1
+        return count
+
+
+def test_to_run_all_commands_that_can_be() -> None:
+    commands = Commands()
+    most = commands.run_all(TENANT)
+    assert most == protocol.EXECS_MAX // 2
+    assert commands.run_all("other") >= protocol.EXECS_MAX // 4
+    # Many that act together leave some for who comes next.
+    for number in range(8):
+        commands.run_all(f"many-{number}")
+    assert len(commands._by_pid) <= protocol.EXECS_MAX
+
+
+class Slow(Blobs):
+    """Takes a blob for as long as somebody sends it."""
+
+    async def put(self, digest: str, pieces: AsyncIterator[bytes]) -> bool:
+        await asyncio.Event().wait()
+        return True
+
+
+def upload() -> Request:
+    request = Request("PUT", b"/v1/blobs/x", {}, b"", None)
+    request.pieces = cast(Any, iter(()))
+    return request
+
+
+async def put_all(blobs: BlobRequests, user: User, tasks: list[asyncio.Task[Any]]) -> int:
+    """Begin uploads until one is refused: how many there are then."""
+    for count in range(PUTS_AT_ONCE_MAX + 1):
+        task = asyncio.create_task(blobs._kept(upload(), user, "sha256:x"))
+        await asyncio.sleep(0)
+        if task.done():
+            with pytest.raises(ApiError) as refused:
+                task.result()
+            assert refused.value.code == 429
+            return count
+        tasks.append(task)
+    raise AssertionError("there is no end to it")
+
+
+async def test_to_take_all_uploads_of_blobs(tmp_path: Path, audit: Audit) -> None:
+    blobs = BlobRequests(Slow(tmp_path), audit)
+    tasks: list[asyncio.Task[Any]] = []
+    assert await put_all(blobs, ATTACKER, tasks) <= PUTS_AT_ONCE_MAX // 2
+    assert await put_all(blobs, OTHER, tasks) >= 2
+    assert await put_all(blobs, ADMIN, tasks) >= 1
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert blobs._puts.used == 0
+
+
+def test_to_take_all_requests_for_files(audit: Audit) -> None:
+    files = FileRequests(audit)
+    entered = []
+    with pytest.raises(ApiError) as refused:
+        entered.extend(files._enter(Subject(TENANT, f"it-{i // 4}", "uid"), ATTACKER) for i in range(AT_ONCE_MAX))
+    assert refused.value.code == 429
+    assert 0 < files._shares.used <= AT_ONCE_MAX // 2
+    mine = files._enter(Subject("other", "it", "uid"), OTHER)
+    for leave in (*entered, mine):
+        leave()
+    assert files._shares.used == 0 and not files._under_way
+
+
+async def test_to_have_all_builds_wait_for_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packages, running = Packages(tmp_path), cast(list[str], [])
+    go_on = asyncio.Event()
+
+    async def build(self: Packages, folder: Path, name: str, requirements: list[str]) -> None:
+        running.append(requirements[0])
+        await go_on.wait()
+
+    monkeypatch.setattr(Packages, "_run_pip", build)
+    monkeypatch.setattr(packages_module.sandbox, "available", lambda: packages_module.sandbox.Availability(True, ""))
+    count = 3 * packages_module.AT_ONCE_MAX
+    asked = [asyncio.create_task(packages.install([f"evil{i}"], tenant=TENANT)) for i in range(count)]
+    asked.append(asyncio.create_task(packages.install(["good"], tenant="other")))
+    async with asyncio.timeout(SOON_SECONDS):
+        while "good" not in running:
+            await asyncio.sleep(0.01)
+    assert len(running) <= packages_module.AT_ONCE_OF_ONE_MAX + 1
+    go_on.set()
+    async with asyncio.timeout(SOON_SECONDS):
+        await asyncio.gather(*asked, return_exceptions=True)
+    assert len(running) == count + 1
+    await packages.close()
+
+
+class Clock:
+    """A loop whose time is what one says."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self._real = asyncio.get_running_loop()
+
+    def time(self) -> float:
+        return self.now
+
+    def create_future(self) -> asyncio.Future[None]:
+        return self._real.create_future()
+
+
+@pytest.mark.parametrize(("pause", "size", "is_late"), [(20, 1, True), (20, 25 * BYTES_PER_SECOND_MIN, False)])
+async def test_to_keep_an_upload_by_sending_a_byte_now_and_then(pause: int, size: int, is_late: bool) -> None:
+    body, clock = Body(cast(Any, None), lambda: None), Clock()
+    body._loop = cast(Any, clock)
+    late = False
+    for _ in range(10):
+        taking = asyncio.create_task(anext(aiter(body)))
+        await asyncio.sleep(0)
+        clock.now += pause
+        late = late or body.late_seconds(clock.now) > STALLED_SECONDS_MAX
+        for _ in range(-(-size // 65536)):
+            body.feed(b"x" * min(size, 65536))
+            await asyncio.sleep(0)
+        await taking
+    assert late is is_late
+    # Who sends nothing because nobody takes it is not late.
+    assert body.late_seconds(clock.now + 3600) == 0
+
+
+@pytest.mark.parametrize("reporter", ["rota", "Rota", " rota", "rota-controllers", "rota.dev/engine"])
+@pytest.mark.parametrize("field", ["source", "reportingComponent", "newer"])
+async def test_to_speak_in_the_name_of_the_server(attacker: Deployer, reporter: str, field: str) -> None:
+    events = f"/api/v1/namespaces/{TENANT}/events"
+    about = {"kind": "WorkerPool", "name": "p", "namespace": TENANT}
+    event: dict[str, Any] = {"metadata": {"name": "e"}, "involvedObject": about, "reason": "Ready", "message": "m"}
+    if field == "source":
+        event["source"] = {"component": reporter}
+    elif field == "reportingComponent":
+        event["reportingComponent"] = reporter
+    else:
+        events = f"/apis/events.k8s.io/v1/namespaces/{TENANT}/events"
+        event = {"metadata": {"name": "e"}, "regarding": about, "reason": "Ready", "note": "m", "type": "Normal"}
+        event |= {"eventTime": "2026-01-01T00:00:00.000000Z", "action": "Look", "reportingInstance": "me"}
+        event["reportingController"] = reporter
+    refused = await attacker.ask("POST", events, event)
+    assert refused.status in (403, 422) and (await attacker.ask("GET", f"{events}/e")).status == 404
+    # Nor is what the server said changed by anybody else.
+    if reporter == "rota" and field == "source":
+        assert (await attacker.server.ask("POST", events, event)).status == 201
+        merge = {"Content-Type": "application/merge-patch+json"}
+        changed = await attacker.ask("PATCH", f"{events}/e", {"message": "all is well"}, headers=merge)
+        assert changed.status == 403
+        own = {**event, "metadata": {"name": "own"}, "source": {"component": "rotary"}}
+        assert (await attacker.ask("POST", events, own)).status == 201
