@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from rota.registry import ApiError
+from rota.runtime import sandbox
 from rota.runtime.blobs import Blobs
 from rota.runtime.code import packages as packages_module
 from rota.runtime.code.packages import Packages
@@ -126,7 +127,7 @@ async def test_to_take_all_uploads_of_blobs(tmp_path: Path, audit: Audit) -> Non
 
 def test_to_take_all_requests_for_files(audit: Audit) -> None:
     files = FileRequests(audit)
-    entered = []
+    entered: list[Callable[[], None]] = []
     with pytest.raises(ApiError) as refused:
         entered.extend(files._enter(Subject(TENANT, f"it-{i // 4}", "uid"), ATTACKER) for i in range(AT_ONCE_MAX))
     assert refused.value.code == 429
@@ -146,7 +147,7 @@ async def test_to_have_all_builds_wait_for_ones_own(tmp_path: Path, monkeypatch:
         await go_on.wait()
 
     monkeypatch.setattr(Packages, "_run_pip", build)
-    monkeypatch.setattr(packages_module.sandbox, "available", lambda: packages_module.sandbox.Availability(True, ""))
+    monkeypatch.setattr(sandbox, "available", lambda: sandbox.Availability(True, ""))
     count = 3 * packages_module.AT_ONCE_MAX
     asked = [asyncio.create_task(packages.install([f"evil{i}"], tenant=TENANT)) for i in range(count)]
     asked.append(asyncio.create_task(packages.install(["good"], tenant="other")))
@@ -181,7 +182,7 @@ async def test_to_keep_an_upload_by_sending_a_byte_now_and_then(pause: int, size
     body._loop = cast(Any, clock)
     late = False
     for _ in range(10):
-        taking = asyncio.create_task(anext(aiter(body)))
+        taking = asyncio.ensure_future(anext(body))
         await asyncio.sleep(0)
         clock.now += pause
         late = late or body.late_seconds(clock.now) > STALLED_SECONDS_MAX
