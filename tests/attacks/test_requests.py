@@ -30,11 +30,13 @@ async def test_to_be_somebody_by_a_header_that_comes_after_the_body(bare: Server
     assert reply.status == 200
 
 
+@pytest.mark.parametrize("is_known", [True, False])
 @pytest.mark.parametrize("trailers", ["one", "many", "extension"])
-async def test_to_fill_the_memory_with_trailers(bare: Server, trailers: str) -> None:
+async def test_to_fill_the_memory_with_trailers(bare: Server, trailers: str, is_known: bool) -> None:
     before = resident_bytes()
     reader, writer = await bare.connect()
-    writer.write(CHUNKED.format(method="POST", path=f"{API}/default/workerpools", head="").encode())
+    head = f"Authorization: Bearer {bare.token}\r\n" if is_known else ""
+    writer.write(CHUNKED.format(method="POST", path=f"{API}/default/workerpools", head=head).encode())
     writer.write({"one": b"0\r\nX-Long: ", "many": b"0\r\n", "extension": b"1;long="}[trailers])
     piece = b"X-Many: yyyyyyyyyyyyyyyyyyyy\r\n" * 2048 if trailers == "many" else b"z" * 64 * 1024
     sent = 0
