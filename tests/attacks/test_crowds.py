@@ -51,7 +51,9 @@ def leave(crowd: list[asyncio.StreamWriter]) -> None:
     while crowd:
         writer = crowd.pop()
         writer.close()
-        writer.transport.abort()
+        # Python 3.11 says so of a connection that the other side has ended already.
+        with contextlib.suppress(AttributeError):
+            writer.transport.abort()
 
 
 async def watch(one: Deployer, crowd: list[asyncio.StreamWriter]) -> Reply:
