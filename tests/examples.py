@@ -509,6 +509,14 @@ _ALL: list[Object] = [
             "leaseTransitions": 2,
         },
     ),
+    example("Role"),
+    example(
+        "Role",
+        rules=[
+            {"verbs": ["get", "list"], "apiGroups": ["rota.dev", ""], "resources": ["tasks", "tasks/log"]},
+            {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*/log"], "resourceNames": ["a"]},
+        ],
+    ),
     example("Event", involvedObject={"namespace": "default"}),
     example(
         "Event",

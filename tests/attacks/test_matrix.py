@@ -6,6 +6,7 @@ code that decides it: an endpoint that is not in it fails.
 
 from __future__ import annotations
 
+import base64
 import os
 from collections.abc import AsyncIterator, Iterator, Set
 from inspect import isawaitable
@@ -15,17 +16,17 @@ from typing import Any, NamedTuple, cast
 import msgspec
 import pytest
 
-from rota.api import Claim, Instance, Kind
+from rota.api import Claim, Instance, Kind, Role
 from rota.api.reviews import REVIEWS
 from rota.api.served import SERVED
 from rota.registry import Registry, WriteOptions
+from rota.registry.roles import rules_of
 from rota.runtime.interface import Subject
 from rota.server import discovery, objects
 from rota.server.app import App
 from rota.server.audit import Audit
-from rota.server.auth import Tokens
+from rota.server.auth import BRIEF_PREFIX, Tokens
 from rota.server.definitions import definitions, establish
-from rota.server.edge import DOORS, KEY, SIGNATURE
 from rota.server.gateway import ENDPOINTS, Gateway
 from rota.server.health import PATHS
 from rota.server.http import Request, Response, Stream
@@ -41,21 +42,33 @@ DIGEST = "sha256:" + "0" * 64
 CELL = "rota-cell-berlin"
 
 ADMINS = frozenset(("admin", "local"))
-DEPLOYERS = frozenset(("deployer", "deployer-of-all"))
+DEPLOYERS = frozenset(("deployer", "deployer-of-all", "brief", "role"))
+"""Those who may write what runs; `brief` has a signed token, `role` a Role that names everything."""
 READERS = ADMINS | DEPLOYERS | {"viewer", "viewer-of-all"}
-STRANGERS = frozenset(("none", "garbage", "basic", "expired", "revoked", "forged-claim", "other-user"))
+STRANGERS = frozenset(
+    (
+        *("none", "garbage", "basic", "expired", "revoked", "forged-claim", "other-user"),
+        *("brief-expired", "brief-revoked", "brief-forged"),
+    )
+)
 """Those who are nobody."""
 KNOWN = READERS | {
     "deployer-of-other",
     "viewer-of-other",
+    "role-of-other",
+    "role-of-one",
+    "role-of-nothing",
     "cell",
     "function",
+    "function-of-other",
+    "function-of-all",
     "runner",
     "runner-of-other",
     "claim",
     "claim-of-other",
 }
-READ_ALL = READERS | {"deployer-of-other", "viewer-of-other"}
+READ_ALL = READERS - {"role"} | {"deployer-of-other", "viewer-of-other"}
+"""Those who read what is the cluster's, which is beyond a Role."""
 
 WHO = {
     "GET /v1/status": ADMINS,
@@ -79,24 +92,16 @@ WHO = {
     "GET /v1/tasks/{namespace}/{name}/logs": READERS,
     "GET /v1/tasks/{namespace}/{name}/result": READERS,
     "GET /v1/functions/{namespace}/{name}/logs": READERS,
-    "GET /v1/blobs/{digest}": ADMINS | DEPLOYERS | {"deployer-of-other"},
-    "HEAD /v1/blobs/{digest}": ADMINS | DEPLOYERS | {"deployer-of-other"},
-    "PUT /v1/blobs/{digest}": ADMINS | DEPLOYERS | {"deployer-of-other"},
-    "POST /v1/pools/{namespace}/{pool}/claims": ADMINS | DEPLOYERS,
+    "GET /v1/blobs/{digest}": ADMINS | DEPLOYERS | {"deployer-of-other", "role-of-other"},
+    "HEAD /v1/blobs/{digest}": ADMINS | DEPLOYERS | {"deployer-of-other", "role-of-other"},
+    "PUT /v1/blobs/{digest}": ADMINS | DEPLOYERS | {"deployer-of-other", "role-of-other"},
+    "POST /v1/pools/{namespace}/{pool}/claims": ADMINS | DEPLOYERS | {"role-of-one"},
     "GET /v1/pools/{namespace}/{pool}/claims": READERS,
     "GET /v1/claims/{namespace}/{name}": READERS | {"claim"},
     "POST /v1/claims/{namespace}/{name}/renew": ADMINS | DEPLOYERS | {"claim"},
     "DELETE /v1/claims/{namespace}/{name}": ADMINS | DEPLOYERS | {"claim"},
 }
 """Who is let in to what is below `/v1`."""
-
-EDGE = {
-    "GET,HEAD /healthz": "anybody",
-    "POST /-/hooks/{namespace}/{name}": SIGNATURE,
-    "GET,HEAD /-/calls/{namespace}/{name}": KEY,
-    " /{namespace}/{name}/*": KEY,
-}
-"""Of the edge. `tests/server/test_edge.py` and `tests/functions` have that each of them asks for it."""
 
 
 class Credential(NamedTuple):
@@ -107,10 +112,14 @@ class Credential(NamedTuple):
 class Matrix:
     """A server without sockets, and one credential of every sort."""
 
-    def __init__(self, app: App, registry: Registry, credentials: dict[str, Credential]) -> None:
+    def __init__(
+        self, app: App, registry: Registry, credentials: dict[str, Credential], tokens: Tokens, audit: Audit
+    ) -> None:
         self.app = app
         self.registry = registry
         self.credentials = credentials
+        self.tokens = tokens
+        self.audit = audit
 
     async def status(self, who: str, method: str, target: str, body: Any = None) -> int:
         """The status of the answer; of one that goes on, that of its beginning."""
@@ -152,7 +161,11 @@ async def matrix(tmp_path: Path) -> AsyncIterator[Matrix]:
     defined = definitions(store)
     await establish(defined, store)
     moments = [0.0]
-    tokens = Tokens(tmp_path / "tokens.json", clock=lambda: moments[0])
+    tokens = Tokens(
+        tmp_path / "tokens.json",
+        clock=lambda: moments[0],
+        rules=lambda namespace, role: rules_of(store, namespace, role),
+    )
     claims, runners = (SignedTokens(tmp_path / "worker.key", scope) for scope in ("claim", "worker"))
     audit = Audit(tmp_path / "audit.log")
     gateway = Gateway(registry, tokens, audit, tmp_path, claims, Tables())
@@ -172,10 +185,18 @@ async def matrix(tmp_path: Path) -> AsyncIterator[Matrix]:
     claim = await _claim(registry)
     instance = await _instance(registry, claim)
 
-    def token(name: str, scope: Any, namespace: str = "", expires: int = 0) -> Credential:
-        return _bearer(tokens.create(name, scope, namespace=namespace, expires_seconds=expires)[0])
+    for namespace in (TENANT, "other"):
+        await _role(registry, namespace, "all", _rule("*", "*"))
+    await _role(
+        registry, TENANT, "one", _rule("create", "functions/call", IT), _rule("create", "workerpools/claims", IT)
+    )
+
+    def token(name: str, scope: Any, namespace: str = "", expires: int = 0, role: str = "") -> Credential:
+        return _bearer(tokens.create(name, scope, namespace=namespace, expires_seconds=expires, role=role)[0])
 
     revoked, kept = tokens.create("revoked", "admin")
+    brief, kept_brief = tokens.sign("brief-revoked", "admin", seconds=100)
+    deployers = tokens.sign("brief", "deployer", namespace=TENANT, seconds=100)[0]
     credentials = {
         "admin": token("admin", "admin"),
         "local": Credential({}, uid),
@@ -185,8 +206,15 @@ async def matrix(tmp_path: Path) -> AsyncIterator[Matrix]:
         "viewer": token("viewer", "viewer", TENANT),
         "viewer-of-other": token("viewer", "viewer", "other"),
         "viewer-of-all": token("viewer", "viewer"),
+        "brief": _bearer(deployers),
+        "role": token("role", "role", TENANT, role="all"),
+        "role-of-other": token("role", "role", "other", role="all"),
+        "role-of-one": token("role", "role", TENANT, role="one"),
+        "role-of-nothing": token("role", "role", TENANT, role="none"),
         "cell": token("cell", "cell", CELL),
         "function": token("function", "function", TENANT),
+        "function-of-other": token("function", "function", "other"),
+        "function-of-all": token("function", "function"),
         "runner": _bearer(runners.of(Subject(TENANT, IT, instance))),
         "runner-of-other": _bearer(runners.of(Subject("other", IT, instance))),
         "claim": _bearer(claims.of(Subject(TENANT, IT, claim))),
@@ -198,11 +226,14 @@ async def matrix(tmp_path: Path) -> AsyncIterator[Matrix]:
         "revoked": _bearer(revoked),
         "forged-claim": _bearer(f"rota-claim-{TENANT}/{IT}/{claim}/{'0' * 64}"),
         "other-user": Credential({}, uid + 12345),
+        "brief-expired": _bearer(tokens.sign("brief-expired", "admin", seconds=1)[0]),
+        "brief-revoked": _bearer(brief),
+        "brief-forged": _bearer(_forged(deployers)),
     }
     assert credentials.keys() == KNOWN | STRANGERS
-    tokens.revoke(kept.id)
+    assert tokens.revoke(kept.id) and tokens.revoke(kept_brief.id)
     moments[0] = 10.0
-    yield Matrix(app, registry, credentials)
+    yield Matrix(app, registry, credentials, tokens, audit)
     audit.close()
     await registry.stop()
 
@@ -215,6 +246,22 @@ async def _no_body() -> AsyncIterator[bytes]:
 
 def _bearer(secret: str) -> Credential:
     return Credential({"authorization": f"Bearer {secret}"})
+
+
+def _forged(secret: str) -> str:
+    """A token that says it is an admin's, with the signature of another."""
+    said, _, signature = secret.removeprefix(BRIEF_PREFIX).partition(".")
+    text = base64.urlsafe_b64decode(said + "=" * (-len(said) % 4)).replace(b'"deployer"', b'"admin"')
+    return f"{BRIEF_PREFIX}{base64.urlsafe_b64encode(text).decode().rstrip('=')}.{signature}"
+
+
+def _rule(verb: str, resource: str, *names: str) -> dict[str, Any]:
+    return {"verbs": [verb], "apiGroups": ["*"], "resources": [resource], "resourceNames": list(names)}
+
+
+async def _role(registry: Registry, namespace: str, name: str, *rules: dict[str, Any]) -> None:
+    frame = {"apiVersion": Role.api.api_version, "kind": "Role", "metadata": {"name": name}}
+    await registry.create(Role.api, namespace, {**frame, "rules": list(rules)}, WriteOptions("test"))
 
 
 async def _claim(registry: Registry) -> str:
@@ -242,7 +289,6 @@ async def _instance(registry: Registry, claim: str) -> str:
 
 def test_an_endpoint_says_who_is_let_in() -> None:
     assert {f"{one.method} {one.pattern}" for one in ENDPOINTS.all} == WHO.keys(), "say in WHO who is let in"
-    assert {f"{','.join(door.methods)} {door.pattern}": door.who for door in DOORS} == EDGE
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS.all, ids=lambda one: f"{one.method} {one.pattern}")
@@ -317,6 +363,8 @@ def let_in(way: Way) -> frozenset[str]:
     kind, reads = way.kind, way.verb in ("get", "list", "watch")
     if kind in REVIEWS:
         return KNOWN if way.verb == "create" else ADMINS
+    if kind.name == "Role" and not reads:
+        return ADMINS | ({"role"} if way.is_inside else set())
     if not kind.namespaced:
         if kind.name == "Namespace":
             # Who has a token for one of them sees that one.
@@ -324,7 +372,7 @@ def let_in(way: Way) -> frozenset[str]:
             return ADMINS | (seen if reads else {"deployer-of-all"} if way.verb == "create" else set())
         cells = {"cell"} if reads and kind.name in ("Cell", "Location", "InstanceType") else set()
         return ADMINS | (READ_ALL if reads else set()) | cells
-    writers = {"deployer", "deployer-of-all"} if way.is_inside else {"deployer-of-all"}
+    writers = DEPLOYERS if way.is_inside else {"deployer-of-all"}
     viewers = {"viewer", "viewer-of-all"} if way.is_inside else {"viewer-of-all"}
     if reads:
         return ADMINS | writers | (viewers if kind.name != "Secret" else set())

@@ -8,7 +8,7 @@ Never: reads a clock, a socket, or a file other than the machine's time zones; k
 """
 
 from rota.api.cell import Cell, InstanceType, Location, Quota, QuotaClaim
-from rota.api.core import ConfigMap, Event, Lease, Namespace, Secret
+from rota.api.core import ConfigMap, Event, Lease, Namespace, Role, Secret
 from rota.api.function import Function, Schedule
 from rota.api.instance import Instance
 from rota.api.kind import BY_BUCKET, GROUP, KINDS, VERSION, Column, Kind, Scale
@@ -43,6 +43,7 @@ __all__ = [
     "Quota",
     "QuotaClaim",
     "Readiness",
+    "Role",
     "Scale",
     "Schedule",
     "Secret",

@@ -6,7 +6,7 @@ from msgspec import field
 
 from rota.api.kind import VERBS, Column, kind
 from rota.api.meta import Condition, Object, Readiness
-from rota.api.model import Model, Text, Time, Value, doc
+from rota.api.model import NAME_PATTERN, Model, Text, Time, Value, doc
 
 DATA_LENGTH_MAX = 1_400_000
 """Bytes of one base64 value: 1 MiB of data."""
@@ -191,3 +191,38 @@ class Lease(Object):
     """A lock that expires: how one of several processes is chosen."""
 
     spec: Annotated[LeaseSpec | None, doc("Who holds it, and until when.")] = None
+
+
+class PolicyRule(Model):
+    """What may be done to which objects: each of the verbs to each of the resources."""
+
+    verbs: Annotated[
+        list[
+            Annotated[
+                Literal["*", "create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
+                doc("One of them."),
+            ]
+        ],
+        doc("What may be done; `*` is everything.", max_length=16),
+    ]
+    api_groups: Annotated[
+        list[Annotated[str, doc("One of them.", max_length=253, pattern=r"^(\*|[-a-z0-9.]*)$")]],
+        doc("The groups of the resources: `rota.dev`, `` for Kubernetes' core, `*` for all.", max_length=8),
+    ] = []
+    resources: Annotated[
+        list[Annotated[str, doc("One of them.", max_length=128, pattern=r"^(\*|[a-z0-9]+)(/[a-z]+)?$")]],
+        doc("The resources, or parts of them: `tasks`, `instances/exec`, `*/log`, `*` for all.", max_length=32),
+    ] = []
+    resource_names: Annotated[
+        list[Annotated[str, doc("One of them.", min_length=1, max_length=253, pattern=NAME_PATTERN)]],
+        doc("The only objects that are meant, by their names; without any, all.", max_length=64),
+    ] = []
+
+
+@kind("roles", group="rbac.authorization.k8s.io", version="v1", has_status=False)
+class Role(Object):
+    """What a token may do in a namespace, by verb, resource and name: `rota token create --role`."""
+
+    policy: Annotated[list[PolicyRule], doc("What is allowed. What no rule names is not.", max_length=32)] = field(
+        default_factory=list, name="rules"
+    )

@@ -11,7 +11,7 @@ import typer
 from rota.cli.command import command
 from rota.cli.durations import seconds
 from rota.cli.output import Columns, line, note
-from rota.cli.session import Session
+from rota.cli.session import Session, bad_usage
 from rota.cli.usage import Group
 
 app = typer.Typer(cls=Group, help="Make, list and revoke the tokens that the server accepts.", rich_markup_mode=None)
@@ -37,22 +37,44 @@ def _group() -> None:
 async def create(
     session: Session,
     name: Annotated[str, typer.Argument(metavar="NAME", help="For whom it is.")],
-    scope: Annotated[Scope, typer.Option("--scope", help="What it allows.")] = Scope.viewer,
+    scope: Annotated[
+        Scope | None, typer.Option("--scope", help="What it allows; without a scope or a role, to view.")
+    ] = None,
+    role: Annotated[
+        str, typer.Option("--role", metavar="ROLE", help="What it allows instead: a Role of the namespace.")
+    ] = "",
     expires: Annotated[
         str, typer.Option("--expires", metavar="SPAN", help="For how long it is good: 12h, 30d; without it, for ever.")
+    ] = "",
+    ttl: Annotated[
+        str,
+        typer.Option(
+            "--ttl",
+            metavar="SPAN",
+            help="For how long it is good, 24h at most, as a signed token that is not kept, nor listed: 15m, 1h.",
+        ),
     ] = "",
 ) -> None:
     """Make a token, with -n for one namespace only. It is printed once, alone, on standard output."""
     from rota.cli.gateway import call
 
-    asked: dict[str, Any] = {"name": name, "scope": scope.value}
+    if scope is not None and role:
+        raise bad_usage("a token has a scope or a role: say --scope or --role")
+    if expires and ttl:
+        raise bad_usage("a token has one end: say --expires or --ttl")
+    asked: dict[str, Any] = {"name": name, "scope": "role" if role else (scope or Scope.viewer).value}
     if session.settings.namespace:
         asked["namespace"] = session.settings.namespace
     if expires:
         asked["expiresSeconds"] = max(1, int(seconds(expires)))
+    if ttl:
+        asked["ttlSeconds"] = max(1, int(seconds(ttl)))
     async with session.client() as client:
+        if role:
+            asked |= {"role": role, "namespace": client.namespace}
         made = await call(client, "POST", "/v1/tokens", asked)
-    note(f"token {made['id']}, scope {scope.value}; it is not shown again. `rota token revoke {made['id']}` ends it.")
+    allows = f"role {role}" if role else f"scope {asked['scope']}"
+    note(f"token {made['id']}, {allows}; it is not shown again. `rota token revoke {made['id']}` ends it.")
     line(made["token"])
 
 
@@ -66,8 +88,9 @@ async def list_(session: Session) -> None:
     if not found:
         note("there are no tokens")
         return
-    table = Columns(["ID", "NAME", "SCOPE", "NAMESPACE", "AGE", "EXPIRES"])
-    table.write([[*(each.get(n) for n in ("id", "name", "scope", "namespace")), *_times(each)] for each in found])
+    table = Columns(["ID", "NAME", "SCOPE", "ROLE", "NAMESPACE", "AGE", "EXPIRES"])
+    fields = ("id", "name", "scope", "role", "namespace")
+    table.write([[*(each.get(n) or "" for n in fields), *_times(each)] for each in found])
 
 
 def _times(token: dict[str, Any]) -> list[str]:

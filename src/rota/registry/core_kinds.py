@@ -25,7 +25,7 @@ DATA_KEY_LENGTH_MAX = 253
 MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[-+]\d\d:\d\d)", re.ASCII)
 """A time as some core kinds must have it: with all six digits of its microseconds."""
 INT32_MAX = 2**31 - 1
-UNCONDITIONAL = frozenset(("Namespace", "Secret", "ConfigMap", "Event"))
+UNCONDITIONAL = frozenset(("Namespace", "Secret", "ConfigMap", "Event", "Role"))
 """Kinds that may be updated without saying which version is meant."""
 BASIC_AUTH = "kubernetes.io/basic-auth"
 TYPE_KEYS = {
@@ -144,6 +144,8 @@ def check(kind: Kind, obj: Object, old: Object | None, found: list[Problem], ver
         _check_go_types(obj.get("series"), "series.", ("lastObservedTime",), ("count",), found)
     elif kind.name == "Lease":
         _check_lease(obj, found)
+    elif kind.name == "Role":
+        _check_rules(obj, found)
 
 
 def _finalizers(obj: Object) -> list[str]:
@@ -169,6 +171,18 @@ def _check_lease(obj: Object, found: list[Problem]) -> None:
     ):
         if isinstance(spec.get(name), int) and spec[name] < least:
             found.append(p.invalid(f"spec.{name}", spec[name], why))
+
+
+def _check_rules(obj: Object, found: list[Problem]) -> None:
+    rules = obj.get("rules")
+    for i, rule in enumerate(rules if isinstance(rules, list) else ()):
+        for name, why in (
+            ("verbs", "verbs must contain at least one value"),
+            ("apiGroups", "resource rules must supply at least one api group"),
+            ("resources", "resource rules must supply at least one resource"),
+        ):
+            if isinstance(rule, dict) and not rule.get(name):
+                found.append(p.required(f"rules[{i}].{name}", why))
 
 
 def _check_go_types(

@@ -21,6 +21,7 @@ from rota.registry import (
     errors,
     patches,
     privileges,
+    roles,
     scaling,
     strategic,
     versions,
@@ -152,6 +153,7 @@ class Decider:
             if options.restricted:
                 privileges.check(kind, new, None, self._policy)
                 privileges.own(kind, new, None, options.user)
+                roles.check(kind, new, options.held)
             key = kind.key(namespace, new["metadata"]["name"])
             if self._store.head(key) is None:
                 return Change(kind, key, 0, None, new, warnings=tuple(warnings))
@@ -311,6 +313,7 @@ class Decider:
             if options.restricted:
                 privileges.check(kind, admitted, None, self._policy)
                 privileges.own(kind, admitted, None, options.user)
+                roles.check(kind, admitted, options.held)
             admitted = admission.framed(kind, admitted, managed)
             return Change(kind, key, 0, None, admitted, warnings=tuple(warnings))
         at = _Place(kind, key, entry.rev, entry.value, old, version)
@@ -378,6 +381,7 @@ class Decider:
             if privileges.differs(admitted, old):
                 privileges.check(kind, admitted, old, self._policy)
                 privileges.own(kind, admitted, old, options.user)
+                roles.check(kind, admitted, options.held)
             elif privileges.asked_for(old, self._policy):
                 # Who manages which field of it is an admin's to say, too.
                 return Unchanged(at.value, at.revision, tuple(warnings))

@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from rota.api.core import PolicyRule
 from rota.registry.errors import unprocessable
 
 FieldValidation = Literal["Strict", "Warn", "Ignore"]
@@ -36,6 +37,8 @@ class WriteOptions(msgspec.Struct, frozen=True):
     """The writer may not ask for what reaches the host."""
     user: str = ""
     """Of a restricted writer: who it is."""
+    held: tuple[PolicyRule, ...] = ()
+    """Of a restricted writer with a Role: its rules, beyond which it can write no Role."""
     uid: str = ""
     """Of create, in this process: the identity of what is made. Empty: a new one."""
     with_status: bool = False

@@ -28,6 +28,8 @@ LABEL_KEY = re.compile(r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z
 LABEL_VALUE = re.compile(r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$")
 
 Labels = dict[str, str]
+NAME = (("metadata", "name"),)
+"""Where the name of an object is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +192,12 @@ def parse_fields(kind: Kind, text: str) -> tuple[FieldTerm, ...]:
             raise bad_request(f"field label not supported: {name}")
         terms.append(FieldTerm(allowed[name], operator[0] != "!=", _unescaped(value)))
     return tuple(terms)
+
+
+def named(kind: Kind, text: str) -> str:
+    """Return the name that a field selector asks for; empty if it does not ask for one alone."""
+    wanted = {term.value for term in parse_fields(kind, text) if term.equal and term.paths == NAME}
+    return wanted.pop() if len(wanted) == 1 else ""
 
 
 @cache

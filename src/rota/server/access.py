@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from rota.api import Claim, Instance, Kind
+from rota.api import Claim, Instance, Kind, WorkerPool
 from rota.engine.objects import Objects, get
 from rota.registry import ApiError
 from rota.registry.errors import forbidden
-from rota.server.auth import User, allows
+from rota.server.auth import User, allows, moves_blobs
 from rota.server.entering import authorise, claim_of
 
 NOT_FOUND = "the server could not find the requested resource"
-BLOB_WRITERS = ("admin", "deployer")
 
 
 class Asking(NamedTuple):
@@ -45,19 +44,18 @@ class Decision(NamedTuple):
     check: Callable[[Asking], None]
 
 
-def may(verb: str, *kinds: Kind) -> Decision:
-    """Those whose scope allows this of an object, as by its own URL."""
+def may(verb: str, kind: Kind, part: str = "") -> Decision:
+    """Those who may do this to an object, as by its own URL, or to a part of it."""
 
     def check(asking: Asking) -> None:
-        for kind in kinds:
-            if not allows(asking.user, verb, kind, asking.namespace, asking.name):
-                raise _denied(asking, verb, kind)
+        if not allows(asking.user, verb, kind, asking.namespace, asking.name, part):
+            raise _denied(asking, verb, kind, part)
 
-    return Decision(f"{verb} {','.join(kind.plural for kind in kinds)}", check)
+    return Decision(f"{verb} {kind.plural}{f'/{part}' if part else ''}", check)
 
 
 def of_claim(verb: str) -> Decision:
-    """Those whose scope allows it, and who has the claim itself, for as long as it has an instance."""
+    """Those who may do it to the object, and who has the claim itself, for as long as it has an instance."""
 
     def check(asking: Asking) -> None:
         user = asking.user
@@ -78,15 +76,28 @@ def _check_admin(asking: Asking) -> None:
         raise ApiError(403, "Forbidden", message)
 
 
-def _check_entering(asking: Asking) -> None:
-    authorise(asking.user, asking.objects, asking.namespace, asking.name)
+def entering(verb: str, part: str) -> Decision:
+    """Those who may be inside an instance by one of its parts, and who holds it."""
+
+    def check(asking: Asking) -> None:
+        authorise(asking.user, asking.objects, asking.namespace, asking.name, verb, part)
+
+    return Decision(f"{verb} instances/{part}, or who holds the instance", check)
+
+
+def _check_claiming(asking: Asking) -> None:
+    pool = asking.where["pool"]
+    if allows(asking.user, "create", WorkerPool.api, asking.namespace, pool, "claims"):
+        return
+    if not allows(asking.user, "create", Claim.api, asking.namespace):
+        raise _denied(asking, "create", Claim.api)
 
 
 def _check_log(asking: Asking) -> None:
     if asking.user.scope == "claim":
-        _check_entering(asking)
-    elif not allows(asking.user, "get", Instance.api, asking.namespace, asking.name):
-        raise forbidden(Instance.api, asking.name, f'User "{asking.user.name}" cannot get it')
+        authorise(asking.user, asking.objects, asking.namespace, asking.name)
+    elif not allows(asking.user, "get", Instance.api, asking.namespace, asking.name, "log"):
+        raise _denied(asking, "get", Instance.api, "log")
 
 
 def _check_runner(asking: Asking) -> None:
@@ -96,7 +107,7 @@ def _check_runner(asking: Asking) -> None:
 
 
 def _check_blob_writer(asking: Asking) -> None:
-    if asking.user.scope not in BLOB_WRITERS:
+    if not moves_blobs(asking.user, "update"):
         raise ApiError(
             403, "Forbidden", f'User "{asking.user.name}" may not put blobs: it takes a token of scope deployer'
         )
@@ -104,7 +115,7 @@ def _check_blob_writer(asking: Asking) -> None:
 
 def _check_blob_reader(asking: Asking) -> None:
     user = asking.user
-    if user.scope in BLOB_WRITERS:
+    if moves_blobs(user, "get"):
         return
     instance = get(asking.objects, Instance, user.name, user.namespace) if user.scope == "worker" else None
     if instance is None or instance.metadata.uid != user.token_id:
@@ -112,11 +123,11 @@ def _check_blob_reader(asking: Asking) -> None:
 
 
 ADMIN = Decision("admin", _check_admin)
-ENTERING = Decision("exec instances, or who holds the instance", _check_entering)
-INSTANCE_LOG = Decision("get instances, or who holds the instance", _check_log)
+CLAIMING = Decision("create workerpools/claims, or claims", _check_claiming)
+INSTANCE_LOG = Decision("get instances/log, or who holds the instance", _check_log)
 RUNNER = Decision("the instance's own runner", _check_runner)
-BLOB_WRITER = Decision("deployers", _check_blob_writer)
-BLOB_READER = Decision("deployers, and runners of what refers to it", _check_blob_reader)
+BLOB_WRITER = Decision("deployers, and update blobs", _check_blob_writer)
+BLOB_READER = Decision("deployers, get blobs, and runners of what refers to it", _check_blob_reader)
 """Which blobs a runner gets is decided where they are read: it follows from the Functions of its namespace."""
 EACH = Decision("each object for itself", lambda asking: None)
 """The endpoint names several objects, or one by words of its own: it asks `auth.allows` for each."""
@@ -168,6 +179,7 @@ class Endpoints:
         raise ApiError(404, "NotFound", NOT_FOUND)
 
 
-def _denied(asking: Asking, verb: str, kind: Kind) -> ApiError:
-    message = f'User "{asking.user.name}" cannot {verb} {kind.plural} in "{asking.namespace}"'
+def _denied(asking: Asking, verb: str, kind: Kind, part: str = "") -> ApiError:
+    resource = f"{kind.plural}/{part}" if part else kind.plural
+    message = f'User "{asking.user.name}" cannot {verb} {resource} in "{asking.namespace}"'
     return forbidden(kind, asking.name, message)

@@ -9,14 +9,15 @@ from typing import Any, cast
 
 import msgspec
 
-from rota.api import Secret
+from rota.api import Role, Secret
 from rota.api.reviews import REVIEWS
 from rota.registry import ApiError, Registry
+from rota.registry.selectors import named
 from rota.runtime.descriptors import MOST, Connections
 from rota.server import discovery, media, openapi, reviews
 from rota.server.accepting import JSON, Negotiated
 from rota.server.audit import NOBODY, Audit
-from rota.server.auth import READ, Tokens, User, allows
+from rota.server.auth import READ, Tokens, User, allows, verbs_of
 from rota.server.gateway import Gateway
 from rota.server.health import Health, is_health
 from rota.server.holding import Memory, Payer
@@ -34,6 +35,7 @@ from rota.server.shedding import Shedding
 from rota.server.signed import SignedTokens
 from rota.server.unread import check_room, payer_of
 from rota.server.upgrade import Upgrade
+from rota.store import Event
 
 REQUESTS_PER_USER_MAX = 400
 """Requests of one credential that are worked on, or wait for it."""
@@ -47,6 +49,9 @@ CONNECTIONS_RESERVED = 256
 GROWING = frozenset(("create", "update", "patch"))
 """Verbs that take space."""
 LOCAL_USER = User("local", "admin")
+ROLES = f"{Role.api.bucket}/"
+ROLE = "role:"
+"""Before the namespace and the name of a Role, where streams are kept by what they depend on."""
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 IMPERSONATION = "impersonate-"
 """What the headers begin with by which `kubectl --as` asks to be taken for somebody else."""
@@ -114,6 +119,7 @@ class App:
             Shares(total, min(CONNECTIONS_RESERVED, total // 4)) for total in (connections.remote, connections.local)
         )
         self._watches: dict[str, dict[object, Callable[[], None]]] = {}
+        registry.store.subscribe(self._end_of_changed_roles)
         self.ready = False
         self._health = Health(
             live={"ping": lambda: "", "store": lambda: str(registry.store.ended() or "")},
@@ -223,15 +229,16 @@ class App:
     def _allowed(self, request: Request, where: Route, user: User) -> str:
         """Refuse what somebody may not do, or nobody can. Returns the verb."""
         verb = verb_of(request, where)
-        self._check_access(user, verb, where)
+        name = where.name
+        if user.role and verb in ("list", "watch"):
+            # As on Kubernetes, who has a right to one object by its name lists and watches that one.
+            name = named(where.kind, request.query.get("fieldSelector", ""))
+        self._check_access(user, verb, where, name)
         check_possible(request, where, verb)
-        if (
-            verb == "patch"
-            and media.is_apply(request.headers.get("content-type", ""))
-            and not self._objects.is_there(where)
-        ):
-            # It would make the object.
-            self._check_access(user, "create", where)
+        if verb in ("patch", "update"):
+            is_apply = verb == "patch" and media.is_apply(request.headers.get("content-type", ""))
+            for each in verbs_of(verb, where.kind, is_apply=is_apply, is_there=self._objects.is_there(where)):
+                self._check_access(user, each, where, name)
         return verb
 
     def _object(self, request: Request, where: Route, user: User) -> Answer | Awaitable[Answer]:
@@ -249,8 +256,8 @@ class App:
             return self._counted(self._objects.watch(request, where), request, user)
         return self._under_bound(request, where, verb, user)
 
-    def _check_access(self, user: User, verb: str, where: Route) -> None:
-        if allows(user, verb, where.kind, where.namespace, where.name, where.subresource):
+    def _check_access(self, user: User, verb: str, where: Route, name: str) -> None:
+        if allows(user, verb, where.kind, where.namespace, name, where.subresource):
             return
         if verb not in READ or where.kind is Secret.api:
             self._audit.refused(user, verb, where.kind.bucket, where.namespace, where.name, where.subresource)
@@ -323,7 +330,8 @@ class App:
         if crowded := self._crowded(request, user):
             return crowded
         key = object()
-        credentials = (user.token_id, user.maker) if user.maker else (user.token_id,)
+        role = f"{ROLE}{user.role_path}" if user.role else ""
+        credentials = [user.token_id, *(one for one in (user.maker, role) if one)]
 
         def started(end: Callable[[], None]) -> None:
             self._shares(request).take(user.token_id)
@@ -348,6 +356,12 @@ class App:
         """End what goes on with a credential that is no longer good."""
         for end in tuple(self._watches.get(token_id, {}).values()):
             end()
+
+    def _end_of_changed_roles(self, events: list[Event]) -> None:
+        """Whoever goes on after a Role has changed is let in by what it says now."""
+        for event in events:
+            if event.key.startswith(ROLES):
+                self.end_watches(f"{ROLE}{event.key.removeprefix(ROLES)}")
 
     # Everything else.
 

@@ -61,6 +61,8 @@ class Line(msgspec.Struct, omit_defaults=True, rename="camel"):
     reason: str = ""
     count: int = 0
     """So many like this were not written down one by one."""
+    role: str = ""
+    """The namespace and the name of the Role of the token, if it has one."""
     stage: str = ""
     """`RequestReceived`: written before it is done, where nothing is done that cannot be recorded."""
 
@@ -112,7 +114,7 @@ class Audit:
         if count is None:
             return
         about = (self._now(), user.name, user.scope, verb, resource, namespace, name, subresource, code, revision)
-        self._write(Line(*about, dry_run, user.token_id, count=count))
+        self._write(Line(*about, dry_run, user.token_id, count=count, role=user.role_path))
 
     def refused(
         self,
@@ -130,7 +132,7 @@ class Audit:
         if count is None:
             return
         about = (self._now(), user.name, user.scope, verb, resource, namespace, name, subresource, code)
-        self._write(Line(*about, token=user.token_id, reason=reason, count=count))
+        self._write(Line(*about, token=user.token_id, reason=reason, count=count, role=user.role_path))
 
     def _count(self, user: User) -> int | None:
         """The number of refusals of somebody that were only counted before this one; None: so is this."""
@@ -154,6 +156,7 @@ class Audit:
                     method.lower(),
                     path,
                     token=user.token_id,
+                    role=user.role_path,
                     stage="RequestReceived",
                 )
             )

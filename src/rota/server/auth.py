@@ -1,12 +1,15 @@
-"""Who asks, and what they may: tokens with scopes.
+"""Who asks, and what they may: tokens with scopes, or with a Role.
 
-Tokens are random, shown once and kept only as hashes, in a file that only the server's user can read. What a scope
-allows is one function, `allows`, asked for every request.
+Tokens are random, shown once and kept only as hashes, in a file that only the server's user can read; those that are
+good for a short time are signed instead, and not kept. What a scope or a Role allows is one function, `allows`, asked
+for every request.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import hmac
 import os
 import re
 import secrets
@@ -17,13 +20,19 @@ from typing import Literal
 
 import msgspec
 
-from rota.api import Kind
+from rota.api import GROUP, Kind
 from rota.api.reviews import REVIEWS
+from rota.registry.core_kinds import CREATED_BY_UPDATE
+from rota.registry.roles import Rules, allow
 from rota.registry.system import SYSTEM_NAMESPACE
 
-Scope = Literal["admin", "deployer", "viewer", "worker", "cell", "function", "claim", "webhook", ""]
-SCOPES: tuple[Scope, ...] = ("admin", "deployer", "viewer", "worker", "cell", "function")
+Scope = Literal["admin", "deployer", "viewer", "worker", "cell", "function", "role", "claim", "webhook", ""]
+SCOPES: tuple[Scope, ...] = ("admin", "deployer", "viewer", "worker", "cell", "function", "role")
 """Those of which tokens can be made. One of a claim comes with the claim."""
+CALL = "call"
+"""The part of a Function that is called, at the edge."""
+ENTERED = ("exec", "files")
+"""The parts of an Instance by which one is inside: as good as to be what runs there."""
 READ = frozenset(("get", "list", "watch"))
 TOKENS_MAX = 10_000
 KNOWN_TOKENS_MAX = 10_000
@@ -32,6 +41,12 @@ BOUNDS = frozenset(("Quota",))
 """Kinds that say how much a namespace may have: an admin writes them, and not those who are bounded by them."""
 CELL_NAMESPACE_PREFIX = "rota-cell-"
 EXPIRES_SECONDS_MAX = 10 * 366 * 86400
+KEY_BYTES = 32
+BRIEF_SECONDS_MAX = 86400
+"""What is to be good for longer is kept, and so is seen in the list of tokens."""
+BRIEF_PREFIX = "rota-brief-"
+ID_RANDOM_DIGITS = 12
+ID_MAC_DIGITS = 8
 NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 NAME = re.compile(r"[-A-Za-z0-9_.@]{1,63}")
 
@@ -50,8 +65,17 @@ class User(msgspec.Struct, frozen=True):
     token_id: str = ""
     seconds_left: float = 0.0
     """How long the credential is still good; 0: for ever."""
+    role: str = ""
+    """The Role of its namespace that says what it allows."""
+    rules: Rules = ()
+    """What that Role allows at this moment."""
     maker: str = ""
     """The id of the token with which this one was asked for, and with which it ends."""
+
+    @property
+    def role_path(self) -> str:
+        """The namespace and the name of its Role; empty if it has none."""
+        return f"{self.namespace}/{self.role}" if self.role else ""
 
 
 class Token(msgspec.Struct, omit_defaults=True):
@@ -65,14 +89,23 @@ class Token(msgspec.Struct, omit_defaults=True):
     namespace: str = ""
     expires: int = 0
     """When it ends, in seconds since 1970; 0: never."""
+    role: str = ""
 
 
 class Tokens:
     """The tokens of one server, in one file."""
 
-    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        path: Path,
+        clock: Callable[[], float] = time.time,
+        rules: Callable[[str, str], Rules] = lambda namespace, role: (),
+    ) -> None:
+        """`rules`: what a Role of a namespace allows at the moment."""
         self._path = path
         self._clock = clock
+        self._rules = rules
+        self._brief = BriefTokens(path.with_name("token.key"), path.with_name("revoked.json"), clock)
         self._known: dict[str, Token] = {}
         try:
             loaded = msgspec.json.decode(path.read_bytes(), type=list[Token]) if path.exists() else []
@@ -84,14 +117,37 @@ class Tokens:
         self._by_id: dict[str, Token] = {}
         """Made when it is needed."""
 
-    def create(self, name: str, scope: Scope, *, namespace: str = "", expires_seconds: int = 0) -> tuple[str, Token]:
+    def create(
+        self, name: str, scope: Scope, *, namespace: str = "", expires_seconds: int = 0, role: str = ""
+    ) -> tuple[str, Token]:
         """A new token: the secret, to be handed out once, and the record of it."""
         if len(self._by_hash) >= TOKENS_MAX:
             self._forget_expired()
         if len(self._by_hash) >= TOKENS_MAX:
             raise ValueError(f"there are {TOKENS_MAX} tokens already; revoke some")
+        self._check(name, scope, namespace, expires_seconds, role)
+        now = int(self._clock())
+        secret = f"rota-{secrets.token_urlsafe(32)}"
+        expires = now + expires_seconds if expires_seconds else 0
+        token = Token(secrets.token_hex(6), name, scope, _hash(secret), now, namespace, expires, role)
+        self._by_hash[token.hash] = token
+        self._by_id.clear()
+        self._save()
+        return secret, token
+
+    def sign(self, name: str, scope: Scope, *, seconds: int, namespace: str = "", role: str = "") -> tuple[str, Token]:
+        """A new token that is good for a short time, and of which nothing is kept."""
+        self._check(name, scope, namespace, seconds, role)
+        return self._brief.sign(Token("", name, scope, "", int(self._clock()), namespace, role=role), seconds)
+
+    @staticmethod
+    def _check(name: str, scope: Scope, namespace: str, expires_seconds: int, role: str) -> None:
         if scope not in SCOPES:
             raise ValueError(f"no scope {scope!r}; there are {', '.join(SCOPES)}")
+        if bool(role) != (scope == "role"):
+            raise ValueError("a token has a scope or a Role: `--role NAME` makes one of a Role, without --scope")
+        if role and not namespace:
+            raise ValueError("a Role is of one namespace: say which, with -n")
         if not NAME.fullmatch(name):
             raise ValueError("a token's name has 1 to 63 letters, digits, '-', '_', '.' or '@'")
         if expires_seconds < 0 or expires_seconds > EXPIRES_SECONDS_MAX:
@@ -104,14 +160,6 @@ class Tokens:
             raise ValueError(f"{namespace!r} cannot be a namespace: that has 1 to 63 letters a-z, digits and '-'")
         if namespace == SYSTEM_NAMESPACE:
             raise ValueError(f"{SYSTEM_NAMESPACE} is the server's own: an admin's token reaches it, and no other")
-        now = int(self._clock())
-        secret = f"rota-{secrets.token_urlsafe(32)}"
-        expires = now + expires_seconds if expires_seconds else 0
-        token = Token(secrets.token_hex(6), name, scope, _hash(secret), now, namespace, expires)
-        self._by_hash[token.hash] = token
-        self._by_id.clear()
-        self._save()
-        return secret, token
 
     def _forget_expired(self) -> None:
         now = self._clock()
@@ -127,6 +175,8 @@ class Tokens:
 
     def revoke(self, token_id: str) -> bool:
         """End a token, for every request that comes after. False when there is none of this id."""
+        if self._brief.revoke(token_id):
+            return True
         found = next((token for token in self._by_hash.values() if token.id == token_id), None)
         if found is None:
             return False
@@ -137,6 +187,12 @@ class Tokens:
 
     def user(self, secret: str) -> User | None:
         """Whose token this is; None when it is nobody's (any more)."""
+        user = self._brief.user(secret) if self._brief.is_one(secret) else self._kept(secret)
+        if user is None or not user.role:
+            return user
+        return msgspec.structs.replace(user, rules=self._rules(user.namespace, user.role))
+
+    def _kept(self, secret: str) -> User | None:
         token = self._known.get(secret)
         if token is None:
             token = self._by_hash.get(_hash(secret))
@@ -146,7 +202,7 @@ class Tokens:
                 self._known.clear()
             self._known[secret] = token
         left = self._left(token)
-        return None if left is None else User(token.name, token.scope, token.namespace, token.id, left)
+        return None if left is None else User(token.name, token.scope, token.namespace, token.id, left, token.role)
 
     def bounded(self, user: User) -> User | None:
         """Somebody whose credential was asked for with a token, for as long as that is good; None when it is not."""
@@ -155,7 +211,7 @@ class Tokens:
         if not self._by_id:
             self._by_id = {token.id: token for token in self._by_hash.values()}
         token = self._by_id.get(user.maker)
-        left = self._left(token) if token is not None else None
+        left = self._left(token) if token is not None else self._brief.left(user.maker)
         return None if left is None else msgspec.structs.replace(user, seconds_left=left)
 
     def _left(self, token: Token) -> float | None:
@@ -167,11 +223,111 @@ class Tokens:
 
     def expired(self, secret: str) -> str:
         """The id of a token that was good once; empty if it is none of those that are kept."""
+        if self._brief.is_one(secret):
+            return self._brief.former(secret)
         token = self._by_hash.get(_hash(secret))
         return token.id if token is not None and token.expires and token.expires <= self._clock() else ""
 
     def _save(self) -> None:
         write_private(self._path, msgspec.json.encode(list(self._by_hash.values())))
+
+
+class BriefTokens:
+    """Tokens that are good for a short time: one says what it is, signed by this server. Nothing of it is kept.
+
+    Its id says when it ends and that it is one of this server's, so that it can be revoked by it; what is revoked is
+    remembered until it would have ended.
+    """
+
+    def __init__(self, key: Path, revoked: Path, clock: Callable[[], float]) -> None:
+        self._key = read_key(key)
+        self._path = revoked
+        self._clock = clock
+        try:
+            self._revoked: set[str] = set(msgspec.json.decode(revoked.read_bytes(), type=list[str]))
+        except FileNotFoundError:
+            self._revoked = set()
+        except msgspec.DecodeError as error:
+            raise HomeDamaged(
+                f"{revoked} is damaged ({error}); put back a copy of it, or remove it and {key}: no token that was"
+                " made with --ttl is good then"
+            ) from None
+
+    def sign(self, token: Token, seconds: int) -> tuple[str, Token]:
+        """The secret of a token, and the token with its id and its end."""
+        if not 0 < seconds <= BRIEF_SECONDS_MAX:
+            raise ValueError(f"a signed token is good for 1 to {BRIEF_SECONDS_MAX} seconds (24h)")
+        expires = token.created + seconds
+        start = f"{secrets.token_hex(6)}{expires:010x}"
+        id_ = f"{start}{self._mac('id', start)[:ID_MAC_DIGITS]}"
+        token = msgspec.structs.replace(token, id=id_, expires=expires)
+        said = base64.urlsafe_b64encode(msgspec.json.encode(token)).decode().rstrip("=")
+        return f"{BRIEF_PREFIX}{said}.{self._mac('token', said)}", token
+
+    @staticmethod
+    def is_one(secret: str) -> bool:
+        return secret.startswith(BRIEF_PREFIX)
+
+    def user(self, secret: str) -> User | None:
+        token = self._token(secret)
+        if token is None or token.id in self._revoked or token.expires <= self._clock():
+            return None
+        left = token.expires - self._clock()
+        return User(token.name, token.scope, token.namespace, token.id, left, token.role)
+
+    def former(self, secret: str) -> str:
+        """The id of a token that has ended; empty if it has not, or is none."""
+        token = self._token(secret)
+        return token.id if token is not None and token.expires <= self._clock() else ""
+
+    def _token(self, secret: str) -> Token | None:
+        said, _, mac = secret.removeprefix(BRIEF_PREFIX).rpartition(".")
+        # Before anything of it is read.
+        if not hmac.compare_digest(mac.encode("utf-8", "replace"), self._mac("token", said).encode()):
+            return None
+        return msgspec.json.decode(base64.urlsafe_b64decode(said + "=" * (-len(said) % 4)), type=Token)
+
+    def revoke(self, token_id: str) -> bool:
+        """End a token by its id. False when it is not the id of one of this server's, or has ended."""
+        if not self._is_own(token_id) or self._end(token_id) <= self._clock():
+            return False
+        kept = {one for one in self._revoked if self._end(one) > self._clock()}
+        write_private(self._path, msgspec.json.encode(sorted(kept | {token_id})))
+        self._revoked = kept | {token_id}
+        return True
+
+    def left(self, token_id: str) -> float | None:
+        """The seconds for which a token is good, by its id; None: it is not, or is none of this server's."""
+        if not self._is_own(token_id) or token_id in self._revoked:
+            return None
+        left = self._end(token_id) - self._clock()
+        return left if left > 0 else None
+
+    def _is_own(self, token_id: str) -> bool:
+        start, mac = token_id[:-ID_MAC_DIGITS], token_id[-ID_MAC_DIGITS:]
+        own = self._mac("id", start)[:ID_MAC_DIGITS]
+        return hmac.compare_digest(mac.encode("utf-8", "replace"), own.encode())
+
+    @staticmethod
+    def _end(token_id: str) -> int:
+        return int(token_id[ID_RANDOM_DIGITS:-ID_MAC_DIGITS], 16)
+
+    def _mac(self, what: str, text: str) -> str:
+        return hmac.digest(self._key, f"{what}:{text}".encode("utf-8", "replace"), "sha256").hex()
+
+
+def read_key(path: Path) -> bytes:
+    """The key by which this server signs tokens, made if there is none. Raises HomeDamaged if it is not whole."""
+    if not path.exists():
+        write_private(path, secrets.token_bytes(KEY_BYTES))
+    key = path.read_bytes()
+    if len(key) < KEY_BYTES:
+        # With a key that is known anybody could make tokens.
+        raise HomeDamaged(
+            f"{path} is damaged: it has {len(key)} of {KEY_BYTES} bytes. Put back a copy of it, or remove it:"
+            " tokens that were signed with it are then no longer good"
+        )
+    return key
 
 
 def _hash(secret: str) -> str:
@@ -191,17 +347,22 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 def allows(user: User, verb: str, kind: Kind, namespace: str, name: str = "", subresource: str = "") -> bool:
-    """Whether a scope may do this to an object, there. `namespace` is empty for all of them, and for cluster kinds."""
+    """Whether somebody may do this to an object, there. `namespace` is empty for all of them, and for cluster kinds."""
     if user.scope == "admin":
         return True
     if kind in REVIEWS:
         return verb == "create"  # Everyone may ask about themselves.
     if SYSTEM_NAMESPACE in (namespace, name if kind.name == "Namespace" else ""):
         return False
-    if subresource == "exec":
-        # As good as to be what runs there: for those who say what runs there.
+    if user.scope == "role":
+        return _role_allows(user, verb, kind, namespace, name, subresource)
+    if subresource == CALL:
+        keyed = user.scope == "function" and user.namespace in ("", namespace)
+        return keyed and verb == "create" and kind.name == "Function"
+    if subresource in ENTERED:
+        # For those who say what runs there.
         owns = user.scope == "deployer" and namespace and user.namespace in ("", namespace)
-        return bool(owns) and verb == "create" and kind.name == "Instance"
+        return bool(owns) and kind.name == "Instance" and (subresource != "exec" or verb == "create")
     if user.scope == "cell":
         return _cell_allows(user, verb, kind, namespace, name, subresource)
     inside = not user.namespace or namespace == user.namespace
@@ -212,11 +373,47 @@ def allows(user: User, verb: str, kind: Kind, namespace: str, name: str = "", su
     if user.scope == "deployer":
         if subresource == "status" and verb not in READ:
             return False  # What is, is for controllers to say.
+        if kind.name == "Role":
+            return verb in READ and inside  # As on Kubernetes, who edits does not say who may.
         if not kind.namespaced:
             return verb in READ or (kind.name == "Namespace" and verb == "create" and not user.namespace)
         return inside and (verb in READ or not (kind.made or kind.name in BOUNDS))
     # Workers have their stream, and function keys their function: neither has objects.
     return False
+
+
+def verbs_of(verb: str, kind: Kind, *, is_apply: bool, is_there: bool) -> tuple[str, ...]:
+    """What a write takes: one that makes what is not there takes `create` as well, whatever it is called."""
+    makes = is_apply or (verb == "update" and kind.name in CREATED_BY_UPDATE)
+    return (verb, "create") if makes and not is_there else (verb,)
+
+
+def _role_allows(user: User, verb: str, kind: Kind, namespace: str, name: str, subresource: str) -> bool:
+    """What a rule of the Role names, if it is among what a deployer of the namespace may do, or to call or write Roles.
+
+    So nobody gets more by a Role than by a scope, whatever its rules say.
+    """
+    own = kind.name == "Namespace" and name == user.namespace and verb == "get"
+    if not own and (not kind.namespaced or namespace != user.namespace):
+        return False
+    if verb == "create" and not subresource:
+        name = ""  # It is not known: what makes it is not bound by the name that it says.
+    resource = f"{kind.plural}/{subresource}" if subresource else kind.plural
+    if not allow(user.rules, verb, kind.group, resource, name):
+        return False
+    if subresource == CALL:
+        return verb == "create" and kind.name == "Function"
+    if kind.name == "Role":
+        return True
+    deployer = User(user.name, "deployer", user.namespace)
+    return allows(deployer, verb, kind, namespace, name, subresource)
+
+
+def moves_blobs(user: User, verb: str) -> bool:
+    """Whether somebody may read or put code by its digest; a runner is asked elsewhere."""
+    if user.scope == "role":
+        return allow(user.rules, verb, GROUP, "blobs")
+    return user.scope in ("admin", "deployer")
 
 
 def sight(user: User, kind: Kind, namespace: str) -> str:

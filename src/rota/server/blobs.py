@@ -24,9 +24,8 @@ from rota.engine.objects import Objects, get
 from rota.registry import ApiError
 from rota.registry.errors import bad_request, too_busy
 from rota.runtime.blobs import BlobRefused, Blobs, is_digest
-from rota.server.access import BLOB_WRITERS
 from rota.server.audit import Audit
-from rota.server.auth import User
+from rota.server.auth import User, moves_blobs
 from rota.server.blob_collecting import referred_to
 from rota.server.http import Answer, Request, Response, Stream
 from rota.server.shares import Shares
@@ -64,10 +63,10 @@ class BlobRequests:
             raise bad_request(f"{digest!r} is no digest: write sha256: and 64 hexadecimal digits")
         if request.method == "PUT":
             return await self._put(request, user, digest)
-        if user.scope not in BLOB_WRITERS and not _may_get(objects, user, digest):
+        if not moves_blobs(user, "get") and not _may_get(objects, user, digest):
             raise ApiError(403, "Forbidden", f'User "{user.name}" may not read {digest}')
-        known = user.scope in BLOB_WRITERS and self.blobs.keep(digest)
-        size = self.blobs.size(digest) if known or user.scope not in BLOB_WRITERS else None
+        known = moves_blobs(user, "get") and self.blobs.keep(digest)
+        size = self.blobs.size(digest) if known or not moves_blobs(user, "get") else None
         if size is None:
             raise ApiError(404, "NotFound", f"the blob {digest} is not here", details={"kind": "blobs", "name": digest})
         if request.method == "HEAD":

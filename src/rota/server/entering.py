@@ -14,7 +14,9 @@ from rota.runtime.interface import Runtime, Subject
 from rota.server.auth import User, allows
 
 
-def authorise(user: User, objects: Objects, namespace: str, name: str) -> None:
+def authorise(
+    user: User, objects: Objects, namespace: str, name: str, verb: str = "create", part: str = "exec"
+) -> None:
     """Those who say what runs there; and who has it, for as long as they do.
 
     Where nothing keeps an instance apart, who goes in is on the host: that is for admins.
@@ -26,8 +28,8 @@ def authorise(user: User, objects: Objects, namespace: str, name: str) -> None:
             raise forbidden(Instance.api, name, f'the claim "{user.name}" has another instance')
         if is_restricted(claim.metadata.annotations) and not is_isolated(instance):
             raise forbidden(Instance.api, name, f"it {why_open(instance)}: this takes a claim of an admin's")
-    elif not allows(user, "create", Instance.api, namespace, name, "exec"):
-        raise forbidden(Instance.api, name, f'User "{user.name}" cannot create resource "instances/exec" of it')
+    elif not allows(user, verb, Instance.api, namespace, name, part):
+        raise forbidden(Instance.api, name, f'User "{user.name}" cannot {verb} resource "instances/{part}" of it')
     elif user.scope != "admin" and instance is not None and not is_isolated(instance):
         raise forbidden(Instance.api, name, f"it {why_open(instance)}: this takes a token of scope admin")
 

@@ -39,6 +39,7 @@ from rota.server.entering import authorise, place, running
 from rota.server.http import QUERY_PARAMETERS_MAX, Answer, Request, Response, Stream
 from rota.server.shares import Shares
 
+VERBS = {"GET": "get", "PUT": "update", "DELETE": "delete"}
 AT_ONCE_MAX = 64
 """Operations under way, of all instances together: each is a process."""
 AT_ONCE_RESERVED = 8
@@ -107,7 +108,7 @@ class FileRequests:
         what: str,
     ) -> Answer:
         """One request, from beginning to end; of a stream, to its beginning."""
-        verb = {"GET": "get", "PUT": "update", "DELETE": "delete"}[request.method]
+        verb = VERBS[request.method]
         with noting(self._audit, user, verb, Instance.api.bucket, namespace, name, what) as note:
             note.code = 499  # Should the client be gone before the end, as web servers write it down.
             try:
@@ -128,7 +129,7 @@ class FileRequests:
         name: str,
         what: str,
     ) -> Response | Stream:
-        authorise(user, objects, namespace, name)
+        authorise(user, objects, namespace, name, VERBS[request.method], "files")
         runtime = running(runtime)
         if not isinstance(runtime, HasFiles):
             raise ApiError(501, "NotImplemented", f"the runtime {runtime.name} has no way to the files of an instance")

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from rota import __version__
-from rota.api import KINDS, Claim, Function, Task
+from rota.api import KINDS, Claim, Function, Role, Task
 from rota.client import LocalBackend, Operation
 from rota.engine import Objects, StoreObjects
 from rota.engine.metrics import CONTENT_TYPE
@@ -27,18 +27,19 @@ from rota.server.access import (
     ADMIN,
     BLOB_READER,
     BLOB_WRITER,
+    CLAIMING,
     EACH,
-    ENTERING,
     INSTANCE_LOG,
     RUNNER,
     Asking,
     Endpoint,
     Endpoints,
+    entering,
     may,
     of_claim,
 )
 from rota.server.audit import Audit
-from rota.server.auth import Token, Tokens, User, allows
+from rota.server.auth import Token, Tokens, User, allows, verbs_of
 from rota.server.blobs import BlobRequests
 from rota.server.blobs import streams_body as streams_blob
 from rota.server.claims import ClaimRequests
@@ -88,9 +89,12 @@ class Batch(msgspec.Struct):
 
 class NewToken(msgspec.Struct, rename="camel"):
     name: str
-    scope: str
+    scope: str = ""
     namespace: str = ""
     expires_seconds: int = 0
+    role: str = ""
+    ttl_seconds: int = 0
+    """Of one that is signed, and not kept."""
 
 
 class Gateway:
@@ -244,17 +248,24 @@ class Gateway:
 
     def create_token(self, request: Request, user: User) -> Response:
         asked = _typed(request, NewToken)
+        scope: Any = asked.scope or ("role" if asked.role else "")
+        if asked.role and not self._has_role(asked.namespace, asked.role):
+            raise bad_request(f'there is no Role "{asked.role}" in "{asked.namespace}": make it first')
+        about: dict[str, Any] = {"namespace": asked.namespace, "role": asked.role}
         try:
-            secret, token = self._tokens.create(
-                asked.name,
-                asked.scope,
-                namespace=asked.namespace,
-                expires_seconds=asked.expires_seconds,
-            )
+            if asked.ttl_seconds and asked.expires_seconds:
+                raise ValueError("a token has ttlSeconds or expiresSeconds, and not both")
+            if asked.ttl_seconds:
+                secret, token = self._tokens.sign(asked.name, scope, seconds=asked.ttl_seconds, **about)
+            else:
+                secret, token = self._tokens.create(asked.name, scope, expires_seconds=asked.expires_seconds, **about)
         except ValueError as error:
             raise bad_request(str(error)) from None
         self._audit.record(user, "create", "tokens", token.namespace, token.id, "", 201)
         return Response(201, _encode({**shown(token), "token": secret}))
+
+    def _has_role(self, namespace: str, name: str) -> bool:
+        return self._registry.store.get(Role.api.key(namespace, name)) is not None
 
     async def revoke_token(self, request: Request, user: User, token_id: str) -> Response:
         if not self._tokens.revoke(token_id):
@@ -307,13 +318,15 @@ class Gateway:
             raise bad_request(f"no {o.verb} of {o.api_version} {o.kind}")
         if o.subresource not in ("", *kind.parts):
             raise bad_request(f"{kind.bucket} have no {o.subresource} that is written in a batch")
-        if not allows(user, VERBS[o.verb], kind, o.namespace if kind.namespaced else "", o.name, o.subresource):
-            self._audit.refused(user, VERBS[o.verb], kind.bucket, o.namespace, o.name, o.subresource)
-            raise ApiError(
-                403, "Forbidden", f'User "{user.name}" cannot {VERBS[o.verb]} {kind.bucket} in "{o.namespace}"'
-            )
+        namespace = o.namespace if kind.namespaced else ""
+        is_there = self._registry.store.head(kind.key(namespace, o.name)) is not None
+        for verb in verbs_of(VERBS[o.verb], kind, is_apply=o.verb == "apply", is_there=is_there):
+            if allows(user, verb, kind, namespace, o.name, o.subresource):
+                continue
+            self._audit.refused(user, verb, kind.bucket, o.namespace, o.name, o.subresource)
+            raise ApiError(403, "Forbidden", f'User "{user.name}" cannot {verb} {kind.bucket} in "{o.namespace}"')
         restricted = user.scope != "admin"
-        options = WriteOptions(o.manager, o.dry_run, o.field_validation, o.force, restricted, user.name)
+        options = WriteOptions(o.manager, o.dry_run, o.field_validation, o.force, restricted, user.name, user.rules)
         conditions = o.preconditions
         delete = DeleteOptions(
             o.propagation_policy,
@@ -347,34 +360,52 @@ ENDPOINTS = Endpoints(
         Endpoint("GET", "/v1/why/{plural}/{name}", EACH, "get why", Gateway.why),
         Endpoint("GET", "/v1/why/{plural}/{namespace}/{name}", EACH, "get why", Gateway.why),
         Endpoint("GET", "/v1/stream/{namespace}/{name}", RUNNER, "create instances.rota.dev/stream", Gateway.stream),
-        Endpoint("GET", "/v1/exec/{namespace}/{name}", ENTERING, "create instances.rota.dev/exec", Gateway.exec),
         Endpoint(
-            "GET", "/v1/instances/{namespace}/{name}/files", ENTERING, "get instances.rota.dev/files", Gateway.files
+            "GET",
+            "/v1/exec/{namespace}/{name}",
+            entering("create", "exec"),
+            "create instances.rota.dev/exec",
+            Gateway.exec,
         ),
         Endpoint(
-            "PUT", "/v1/instances/{namespace}/{name}/files", ENTERING, "update instances.rota.dev/files", Gateway.files
+            "GET",
+            "/v1/instances/{namespace}/{name}/files",
+            entering("get", "files"),
+            "get instances.rota.dev/files",
+            Gateway.files,
+        ),
+        Endpoint(
+            "PUT",
+            "/v1/instances/{namespace}/{name}/files",
+            entering("update", "files"),
+            "update instances.rota.dev/files",
+            Gateway.files,
         ),
         Endpoint(
             "DELETE",
             "/v1/instances/{namespace}/{name}/files",
-            ENTERING,
+            entering("delete", "files"),
             "delete instances.rota.dev/files",
             Gateway.files,
         ),
         Endpoint(
-            "GET", "/v1/instances/{namespace}/{name}/archive", ENTERING, "get instances.rota.dev/archive", Gateway.files
+            "GET",
+            "/v1/instances/{namespace}/{name}/archive",
+            entering("get", "files"),
+            "get instances.rota.dev/archive",
+            Gateway.files,
         ),
         Endpoint(
             "PUT",
             "/v1/instances/{namespace}/{name}/archive",
-            ENTERING,
+            entering("update", "files"),
             "update instances.rota.dev/archive",
             Gateway.files,
         ),
         Endpoint(
             "DELETE",
             "/v1/instances/{namespace}/{name}/archive",
-            ENTERING,
+            entering("delete", "files"),
             "delete instances.rota.dev/archive",
             Gateway.files,
         ),
@@ -382,21 +413,21 @@ ENDPOINTS = Endpoints(
         Endpoint(
             "GET",
             "/v1/tasks/{namespace}/{name}/logs",
-            may("get", Task.api),
+            may("get", Task.api, "log"),
             "get tasks.rota.dev/logs",
             Gateway.task_logs,
         ),
         Endpoint(
             "GET",
             "/v1/tasks/{namespace}/{name}/result",
-            may("get", Task.api),
+            may("get", Task.api, "result"),
             "get tasks.rota.dev/result",
             Gateway.task_result,
         ),
         Endpoint(
             "GET",
             "/v1/functions/{namespace}/{name}/logs",
-            may("get", Function.api, Task.api),
+            may("get", Function.api, "log"),
             "get functions.rota.dev/logs",
             Gateway.function_logs,
         ),
@@ -406,7 +437,7 @@ ENDPOINTS = Endpoints(
         Endpoint(
             "POST",
             "/v1/pools/{namespace}/{pool}/claims",
-            may("create", Claim.api),
+            CLAIMING,
             "create claims.rota.dev",
             Gateway.open_claim,
         ),
@@ -444,6 +475,7 @@ def shown(token: Token) -> dict[str, Any]:
         "id": token.id,
         "name": token.name,
         "scope": token.scope,
+        "role": token.role,
         "namespace": token.namespace,
         "created": token.created,
         "expires": token.expires,

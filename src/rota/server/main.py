@@ -22,6 +22,7 @@ from rota.control.spawners.apis import Apis
 from rota.engine import StoreObjects
 from rota.engine.leadership import Leadership
 from rota.registry import Registry
+from rota.registry.roles import rules_of
 from rota.registry.system import SYSTEM_NAMESPACE
 from rota.registry.system import establish as establish_system
 from rota.runtime import descriptors
@@ -137,7 +138,7 @@ async def run(
         asyncio.get_running_loop().add_signal_handler(signal_, asked_to_stop)
     home = Home(home_path)
     home.prepare()
-    tokens = Tokens(home.tokens)
+    tokens = Tokens(home.tokens, rules=lambda namespace, role: rules_of(store, namespace, role))
     apis = Apis(allowed_apis)
     check(host)
     with ExitStack() as bound:

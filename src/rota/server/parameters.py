@@ -137,6 +137,7 @@ def of_write(request: Request, duplicates: tuple[str, ...] = (), *, is_apply: bo
         force=flag(query, "force"),
         restricted=request.user is not None and request.user.scope != "admin",
         user=request.user.name if request.user is not None else "",
+        held=request.user.rules if request.user is not None else (),
         duplicates=duplicates,
     )
 

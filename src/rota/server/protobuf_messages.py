@@ -145,6 +145,12 @@ RESOURCE_RULE: Message = {
     3: ("resources", _list_of(TEXT)),
     4: ("resourceNames", _list_of(TEXT)),
 }
+POLICY_RULE: Message = {
+    1: ("verbs", _list_of(TEXT)),
+    2: ("apiGroups", _list_of(TEXT)),
+    3: ("resources", _list_of(TEXT)),
+    4: ("resourceNames", _list_of(TEXT)),
+}
 RULES_STATUS: Message = {
     1: ("resourceRules", _list_of(RESOURCE_RULE)),
     2: ("nonResourceRules", _list_of({1: ("verbs", _list_of(TEXT)), 2: ("nonResourceURLs", _list_of(TEXT))})),
@@ -193,6 +199,7 @@ MESSAGES: dict[str, Message] = {
     "Event": EVENT,
     "Event.events.k8s.io": EVENTS_EVENT,
     "Lease": {1: ("metadata", META), 2: ("spec", LEASE_SPEC)},
+    "Role": {1: ("metadata", META), 2: ("rules", _list_of(POLICY_RULE))},
     "DeleteOptions": {
         1: ("gracePeriodSeconds", NUMBER),
         2: ("preconditions", {1: ("uid", OPTIONAL_TEXT), 2: ("resourceVersion", OPTIONAL_TEXT)}),

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from rota.api import Kind
+from rota.api import KINDS, Kind
 from rota.api import problems as p
 from rota.api.form import form
 from rota.api.reviews import SelfSubjectAccessReview
@@ -23,6 +23,14 @@ OPEN_PATHS = ("/api", "/apis", "/healthz", "/livez", "/openapi", "/readyz", "/ve
 GROUP_OF_ALL = "system:authenticated"
 GROUP_OF_ADMINS = "system:masters"
 EXTRA = "rota.dev/"
+LOG = {"log": ("get",)}
+PARTS: dict[str, dict[str, tuple[str, ...]]] = {
+    "Function": {"call": ("create",), **LOG},
+    "Instance": {"exec": ("create",), "files": ("delete", "get", "update"), **LOG},
+    "Task": {"result": ("get",), **LOG},
+    "WorkerPool": {"claims": ("create",)},
+}
+"""Parts of objects that are reached by the gateway and the edge alone, and what may be done to each."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -48,7 +56,8 @@ def review(request: Request, kind: Kind, user: User) -> Response:
 
 def _user_info(user: User) -> dict[str, Any]:
     groups = [f"rota:{user.scope}", *([GROUP_OF_ADMINS] if user.scope == "admin" else []), GROUP_OF_ALL]
-    extra = {f"{EXTRA}scope": [user.scope], **({f"{EXTRA}namespace": [user.namespace]} if user.namespace else {})}
+    about = {"scope": user.scope, "namespace": user.namespace, "role": user.role}
+    extra = {f"{EXTRA}{name}": [value] for name, value in about.items() if value}
     return {
         "username": user.name,
         **({"uid": user.token_id} if user.token_id else {}),
@@ -70,7 +79,8 @@ def _access(spec: dict[str, Any], user: User) -> dict[str, Any]:
         allowed = path.get("verb") in ("get", "head") and _is_open(path.get("path") or "")
     else:
         allowed = _may(user, {name: text for name, text in asked.items() if isinstance(text, str)})
-    return {"allowed": True} if allowed else {"allowed": False, "reason": f"the scope {user.scope} does not allow it"}
+    by = f'the Role "{user.role}" in "{user.namespace}"' if user.role else f"the scope {user.scope}"
+    return {"allowed": True} if allowed else {"allowed": False, "reason": f"{by} does not allow it"}
 
 
 def _is_open(path: str) -> bool:
@@ -92,12 +102,7 @@ def _may(user: User, asked: dict[str, str]) -> bool:
 
 
 def _rules(namespace: str, user: User) -> dict[str, Any]:
-    rules = [
-        {"verbs": verbs, "apiGroups": [kind.group], "resources": [f"{kind.plural}/{part}" if part else kind.plural]}
-        for kind in SERVED
-        for part in _parts(kind)
-        if (verbs := _verbs(user, kind, namespace, part))
-    ]
+    rules = [entry for part in _by_rule(user) for entry in _resource_rules(namespace, *part)]
     paths = [pattern for path in OPEN_PATHS for pattern in (path, f"{path}/*")]
     open_ = {"verbs": ["get"], "nonResourceURLs": paths}
     if user.scope != "admin":
@@ -107,15 +112,26 @@ def _rules(namespace: str, user: User) -> dict[str, Any]:
     return {"resourceRules": [everything, *rules], "nonResourceRules": [everywhere, open_], "incomplete": False}
 
 
-def _parts(kind: Kind) -> Iterator[str]:
-    yield ""
-    if kind.has_status:
-        yield "status"
-    if kind.scale:
-        yield "scale"
+def _by_rule(user: User) -> Iterator[tuple[User, list[str]]]:
+    """Somebody with a Role, once for each rule, with the names that it is bound to; all others as they are."""
+    # Without any rule, there is left what everybody may.
+    yield msgspec.structs.replace(user, rules=()), []
+    for rule in user.rules:
+        yield msgspec.structs.replace(user, rules=(rule,)), rule.resource_names
 
 
-def _verbs(user: User, kind: Kind, namespace: str, part: str) -> list[str]:
-    where = namespace if kind.namespaced else ""
-    possible = [verb for verb in kind.verbs if not part or verb in ("get", "patch", "update")]
-    return [verb for verb in possible if allows(user, verb, kind, where, "", part)]
+def _resource_rules(namespace: str, user: User, names: list[str]) -> Iterator[dict[str, Any]]:
+    bound = {"resourceNames": names} if names else {}
+    for kind in SERVED if not user.rules else KINDS.values():
+        for part, verbs in _parts(kind).items():
+            where = namespace if kind.namespaced else ""
+            allowed = [verb for verb in verbs if allows(user, verb, kind, where, names[0] if names else "", part)]
+            if allowed:
+                resource = f"{kind.plural}/{part}" if part else kind.plural
+                yield {"verbs": allowed, "apiGroups": [kind.group], "resources": [resource], **bound}
+
+
+def _parts(kind: Kind) -> dict[str, tuple[str, ...]]:
+    """The parts of a kind that one may have a right to, and the verbs of each."""
+    written = dict.fromkeys(kind.parts, ("get", "patch", "update"))
+    return {"": kind.verbs, **written, **PARTS.get(kind.name, {})}

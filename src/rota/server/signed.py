@@ -6,29 +6,18 @@ It can also name the token with which it was asked for, and is then good for no 
 from __future__ import annotations
 
 import hmac
-import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
 from rota.runtime.interface import Subject
-from rota.server.auth import HomeDamaged, Scope, User, write_private
-
-KEY_BYTES = 32
+from rota.server.auth import Scope, User, read_key
 
 
 class SignedTokens:
     """A token is an object's namespace, name and uid with a signature that only this server can make."""
 
     def __init__(self, path: Path, scope: Scope) -> None:
-        if not path.exists():
-            write_private(path, secrets.token_bytes(KEY_BYTES))
-        self._key = path.read_bytes()
-        if len(self._key) < KEY_BYTES:
-            # With a key that is known anybody could make tokens.
-            raise HomeDamaged(
-                f"{path} is damaged: it has {len(self._key)} of {KEY_BYTES} bytes. Put back a copy of it, or remove it:"
-                " tokens of claims and of workers that run are then no longer good"
-            )
+        self._key = read_key(path)
         self._scope: Scope = scope
         self._prefix = f"rota-{scope}-"
 

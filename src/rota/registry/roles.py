@@ -1,0 +1,77 @@
+"""What the rules of a Role allow, and that nobody hands on what they do not have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from rota.api import Kind, Role
+from rota.api.core import PolicyRule
+from rota.registry import errors
+from rota.store import Store
+
+ALL = "*"
+DECODED_MAX = 1024
+"""Roles whose rules are remembered without reading them again."""
+
+Rules = tuple[PolicyRule, ...]
+
+
+def rules_of(store: Store, namespace: str, name: str) -> Rules:
+    """Return what a Role allows now; nothing if there is none, or one that is being deleted."""
+    entry = store.get(Role.api.key(namespace, name))
+    return _rules(entry.value) if entry is not None else ()
+
+
+@lru_cache(DECODED_MAX)
+def _rules(value: bytes) -> Rules:
+    role = Role.decode(value)
+    return tuple(role.policy) if role.metadata.deletion_timestamp is None else ()
+
+
+def allow(rules: Rules, verb: str, group: str, resource: str, name: str = "") -> bool:
+    """Report whether a rule allows this. A part of an object is `instances/exec`."""
+    return any(_meets(rule, verb, group, resource) and _is_named(rule, name) for rule in rules)
+
+
+def _meets(rule: PolicyRule, verb: str, group: str, resource: str) -> bool:
+    return _has(rule.verbs, verb) and _has(rule.api_groups, group) and _has_resource(rule.resources, resource)
+
+
+def _has(some: Sequence[str], one: str) -> bool:
+    return ALL in some or one in some
+
+
+def _has_resource(some: Sequence[str], one: str) -> bool:
+    part = one.partition("/")[2]
+    return _has(some, one) or (bool(part) and f"{ALL}/{part}" in some)
+
+
+def _is_named(rule: PolicyRule, name: str) -> bool:
+    return not rule.resource_names or name in rule.resource_names
+
+
+def check(kind: Kind, new: dict[str, Any], held: Rules) -> None:
+    """Raise Forbidden when somebody who holds no more than this writes a Role that has more."""
+    if kind is not Role.api:
+        return
+    for i, rule in enumerate(msgspec.convert(new.get("rules") or [], list[PolicyRule])):
+        for lacking in _lacking(rule, held):
+            message = f"rules[{i}]: {lacking}: nobody gives others what they do not have themselves"
+            raise errors.forbidden(kind, new["metadata"].get("name", ""), message)
+
+
+def _lacking(wanted: PolicyRule, held: Rules) -> Iterator[str]:
+    """Find what a rule has and those that are held have not."""
+    for verb in wanted.verbs:
+        for group in wanted.api_groups:
+            for resource in wanted.resources:
+                meeting = [rule for rule in held if _meets(rule, verb, group, resource)]
+                if any(not rule.resource_names for rule in meeting):
+                    continue
+                named = {name for rule in meeting for name in rule.resource_names}
+                if not wanted.resource_names or not named.issuperset(wanted.resource_names):
+                    yield f'{verb} of {resource} in the group "{group}"'
