@@ -30,7 +30,7 @@ def expected(scope: str, own: bool, verb: str, kind: Kind) -> bool:
         return True
     if scope == "deployer":
         if kind.namespaced:
-            return own and (reading or not (kind.made or kind.name == "Quota"))
+            return own and (reading or not (kind.made or kind.name in ("Quota", "Role")))
         return reading
     if scope == "viewer":
         return reading and kind.name != "Secret" and (own or not kind.namespaced)

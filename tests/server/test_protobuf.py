@@ -75,6 +75,11 @@ message ObjectReference {
   string kind = 1; string namespace = 2; string name = 3; string uid = 4; string apiVersion = 5;
   string resourceVersion = 6; string fieldPath = 7;
 }
+message Role { ObjectMeta metadata = 1; repeated PolicyRule rules = 2; }
+message PolicyRule {
+  repeated string verbs = 1; repeated string apiGroups = 2; repeated string resources = 3;
+  repeated string resourceNames = 4; repeated string nonResourceURLs = 5;
+}
 message Lease { ObjectMeta metadata = 1; LeaseSpec spec = 2; }
 message LeaseSpec {
   string holderIdentity = 1; int32 leaseDurationSeconds = 2; MicroTime acquireTime = 3; MicroTime renewTime = 4;

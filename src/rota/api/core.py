@@ -221,7 +221,7 @@ class PolicyRule(Model):
 
 @kind("roles", group="rbac.authorization.k8s.io", version="v1", has_status=False)
 class Role(Object):
-    """What a token may do in a namespace, by verb, resource and name: `rota token create --role`."""
+    """What a token may do in a namespace, by verb, resource and name: `rota token create NAME --role ROLE`."""
 
     policy: Annotated[list[PolicyRule], doc("What is allowed. What no rule names is not.", max_length=32)] = field(
         default_factory=list, name="rules"

@@ -27,8 +27,8 @@ from rota.registry.roles import Rules, allow
 from rota.registry.system import SYSTEM_NAMESPACE
 
 Scope = Literal["admin", "deployer", "viewer", "worker", "cell", "function", "role", "claim", "webhook", ""]
-SCOPES: tuple[Scope, ...] = ("admin", "deployer", "viewer", "worker", "cell", "function", "role")
-"""Those of which tokens can be made. One of a claim comes with the claim."""
+SCOPES: tuple[Scope, ...] = ("admin", "deployer", "viewer", "worker", "cell", "function")
+"""Those of which tokens can be made. One of a claim comes with the claim, and a Role stands instead of a scope."""
 CALL = "call"
 """The part of a Function that is called, at the edge."""
 ENTERED = ("exec", "files")
@@ -142,10 +142,9 @@ class Tokens:
 
     @staticmethod
     def _check(name: str, scope: Scope, namespace: str, expires_seconds: int, role: str) -> None:
-        if scope not in SCOPES:
-            raise ValueError(f"no scope {scope!r}; there are {', '.join(SCOPES)}")
-        if bool(role) != (scope == "role"):
-            raise ValueError("a token has a scope or a Role: `--role NAME` makes one of a Role, without --scope")
+        if scope not in (("role",) if role else SCOPES):
+            instead = "a token of a Role has no scope beside it" if role else f"there are {', '.join(SCOPES)}"
+            raise ValueError(f"no scope {scope!r}; {instead}")
         if role and not namespace:
             raise ValueError("a Role is of one namespace: say which, with -n")
         if not NAME.fullmatch(name):

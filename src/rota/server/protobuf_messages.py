@@ -150,6 +150,7 @@ POLICY_RULE: Message = {
     2: ("apiGroups", _list_of(TEXT)),
     3: ("resources", _list_of(TEXT)),
     4: ("resourceNames", _list_of(TEXT)),
+    5: ("nonResourceURLs", _list_of(TEXT)),
 }
 RULES_STATUS: Message = {
     1: ("resourceRules", _list_of(RESOURCE_RULE)),
