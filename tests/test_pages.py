@@ -297,6 +297,7 @@ TRIED = {
     "cordon": "cordon here",
     "drain": "drain here",
     "auth can-i": "auth can-i get wp",
+    "create role": "create role r --verb=get --resource=workerpools.rota.dev",
 }
 """How each kubectl command of the table is tried."""
 
