@@ -126,6 +126,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("WorkerPool", volumes("/a/../etc"), "template.volumes[0].mountPath"),
     ("WorkerPool", volumes("//"), "template.volumes[0].mountPath"),
     ("WorkerPool", template(storage={"size": 1, "path": "/.."}), "template.storage.path"),
+    ("WorkerPool", template(isolation="gvisor"), "template.isolation"),
+    ("WorkerPool", template(isolation="gvisor", runtime="process"), "template.isolation"),
     *(
         ("WorkerPool", template(storage={"size": 1, "path": path}), "template.storage.path")
         for path in ("/usr", "/usr/", "//usr", "/./usr/bin", "/lib64", "/etc", "/etc/ld.so.preload", "/proc/sys")
@@ -166,6 +168,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("InstanceType", {"cpu": 1, "memory": "0Gi"}, "memory"),
 ]
 TAKEN: list[tuple[str, dict[str, Any]]] = [
+    ("WorkerPool", template(isolation="gvisor", runtime="container")),
     ("Workspace", workspace(remotes=[{"name": "upstream", "url": "ssh://git@host:2222/x.git"}], ref="feature/a-1")),
     ("Workspace", workspace(repo="file:///srv/git/app", ref="v1.2.3")),
     ("Workspace", workspace(repo="https://user@host:8443/app.git", ref="0123456789abcdef")),

@@ -24,7 +24,7 @@ from rota.api.model import (
     exactly_one,
     immutable,
 )
-from rota.api.parts import EGRESS, NETWORK, Amounts, Argv, Env, Isolation, Resources, Targets
+from rota.api.parts import EGRESS, NETWORK, Amounts, Argv, Containment, Env, Resources, Targets
 from rota.api.sharing import PLACES, PORTS
 from rota.api.texts import (
     NOT_OF_THE_SYSTEM,
@@ -154,6 +154,11 @@ class InstanceTemplate(Model):
             f"mountPath {NOT_OF_THE_SYSTEM}",
             "volumes",
         ),
+        Rule(
+            "!has(self.isolation) || self.isolation != 'gvisor' || (has(self.runtime) && self.runtime == 'container')",
+            "gvisor keeps containers apart: it takes runtime container",
+            "isolation",
+        ),
         EGRESS,
     )
     checks = (PORTS, PLACES)
@@ -172,7 +177,11 @@ class InstanceTemplate(Model):
         int, doc("Seconds between the request to stop and the kill.", ge=0, le=86400)
     ] = 30
     isolation: Annotated[
-        Isolation | None, doc("Sandboxed or not. Omitted: as the host can; an explicit sandbox fails closed.")
+        Containment | None,
+        doc(
+            "Sandboxed or not. Omitted: as the host can; an explicit sandbox fails closed. gvisor: a container with a "
+            "kernel of its own, where the host has gVisor's runsc, or not at all."
+        ),
     ] = None
     network: Annotated[Network | None, NETWORK] = None
     egress: Targets = []

@@ -22,6 +22,8 @@ from rota.api.model import (
 from rota.api.texts import more_than_nothing, within_limits
 
 Isolation = Literal["none", "sandbox"]
+Containment = Literal["none", "sandbox", "gvisor"]
+"""Of what may run in containers, too."""
 NETWORK = doc(
     "Which network it has: none; egress, one of its own with a proxy as the only way out, which reaches what egress "
     "lists; or the host's. Omitted: as the server was started, which is the host's unless that says otherwise."

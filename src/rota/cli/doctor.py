@@ -150,6 +150,7 @@ async def _containers() -> Finding:
     ]
     if facts.needed:
         parts.append(f"this host needs {facts.needed}")
+    parts.append(f"isolation gvisor by {facts.gvisor}" if facts.gvisor else f"no isolation gvisor: {facts.no_gvisor}")
     return Finding("ok", "containers", "; ".join(parts), purpose)
 
 

@@ -20,6 +20,7 @@ PATH = "/usr/local/bin:/usr/bin:/bin"
 HOME, TREE = "home", "repo"
 """What the storage of a worker holds."""
 NO_RUNNER = "a worker, or what is prepared with a workspace, runs as a process: leave out runtime container"
+NO_GVISOR = "isolation gvisor is for containers: it takes runtime container"
 PROGRAM = (
     "import importlib.util as util; "
     f"spec = util.spec_from_file_location('rota agent', {str(Path(agent.__file__).absolute())!r}); "
@@ -33,6 +34,8 @@ AGENT = ("-I", "-S", "-c", PROGRAM, "rota.runtime.runner.agent")
 def is_sandboxed(order: Order) -> bool:
     """Whether an order is carried out in a sandbox. Fails closed."""
     found = sandbox.available()
+    if order.isolation == "gvisor":
+        raise Refused("NotIsolated", NO_GVISOR)
     if order.isolation == "sandbox" and not found.ok:
         raise Refused("NotIsolated", f"a sandbox was asked for: {found.why_not}")
     isolated = found.ok and order.isolation != "none"

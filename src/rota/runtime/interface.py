@@ -15,7 +15,7 @@ from msgspec import Struct
 from rota.api.egress import Network, Policy
 from rota.runtime.task_logs import UidOf
 
-Wish = Literal["none", "sandbox"] | None
+Wish = Literal["none", "sandbox", "gvisor"] | None
 """How an instance is to be kept apart; None: as the host can."""
 Reason = Literal["ImageUnavailable", "ConfigurationError", "Provisioning", "NotIsolated"]
 

@@ -234,7 +234,10 @@ class LocalRuntime:
 
     def isolates(self, wanted: Wish, runtime: str | None = None) -> tuple[bool, str]:
         if runtime == WAY:
-            return True, "Contained"
+            # Without gVisor, what asks for it is not started.
+            return True, "GVisor" if wanted == "gvisor" else "Contained"
+        if wanted == "gvisor":
+            return False, composing.NO_GVISOR
         if wanted == "none":
             return False, "it was asked for without"
         found = sandbox.available()

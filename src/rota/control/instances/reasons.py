@@ -98,6 +98,10 @@ def _of(condition: Condition | None, otherwise: str, *, rank_max: float | None =
     return blocker(condition.reason, condition.message, rank_max=rank_max)
 
 
+INSISTING = ("sandbox", "gvisor")
+"""Isolations without which an instance is not to run."""
+
+
 def is_ready(instance: Instance) -> bool:
     """Whether nothing keeps an instance from being used. The same as asking for its worst blocker, only sooner."""
     if instance.metadata.deletion_timestamp is not None or instance.spec.scheduling_gates or instance.status is None:
@@ -107,7 +111,7 @@ def is_ready(instance: Instance) -> bool:
         if condition.status == "True":
             needed -= condition.type in ("Programmed", "Available")
         elif condition.type == "Isolated":
-            if instance.spec.isolation == "sandbox":
+            if instance.spec.isolation in INSISTING:
                 return False
         elif condition.type in ("QuotaGranted", "ResolvedRefs"):
             return False
@@ -138,7 +142,7 @@ def _blockers(instance: Instance) -> Iterable[Blocker]:
     if references is not None and references.status != "True":
         yield _of(references, "ReferenceNotResolved", rank_max=_GATE_RANK_MAX)
     isolated = said.get("Isolated")
-    if instance.spec.isolation == "sandbox" and isolated is not None and isolated.status != "True":
+    if instance.spec.isolation in INSISTING and isolated is not None and isolated.status != "True":
         yield blocker("NotIsolated", isolated.message)
     programmed, available = said.get("Programmed"), said.get("Available")
     if programmed is None or programmed.status != "True":

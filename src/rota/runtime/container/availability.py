@@ -33,7 +33,7 @@ ENGINES: tuple[tuple[str, Callable[[str], Awaitable[Facts | str]]], ...] = (
 )
 MISSING = "neither podman nor docker is installed; install the package podman"
 # What the answer depends on: when one of these changes, it is found out anew.
-PROGRAMS = ("podman", "docker", "conmon", "crun", "runc")
+PROGRAMS = ("podman", "docker", "conmon", "crun", "runc", "runsc")
 SETTINGS = (
     "/etc/containers/containers.conf",
     "/usr/share/containers/containers.conf",

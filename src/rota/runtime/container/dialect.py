@@ -59,3 +59,9 @@ DIALECTS = {"podman": PODMAN, "docker": DOCKER}
 def base(facts: Facts) -> list[str]:
     """What every command of an engine begins with."""
     return [facts.program, *DIALECTS[facts.engine].options, *facts.options]
+
+
+def in_gvisor(facts: Facts, network: str) -> list[str]:
+    """What follows that for containers that are to have a kernel of their own."""
+    # By itself it would take over an interface of the container's namespace, of which there is none.
+    return [f"--runtime={facts.gvisor}", f"--runtime-flag=network={network}"]

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from rota.runtime.container import removal
 from rota.runtime.container.client import ask, environment
-from rota.runtime.container.dialect import DIALECTS, base
+from rota.runtime.container.dialect import DIALECTS, base, in_gvisor
 from rota.runtime.container.environment import carried
 from rota.runtime.container.facts import Facts
 from rota.runtime.container.images import Images, check_reference
@@ -26,6 +26,8 @@ HOSTNAME_CHARS_MAX = 63
 CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "NET_BIND_SERVICE", "SETGID", "SETUID")
 IS_RUNNING = "{{.State.Running}}"
 INSPECT_SECONDS_MAX = 10
+GVISOR_PIDS = 128
+"""What gVisor's own kernel has of processes and threads, at most about."""
 # The user of an image is not known here, and its storage is for it to write to.
 STORAGE_MODE = 0o777
 
@@ -65,6 +67,8 @@ class Engine:
         To order no command is to have the image's own. Raises `Refused` for what cannot be said to an engine.
         """
         check_reference(order.image)
+        if order.isolation == "gvisor" and not self.facts.gvisor:
+            raise Refused("NotIsolated", f"isolation gvisor was asked for: {self.facts.no_gvisor}")
         env = carried(order.env)
         if storage is not None:
             storage[0].chmod(STORAGE_MODE)
@@ -72,6 +76,7 @@ class Engine:
         argv = [
             *env.launcher,
             *base(self.facts),
+            *(in_gvisor(self.facts, order.network) if order.isolation == "gvisor" else ()),
             "run",
             "--rm",
             f"--name={name}",
@@ -143,7 +148,8 @@ class Engine:
             yield f"--cpus={order.cpus:g}"
         # Where groups can hold memory they can count processes. Else the engine would refuse to start it.
         if order.pids and self.facts.holds_memory:
-            yield f"--pids-limit={order.pids}"
+            own = GVISOR_PIDS if order.isolation == "gvisor" else 0
+            yield f"--pids-limit={order.pids + own}"
 
     def _mounts(self, storage: Bound | None, volumes: Sequence[Bound]) -> Iterator[str]:
         if storage is not None:

@@ -23,6 +23,10 @@ class Facts(Struct, frozen=True):
     oci_runtime: str = ""
     monitor: str = ""
     """The programs that make a container and hold it, where they are ours and not a daemon's."""
+    gvisor: str = ""
+    """The program that makes a container with a kernel of its own, gVisor's `runsc`, if it works here."""
+    no_gvisor: str = ""
+    """Why there is none, and what to do about it."""
     needs_relabel: bool = False
     """SELinux: what is bound has to be labelled for the container."""
 

@@ -86,7 +86,8 @@ async def _end_remains(facts: Facts, name: str, ids: set[str]) -> bool:
     # What belongs to an ordinary user's containers is only known in the namespace that podman made for them.
     within = [*base(facts), "unshare"] if facts.is_rootless else []
     for container_id in ids | {monitor.container_id for monitor in monitors}:
-        # Succeeds for those that are gone, too.
-        command = [*within, facts.oci_runtime, "delete", "--force", container_id]
-        await ask(command, seconds_max=REMOVE_SECONDS_MAX)
+        for program in filter(None, (facts.oci_runtime, facts.gvisor)):
+            # Succeeds for those that are gone, and for another's, too.
+            command = [*within, program, "delete", "--force", container_id]
+            await ask(command, seconds_max=REMOVE_SECONDS_MAX)
     return await have_ended(monitors, END_SECONDS_MAX)

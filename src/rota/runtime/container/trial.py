@@ -22,7 +22,7 @@ import msgspec
 from msgspec.structs import replace
 
 from rota.runtime.container.client import PATH, Said, ask
-from rota.runtime.container.dialect import PODMAN, base
+from rota.runtime.container.dialect import PODMAN, base, in_gvisor
 from rota.runtime.container.facts import Facts
 from rota.runtime.container.removal import EngineFailed, remove
 from rota.runtime.sandbox import system
@@ -32,6 +32,9 @@ QUESTION_SECONDS_MAX = 20
 TRIALS_SECONDS_MAX = 60
 """After this, nothing further is tried."""
 OCI_RUNTIMES = ("crun", "runc")
+RUNSC = "runsc"
+NO_RUNSC = "there is no runsc; install gVisor, which is the package runsc of some systems"
+KERNEL = "/proc/version"
 CGROUP_MANAGERS = ("cgroupfs", "systemd")
 # A host may let nobody have more than is set; what exactly it allows is between these.
 ULIMITS_MAX = (resource.RLIM_INFINITY, 1 << 15, 1 << 12, 1 << 10)
@@ -44,6 +47,7 @@ SELINUX = "/sys/fs/selinux/enforce"
 # What the limits look like from inside, with cgroups of either version.
 SEE = f"""
 echo {SAYING}
+read -r kernel < {KERNEL}; echo "$kernel"
 for file in memory.max memory/memory.limit_in_bytes cpu.max cpu*/cpu.cfs_quota_us; do
   for found in /sys/fs/cgroup/$file; do if [ -r $found ]; then read -r value < $found; echo $value; fi; done
 done
@@ -74,7 +78,21 @@ async def try_podman(program: str) -> Facts | str:
         if not both.ok:
             # One that cannot be had must not take the other with it.
             memory, cpus = await box.run(facts, memory=True), await box.run(facts, cpus=True)
+        facts = await _with_gvisor(facts, box)
     return replace(facts, holds_memory=memory.ok and memory.holds_memory, holds_cpus=cpus.ok and cpus.holds_cpus)
+
+
+async def _with_gvisor(facts: Facts, box: _Box) -> Facts:
+    """Look for gVisor, and believe that it works when a container has another kernel than the host."""
+    program = shutil.which(RUNSC, path=f"{os.environ.get('PATH', '')}:{PATH}")
+    if program is None:
+        return replace(facts, no_gvisor=NO_RUNSC)
+    seen = await box.run(replace(facts, gvisor=program))
+    if not seen.ok:
+        return replace(facts, no_gvisor=f"{program} cannot run a container: {seen.said.words}")
+    if _kernel() in seen.said.out:
+        return replace(facts, no_gvisor=f"{program} runs containers with the kernel of the host")
+    return replace(facts, gvisor=program)
 
 
 async def _working(program: str, box: _Box) -> Facts | str:
@@ -110,6 +128,10 @@ async def _working(program: str, box: _Box) -> Facts | str:
             if RLIMIT_WORD not in seen.said.err.lower():
                 break
     return first
+
+
+def _kernel() -> str:
+    return Path(KERNEL).read_text().strip()
 
 
 def _has_selinux() -> bool:
@@ -154,8 +176,9 @@ class _Box:
         name = f"rota-trial-{uuid.uuid4().hex}"
         limits = [f"--memory={MEMORY_BYTES}"] * memory + [f"--cpus={CPU_PERCENT / 100}"] * cpus
         binds = [f"--mount=type=bind,source={place},target={place},readonly" for place in self._binds]
+        began = [*base(facts), *(in_gvisor(facts, "none") if facts.gvisor else ())]
         said = await ask(
-            [*base(facts), "run", "--rm", f"--name={name}", "--network=none", "--log-driver=none",
+            [*began, "run", "--rm", f"--name={name}", "--network=none", "--log-driver=none",
              "--security-opt=no-new-privileges", "--security-opt=label=disable", *facts.run_options, *limits, *binds,
              "--rootfs", str(self._root), self._shell, "-c", SEE],
             seconds_max=TRIAL_SECONDS_MAX,
@@ -193,4 +216,5 @@ async def ask_docker(program: str) -> Facts | str:
         holds_memory=info.MemoryLimit,
         holds_cpus=info.CpuCfsQuota,
         is_rootless=any("rootless" in option for option in info.SecurityOptions or ()),
+        no_gvisor="it takes podman, and this is docker",
     )
