@@ -16,7 +16,7 @@ from rota.api.meta import Condition, Object, ObjectMeta, OwnerReference, Readine
 from rota.api.pool import AgentConfig, Claim, WorkerPool, Workspace
 from rota.api.spawner import TaskSpawner
 from rota.api.task import Task
-from rota.api.workload import Workload, WorkloadDeployment
+from rota.api.workload import Revision, Workload, WorkloadDeployment
 
 __all__ = [
     "BY_BUCKET",
@@ -43,6 +43,7 @@ __all__ = [
     "Quota",
     "QuotaClaim",
     "Readiness",
+    "Revision",
     "Role",
     "Scale",
     "Schedule",

@@ -50,6 +50,7 @@ class CellSpec(Model):
     city_code: Annotated[CityCode, doc("The city it is in.")]
     weight: Annotated[int, doc("Its share among the cells of its city.", ge=0, le=1000)] = 100
     cordoned: Annotated[bool, doc("Place nothing new here.")] = False
+    drain: Annotated[bool, doc("Move what is here to other cells of its city, where they have room.")] = False
     capacity: Annotated[Capacity | None, doc("How much it holds. Omitted: no bound.")] = None
 
 

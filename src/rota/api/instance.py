@@ -222,7 +222,9 @@ class InstanceSpec(FunctionTemplate):
     """One running thing with an ordinal."""
 
     rules = (*InstanceTemplate.rules, *immutable("cellName", "templateHash", "ordinal"))
-    cell_name: Annotated[Name | None, doc("The cell that runs it; immutable.", refers="Cell", needs="existence")] = None
+    cell_name: Annotated[
+        Name | None, doc("The cell that runs it; immutable. Omitted: the one that it is written in.")
+    ] = None
     scheduling_gates: Annotated[
         list[SchedulingGate], doc("What must happen first.", max_length=16, keys=("name",))
     ] = []

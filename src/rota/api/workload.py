@@ -13,6 +13,10 @@ from rota.api.sharing import MARKS
 REPLICAS_MAX = 1000
 PLACEMENTS_MAX = 32
 CITIES_MAX = 64
+CELLS_MAX = 1024
+LEASE_SECONDS = 60
+
+OnCellLost = Literal["Keep", "Move"]
 
 
 class TemplateMeta(Model):
@@ -56,11 +60,13 @@ class Placement(Model):
     ]
     city_codes: Annotated[
         list[CityCode],
-        doc("The cities, by their Locations.", min_length=1, max_length=CITIES_MAX, unique=True, refers="Location"),
+        doc("The cities, by their Locations.", min_length=1, max_length=CITIES_MAX, unique=True),
     ]
     scale: Annotated[PlacementScale, doc("How many in each city.")] = field(default_factory=PlacementScale)
-    on_cell_lost: Annotated[Literal["Keep", "Move"], doc("What happens when a cell is out of reach.")] = "Keep"
-    lease_seconds: Annotated[int, doc("Seconds without contact after which Move moves.", ge=5, le=86400)] = 60
+    on_cell_lost: Annotated[OnCellLost, doc("What happens when a cell is out of reach.")] = "Keep"
+    lease_seconds: Annotated[int, doc("Seconds without contact after which Move moves.", ge=5, le=86400)] = (
+        LEASE_SECONDS
+    )
     restarted_at: Annotated[
         dict[str, Time], doc("When each city was last asked to restart.", max_length=CITIES_MAX)
     ] = {}
@@ -83,6 +89,21 @@ Desired = Annotated[int, doc("Instances there should be.", ge=0)]
 Usable = Annotated[int, doc("Instances that are ready.", ge=0)]
 
 
+class PlacedInCell(Model):
+    """How many instances of a placement one cell has."""
+
+    name: Annotated[Name, doc("The cell.")]
+    replicas: Annotated[int, doc("Instances placed there.", ge=0)] = 0
+    ready: Annotated[int, doc("Of these, those that are ready.", ge=0)] = 0
+
+
+class PlacedInCity(Model):
+    """Where the instances of a placement are in one city."""
+
+    city_code: Annotated[CityCode, doc("The city.")]
+    cells: Annotated[list[PlacedInCell], doc("Its cells that have some.", max_length=CELLS_MAX, keys=("name",))] = []
+
+
 class PlacementStatus(Model):
     """How one placement is."""
 
@@ -94,6 +115,9 @@ class PlacementStatus(Model):
     ready_replicas: Usable = 0
     available: Annotated[Literal["True", "False", "Unknown"] | None, doc("Whether it serves.")] = None
     reason: Annotated[Text | None, doc("Why not, as one word.")] = None
+    message: Annotated[Text | None, doc("Why not, in a sentence.")] = None
+    unplaced: Annotated[int, doc("Instances that no cell has room for.", ge=0)] = 0
+    cities: Annotated[list[PlacedInCity], doc("Where they are.", max_length=CITIES_MAX, keys=("cityCode",))] = []
 
 
 class CountedStatus(ObjectStatus):
@@ -146,18 +170,25 @@ class WorkloadDeploymentSpec(Model):
     """One placement in one cell."""
 
     rules = immutable("workloadRef", "placementName", "cityCode", "cellName")
-    workload_ref: Annotated[Ref, doc("The workload; immutable.", refers="Workload", needs="existence")]
+    workload_ref: Annotated[Ref, doc("The workload; immutable.")]
     placement_name: Annotated[Name, doc("Its placement; immutable.")]
     city_code: Annotated[CityCode, doc("The city; immutable.")]
-    cell_name: Annotated[Name | None, doc("The cell; immutable.", refers="Cell", needs="existence")] = None
+    cell_name: Annotated[Name, doc("The cell; immutable.")]
     replicas: Annotated[int, doc("How many instances.", ge=0, le=REPLICAS_MAX)]
     template: Annotated[WorkloadTemplate, doc("What each instance is.")]
+    on_cell_lost: Annotated[OnCellLost, doc("What happens when the cell is out of reach.")] = "Keep"
+    lease_seconds: Annotated[int, doc("Seconds without contact after which Move moves.", ge=5, le=86400)] = (
+        LEASE_SECONDS
+    )
+    term: Annotated[int, doc("How often its instances were moved to another cell.", ge=0)] = 0
 
 
 class WorkloadDeploymentStatus(CountedStatus):
     """How one placement in one cell is."""
 
     selector: Annotated[Text | None, doc("Selects its instances, by label.")] = None
+    template_hash: Annotated[str | None, doc("The newest template.", max_length=64)] = None
+    cpu_percent: Annotated[int | None, doc("Average use of the CPU that its instances ask for.", ge=0)] = None
 
 
 @kind(
@@ -184,3 +215,29 @@ class WorkloadDeployment(Object):
 
     def readiness(self) -> Readiness:
         return by_condition(self.metadata, self.status, "Available")
+
+
+class RevisionSpec(Model):
+    """A template that a workload had."""
+
+    rules = immutable("workloadRef", "number", "templateHash", "template")
+    workload_ref: Annotated[Ref, doc("The workload; immutable.")]
+    number: Annotated[int, doc("Counts the workload's templates from 1; immutable.", ge=1)]
+    template_hash: Annotated[str, doc("Tells templates apart; immutable.", min_length=1, max_length=64)]
+    template: Annotated[WorkloadTemplate, doc("What each instance was; immutable.")]
+
+
+@kind(
+    "revisions",
+    made=True,
+    columns=(
+        Column("Workload", ".spec.workloadRef.name"),
+        Column("Number", ".spec.number", "integer"),
+        Column("Template", ".spec.templateHash", wide=True),
+    ),
+)
+class Revision(Object):
+    """A template that a workload had, to go back to. Made by Rota."""
+
+    spec: Annotated[RevisionSpec, doc("The template.")]
+    status: Annotated[ObjectStatus | None, doc("What was observed of it.")] = None

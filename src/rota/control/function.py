@@ -178,7 +178,7 @@ class Functions(Gate[Function]):
 
     @staticmethod
     def _workers_of(context: Context, obj: Function) -> list[Instance]:
-        return own(obj, cast("list[Instance]", context.objects.list(Instance.api, obj.metadata.namespace)))
+        return own(obj, cast("Sequence[Instance]", context.objects.owned(Instance.api, obj.metadata.uid)))
 
     def _returning(self, there: Sequence[Instance]) -> tuple[set[str], float | None]:
         """Workers that were ready when the server went away and have not come back yet, and how long they may take."""

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
-from rota.api import Condition, Function, Instance, WorkerPool
+from rota.api import Condition, Function, Instance
 from rota.api.instance import AssignmentStatus, Container, InstanceStatus
 from rota.client import Key
 from rota.control import inputs, networks, ports, workers
@@ -23,11 +23,12 @@ from rota.control.instances.names import controller_of
 from rota.control.instances.reasons import is_noticed, is_ready
 from rota.control.instances.states import MORE_NETWORK, NOT_ISOLATED, USED, is_used
 from rota.control.orders import order, owner_of, subject_of
+from rota.control.plane import HERE, Plane
 from rota.control.seen import AVAILABLE, Seen, phase_of, seen, unavailable, with_last_exit
 from rota.control.settled import Settled
-from rota.control.unhonoured import CELL_NAME, conditions, of_template
+from rota.control.storages import has_heir
+from rota.control.unhonoured import conditions, of_template
 from rota.engine import DONE, Context, Done, Outcome, RequeueAfter
-from rota.engine.objects import get
 from rota.engine.references import id_of
 from rota.registry import ApiError
 from rota.runtime.interface import Order, Overuse, Refused, Run, Runtime, Subject
@@ -61,8 +62,11 @@ class Instances(Gate[Instance]):
     concurrency = CONCURRENCY
     spin_runs_max = 100_000  # a worker is handed out again and again, and that is all that changes
 
-    def __init__(self, runtime: Runtime, runners: Runners | None = None, desk: Desk | None = None) -> None:
+    def __init__(
+        self, runtime: Runtime, runners: Runners | None = None, desk: Desk | None = None, plane: Plane = HERE
+    ) -> None:
         super().__init__(Instance)
+        self._plane = plane
         self._runtime = runtime
         self._runners = runners or Runners()
         self._desk = desk
@@ -135,6 +139,8 @@ class Instances(Gate[Instance]):
         return True
 
     async def look(self, context: Context, obj: Instance) -> Outcome:
+        if not self._plane.runs(obj.spec.cell_name):
+            return DONE
         if obj.metadata.deletion_timestamp is None and is_used(obj) and obj.spec.assignment is None:
             self._show(context, obj, is_ready=False)
             if has_runner(obj) or workers.reset_policy(context.objects, obj) != "Keep":
@@ -198,11 +204,10 @@ class Instances(Gate[Instance]):
             said = [*opened, _quota(), msgspec.structs.replace(why, type=PROGRAMMED), why]
             return await self._refused(context, obj, status, refused, said)
         programmed = Condition(type=PROGRAMMED, status="True", reason=PROGRAMMED)
-        elsewhere = [CELL_NAME] if obj.spec.cell_name is not None else []
         unlimited = self._unlimited(obj)
         for one in unlimited:
             context.tell_once(obj, "LimitNotHeld", one)
-        ignored = conditions(obj, [*of_template(obj.spec, "spec."), *elsewhere, *unlimited])
+        ignored = conditions(obj, [*of_template(obj.spec, "spec."), *unlimited])
         said = [*opened, _quota(), programmed, found.available, *self._kept_apart(obj), *_bounded(obj), *ignored]
         written = await self._write(context, obj, found.status, said, found.phase)
         self._show(context, written, is_ready=is_ready(written))
@@ -528,9 +533,7 @@ class Instances(Gate[Instance]):
 
 def _has_heir(context: Context, obj: Instance) -> bool:
     """Whether there may be another one that the storage of an instance is for."""
-    owner = owner_of(obj)
-    pool = get(context.objects, WorkerPool, owner.name, obj.metadata.namespace)
-    return pool is not None and pool.metadata.uid == owner.uid and pool.metadata.deletion_timestamp is None
+    return has_heir(context.objects, obj.metadata.namespace, owner_of(obj))
 
 
 def _is_soiled(context: Context, obj: Instance) -> bool:

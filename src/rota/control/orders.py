@@ -12,7 +12,7 @@ from rota.api.instance import Container
 from rota.api.parts import EnvVar
 from rota.control.holds.options import as_held, has_runner
 from rota.control.instances import storage_name
-from rota.control.instances.names import STORAGE_OWNER, controller_of
+from rota.control.instances.names import CITY_LABEL, STORAGE_OWNER, TERM, controller_of
 from rota.control.instances.template import UNIT_NANOS, nanos
 from rota.control.networks import network_of, targets_of
 from rota.control.ports import environment
@@ -74,7 +74,11 @@ def order(
         has_runner=has_runner(obj),
         argv=(*container.command, *container.args),
         keeps_entrypoint=not container.command,
-        env={**environment(ports or {}), **{one.name: value(objects, obj, one) for one in container.env}},
+        env={
+            **_where(obj),
+            **environment(ports or {}),
+            **{one.name: value(objects, obj, one) for one in container.env},
+        },
         image=container.image or "",
         working_dir=container.working_dir or "",
         storage_name=storage_name(obj) if spec.storage else "",
@@ -91,6 +95,19 @@ def order(
         code=(spec.handler.code or "").removeprefix("sha256:") if spec.handler is not None else "",
         packages=spec.handler.packages or "" if spec.handler is not None else "",
     )
+
+
+def _where(obj: Instance) -> dict[str, str]:
+    """Tell a replica of a workload where it is, and which of how many."""
+    labels, annotations = obj.metadata.labels, obj.metadata.annotations
+    if CITY_LABEL not in labels:
+        return {}
+    return {
+        "ROTA_CITY": labels[CITY_LABEL],
+        "ROTA_CELL": obj.spec.cell_name or "",
+        "ROTA_ORDINAL": str(obj.spec.ordinal),
+        "ROTA_TERM": annotations.get(TERM, "0"),
+    }
 
 
 def value(objects: Objects, obj: Object, one: EnvVar) -> str:

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import msgspec
 
 from rota.api import Instance, Object, OwnerReference, WorkerPool
-from rota.api.instance import InstanceTemplate
 from rota.api.meta import Condition
 from rota.client import Key
 from rota.control.carrying import RUNTIME_FINALIZER, carry_out
 from rota.control.gate import READY, Gate, status_of
 from rota.control.holds.desk import Desk
 from rota.control.holds.members import PoolKey
-from rota.control.instances import Desired, Plan, plan, selector, template_hash
+from rota.control.instances import Desired, Plan, plan, selector, settle_seconds, template_hash
 from rota.control.instances.names import controller_of
 from rota.control.instances.states import is_draining
 from rota.control.instances.template import restart_stamps
 from rota.control.scaling import Book, Decision
+from rota.control.storages import drop_left
 from rota.control.unhonoured import conditions, tell, unhonoured
 from rota.control.workers import template_of
 from rota.engine import DONE, Context, Done, Outcome
@@ -27,8 +28,6 @@ from rota.runtime.interface import Runtime
 
 REPLICAS = 1
 """What a pool has that does not say how many."""
-SETTLE_SECONDS = 0.5
-"""For how long a process must have been up before it counts, in a rollout, as one that stays up."""
 COUNTS_SECONDS = 1.0
 """How old the counts of a pool may be."""
 LIMITED = "ScalingLimited"
@@ -50,17 +49,11 @@ def desired(pool: WorkerPool, replicas: int) -> Desired:
         annotations=annotations,
         max_unavailable=pool.spec.update.max_unavailable,
         drain_seconds=pool.spec.update.drain_seconds,
-        settle_seconds=_settle_seconds(template),
+        settle_seconds=settle_seconds(template),
         pooled=True,
         sparse=pool.spec.scale is not None,
         finalizers=(RUNTIME_FINALIZER,),
     )
-
-
-def _settle_seconds(template: InstanceTemplate) -> float:
-    """What says itself when it can be used need not be watched for a while."""
-    probed = all(container.readiness_probe is not None for container in template.containers)
-    return 0.0 if probed or template.worker is not None else SETTLE_SECONDS
 
 
 class Pools(Gate[WorkerPool]):
@@ -153,11 +146,8 @@ class Pools(Gate[WorkerPool]):
         return self._runtime is None
 
     async def gone(self, context: Context, key: Key) -> None:
-        """Drop its storage. What an instance still has goes with the instance."""
         assert self._runtime is not None
-        for namespace, owner in list(self._runtime.storages()):
-            if (namespace, owner.name) == key:
-                await self._runtime.drop_storage(namespace, owner)
+        await drop_left(context, self._runtime, key)
 
     async def go_on(self, context: Context, obj: WorkerPool, opened: list[Condition]) -> Outcome:
         key = Key(obj.metadata.namespace, obj.metadata.name)
@@ -165,11 +155,11 @@ class Pools(Gate[WorkerPool]):
         self._looked[key] = _asked(obj)
         if self._desk is not None:
             self._desk.prepare(context)
-        there = cast("list[Instance]", context.objects.list(Instance.api, obj.metadata.namespace))
+        there = cast("Sequence[Instance]", context.objects.owned(Instance.api, obj.metadata.uid))
         scaled = self._scaled(key, obj, there, context.clock.now())
         replicas = REPLICAS if obj.spec.replicas is None else obj.spec.replicas
         wanted = desired(obj, replicas if scaled is None else scaled.replicas)
-        made = plan(wanted, there, context.clock.time())
+        made = plan(wanted, there, context.clock.time(), partial(context.objects.has, Instance.api, key.namespace))
         for action in made.actions:
             await carry_out(context, obj.metadata.namespace, action)
         if made.actions:

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from rota.api import Condition, Instance
+from rota.api import Condition, Instance, WorkloadDeployment
 from rota.api.instance import InstanceStatus, LastExit
 from rota.control.instances.crashes import crashing, ending
+from rota.control.instances.names import controller_of
 from rota.runtime.interface import Exit, Run
 
 AVAILABLE = "Available"
@@ -50,8 +51,10 @@ def seen(
 
 
 def phase_of(obj: Instance) -> str:
-    """The phase of one that can be used."""
-    return "Running" if obj.spec.assignment is not None else "Idle"
+    """Return the phase of one that can be used: a replica of a workload is never free to be had."""
+    owner = controller_of(obj)
+    is_replica = owner is not None and owner.kind == WorkloadDeployment.api.name
+    return "Running" if is_replica or obj.spec.assignment is not None else "Idle"
 
 
 def unavailable(reason: str, message: str) -> Condition:

@@ -1,10 +1,10 @@
-"""What Rota ships: a size and a city to begin with."""
+"""What Rota ships: a size, a city and a cell to begin with."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from rota.api import InstanceType, Location
+from rota.api import Cell, InstanceType, Location
 from rota.client import Key
 from rota.engine import DONE, Context, Outcome, Reconciler, Watch
 from rota.registry import ApiError
@@ -12,6 +12,7 @@ from rota.registry import ApiError
 SHIPPED: tuple[tuple[type[Any], str, dict[str, Any]], ...] = (
     (InstanceType, "d1-standard-2", {"cpu": 1, "memory": "2Gi"}),
     (Location, "local", {"cityCode": "local", "displayName": "This machine"}),
+    (Cell, "local", {"cityCode": "local"}),
 )
 ALL = Key("", "all")
 

@@ -14,9 +14,11 @@ from rota.api import (
     WorkerPool,
     Workspace,
 )
+from rota.control.cell import Cells
 from rota.control.claim import Claims
 from rota.control.claims.claiming import Claiming
 from rota.control.claims.counting import Counting as ClaimCounting
+from rota.control.deployment import Deployments
 from rota.control.function import Functions, Serving
 from rota.control.functions.counting import Counting as FunctionCounting
 from rota.control.functions.tasks import CalledTasks
@@ -25,6 +27,7 @@ from rota.control.gate import Gate, Settling
 from rota.control.holds.desk import Desk
 from rota.control.instance import Instances
 from rota.control.orders import subject_of
+from rota.control.plane import HERE, Plane
 from rota.control.pool import Pools
 from rota.control.retention import EventRetention
 from rota.control.schedule import Schedules
@@ -35,6 +38,7 @@ from rota.control.tasks.assigner import Assigner
 from rota.control.tasks.counting import Counting
 from rota.control.tasks.jobs import job
 from rota.control.unserved import unserved
+from rota.control.workload import Workloads
 from rota.engine import Objects, Reconciler
 from rota.engine.metrics import Metrics
 from rota.runtime.interface import Runtime
@@ -48,6 +52,7 @@ def controllers(
     spawning: Spawning | None = None,
     metrics: Metrics | None = None,
     serving: Serving | None = None,
+    plane: Plane = HERE,
 ) -> list[Reconciler]:
     """New controllers, one a lane. Without a runtime, none that would make or run instances.
 
@@ -61,8 +66,11 @@ def controllers(
         *(
             (Gate(WorkerPool), Gate(Task), Gate(Claim))
             if runtime is None
-            else _running(runtime, runners or Runners(), metrics or Metrics(), serving)
+            else _running(runtime, runners or Runners(), metrics or Metrics(), serving, plane)
         ),
+        Workloads(),
+        Cells(plane),
+        Deployments(plane, runtime),
         UnservedFunctions() if serving is None else Functions(serving),
         Gate(Schedule) if spawning is None else Schedules(),
         Gate(TaskSpawner) if spawning is None else Spawners(spawning),
@@ -70,7 +78,9 @@ def controllers(
     ]
 
 
-def _running(runtime: Runtime, runners: Runners, metrics: Metrics, serving: Serving | None) -> list[Reconciler]:
+def _running(
+    runtime: Runtime, runners: Runners, metrics: Metrics, serving: Serving | None, plane: Plane
+) -> list[Reconciler]:
     """Those that have something run."""
 
     def make_job(objects: Objects, task: Task, instance: Instance, id_: str) -> Job:
@@ -84,7 +94,7 @@ def _running(runtime: Runtime, runners: Runners, metrics: Metrics, serving: Serv
         serving.calls.count(FunctionCounting(metrics))
     called = CalledTasks(serving.calls, runtime.task_log, runtime.keep_result) if serving is not None else None
     tasks = Tasks(assigner, runtime, called)
-    return [Pools(runtime, desk), Instances(runtime, runners, desk), tasks, Claims(claiming)]
+    return [Pools(runtime, desk), Instances(runtime, runners, desk, plane), tasks, Claims(claiming)]
 
 
 def _log_sizes(runtime: Runtime, instance: Instance) -> dict[str, tuple[int, int]]:

@@ -19,7 +19,6 @@ NOT_HONOURED = "NotHonoured"
 NO_IMAGE = "it runs as a process of this machine, which has to have installed what the image holds"
 NO_POD = "there are no Pods here"
 NOTHING_RESERVED = "nothing is reserved on one machine, where resources.limits bound what is used"
-CELL_NAME = "spec.cellName changes nothing here: it runs on this machine"
 
 
 def unhonoured(obj: Object) -> list[str]:

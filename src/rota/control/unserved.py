@@ -8,16 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rota.api import Cell, Condition, Quota, QuotaClaim, Workload, WorkloadDeployment
+from rota.api import Condition, Quota, QuotaClaim
 from rota.api.meta import Object
 from rota.control.gate import Gate, say, status_of
 from rota.engine import DONE, Context, Outcome, Reconciler
 
 NOT_SERVED = "NotServed"
 UNSERVED: Sequence[tuple[type[Object], str, str]] = (
-    (Workload, "Available", "this version of Rota places no workloads: nothing of it runs; a WorkerPool runs here"),
-    (WorkloadDeployment, "Available", "this version of Rota places no workloads: nothing of it runs"),
-    (Cell, "Ready", "this version of Rota connects no cells: nothing is placed there"),
     (Quota, "Enforced", "this version of Rota enforces no quotas: nothing is limited by it"),
     (QuotaClaim, "Granted", "this version of Rota enforces no quotas: nothing decides on it"),
 )

@@ -5,7 +5,7 @@ Reading never waits and never fails. What is read is shared: it must not be chan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Protocol, TypeVar, cast
 
@@ -18,6 +18,8 @@ from rota.store import Event
 T = TypeVar("T", bound=Object)
 
 Listener = Callable[[Kind, Update[Any]], None]
+OWNER = "owner"
+"""The index of objects by the uids of their owners."""
 
 
 class Objects(Protocol):
@@ -48,6 +50,10 @@ class Objects(Protocol):
         """All objects of a kind, or those of a namespace."""
         ...
 
+    def owned(self, kind: Kind, owner: str) -> Sequence[Object]:
+        """All objects of a kind that name this uid as their owner."""
+        ...
+
     def listen(self, kinds: Iterable[Kind], listener: Listener) -> Callable[[], None]:
         """Be told of everything that is there, then of every change, in order. Returns how to end that."""
         ...
@@ -65,6 +71,7 @@ class StoreObjects:
 
     def __init__(self, registry: Registry) -> None:
         self._store = registry.store
+        self._registry = registry
 
     async def __aenter__(self) -> StoreObjects:
         return self
@@ -85,6 +92,10 @@ class StoreObjects:
     def list(self, kind: Kind, namespace: str = "") -> list[Object]:
         prefix = f"{kind.bucket}/{namespace}/" if namespace else f"{kind.bucket}/"
         return [*self._all(kind, prefix)]
+
+    def owned(self, kind: Kind, owner: str) -> Sequence[Object]:
+        entries = (self._store.get(key) for key in self._registry.owned(kind, owner))
+        return [decoded(kind, entry.value) for entry in entries if entry is not None]
 
     def _all(self, kind: Kind, prefix: str) -> Iterator[Object]:
         """One after the other: of many, only some are in memory at once."""
@@ -116,7 +127,7 @@ class CachedObjects:
     """The objects of a server, through a cache of each kind."""
 
     def __init__(self, client: Client, kinds: Iterable[Kind]) -> None:
-        self._caches = {kind: Cache(client, kind.type) for kind in kinds}
+        self._caches = {kind: Cache(client, kind.type, indexes={OWNER: _owners}) for kind in kinds}
         self._open = AsyncExitStack()
 
     async def __aenter__(self) -> CachedObjects:
@@ -145,6 +156,10 @@ class CachedObjects:
     def list(self, kind: Kind, namespace: str = "") -> list[Object]:
         return self._caches[kind].list(namespace)
 
+    def owned(self, kind: Kind, owner: str) -> Sequence[Object]:
+        found = self._caches[kind].by_index(OWNER, owner)
+        return sorted(found, key=lambda one: (one.metadata.namespace, one.metadata.name))
+
     def listen(self, kinds: Iterable[Kind], listener: Listener) -> Callable[[], None]:
         ends = [self._caches[kind].subscribe(_told(kind, listener)) for kind in kinds]
 
@@ -153,6 +168,10 @@ class CachedObjects:
                 one()
 
         return end
+
+
+def _owners(obj: Object) -> list[str]:
+    return [reference.uid for reference in obj.metadata.owner_references]
 
 
 def _told(kind: Kind, listener: Listener) -> Callable[[Update[Any]], None]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -112,6 +112,10 @@ class Collector:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
+
+    def dependents(self, uid: str) -> Collection[str]:
+        """Keys of the objects that name this owner, as of the last commit that was published."""
+        return self._dependents.get(uid, ())
 
     # What the store tells.
 

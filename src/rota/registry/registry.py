@@ -68,6 +68,11 @@ class Registry:
     async def stop(self) -> None:
         await self._collector.stop()
 
+    def owned(self, kind: Kind, owner: str) -> Sequence[str]:
+        """Keys of the objects of a kind that name this uid as their owner, in order. Needs a started registry."""
+        prefix = f"{kind.bucket}/"
+        return sorted(key for key in self._collector.dependents(owner) if key.startswith(prefix))
+
     def now(self) -> str:
         """The time, as objects record it."""
         second = int(self._clock())

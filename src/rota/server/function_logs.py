@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -183,7 +183,7 @@ class Merged:
         Each is when it began, no call, who wrote it, and the log. What is followed is read from now on.
         """
         objects, preparing, found = self._serving.objects, self._serving.preparing, []
-        instances = cast("list[Instance]", objects.list(Instance.api, self._function.metadata.namespace))
+        instances = cast("Sequence[Instance]", objects.owned(Instance.api, self._function.metadata.uid))
         workers = own(self._function, instances)
         for instance in workers:
             made = instance.metadata.creation_timestamp

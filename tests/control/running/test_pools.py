@@ -9,7 +9,8 @@ import pytest
 from rota.api import Instance, WorkerPool
 from rota.control.instance import Instances
 from rota.control.instances import DRAINING
-from rota.control.pool import SETTLE_SECONDS, Pools
+from rota.control.instances.template import SETTLE_SECONDS
+from rota.control.pool import Pools
 from rota.runtime.interface import Refused
 from tests.control.running.fake import FakeRuntime
 from tests.engine_loop.loops import World

@@ -17,7 +17,8 @@ import pytest
 from rota.api import Instance, WorkerPool
 from rota.api.egress import Policy
 from rota.control.instance import Instances
-from rota.control.pool import SETTLE_SECONDS, Pools
+from rota.control.instances.template import SETTLE_SECONDS
+from rota.control.pool import Pools
 from rota.registry import ApiError
 from rota.registry.privileges import RESTRICTED
 from rota.runtime.interface import Exit

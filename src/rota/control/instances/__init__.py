@@ -14,7 +14,7 @@ from rota.control.instances.names import derived, instance_name, selector, stora
 from rota.control.instances.planner import plan
 from rota.control.instances.reasons import Blocker, blocker, blockers_of, is_ready, ready_condition, rolled_up
 from rota.control.instances.states import DRAINING, is_draining
-from rota.control.instances.template import Size, restart_stamps, size, template_hash
+from rota.control.instances.template import Size, restart_stamps, settle_seconds, size, template_hash
 
 __all__ = [
     "DRAINING",
@@ -43,6 +43,7 @@ __all__ = [
     "restarts",
     "rolled_up",
     "selector",
+    "settle_seconds",
     "size",
     "storage_name",
     "template_hash",

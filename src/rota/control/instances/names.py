@@ -18,10 +18,18 @@ STEM_LENGTH_MAX = LABEL_LENGTH_MAX - 1 - ORDINAL_DIGITS_MAX
 TAIL_LENGTH = 12
 PLAIN_OWNER = "WorkerPool"
 """The one kind whose instances are named after it as it is. A namesake of another kind needs names of its own."""
+TAILED_OWNER = "WorkloadDeployment"
+"""The one kind whose names end in a hash of their own."""
 
 OWNER_LABEL = "rota.dev/owner"
 ORDINAL_LABEL = "rota.dev/ordinal"
 TEMPLATE_LABEL = "rota.dev/template"
+WORKLOAD_LABEL = "rota.dev/workload"
+PLACEMENT_LABEL = "rota.dev/placement"
+CITY_LABEL = "rota.dev/city"
+CELL_LABEL = "rota.dev/cell"
+TERM = "rota.dev/term"
+"""The annotation of a replica with the term of its deployment: how often that was moved."""
 STORAGE_OWNER = "rota.dev/storage-owner"
 """The annotation of an instance with storage that says whose that is: it stays so when the owner lets go of it."""
 
@@ -51,6 +59,8 @@ def tailed(*parts: str, kind: str = "", length_max: int = LABEL_LENGTH_MAX) -> s
 
 def stem(kind: str, owner: str) -> str:
     """What the names of an owner's instances begin with. It is a label's value, too, and tells owners apart."""
+    if kind == TAILED_OWNER and len(owner) <= STEM_LENGTH_MAX:
+        return owner
     if kind == PLAIN_OWNER:
         return derived(owner, length_max=STEM_LENGTH_MAX)
     return tailed(owner, kind=kind, length_max=STEM_LENGTH_MAX)

@@ -14,7 +14,7 @@ The instances must show what earlier plans did: a plan made from an older state 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -48,17 +48,23 @@ from rota.control.instances.states import (
 )
 
 
-def plan(desired: Desired, instances: Sequence[Instance], now: float) -> Plan:
-    """What to do next about these instances. Those of other owners are left alone; their names are taken."""
-    return _Planner(desired, now).plan(instances)
+def plan(
+    desired: Desired, instances: Sequence[Instance], now: float, is_taken: Callable[[str], bool] = lambda name: False
+) -> Plan:
+    """Plan what to do next about these instances. Those of other owners are left alone.
+
+    Names of other owners' instances are taken: those among `instances`, and those of which `is_taken` says so.
+    """
+    return _Planner(desired, now, is_taken).plan(instances)
 
 
 class _Planner:
     """One run of planning."""
 
-    def __init__(self, desired: Desired, now: float) -> None:
+    def __init__(self, desired: Desired, now: float, is_taken: Callable[[str], bool]) -> None:
         self.desired = desired
         self.now = now
+        self.is_taken = is_taken
         self.stem = stem(desired.owner.kind, desired.owner.name)
         self.actions: list[Action] = []
         self.waits: list[float] = []
@@ -183,7 +189,7 @@ class _Planner:
     def _create(self, places: dict[int, Instance], names: set[str]) -> None:
         for ordinal in sorted(self.wanted - places.keys()):
             name = self._name(ordinal)
-            if name in names:
+            if name in names or self.is_taken(name):
                 self.work.taken.append(name)
             else:
                 self.work.missing.append(name)

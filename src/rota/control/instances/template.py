@@ -15,8 +15,12 @@ from rota.api.instance import FunctionTemplate, InstanceTemplate, Storage
 from rota.api.parts import Amounts, Limits
 
 HASH_BYTES = 8
+SETTLE_SECONDS = 0.5
+"""For how long a process must have been up before it counts, in a rollout, as one that stays up."""
 RESTARTED = "rota.dev/restarted-at"
-RESTARTS = (RESTARTED, "kubectl.kubernetes.io/restartedAt")
+TEMPLATE_RESTARTED = "kubectl.kubernetes.io/restartedAt"
+"""The same in a template, where Rota's own names are not for people to set."""
+RESTARTS = (RESTARTED, TEMPLATE_RESTARTED)
 """Annotations that mean nothing but: run it anew."""
 UNIT_NANOS = 1_000_000_000
 _QUANTITIES: dict[type[Any], tuple[str, ...]] = {
@@ -41,6 +45,15 @@ def template_hash(
     }
     content = msgspec.json.encode({key: value for key, value in made_from.items() if value}, order="deterministic")
     return blake2b(content, digest_size=HASH_BYTES).hexdigest()
+
+
+def settle_seconds(template: InstanceTemplate) -> float:
+    """Return for how long a new instance is watched before it counts as one that stays up.
+
+    One that says itself when it can be used is not watched.
+    """
+    probed = all(container.readiness_probe is not None for container in template.containers)
+    return 0.0 if probed or template.worker is not None else SETTLE_SECONDS
 
 
 def restart_stamps(annotations: Mapping[str, str]) -> dict[str, str]:

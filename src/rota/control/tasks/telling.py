@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 from rota.api import Function, Instance, Task, WorkerPool
@@ -71,7 +72,8 @@ def warn(events: Recording, objects: Objects, task: Task, reason: str, message: 
 def standing_of(pool: WorkerPool, before: int | None, objects: Objects) -> Standing:
     """How one stands that has so many before it, by the instances of the pool as they are now."""
     meta = pool.metadata
-    workers = [one for one in cast("list[Instance]", objects.list(Instance.api, meta.namespace)) if _is_of(one, pool)]
+    there = cast("Sequence[Instance]", objects.owned(Instance.api, meta.uid))
+    workers = [one for one in there if _is_of(one, pool)]
     held = sorted(
         (one.spec.assignment.kind.lower(), one.spec.assignment.name) for one in workers if one.spec.assignment
     )

@@ -1,0 +1,125 @@
+"""WorkloadDeployment: the instances of one placement in one cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, cast
+
+import msgspec
+
+from rota.api import Condition, Instance, OwnerReference, WorkloadDeployment
+from rota.client import Key
+from rota.control.carrying import RUNTIME_FINALIZER, carry_out
+from rota.control.gate import Gate, status_of
+from rota.control.instances import Desired, Plan, plan, selector, settle_seconds, template_hash
+from rota.control.instances.names import CELL_LABEL, CITY_LABEL, PLACEMENT_LABEL, TERM, WORKLOAD_LABEL
+from rota.control.plane import Plane
+from rota.control.storages import drop_left
+from rota.control.unhonoured import conditions, of_template, tell
+from rota.engine import DONE, Context, Done, Outcome
+from rota.runtime.interface import Runtime
+
+AVAILABLE = "Available"
+REPLICAS_READY = "ReplicasReady"
+UNAVAILABLE_MAX = 1
+"""How many of those wanted a rollout may take away at a time."""
+
+
+def desired(deployment: WorkloadDeployment) -> Desired:
+    """Return the instances that a deployment asks for."""
+    spec, meta = deployment.spec, deployment.metadata
+    marks = spec.template.metadata
+    labels = dict(marks.labels) if marks is not None else {}
+    annotations = dict(marks.annotations) if marks is not None else {}
+    return Desired(
+        owner=OwnerReference(
+            api_version=deployment.api.api_version, kind=deployment.api.name, name=meta.name, uid=meta.uid
+        ),
+        namespace=meta.namespace,
+        replicas=spec.replicas,
+        template=spec.template.spec,
+        template_hash=template_hash(spec.template.spec, labels, annotations),
+        labels={
+            **labels,
+            WORKLOAD_LABEL: spec.workload_ref.name,
+            PLACEMENT_LABEL: spec.placement_name,
+            CITY_LABEL: spec.city_code,
+            CELL_LABEL: spec.cell_name,
+        },
+        annotations={**annotations, TERM: str(spec.term)},
+        max_unavailable=UNAVAILABLE_MAX,
+        settle_seconds=settle_seconds(spec.template.spec),
+        finalizers=(RUNTIME_FINALIZER,),
+        cell_name=spec.cell_name,
+    )
+
+
+class Deployments(Gate[WorkloadDeployment]):
+    """Carries out what is planned for the instances of the deployments of this cell."""
+
+    owns = (Instance,)
+
+    def __init__(self, plane: Plane, runtime: Runtime | None = None) -> None:
+        super().__init__(WorkloadDeployment)
+        self._plane = plane
+        self._runtime = runtime
+
+    def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
+        # Of deployments that went while nobody was there.
+        for namespace, owner in self._runtime.storages() if self._runtime is not None else ():
+            wake(Key(namespace, owner.name))
+        return super().begin(wake)
+
+    def gone_at_once(self, context: Context, key: Key) -> bool:
+        return self._runtime is None
+
+    async def gone(self, context: Context, key: Key) -> None:
+        assert self._runtime is not None
+        await drop_left(context, self._runtime, key)
+
+    async def look(self, context: Context, obj: WorkloadDeployment) -> Outcome:
+        if not self._plane.runs(obj.spec.cell_name):
+            return DONE
+        return await super().look(context, obj)
+
+    def closed(self, obj: WorkloadDeployment, held_up: Any) -> list[Condition]:
+        said = [AVAILABLE, REPLICAS_READY]
+        found = [Condition(type=one, status="False", reason=held_up.reason, message=held_up.message) for one in said]
+        return [*super().closed(obj, held_up), *found]
+
+    async def go_on(self, context: Context, obj: WorkloadDeployment, opened: list[Condition]) -> Outcome:
+        meta = obj.metadata
+        there = cast("Sequence[Instance]", context.objects.owned(Instance.api, meta.uid))
+        wanted = desired(obj)
+        is_taken = partial(context.objects.has, Instance.api, meta.namespace)
+        made = plan(wanted, there, context.clock.time(), is_taken)
+        for action in made.actions:
+            await carry_out(context, meta.namespace, action)
+        ignored = conditions(obj, of_template(obj.spec.template.spec, "spec.template.spec."))
+        await context.write_status(obj, _status(context, obj, wanted, made, [*opened, *ignored]))
+        tell(context, obj, ignored)
+        return DONE if made.again_after is None else Done(again_after=made.again_after)
+
+
+def _status(
+    context: Context, obj: WorkloadDeployment, wanted: Desired, made: Plan, conditions: Sequence[Condition]
+) -> Any:
+    # One that is being replaced is no reason to say that it does not serve.
+    needed = min(made.wanted, max(1, made.wanted - UNAVAILABLE_MAX))
+    said = [made.condition(AVAILABLE, needed=needed), made.condition(REPLICAS_READY)]
+    status = status_of(obj)
+    for condition in (*conditions, *said):
+        status = context.condition(obj, status, condition)
+    counts = made.counts
+    return msgspec.structs.replace(
+        status,
+        observed_generation=obj.metadata.generation,
+        replicas=counts.replicas,
+        current_replicas=counts.current,
+        updated_replicas=counts.updated,
+        desired_replicas=made.wanted,
+        ready_replicas=counts.ready,
+        selector=selector(obj.api.name, obj.metadata.name),
+        template_hash=wanted.template_hash,
+    )

@@ -1,0 +1,29 @@
+"""The control plane that controllers belong to."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+LOCAL = "local"
+"""The cell, and the city, of a server that belongs to no other."""
+
+
+class Plane(NamedTuple):
+    """One control plane: the cell that it is, and whether it places workloads.
+
+    A server alone is both: it places workloads, and its own cell runs them.
+    """
+
+    cell: str | None = LOCAL
+    """The cell whose instances it runs. None: it runs none."""
+    city: str = LOCAL
+    places: bool = True
+    """Whether it decides which cells have what."""
+
+    def runs(self, cell: str | None) -> bool:
+        """Whether what names this cell is run here. What names none is run where it is written."""
+        return self.cell is not None and cell in (None, self.cell)
+
+
+HERE = Plane()
+"""A server that belongs to no other."""

@@ -1,0 +1,27 @@
+"""Storage of instances outlives each of them, and ends with their owner."""
+
+from __future__ import annotations
+
+from rota.api import Object, WorkerPool, WorkloadDeployment
+from rota.client import Key
+from rota.engine import Context
+from rota.engine.objects import Objects, get
+from rota.runtime.interface import Owner, Runtime
+
+OWNERS: tuple[type[Object], ...] = (WorkerPool, WorkloadDeployment)
+"""Kinds whose instances keep their storage when they are made anew."""
+
+
+def has_heir(objects: Objects, namespace: str, owner: Owner) -> bool:
+    """Whether the owner of a storage is there to give it to another instance."""
+    found = (get(objects, kind, owner.name, namespace) for kind in OWNERS)
+    return any(
+        one is not None and one.metadata.uid == owner.uid and one.metadata.deletion_timestamp is None for one in found
+    )
+
+
+async def drop_left(context: Context, runtime: Runtime, key: Key) -> None:
+    """Drop the storage of owners of this name that are gone. What an instance still has goes with the instance."""
+    for namespace, owner in list(runtime.storages()):
+        if (namespace, owner.name) == key and not has_heir(context.objects, namespace, owner):
+            await runtime.drop_storage(namespace, owner)

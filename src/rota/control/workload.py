@@ -1,0 +1,291 @@
+"""Workload: how many instances each cell has, by placement and city; and how they are, in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+import msgspec
+
+from rota.api import (
+    Cell,
+    Condition,
+    InstanceType,
+    Location,
+    Object,
+    ObjectMeta,
+    OwnerReference,
+    Revision,
+    Workload,
+    WorkloadDeployment,
+)
+from rota.api.model import Ref
+from rota.api.workload import Placement, TemplateMeta, WorkloadDeploymentSpec, WorkloadTemplate
+from rota.client import Key
+from rota.control.gate import Gate, status_of
+from rota.control.instances import Size, size
+from rota.control.instances.names import STEM_LENGTH_MAX, tailed
+from rota.control.instances.template import TEMPLATE_RESTARTED, UnknownInstanceTypeError
+from rota.control.workloads import rollup
+from rota.control.workloads.book import Book, Booked
+from rota.control.workloads.concerned import Concerned
+from rota.control.workloads.placing import Candidate, Placing, place
+from rota.control.workloads.revisions import revise
+from rota.control.workloads.rollup import AVAILABLE, City
+from rota.engine import DONE, Blocked, Context, Failed, Outcome, Watch
+from rota.engine.objects import Objects, get
+from rota.registry import ApiError
+
+
+def deployment_name(workload: str, placement: str, cell: str) -> str:
+    """Return the name of a deployment: never that of other parts, also where a dash could belong to either of two."""
+    return tailed(workload, placement, cell, kind=WorkloadDeployment.api.name, length_max=STEM_LENGTH_MAX)
+
+
+class _Decision(NamedTuple):
+    """Where one placement is to be in one city."""
+
+    placement: Placement
+    city: str
+    wanted: int
+    placing: Placing
+
+
+class Workloads(Gate[Workload]):
+    """Places workloads, and tells how they are."""
+
+    owns = (WorkloadDeployment, Revision)
+
+    def __init__(self) -> None:
+        super().__init__(Workload)
+        self._book = Book()
+        self._concerned = Concerned()
+        self._objects: Objects | None = None
+        self.watches = (Watch(Cell, self._by_cell), Watch(Location, self._concerned.by_location))
+
+    def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
+        # What was known may be from a time when somebody else placed workloads.
+        self._objects = None
+        self._concerned.clear()
+        return super().begin(wake)
+
+    def _by_cell(self, cell: Cell) -> Iterable[Key]:
+        is_there = self._objects is not None and self._objects.has(Cell.api, "", cell.metadata.name)
+        return self._concerned.by_cell(cell, is_there=is_there)
+
+    def overhear(self, old: Object | None, new: Object | None) -> bool:
+        changed = new or old
+        if self._objects is not None and isinstance(changed, WorkloadDeployment):
+            self._note(self._objects, changed, is_there=new is not None)
+        return False
+
+    def _prepare(self, objects: Objects) -> None:
+        """Book what is there, once."""
+        if self._objects is None:
+            self._objects = objects
+            self._book.clear()
+            for one in objects.list(WorkloadDeployment.api):
+                self._note(objects, cast(WorkloadDeployment, one), is_there=True)
+
+    def _note(self, objects: Objects, deployment: WorkloadDeployment, *, is_there: bool) -> None:
+        spec = deployment.spec
+        booked = Booked(spec.cell_name, spec.replicas, _size(objects, spec.template)) if is_there else None
+        self._book.set(_id(deployment.metadata.namespace, deployment.metadata.name), booked)
+
+    def gone_at_once(self, context: Context, key: Key) -> bool:
+        self._concerned.forget(key)
+        return True
+
+    def closed(self, obj: Workload, held_up: Blocked | Failed) -> list[Condition]:
+        why = Condition(type=AVAILABLE, status="False", reason=held_up.reason, message=held_up.message)
+        return [*super().closed(obj, held_up), why]
+
+    async def go_on(self, context: Context, obj: Workload, opened: list[Condition]) -> Outcome:
+        self._prepare(context.objects)
+        there = cast("Sequence[WorkloadDeployment]", context.objects.owned(WorkloadDeployment.api, obj.metadata.uid))
+        decisions = self._decide(context.objects, obj, there)
+        await self._carry_out(context, obj, there, decisions)
+        await self._revise(context, obj)
+        now = cast("Sequence[WorkloadDeployment]", context.objects.owned(WorkloadDeployment.api, obj.metadata.uid))
+        await context.write_status(obj, _status(context, obj, decisions, now, opened))
+        return DONE
+
+    # Deciding. Nothing is awaited between the look at the cells and the booking.
+
+    def _decide(self, objects: Objects, obj: Workload, there: Sequence[WorkloadDeployment]) -> list[_Decision]:
+        key = Key(obj.metadata.namespace, obj.metadata.name)
+        needs = _size(objects, obj.spec.template)
+        for one in there:
+            self._note(objects, one, is_there=True)
+        decisions = []
+        for placement in obj.spec.placements:
+            for city in placement.city_codes:
+                wanted = placement.scale.min
+                decisions.append(
+                    _Decision(placement, city, wanted, self._place(objects, obj, placement, city, wanted, there))
+                )
+                for cell, replicas in decisions[-1].placing.cells.items():
+                    name = deployment_name(key.name, placement.name, cell)
+                    self._book.set(_id(key.namespace, name), Booked(cell, replicas, needs))
+        waiting = {one.city for one in decisions if one.placing.unplaced}
+        self._concerned.note(key, {one.city for one in decisions}, waiting)
+        return decisions
+
+    def _place(
+        self,
+        objects: Objects,
+        obj: Workload,
+        placement: Placement,
+        city: str,
+        wanted: int,
+        there: Sequence[WorkloadDeployment],
+    ) -> Placing:
+        own = [one for one in there if (one.spec.placement_name, one.spec.city_code) == (placement.name, city)]
+        staying = [one for one in own if one.metadata.deletion_timestamp is None]
+        needs = _size(objects, obj.spec.template)
+        return place(
+            obj.metadata.uid,
+            city,
+            wanted,
+            [self._candidate(cell, needs) for cell in _cells(objects, city)],
+            {one.spec.cell_name: one.spec.replicas for one in staying},
+            {one.spec.cell_name: status_of(one).ready_replicas for one in staying},
+            is_known=_is_known(objects, city),
+        )
+
+    def _candidate(self, cell: Cell, needs: Size) -> Candidate:
+        return Candidate(
+            cell.metadata.name,
+            weight=cell.spec.weight,
+            room=self._book.room(cell, needs),
+            is_ready=cell.readiness().state == "Ready",
+            is_cordoned=cell.spec.cordoned,
+            is_draining=cell.spec.drain,
+        )
+
+    # Carrying out.
+
+    async def _carry_out(
+        self, context: Context, obj: Workload, there: Sequence[WorkloadDeployment], decisions: Sequence[_Decision]
+    ) -> None:
+        by_name = {one.metadata.name: one for one in there}
+        wanted = {one.metadata.name: one for one in _deployments(obj, decisions, by_name)}
+        for name, deployment in wanted.items():
+            before = by_name.get(name)
+            if before is None:
+                await _unless_done(context.client.create(deployment))
+            elif before.spec != deployment.spec and before.metadata.deletion_timestamp is None:
+                await context.client.update(msgspec.structs.replace(before, spec=deployment.spec))
+        for name, one in by_name.items():
+            if name not in wanted and one.metadata.deletion_timestamp is None:
+                meta = one.metadata
+                kind: Any = WorkloadDeployment
+                await _unless_done(context.client.delete(kind, meta.name, namespace=meta.namespace, uid=meta.uid))
+
+    async def _revise(self, context: Context, obj: Workload) -> None:
+        there = cast("Sequence[Revision]", context.objects.owned(Revision.api, obj.metadata.uid))
+        found = revise(obj, there)
+        if found.create is not None:
+            await _unless_done(context.client.create(found.create))
+        kind: Any = Revision
+        for one in found.delete:
+            meta = one.metadata
+            await _unless_done(context.client.delete(kind, meta.name, namespace=meta.namespace, uid=meta.uid))
+
+
+def _deployments(
+    obj: Workload, decisions: Iterable[_Decision], there: Mapping[str, WorkloadDeployment]
+) -> Iterable[WorkloadDeployment]:
+    """Return the deployments that a workload is to have."""
+    meta = obj.metadata
+    owner = OwnerReference(
+        api_version=obj.api.api_version,
+        kind=obj.api.name,
+        name=meta.name,
+        uid=meta.uid,
+        controller=True,
+        block_owner_deletion=True,
+    )
+    for placement, city, _, placing in decisions:
+        for cell, replicas in placing.cells.items():
+            name = deployment_name(meta.name, placement.name, cell)
+            before = there.get(name)
+            yield WorkloadDeployment(
+                metadata=ObjectMeta(name=name, namespace=meta.namespace, owner_references=[owner]),
+                spec=WorkloadDeploymentSpec(
+                    workload_ref=Ref(name=meta.name),
+                    placement_name=placement.name,
+                    city_code=city,
+                    cell_name=cell,
+                    replicas=replicas,
+                    template=_template(obj.spec.template, placement, city),
+                    on_cell_lost=placement.on_cell_lost,
+                    lease_seconds=placement.lease_seconds,
+                    term=before.spec.term if before is not None else 0,
+                ),
+            )
+
+
+def _template(template: WorkloadTemplate, placement: Placement, city: str) -> WorkloadTemplate:
+    """Return the template of a workload as it is in one city, which may have been asked to restart on its own."""
+    restarted = placement.restarted_at.get(city)
+    if restarted is None:
+        return template
+    marks = template.metadata or TemplateMeta()
+    # All of its cities may have been asked since.
+    stamp = max(restarted.isoformat(), marks.annotations.get(TEMPLATE_RESTARTED, ""))
+    annotations = {**marks.annotations, TEMPLATE_RESTARTED: stamp}
+    return msgspec.structs.replace(template, metadata=msgspec.structs.replace(marks, annotations=annotations))
+
+
+def _status(
+    context: Context,
+    obj: Workload,
+    decisions: Iterable[_Decision],
+    there: Sequence[WorkloadDeployment],
+    opened: Sequence[Condition],
+) -> Any:
+    cities: dict[str, list[City]] = {one.name: [] for one in obj.spec.placements}
+    for placement, city, wanted, placing in decisions:
+        own = [one for one in there if (one.spec.placement_name, one.spec.city_code) == (placement.name, city)]
+        cities[placement.name].append(City(city, wanted, placing, own))
+    placements = [rollup.placement_status(one, cities[one.name]) for one in obj.spec.placements]
+    status = status_of(obj)
+    for condition in (*opened, rollup.available(cities)):
+        status = context.condition(obj, status, condition)
+    counts = rollup.workload_status(placements, cities)
+    return msgspec.structs.replace(status, observed_generation=obj.metadata.generation, **counts)
+
+
+def _cells(objects: Objects, city: str) -> list[Cell]:
+    """Return the cells of a city."""
+    every = cast("list[Cell]", objects.list(Cell.api))
+    return [one for one in every if one.spec.city_code == city and one.metadata.deletion_timestamp is None]
+
+
+def _is_known(objects: Objects, city: str) -> bool:
+    every = cast("list[Location]", objects.list(Location.api))
+    return any(one.spec.city_code == city for one in every)
+
+
+def _size(objects: Objects, template: WorkloadTemplate) -> Size:
+    """Return the size of an instance; of one whose type is not there, nothing: it waits for that."""
+    name = template.spec.instance_type
+    type_ = get(objects, InstanceType, name) if name is not None else None
+    try:
+        return size(template.spec, {name: type_} if name is not None and type_ is not None else {})
+    except UnknownInstanceTypeError:
+        return Size()
+
+
+def _id(namespace: str, name: str) -> str:
+    return f"{namespace}/{name}"
+
+
+async def _unless_done(writing: Any) -> None:
+    """Write something that another run may have written: the news of that brings the next look."""
+    try:
+        await writing
+    except ApiError as error:
+        if error.code not in (404, 409):
+            raise
