@@ -164,7 +164,7 @@ _ALL: list[Object] = [
     example("Cell", {"cityCode": "ams"}),
     example(
         "Cell",
-        {"cityCode": "ams", "weight": 50, "cordoned": True, "capacity": CAPACITY},
+        {"cityCode": "ams", "weight": 50, "cordoned": True, "drain": True, "capacity": CAPACITY},
         {**OBSERVED, "lastHeartbeatTime": TIME, "version": "1.0", "allocated": CAPACITY, "instances": 2},
     ),
     example("Claim", {"poolRef": {"name": "pool"}}),
@@ -450,7 +450,17 @@ _ALL: list[Object] = [
             "deployments": 2,
             "cities": "ams,fra",
             "ready": "2/5",
-            "placements": [{"name": "eu", **COUNTS, "available": "False", "reason": "Starting"}],
+            "placements": [
+                {
+                    "name": "eu",
+                    **COUNTS,
+                    "available": "False",
+                    "reason": "Starting",
+                    "message": "2 of 5 ready",
+                    "unplaced": 1,
+                    "cities": [{"cityCode": "ams", "cells": [{"name": "ams-1", "replicas": 2, "ready": 1}]}],
+                }
+            ],
         },
     ),
     example(
@@ -459,6 +469,7 @@ _ALL: list[Object] = [
             "workloadRef": {"name": "web"},
             "placementName": "eu",
             "cityCode": "ams",
+            "cellName": "ams-1",
             "replicas": 0,
             "template": {"spec": LEAST_TEMPLATE},
         },
@@ -472,8 +483,36 @@ _ALL: list[Object] = [
             "cellName": "ams-1",
             "replicas": 2,
             "template": WORKLOAD_TEMPLATE,
+            "onCellLost": "Move",
+            "leaseSeconds": 30,
+            "term": 2,
         },
-        {**OBSERVED, **COUNTS, "selector": "rota.dev/workload=web"},
+        {
+            **OBSERVED,
+            **COUNTS,
+            "selector": "rota.dev/workload=web",
+            "templateHash": "0123456789abcdef",
+            "cpuPercent": 40,
+        },
+    ),
+    example(
+        "Revision",
+        {
+            "workloadRef": {"name": "web"},
+            "number": 1,
+            "templateHash": "0123456789abcdef",
+            "template": {"spec": LEAST_TEMPLATE},
+        },
+    ),
+    example(
+        "Revision",
+        {
+            "workloadRef": {"name": "web"},
+            "number": 2,
+            "templateHash": "fedcba9876543210",
+            "template": WORKLOAD_TEMPLATE,
+        },
+        OBSERVED,
     ),
     example("Workspace", {"repo": "https://git.example/app"}),
     example(

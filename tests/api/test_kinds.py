@@ -19,7 +19,7 @@ from rota.api.worker import WorkerConfig
 ALL = sorted(KINDS.values(), key=lambda kind: kind.name)
 NAMED_IN_THE_FORMAT = {
     "Instance Function Schedule Task WorkerPool Claim Workspace AgentConfig TaskSpawner Workload WorkloadDeployment "
-    "Location Cell InstanceType Quota QuotaClaim Namespace Secret ConfigMap Event Lease Role"
+    "Revision Location Cell InstanceType Quota QuotaClaim Namespace Secret ConfigMap Event Lease Role"
 }
 
 

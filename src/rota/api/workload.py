@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import field
 
-from rota.api.instance import InstanceTemplate
+from rota.api.instance import IDENTITY, InstanceTemplate
 from rota.api.kind import ALL, SCALE_MAX, Column, Scale, kind
 from rota.api.meta import Object, ObjectStatus, Readiness, by_condition
 from rota.api.model import CityCode, Model, Name, Ref, Rule, Text, Time, doc, immutable
@@ -37,7 +37,10 @@ class WorkloadTemplate(Model):
 class ScaleMetric(Model):
     """What a placement scales by."""
 
-    cpu_percent: Annotated[int | None, doc("Average use of the CPU to keep.", ge=1, le=100)] = None
+    cpu_percent: Annotated[
+        int,
+        doc("Average use of the CPUs that the instances ask for; of one that asks for none, of one CPU.", ge=1, le=100),
+    ]
 
 
 class PlacementScale(Model):
@@ -45,7 +48,7 @@ class PlacementScale(Model):
 
     rules = (
         Rule("!has(self.max) || self.max >= self.min", "max must not be less than min", "max"),
-        Rule("!has(self.metric) || has(self.max)", "metric needs max"),
+        Rule("has(self.metric) == has(self.max)", "max and metric need each other"),
     )
     min: Annotated[int, doc("Instances at least.", ge=1, le=REPLICAS_MAX)] = 1
     max: Annotated[int | None, doc("Instances at most.", ge=1, le=REPLICAS_MAX)] = None
@@ -181,6 +184,7 @@ class WorkloadDeploymentSpec(Model):
         LEASE_SECONDS
     )
     term: Annotated[int, doc("How often its instances were moved to another cell.", ge=0)] = 0
+    metric: Annotated[ScaleMetric | None, doc("What the placement scales by. Omitted: nothing is measured.")] = None
 
 
 class WorkloadDeploymentStatus(CountedStatus):
@@ -188,7 +192,7 @@ class WorkloadDeploymentStatus(CountedStatus):
 
     selector: Annotated[Text | None, doc("Selects its instances, by label.")] = None
     template_hash: Annotated[str | None, doc("The newest template.", max_length=64)] = None
-    cpu_percent: Annotated[int | None, doc("Average use of the CPU that its instances ask for.", ge=0)] = None
+    cpu_percent: Annotated[int | None, doc("Average use of its instances' CPUs. Omitted: not known.", ge=0)] = None
 
 
 @kind(
@@ -223,7 +227,9 @@ class RevisionSpec(Model):
     rules = immutable("workloadRef", "number", "templateHash", "template")
     workload_ref: Annotated[Ref, doc("The workload; immutable.")]
     number: Annotated[int, doc("Counts the workload's templates from 1; immutable.", ge=1)]
-    template_hash: Annotated[str, doc("Tells templates apart; immutable.", min_length=1, max_length=64)]
+    template_hash: Annotated[
+        str, doc("Tells templates apart; immutable.", min_length=1, max_length=64, pattern=IDENTITY)
+    ]
     template: Annotated[WorkloadTemplate, doc("What each instance was; immutable.")]
 
 

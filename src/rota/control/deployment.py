@@ -14,9 +14,12 @@ from rota.control.carrying import RUNTIME_FINALIZER, carry_out
 from rota.control.gate import Gate, status_of
 from rota.control.instances import Desired, Plan, plan, selector, settle_seconds, template_hash
 from rota.control.instances.names import CELL_LABEL, CITY_LABEL, PLACEMENT_LABEL, TERM, WORKLOAD_LABEL
+from rota.control.instances.template import UNIT_NANOS
 from rota.control.plane import Plane
+from rota.control.sizes import size_of
 from rota.control.storages import drop_left
 from rota.control.unhonoured import conditions, of_template, tell
+from rota.control.workloads.sampling import TICK_SECONDS, Sampler
 from rota.engine import DONE, Context, Done, Outcome
 from rota.runtime.interface import Runtime
 
@@ -64,6 +67,7 @@ class Deployments(Gate[WorkloadDeployment]):
         super().__init__(WorkloadDeployment)
         self._plane = plane
         self._runtime = runtime
+        self._sampler = Sampler(runtime) if runtime is not None else None
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
         # Of deployments that went while nobody was there.
@@ -75,7 +79,8 @@ class Deployments(Gate[WorkloadDeployment]):
         return self._runtime is None
 
     async def gone(self, context: Context, key: Key) -> None:
-        assert self._runtime is not None
+        assert self._runtime is not None and self._sampler is not None
+        self._sampler.forget(key)
         await drop_left(context, self._runtime, key)
 
     async def look(self, context: Context, obj: WorkloadDeployment) -> Outcome:
@@ -96,10 +101,32 @@ class Deployments(Gate[WorkloadDeployment]):
         made = plan(wanted, there, context.clock.time(), is_taken)
         for action in made.actions:
             await carry_out(context, meta.namespace, action)
+        percent = await self._percent(context, obj, there)
         ignored = conditions(obj, of_template(obj.spec.template.spec, "spec.template.spec."))
-        await context.write_status(obj, _status(context, obj, wanted, made, [*opened, *ignored]))
+        status = _status(context, obj, wanted, made, [*opened, *ignored])
+        await context.write_status(obj, msgspec.structs.replace(status, cpu_percent=percent))
         tell(context, obj, ignored)
-        return DONE if made.again_after is None else Done(again_after=made.again_after)
+        waits = [] if made.again_after is None else [made.again_after]
+        if obj.spec.metric is not None and self._sampler is not None:
+            waits.append(TICK_SECONDS)
+        return Done(again_after=min(waits)) if waits else DONE
+
+    async def _percent(self, context: Context, obj: WorkloadDeployment, there: Sequence[Instance]) -> int | None:
+        """Return how much of their CPUs its instances use, when somebody wants to know."""
+        if self._sampler is None:
+            return None
+        key = Key(obj.metadata.namespace, obj.metadata.name)
+        if obj.spec.metric is None:
+            self._sampler.forget(key)
+            return None
+        needs = size_of(context.objects, obj.spec.template.spec)
+        return await self._sampler.percent(
+            key,
+            there,
+            wanted=obj.spec.replicas,
+            cores=(needs.cpu_nanos or UNIT_NANOS) / UNIT_NANOS,
+            now=context.clock.now(),
+        )
 
 
 def _status(

@@ -10,7 +10,6 @@ import msgspec
 from rota.api import (
     Cell,
     Condition,
-    InstanceType,
     Location,
     Object,
     ObjectMeta,
@@ -23,17 +22,19 @@ from rota.api.model import Ref
 from rota.api.workload import Placement, TemplateMeta, WorkloadDeploymentSpec, WorkloadTemplate
 from rota.client import Key
 from rota.control.gate import Gate, status_of
-from rota.control.instances import Size, size
+from rota.control.instances import Size
 from rota.control.instances.names import STEM_LENGTH_MAX, tailed
-from rota.control.instances.template import TEMPLATE_RESTARTED, UnknownInstanceTypeError
+from rota.control.instances.template import TEMPLATE_RESTARTED
+from rota.control.sizes import size_of
 from rota.control.workloads import rollup
 from rota.control.workloads.book import Book, Booked
 from rota.control.workloads.concerned import Concerned
 from rota.control.workloads.placing import Candidate, Placing, place
 from rota.control.workloads.revisions import revise
 from rota.control.workloads.rollup import AVAILABLE, City
-from rota.engine import DONE, Blocked, Context, Failed, Outcome, Watch
-from rota.engine.objects import Objects, get
+from rota.control.workloads.scaling import Measured, Scaling
+from rota.engine import DONE, Blocked, Context, Done, Failed, Outcome, Watch
+from rota.engine.objects import Objects
 from rota.registry import ApiError
 
 
@@ -49,6 +50,8 @@ class _Decision(NamedTuple):
     city: str
     wanted: int
     placing: Placing
+    again_after: float | None = None
+    """Seconds until fewer may be wanted."""
 
 
 class Workloads(Gate[Workload]):
@@ -60,6 +63,7 @@ class Workloads(Gate[Workload]):
         super().__init__(Workload)
         self._book = Book()
         self._concerned = Concerned()
+        self._scaling = Scaling()
         self._objects: Objects | None = None
         self.watches = (Watch(Cell, self._by_cell), Watch(Location, self._concerned.by_location))
 
@@ -89,11 +93,12 @@ class Workloads(Gate[Workload]):
 
     def _note(self, objects: Objects, deployment: WorkloadDeployment, *, is_there: bool) -> None:
         spec = deployment.spec
-        booked = Booked(spec.cell_name, spec.replicas, _size(objects, spec.template)) if is_there else None
+        booked = Booked(spec.cell_name, spec.replicas, size_of(objects, spec.template.spec)) if is_there else None
         self._book.set(_id(deployment.metadata.namespace, deployment.metadata.name), booked)
 
     def gone_at_once(self, context: Context, key: Key) -> bool:
         self._concerned.forget(key)
+        self._scaling.forget(key)
         return True
 
     def closed(self, obj: Workload, held_up: Blocked | Failed) -> list[Condition]:
@@ -103,28 +108,32 @@ class Workloads(Gate[Workload]):
     async def go_on(self, context: Context, obj: Workload, opened: list[Condition]) -> Outcome:
         self._prepare(context.objects)
         there = cast("Sequence[WorkloadDeployment]", context.objects.owned(WorkloadDeployment.api, obj.metadata.uid))
-        decisions = self._decide(context.objects, obj, there)
+        decisions = self._decide(context.objects, obj, there, context.clock.now())
         await self._carry_out(context, obj, there, decisions)
         await self._revise(context, obj)
         now = cast("Sequence[WorkloadDeployment]", context.objects.owned(WorkloadDeployment.api, obj.metadata.uid))
         await context.write_status(obj, _status(context, obj, decisions, now, opened))
-        return DONE
+        waits = [one.again_after for one in decisions if one.again_after is not None]
+        return Done(again_after=min(waits)) if waits else DONE
 
     # Deciding. Nothing is awaited between the look at the cells and the booking.
 
-    def _decide(self, objects: Objects, obj: Workload, there: Sequence[WorkloadDeployment]) -> list[_Decision]:
+    def _decide(
+        self, objects: Objects, obj: Workload, there: Sequence[WorkloadDeployment], now: float
+    ) -> list[_Decision]:
         key = Key(obj.metadata.namespace, obj.metadata.name)
-        needs = _size(objects, obj.spec.template)
+        needs = size_of(objects, obj.spec.template.spec)
         for one in there:
             self._note(objects, one, is_there=True)
         decisions = []
         for placement in obj.spec.placements:
             for city in placement.city_codes:
-                wanted = placement.scale.min
-                decisions.append(
-                    _Decision(placement, city, wanted, self._place(objects, obj, placement, city, wanted, there))
-                )
-                for cell, replicas in decisions[-1].placing.cells.items():
+                own = _of_city(there, placement, city)
+                measured = [_measured(one) for one in own]
+                scaled = self._scaling.decide(key, placement.name, city, placement.scale, measured, now)
+                placing = self._place(objects, obj, city, scaled.replicas, own)
+                decisions.append(_Decision(placement, city, scaled.replicas, placing, scaled.again_after))
+                for cell, replicas in placing.cells.items():
                     name = deployment_name(key.name, placement.name, cell)
                     self._book.set(_id(key.namespace, name), Booked(cell, replicas, needs))
         waiting = {one.city for one in decisions if one.placing.unplaced}
@@ -132,17 +141,10 @@ class Workloads(Gate[Workload]):
         return decisions
 
     def _place(
-        self,
-        objects: Objects,
-        obj: Workload,
-        placement: Placement,
-        city: str,
-        wanted: int,
-        there: Sequence[WorkloadDeployment],
+        self, objects: Objects, obj: Workload, city: str, wanted: int, own: Sequence[WorkloadDeployment]
     ) -> Placing:
-        own = [one for one in there if (one.spec.placement_name, one.spec.city_code) == (placement.name, city)]
         staying = [one for one in own if one.metadata.deletion_timestamp is None]
-        needs = _size(objects, obj.spec.template)
+        needs = size_of(objects, obj.spec.template.spec)
         return place(
             obj.metadata.uid,
             city,
@@ -206,7 +208,7 @@ def _deployments(
         controller=True,
         block_owner_deletion=True,
     )
-    for placement, city, _, placing in decisions:
+    for placement, city, _, placing, _ in decisions:
         for cell, replicas in placing.cells.items():
             name = deployment_name(meta.name, placement.name, cell)
             before = there.get(name)
@@ -222,6 +224,7 @@ def _deployments(
                     on_cell_lost=placement.on_cell_lost,
                     lease_seconds=placement.lease_seconds,
                     term=before.spec.term if before is not None else 0,
+                    metric=placement.scale.metric,
                 ),
             )
 
@@ -246,15 +249,24 @@ def _status(
     opened: Sequence[Condition],
 ) -> Any:
     cities: dict[str, list[City]] = {one.name: [] for one in obj.spec.placements}
-    for placement, city, wanted, placing in decisions:
-        own = [one for one in there if (one.spec.placement_name, one.spec.city_code) == (placement.name, city)]
-        cities[placement.name].append(City(city, wanted, placing, own))
+    for placement, city, wanted, placing, _ in decisions:
+        cities[placement.name].append(City(city, wanted, placing, _of_city(there, placement, city)))
     placements = [rollup.placement_status(one, cities[one.name]) for one in obj.spec.placements]
     status = status_of(obj)
     for condition in (*opened, rollup.available(cities)):
         status = context.condition(obj, status, condition)
     counts = rollup.workload_status(placements, cities)
     return msgspec.structs.replace(status, observed_generation=obj.metadata.generation, **counts)
+
+
+def _of_city(there: Iterable[WorkloadDeployment], placement: Placement, city: str) -> list[WorkloadDeployment]:
+    """Return the deployments of one placement in one city."""
+    return [one for one in there if (one.spec.placement_name, one.spec.city_code) == (placement.name, city)]
+
+
+def _measured(deployment: WorkloadDeployment) -> Measured:
+    status = status_of(deployment)
+    return Measured(deployment.spec.replicas, status.ready_replicas, status.cpu_percent)
 
 
 def _cells(objects: Objects, city: str) -> list[Cell]:
@@ -266,16 +278,6 @@ def _cells(objects: Objects, city: str) -> list[Cell]:
 def _is_known(objects: Objects, city: str) -> bool:
     every = cast("list[Location]", objects.list(Location.api))
     return any(one.spec.city_code == city for one in every)
-
-
-def _size(objects: Objects, template: WorkloadTemplate) -> Size:
-    """Return the size of an instance; of one whose type is not there, nothing: it waits for that."""
-    name = template.spec.instance_type
-    type_ = get(objects, InstanceType, name) if name is not None else None
-    try:
-        return size(template.spec, {name: type_} if name is not None and type_ is not None else {})
-    except UnknownInstanceTypeError:
-        return Size()
 
 
 def _id(namespace: str, name: str) -> str:

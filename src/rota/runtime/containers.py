@@ -35,6 +35,8 @@ class Containers:
         self._fetches: dict[str, asyncio.Task[None]] = {}
         self._up: dict[str, str] = {}
         """By the name of a container, the run of which it is known that the container is up."""
+        self._pids: dict[str, tuple[str, int]] = {}
+        """By the name of a container, a run of it and the process that this is."""
 
     async def command(self, order: Order, fetched: Callable[[], None]) -> Launch:
         """What to execute. `fetched` is told when an image that was on its way is there, or is not."""
@@ -71,6 +73,16 @@ class Containers:
         made = engine.exec_command(entry.name, argv, tty=tty, env=env, cwd=entry.cwd)
         return Launch(made.argv, made.env)
 
+    async def pid(self, run: Run, entry: Entry) -> int | None:
+        """Return the process that a container runs. None: it is not up yet."""
+        known = self._pids.get(entry.name)
+        if known is None or known[0] != run.id:
+            found = await (await self._engine()).pid(entry.name)
+            if found is None:
+                return None
+            known = self._pids[entry.name] = (run.id, found)
+        return known[1]
+
     async def ask_to_end(self, entry: Entry | None) -> None:
         """By the engine: a signal to its client can be lost while that begins."""
         if entry is not None and entry.way == WAY:
@@ -81,6 +93,7 @@ class Containers:
         for entry in self._places.entries(subject):
             if entry.way == WAY:
                 self._up.pop(entry.name, None)
+                self._pids.pop(entry.name, None)
                 await (await self._engine()).remove(entry.name)
 
     async def sweep(self, but: Collection[str] = ()) -> None:

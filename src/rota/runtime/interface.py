@@ -6,7 +6,7 @@ once and is never made up: a runtime that was away tells everything that happene
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -189,6 +189,10 @@ class Runtime(Protocol):
 
     def overuse(self, subject: Subject) -> Overuse | None:
         """Why an instance must end, if it has more on the disk than it may."""
+        ...
+
+    async def cpu_seconds(self, subjects: Collection[Subject]) -> Mapping[Subject, float]:
+        """Return the CPU time of Instances since each began. Those of which it is not known are left out."""
         ...
 
     def refused(self, subject: Subject) -> Sequence[Refusal]:

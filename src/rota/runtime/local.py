@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -54,6 +54,7 @@ from rota.runtime.places import Entry, Launch, Places
 from rota.runtime.removing import waited_for
 from rota.runtime.runner import note
 from rota.runtime.task_logs import TaskLogs, UidOf
+from rota.runtime.usage import cpu_seconds
 from rota.runtime.watchdog import SCRATCH_BYTES_MAX, Bound, Watchdog, Watched, read_bound, write_bound
 
 log = logging.getLogger(__name__)
@@ -245,6 +246,22 @@ class LocalRuntime:
 
     def overuse(self, subject: Subject) -> Overuse | None:
         return self._watchdog.over(subject) if self._watchdog is not None else None
+
+    async def cpu_seconds(self, subjects: Collection[Subject]) -> Mapping[Subject, float]:
+        pids = {}
+        for subject in subjects:
+            going = {name: run for name, run in self.runs(subject).items() if run.exit is None}
+            found = [await self._pid(subject, name, run) for name, run in going.items()]
+            if None not in found:
+                pids[subject] = [pid for pid in found if pid is not None]
+        return await asyncio.to_thread(cpu_seconds, pids) if pids else {}
+
+    async def _pid(self, subject: Subject, container: str, run: Run) -> int | None:
+        """Return the process that a run is; of a container, not that of the engine's client."""
+        entry = self._places.enter(subject, container)
+        if entry is not None and entry.way == WAY:
+            return await self._containers.pid(run, entry)
+        return int(run.id.partition("@")[0])
 
     def _watched(self) -> dict[Subject, Watched]:
         """What runs, with what it may have. In another thread."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -30,6 +30,7 @@ class MemoryRuntime:
         self._started = 0
         self.alive: dict[Subject, dict[str, Run]] = {}
         self.overused: dict[Subject, Overuse] = {}
+        self.cpu_used: dict[Subject, float] = {}
 
     def runs(self, subject: Subject) -> Mapping[str, Run]:
         return self.alive.get(subject, {})
@@ -42,6 +43,9 @@ class MemoryRuntime:
 
     def overuse(self, subject: Subject) -> Overuse | None:
         return self.overused.get(subject)
+
+    async def cpu_seconds(self, subjects: Collection[Subject]) -> Mapping[Subject, float]:
+        return {one: self.cpu_used[one] for one in subjects if one in self.cpu_used}
 
     def refused(self, subject: Subject) -> Sequence[Refusal]:
         return ()

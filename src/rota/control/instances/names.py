@@ -19,7 +19,7 @@ TAIL_LENGTH = 12
 PLAIN_OWNER = "WorkerPool"
 """The one kind whose instances are named after it as it is. A namesake of another kind needs names of its own."""
 TAILED_OWNER = "WorkloadDeployment"
-"""The one kind whose names end in a hash of their own."""
+"""The one kind whose objects are given names with a hash tail, which their instances share."""
 
 OWNER_LABEL = "rota.dev/owner"
 ORDINAL_LABEL = "rota.dev/ordinal"
@@ -59,7 +59,7 @@ def tailed(*parts: str, kind: str = "", length_max: int = LABEL_LENGTH_MAX) -> s
 
 def stem(kind: str, owner: str) -> str:
     """What the names of an owner's instances begin with. It is a label's value, too, and tells owners apart."""
-    if kind == TAILED_OWNER and len(owner) <= STEM_LENGTH_MAX:
+    if kind == TAILED_OWNER and len(owner) <= STEM_LENGTH_MAX and _LABEL.fullmatch(owner) and _TAILED.fullmatch(owner):
         return owner
     if kind == PLAIN_OWNER:
         return derived(owner, length_max=STEM_LENGTH_MAX)

@@ -25,6 +25,7 @@ HOSTNAME_CHARS_MAX = 63
 # the ports they are known by. What else an engine gives by default, raw sockets on the host's network among it, is not.
 CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "NET_BIND_SERVICE", "SETGID", "SETUID")
 IS_RUNNING = "{{.State.Running}}"
+PID = "{{.State.Pid}}"
 INSPECT_SECONDS_MAX = 10
 GVISOR_PIDS = 128
 """What gVisor's own kernel has of processes and threads, at most about."""
@@ -128,6 +129,13 @@ class Engine:
         asked = [*base(self.facts), "container", "inspect", f"--format={IS_RUNNING}", name]
         said = await ask(asked, seconds_max=INSPECT_SECONDS_MAX)
         return said.code == 0 and said.out.strip() == "true"
+
+    async def pid(self, name: str) -> int | None:
+        """Return the process that a container runs, as this host knows it. None: it runs none."""
+        asked = [*base(self.facts), "container", "inspect", f"--format={PID}", name]
+        said = await ask(asked, seconds_max=INSPECT_SECONDS_MAX)
+        text = said.out.strip()
+        return int(text) if said.code == 0 and text.isdigit() and text != "0" else None
 
     async def ask_to_end(self, name: str) -> bool:
         """Ask a container to end, as its image wants to be asked; whether there was one. It may take its time."""

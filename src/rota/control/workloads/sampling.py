@@ -1,0 +1,68 @@
+"""Samples how much of their CPUs the instances of deployments use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rota.api import Instance
+from rota.client import Key
+from rota.control.instances.reasons import is_ready
+from rota.control.orders import subject_of
+from rota.runtime.interface import Runtime, Subject
+
+TICK_SECONDS = 15.0
+"""Between two samples of a deployment."""
+SHARE_MIN = 0.5
+"""Of the instances that are wanted, so many must have been measured for an average to say anything."""
+
+
+class _Sample(NamedTuple):
+    at: float
+    seconds: float
+    """CPU time since the instance began."""
+
+
+class _Average(NamedTuple):
+    at: float
+    percent: int | None
+
+
+class Sampler:
+    """Keeps the last sample of each instance, and the last average of each deployment."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._samples: dict[Key, dict[Subject, _Sample]] = {}
+        self._averages: dict[Key, _Average] = {}
+
+    def forget(self, deployment: Key) -> None:
+        self._samples.pop(deployment, None)
+        self._averages.pop(deployment, None)
+
+    async def percent(
+        self, deployment: Key, instances: Sequence[Instance], *, wanted: int, cores: float, now: float
+    ) -> int | None:
+        """Return the average use of the CPUs of those that are ready, since the last tick.
+
+        None: too few of those wanted were there at both ends of it.
+        """
+        known = self._averages.get(deployment)
+        if known is not None and now - known.at < TICK_SECONDS:
+            return known.percent
+        subjects = [subject_of(one) for one in instances if is_ready(one)]
+        found = await self._runtime.cpu_seconds(subjects)
+        before = self._samples.get(deployment, {})
+        after = {subject: _Sample(now, seconds) for subject, seconds in found.items()}
+        rates = [rate for one, sample in after.items() if (rate := _rate(before.get(one), sample)) is not None]
+        enough = rates and len(rates) >= wanted * SHARE_MIN
+        average = round(100 * sum(rates) / len(rates) / cores) if enough else None
+        self._samples[deployment], self._averages[deployment] = after, _Average(now, average)
+        return average
+
+
+def _rate(before: _Sample | None, after: _Sample) -> float | None:
+    """Return how many processors were in use between two samples. None: it was started anew in between."""
+    if before is None or after.at <= before.at or after.seconds < before.seconds:
+        return None
+    return (after.seconds - before.seconds) / (after.at - before.at)
