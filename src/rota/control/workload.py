@@ -113,6 +113,9 @@ class Workloads(Gate[Workload]):
         await self._revise(context, obj)
         now = cast("Sequence[WorkloadDeployment]", context.objects.owned(WorkloadDeployment.api, obj.metadata.uid))
         await context.write_status(obj, _status(context, obj, decisions, now, opened))
+        for one in decisions:
+            if one.placing.unplaced:
+                context.tell_once(obj, one.placing.reason, one.placing.message)
         waits = [one.again_after for one in decisions if one.again_after is not None]
         return Done(again_after=min(waits)) if waits else DONE
 

@@ -35,7 +35,7 @@ waits for others. Ready: nothing does.
 CREATED_BY_HAND = {"Secret": "secret generic", "ConfigMap": "configmap"}
 UNSERVED = "NotServed"
 """The reason of what nothing here carries out."""
-RUN = ("WorkerPool", "Instance", "Function", "Schedule")
+RUN = ("WorkerPool", "Instance", "Function", "Schedule", "Workload", "WorkloadDeployment")
 """Kinds of which it is told why they do not run."""
 CONFIGURATION = "ConfigurationError"
 TO_CORRECT = {
@@ -43,6 +43,11 @@ TO_CORRECT = {
     "ImageUnavailable": "put the image of {name} where it can be had, or correct its name: {edit}",
     CONFIGURATION: "correct {name}: {edit}",
     "NotIsolated": "install what `rota doctor` says is missing for a sandbox, or do without in {name}: {edit}",
+    "LocationNotFound": "make a Location of the city (`rota apply -f FILE`), or correct the cities of {name}: {edit}",
+    "NoCellInCity": "correct the cities of {name}: {edit}; `rota get cells` shows where there are cells",
+    "CellsLost": "see why the cells of the city are not in reach: `rota get cells`",
+    "CellsCordoned": "have something placed in a cell of the city again: `rota get cells`, then `rota edit cell/NAME`",
+    "CellsFull": "give a cell of the city more capacity (`rota edit cell/NAME`), or want fewer: {edit}",
     "NameTaken": "rename {name}, or delete the instance that has the name",
     "ImportFailed": "see why the code of {name} cannot be loaded ({logs}), correct it, and deploy it again",
     "CodeNotFound": "deploy the code of {name} again",

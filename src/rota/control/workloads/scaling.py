@@ -20,7 +20,8 @@ from rota.api.workload import PlacementScale
 from rota.client import Key
 from rota.control.scaling.planner import Decision, Past, began, decide
 
-DEAD_ZONE = 0.1
+DEAD_ZONE_PART = 10
+"""Within so small a part of the target nothing changes."""
 DOWN_SECONDS = 60
 MEASURED_MIN = 0.5
 
@@ -43,9 +44,10 @@ def needed(target: int, deployments: Iterable[Measured]) -> int:
     count = sum(ready for ready, _ in measured)
     if count == 0 or count < current * MEASURED_MIN:
         return current
-    use = sum(ready * percent for ready, percent in measured) / target
-    if abs(use / count - 1) <= DEAD_ZONE:
+    total = sum(ready * percent for ready, percent in measured)
+    if abs(total - count * target) * DEAD_ZONE_PART <= count * target:
         return current
+    use = total / target
     if use > count:
         return max(ceil(use), current)
     return min(ceil(use + current - count), current)
