@@ -79,7 +79,7 @@ async def test_what_a_controller_makes_while_the_plan_runs_is_waited_for() -> No
     plan = await planned(obj("WorkerPool", "sized", template=template))
     assert plan.converges
     made = {one.name: one for one in plan.ready if one.made}
-    assert set(made) == {"InstanceType/d1-standard-2", "Location/local", "Instance/sized-0"}
+    assert set(made) == {"InstanceType/d1-standard-2", "Location/local", "Cell/local", "Instance/sized-0"}
     steps = {one.name: one.step for one in plan.ready}
     assert steps["InstanceType/d1-standard-2"] < steps["Instance/sized-0"] <= steps["WorkerPool/sized"]
 
@@ -124,20 +124,27 @@ async def test_what_no_controller_acts_on_is_assumed_to_become_ready() -> None:
 
 
 async def test_kinds_that_this_version_does_not_carry_out_never_become_ready() -> None:
-    template = {"spec": {"containers": [{"name": "a", "command": ["true"]}]}}
-    plan = await planned(
-        obj("Cell", "here", cityCode="local"),
-        obj("Quota", "q", hard={"instances": 1}),
-        obj("Workload", "w", placements=[{"name": "a", "cityCodes": ["local"]}], template=template),
-    )
+    plan = await planned(obj("Cell", "here", cityCode="local"), obj("Quota", "q", hard={"instances": 1}))
     assert not plan.converges
     assert {(cause.type, cause.name) for cause in plan.never_ready} == {
         ("Object", "Cell/here"),
         ("Object", "Quota/q"),
-        ("Object", "Workload/w"),
     }
     assert all("this version of Rota" in cause.message for cause in plan.never_ready)
     assert all("nothing here carries it out" in cause.advice for cause in plan.never_ready)
+
+
+async def test_a_workload_is_planned_down_to_its_instances() -> None:
+    template = {"spec": {"containers": [{"name": "a", "command": ["true"]}]}}
+    here, far = {"name": "a", "cityCodes": ["local"], "scale": {"min": 2}}, {"name": "b", "cityCodes": ["fra"]}
+    plan = await planned(obj("Workload", "w", placements=[here], template=template))
+    assert plan.converges
+    made = [one.name.partition("/")[0] for one in plan.ready if one.made]
+    assert made.count("Instance") == 2 and made.count("WorkloadDeployment") == 1
+    plan = await planned(obj("Workload", "w", placements=[here, far], template=template))
+    [cause] = plan.never_ready
+    assert cause.name == "Workload/w" and "there is no Location of city fra" in cause.message
+    assert "make a Location of the city" in cause.advice
 
 
 async def test_a_city_that_nothing_serves_is_a_cause() -> None:
@@ -151,7 +158,7 @@ async def test_a_city_that_nothing_serves_is_a_cause() -> None:
     told = {cause.name: cause.message for cause in plan.never_ready}
     assert set(told) == {"Cell/there", "Function/f", "Schedule/s"}
     assert "none of its regions is served here: fra" in told["Function/f"]
-    assert "no cell serves fra" in told["Schedule/s"]
+    assert "none of its regions is served here: fra" in told["Schedule/s"]
 
 
 async def test_a_task_that_its_worker_could_not_run_is_a_cause() -> None:

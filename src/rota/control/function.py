@@ -30,7 +30,7 @@ from rota.control.gate import READY, Gate, status_of
 from rota.control.instances import Create, Delete
 from rota.control.instances.reasons import blocker, is_ready
 from rota.control.orders import subject_of
-from rota.control.schedules.regions import LOCAL
+from rota.control.plane import HERE, Plane
 from rota.control.tasks.lifecycle import time_of
 from rota.control.unhonoured import conditions, tell, unhonoured
 from rota.engine import DONE, Blocked, Context, Done, Failed, Objects, Outcome, RequeueAfter
@@ -80,9 +80,10 @@ class Functions(Gate[Function]):
     follows = True
     spin_runs_max = SPIN_RUNS_MAX
 
-    def __init__(self, serving: Serving) -> None:
+    def __init__(self, serving: Serving, plane: Plane = HERE) -> None:
         super().__init__(Function)
         self._serving = serving
+        self._plane = plane
         self._calls = serving.calls
         self._wake: Callable[[Key], None] = lambda key: None
         self._closing: asyncio.Task[None] | None = None
@@ -150,7 +151,7 @@ class Functions(Gate[Function]):
         ignored = conditions(obj, unhonoured(obj))
         tell(context, obj, ignored)
         opened = [*opened, *ignored]
-        if (elsewhere := not_here(obj)) is not None:
+        if (elsewhere := not_here(obj, self._plane)) is not None:
             line.held_up = elsewhere.message
             await self._say(context, obj, [*opened, elsewhere], ())
             return DONE
@@ -377,7 +378,7 @@ class Functions(Gate[Function]):
             version=line.known[0] or status.version,
             last_loaded=self._last_loaded(context, line, status),
             digest=code_of(line.good),
-            region=LOCAL,
+            region=self._plane.city,
             ready_workers=len(callable_),
             last_call_time=time_of(line.last_call) if line.last_call else status.last_call_time,
             calls=CallCounts(succeeded=counts.succeeded + succeeded, failed=counts.failed + failed)

@@ -8,19 +8,20 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any, NamedTuple, cast
 
-from rota.api import Cell, Condition, Object, Schedule, Task
+from rota.api import Condition, Object, Schedule, Task
 from rota.api.cron import BadCron, Cron, cron
 from rota.api.function import ScheduleStatus
 from rota.api.problems import invalid
 from rota.api.zones import NoSuchZone
 from rota.client import Key
 from rota.control.gate import Settling, status_of, with_conditions
+from rota.control.plane import HERE, Plane
 from rota.control.schedules.ahead import READY_MAX, Ahead
 from rota.control.schedules.firing import Firing, Shot
 from rota.control.schedules.keeping import Keeping, release
 from rota.control.schedules.making import COUNTED
 from rota.control.schedules.planner import Plan, plan
-from rota.control.schedules.regions import region_of, served
+from rota.control.schedules.regions import region_of
 from rota.control.schedules.runs import Run, Runs, to_note, told, too_many
 from rota.control.schedules.statuses import (
     INVALID_SCHEDULE,
@@ -33,7 +34,7 @@ from rota.control.schedules.statuses import (
     template_problem,
 )
 from rota.control.schedules.ticker import LOOK_SECONDS, Ticker
-from rota.engine import DONE, Context, Done, Outcome, Watch
+from rota.engine import DONE, Context, Done, Outcome
 from rota.engine.objects import get
 from rota.registry import ApiError
 
@@ -70,14 +71,12 @@ class Schedules(Settling[Schedule]):
     concurrency = CONCURRENCY
     spin_runs_max = SPIN_RUNS_MAX
 
-    def __init__(self, look_seconds: float = LOOK_SECONDS) -> None:
+    def __init__(self, look_seconds: float = LOOK_SECONDS, plane: Plane = HERE) -> None:
         super().__init__(Schedule)
-        self.watches = (Watch(Cell, self._regional),)
+        self._plane = plane
         self._look_seconds = look_seconds
         self._runs = Runs()
         self._keeping = Keeping()
-        self._regions: set[Key] = set()
-        """The schedules that name cities."""
         self._written: dict[str, float] = {}
         """When the status of a schedule was written, as long as what came of its last run is not."""
         self._wake: Callable[[Key], None] = lambda key: None
@@ -117,11 +116,7 @@ class Schedules(Settling[Schedule]):
         waits = self._keeping.hear(before, after)
         return not self._runs.hear(before, after) and not waits
 
-    def _regional(self, cell: Cell) -> tuple[Key, ...]:
-        return tuple(self._regions)
-
     async def gone(self, context: Context, key: Key) -> None:
-        self._regions.discard(key)
         for name in [*self._keeping.of(key)]:
             await release(context.client, key.namespace, name)
         id_ = Schedule.api.key(*key)
@@ -182,7 +177,7 @@ class Schedules(Settling[Schedule]):
     def _standing(self, context: Context, obj: Schedule, status: ScheduleStatus) -> Standing:
         """How a schedule stands whose references are all there. What is new goes into the status."""
         now, runs = context.clock.time(), self._runs.of(obj.metadata.uid)
-        region, ticking = self._region(context, obj), _cron_of(obj)
+        region, ticking = region_of(obj.spec.regions, self._plane), _cron_of(obj)
         # A registry in this process has refused what a cluster's API server cannot see.
         template = None if context.client.in_process else template_problem(obj)
         problem = next((one for one in (ticking, template, region) if isinstance(one, Problem)), None)
@@ -199,14 +194,6 @@ class Schedules(Settling[Schedule]):
         prunable = too_many(runs, obj.spec.history, None if newest is None else int(newest.timestamp()))
         city = region if isinstance(region, str) else None
         return Standing(said(obj, told(status, runs), problem, city, now), problem, due, prunable)
-
-    def _region(self, context: Context, obj: Schedule) -> str | Problem:
-        key = Key(obj.metadata.namespace, obj.metadata.name)
-        if not obj.spec.regions:
-            self._regions.discard(key)
-            return region_of(obj, ())
-        self._regions.add(key)
-        return region_of(obj, served(cast("list[Cell]", context.objects.list(Cell.api))))
 
     async def _note_counted(self, context: Context, obj: Schedule, status: ScheduleStatus) -> None:
         """Note on the Tasks of runs by hand that the schedule has counted them: from then on they may go."""

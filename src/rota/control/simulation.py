@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from rota.api import Cell, Claim, Condition, Function, Instance, Object, Schedule, Task, TaskSpawner, WorkerPool
+from rota.api import Claim, Condition, Function, Instance, Object, Schedule, Task, TaskSpawner, WorkerPool
 from rota.control.carrying import RUNTIME_FINALIZER
 from rota.control.claims.lifecycle import unfit
 from rota.control.functions.checking import code_problem
@@ -20,8 +20,9 @@ from rota.control.functions.unserved import UnservedFunctions
 from rota.control.gate import READY, Gate, status_of, with_conditions
 from rota.control.instances import ready_condition
 from rota.control.orders import unrunnable
+from rota.control.plane import HERE
 from rota.control.pool import Pools
-from rota.control.schedules.regions import region_of, served
+from rota.control.schedules.regions import region_of
 from rota.control.spawners.apis import API_NOT_ALLOWED, Apis
 from rota.control.spawners.statuses import is_complete, template_problem
 from rota.control.tasks.jobs import CannotRun, check_role, worker_of
@@ -117,12 +118,12 @@ def problem(objects: Objects, obj: Object, apis: Apis) -> tuple[str, str] | None
         wrong = unfit(spec.images, spec.labels, spec.annotations, template_of(pool)) if pool is not None else None
         return ("Invalid", wrong) if wrong is not None else None
     if isinstance(obj, Function):
-        condition = not_here(obj)
+        condition = not_here(obj, HERE)
         return (condition.reason, condition.message) if condition is not None else code_problem(obj)
     if isinstance(obj, TaskSpawner):
         return _spawner_problem(obj, apis)
     if isinstance(obj, Schedule):
-        region = region_of(obj, served(cast("list[Cell]", objects.list(Cell.api))))
+        region = region_of(obj.spec.regions, HERE)
         return None if isinstance(region, str) else (region.reason, region.message)
     return None
 

@@ -71,8 +71,8 @@ def controllers(
         Workloads(),
         Cells(plane),
         Deployments(plane, runtime),
-        UnservedFunctions() if serving is None else Functions(serving),
-        Gate(Schedule) if spawning is None else Schedules(),
+        UnservedFunctions() if serving is None else Functions(serving, plane),
+        Gate(Schedule) if spawning is None else Schedules(plane=plane),
         Gate(TaskSpawner) if spawning is None else Spawners(spawning),
         *unserved(),
     ]

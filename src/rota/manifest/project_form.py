@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rota.api import AgentConfig, Function, Kind, Schedule, WorkerPool, Workspace
+from rota.api import AgentConfig, Function, Kind, Schedule, WorkerPool, Workload, Workspace
 from rota.api.schema import Schema, object_schema
 
 FILE_NAME = "rota.yaml"
@@ -73,6 +73,7 @@ SECTIONS: dict[str, Section] = {
     "workspaces": Section(Workspace.api, "What workers are prepared with.", required=("repo",)),
     "agents": Section(AgentConfig.api, "What the agents of workers get."),
     "pools": Section(WorkerPool.api, "Warm workers."),
+    "workloads": Section(Workload.api, "Services, and the cities that they run in."),
     "functions": Section(Function.api, "Code with a handler, and when it is called.", own={"path": PATH}),
     SCHEDULES: Section(
         Schedule.api,

@@ -33,6 +33,7 @@ _KEPT = (
     "maxItems",
     "maxProperties",
     "required",
+    "format",
 )
 """What means the same there as here."""
 
@@ -43,7 +44,7 @@ def project_schema() -> dict[str, Any]:
     return {
         "$schema": DIALECT,
         "title": "Rota project",
-        "description": "The project file of Rota, rota.yaml: functions, schedules, pools and what belongs to them.",
+        "description": "The project file of Rota, rota.yaml: functions, schedules, pools, workloads and what belongs to them.",
         "type": "object",
         "additionalProperties": False,
         "required": ["name"],

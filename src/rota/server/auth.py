@@ -363,7 +363,7 @@ def allows(user: User, verb: str, kind: Kind, namespace: str, name: str = "", su
         owns = user.scope == "deployer" and namespace and user.namespace in ("", namespace)
         return bool(owns) and kind.name == "Instance" and (subresource != "exec" or verb == "create")
     if user.scope == "cell":
-        return _cell_allows(user, verb, kind, namespace, name, subresource)
+        return _cell_allows(user, verb, kind, namespace)
     inside = not user.namespace or namespace == user.namespace
     if kind.name == "Namespace" and user.namespace and verb == "get" and name != user.namespace:
         return False  # Which others there are is not for them to know.
@@ -424,10 +424,8 @@ def sight(user: User, kind: Kind, namespace: str) -> str:
     return f"metadata.namespace!={SYSTEM_NAMESPACE}" if kind.namespaced and not namespace else ""
 
 
-def _cell_allows(user: User, verb: str, kind: Kind, namespace: str, name: str, subresource: str) -> bool:
-    """A cell has its own namespace, reports on its own Cell by its status, and reads what the cluster offers."""
-    if kind.namespaced:
-        return namespace == user.namespace
-    if kind.name == "Cell" and verb in ("update", "patch"):
-        return subresource == "status" and name == user.namespace.removeprefix(CELL_NAMESPACE_PREFIX)
-    return kind.name in ("Cell", "Location", "InstanceType") and verb in READ
+def _cell_allows(user: User, verb: str, kind: Kind, namespace: str) -> bool:
+    """A cell reads what its namespace holds and what the cluster offers. It writes no objects: it reports."""
+    if verb not in READ:
+        return False
+    return namespace == user.namespace if kind.namespaced else kind.name in ("Cell", "Location", "InstanceType")

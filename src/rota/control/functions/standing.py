@@ -8,7 +8,8 @@ from rota.api import Condition, Function, Instance
 from rota.control.functions.loading import Known
 from rota.control.functions.planning import Version
 from rota.control.gate import READY
-from rota.control.schedules.regions import LOCAL
+from rota.control.plane import Plane
+from rota.control.schedules.regions import region_of
 
 LOADING, PREPARING, STARTING, UPDATING = "Loading", "Preparing", "Starting", "Updating"
 PROGRESS = (LOADING, PREPARING, STARTING, UPDATING)
@@ -51,13 +52,10 @@ def readiness(
     return Condition(type=READY, status="True", reason="ScaledToZero", message=unseen)
 
 
-def not_here(function: Function) -> Condition | None:
+def not_here(function: Function, plane: Plane) -> Condition | None:
     """The condition Ready of a function that no city served here may run."""
-    regions = function.spec.regions
-    if not regions or LOCAL in regions:
-        return None
-    message = f"none of its regions is served here: {', '.join(regions)}; this server is {LOCAL}"
-    return not_ready("RegionNotServed", message)
+    region = region_of(function.spec.regions, plane)
+    return None if isinstance(region, str) else not_ready(region.reason, region.message)
 
 
 def code_of(version: Version | None) -> str | None:

@@ -1,29 +1,16 @@
-"""Where a schedule ticks: which cities are served here, and which of them it gets."""
+"""Where functions and schedules with regions run: in the city of the control plane that has them, or nowhere."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Sequence
 
-from rota.api import Cell, Schedule
+from rota.control.plane import Plane
 from rota.control.schedules.statuses import Problem
 
-LOCAL = "local"
-"""The city of a server without cells."""
 
-
-def served(cells: Iterable[Cell]) -> frozenset[str]:
-    """The cities that something can be run in: a cell that nobody reports on runs nothing."""
-    there = (cell for cell in cells if cell.metadata.deletion_timestamp is None and cell.readiness().state == "Ready")
-    return frozenset((LOCAL, *(cell.spec.city_code for cell in there)))
-
-
-def region_of(schedule: Schedule, cities: Collection[str]) -> str | Problem:
-    """The city that a schedule ticks in: the first that it names and that is served; without any, the one at hand."""
-    wanted = schedule.spec.regions
-    if not wanted:
-        return LOCAL
-    found = next((city for city in wanted if city in cities), None)
-    if found is not None:
-        return found
-    there = ", ".join(sorted(cities))
-    return Problem("RegionNotServed", f"regions: no cell serves {', '.join(wanted)}; served are {there}")
+def region_of(regions: Sequence[str], plane: Plane) -> str | Problem:
+    """Return the city that something with these regions runs in; without any, it is the one at hand."""
+    if not regions or plane.city in regions:
+        return plane.city
+    wanted = ", ".join(regions)
+    return Problem("RegionNotServed", f"none of its regions is served here: {wanted}; this server is {plane.city}")
