@@ -26,6 +26,8 @@ def example(kind: str, spec: Object | None = None, status: Object | None = None,
 
 AMOUNTS: Object = {"cpu": "500m", "memory": "1Gi"}
 CAPACITY: Object = {**AMOUNTS, "instances": 3}
+QUOTA_OWNER: Object = {"kind": "WorkerPool", "name": "web", "uid": "web-uid"}
+BUDGET: Object = {**CAPACITY, "storage": "10Gi"}
 RESOURCES: Object = {"requests": AMOUNTS, "limits": {"cpu": 2, "memory": 2147483648, "pids": 100}}
 TIMING: Object = {"periodSeconds": 5, "timeoutSeconds": 2, "failureThreshold": 4, "initialDelaySeconds": 1}
 ENV: list[Object] = [
@@ -276,9 +278,27 @@ _ALL: list[Object] = [
         OBSERVED,
     ),
     example("Quota", {"hard": {}}),
-    example("Quota", {"hard": CAPACITY}, {**OBSERVED, "used": CAPACITY, "sequence": 4}),
-    example("QuotaClaim", {"instanceRef": {"name": "web-0"}, "requests": {}}),
-    example("QuotaClaim", {"instanceRef": {"name": "web-0"}, "requests": CAPACITY}, OBSERVED),
+    example(
+        "Quota",
+        {"hard": BUDGET},
+        {
+            **OBSERVED,
+            "used": BUDGET,
+            "sequence": 4,
+            "holders": [{**QUOTA_OWNER, "hash": "0123456789abcdef", "count": 3, "requests": BUDGET}],
+            "waiting": [{**QUOTA_OWNER, "hash": "fedcba9876543210", "count": 1, "message": "it is short of cpu"}],
+            "waitingInstances": 1,
+        },
+    ),
+    example("QuotaClaim", {"owner": QUOTA_OWNER}),
+    example(
+        "QuotaClaim",
+        {
+            "owner": {"kind": "WorkloadDeployment", "name": "web", "uid": "web-uid"},
+            "slots": [{"hash": "0123456789abcdef", "count": 3, "requests": BUDGET}],
+        },
+        {**OBSERVED, "granted": [{"hash": "0123456789abcdef", "count": 2}]},
+    ),
     example("Schedule", {"cron": "*/5 * * * *", "target": {"functionRef": {"name": "resize"}}}),
     example(
         "Schedule",

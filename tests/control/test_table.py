@@ -12,7 +12,6 @@ from rota.api.references import references, referring_kinds
 from rota.control import controllers, simulated
 from rota.control.simulation import GATES
 from rota.control.spawners.apis import Apis
-from rota.control.unserved import UNSERVED
 from tests.engine_loop.loops import World
 from tests.examples import Object, examples
 
@@ -20,8 +19,7 @@ EXAMPLE_API = "https://github.example/api/v3"
 MADE_BY_ROTA = {"Instance", "QuotaClaim", "Revision", "WorkloadDeployment"}
 """Nobody declares these: whoever makes them sees to what they refer to."""
 ATTENDED = [one.kind.api for one in controllers() if one.kind is not None]
-NOBODYS = [row[0].api for row in UNSERVED]
-CARRIED_OUT = [kind for kind in ATTENDED if kind not in (*NOBODYS, Cell.api)]
+CARRIED_OUT = [kind for kind in ATTENDED if kind is not Cell.api]
 """Without cells, which nobody declares for a site to be there."""
 EXAMPLES = {f"{kind.name}-{i}": obj for kind in CARRIED_OUT for i, obj in enumerate(examples(kind.name))}
 LACKING = [name for name, obj in EXAMPLES.items() if references(KINDS[obj["kind"]], obj)]
@@ -99,17 +97,6 @@ async def test_in_a_plan_an_object_is_ready_when_all_that_it_refers_to_is_there(
     assert result.level == 0 and result.error is None and not planned.loop.view.failed()
     for one in found.status.conditions:
         assert one.type != "ResolvedRefs" or one.status == "True", one
-
-
-@pytest.mark.parametrize("kind", [kind.name for kind in NOBODYS])
-async def test_in_a_plan_what_nothing_carries_out_is_never_ready(planned: World, kind: str) -> None:
-    obj = copy.deepcopy(examples(kind)[0])
-    obj["metadata"]["name"] = "planned"
-    await declare(planned, obj, {("InstanceType", "d1-standard-2")})
-    await planned.run(*simulated(controllers()))
-    found = await planned.get(kind, "planned")
-    readiness = found.readiness()
-    assert (readiness.state, readiness.reason) == ("Pending", "NotServed") and "this version" in readiness.message
 
 
 @pytest.mark.parametrize("name", LACKING)

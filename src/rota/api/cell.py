@@ -5,9 +5,10 @@ Quota and QuotaClaim: who may use how much.
 
 from typing import Annotated, Literal
 
+from rota.api.instance import IDENTITY
 from rota.api.kind import Column, kind
 from rota.api.meta import Object, ObjectStatus, Readiness, by_condition
-from rota.api.model import CityCode, Model, Quantity, Ref, Text, Time, doc, immutable
+from rota.api.model import CityCode, Model, Name, Quantity, Text, Time, doc, immutable
 from rota.api.parts import Amounts
 from rota.api.texts import more_than_nothing
 
@@ -111,17 +112,59 @@ class InstanceType(Object):
         return Readiness("Ready")
 
 
+class Budget(Capacity):
+    """How much of everything that a quota counts."""
+
+    storage: Annotated[Quantity | None, doc("Storage of instances: 10Gi.")] = None
+
+
 class QuotaSpec(Model):
     """A namespace's budget."""
 
-    hard: Annotated[Capacity, doc("How much may be used at most.")]
+    hard: Annotated[Budget, doc("How much may be used at most. What is omitted has no bound.")]
+
+
+OwnerKind = Annotated[Text, doc("Its kind: WorkloadDeployment, WorkerPool, Function, Task or Instance.")]
+Hash = Annotated[str, doc("Tells sizes apart.", min_length=1, max_length=64, pattern=IDENTITY)]
+Requests = Annotated[Budget | None, doc("How much each of them takes.")]
+
+
+class QuotaHolder(Model):
+    """Instances of one owner and size that are granted."""
+
+    kind: OwnerKind
+    name: Annotated[Name, doc("Its name.")]
+    uid: Annotated[str, doc("Its uid.", min_length=1, max_length=64, pattern=IDENTITY)]
+    hash: Hash
+    count: Annotated[int, doc("How many instances.", ge=0)]
+    requests: Requests = None
+
+
+class QuotaWaiting(Model):
+    """Instances of one owner and size that the budget has no room for."""
+
+    kind: OwnerKind
+    name: Annotated[Name, doc("Its name.")]
+    uid: Annotated[str, doc("Its uid.", min_length=1, max_length=64, pattern=IDENTITY)]
+    hash: Hash
+    count: Annotated[int, doc("How many instances.", ge=0)]
+    message: Annotated[Text | None, doc("What is short, and who holds it.")] = None
+
+
+HOLDERS_MAX = 1024
+WAITING_MAX = 64
 
 
 class QuotaStatus(ObjectStatus):
     """How much of the budget is used."""
 
-    used: Annotated[Capacity | None, doc("How much is granted.")] = None
-    sequence: Annotated[int, doc("Counts grants; compared before each.", ge=0)] = 0
+    used: Annotated[Budget | None, doc("How much is granted.")] = None
+    sequence: Annotated[int, doc("Counts changes of what is granted.", ge=0)] = 0
+    holders: Annotated[list[QuotaHolder], doc("Who holds how much.", max_length=HOLDERS_MAX, keys=("uid", "hash"))] = []
+    waiting: Annotated[
+        list[QuotaWaiting], doc("Who waits, the first of them first.", max_length=WAITING_MAX, keys=("uid", "hash"))
+    ] = []
+    waiting_instances: Annotated[int, doc("Instances that wait, of everybody.", ge=0)] = 0
 
 
 @kind(
@@ -129,13 +172,14 @@ class QuotaStatus(ObjectStatus):
     columns=(
         Column("Instances", ".status.used.instances", "integer"),
         Column("Of", ".spec.hard.instances", "integer"),
+        Column("Waiting", ".status.waitingInstances", "integer"),
         Column("CPU", ".spec.hard.cpu", wide=True),
         Column("Memory", ".spec.hard.memory", wide=True),
         Column("Enforced", '.status.conditions[?(@.type=="Enforced")].status'),
     ),
 )
 class Quota(Object):
-    """A namespace's budget: instances, vCPU, memory. Without one, nothing is limited."""
+    """A namespace's budget, named default: instances, vCPU, memory, storage. Without one, nothing is limited."""
 
     spec: Annotated[QuotaSpec, doc("The budget.")]
     status: Annotated[QuotaStatus | None, doc("How much of it is used.")] = None
@@ -144,12 +188,44 @@ class Quota(Object):
         return by_condition(self.metadata, self.status, "Enforced")
 
 
-class QuotaClaimSpec(Model):
-    """One instance's request against the budget."""
+class QuotaOwner(Model):
+    """Whose instances they are."""
 
-    rules = immutable("instanceRef")
-    instance_ref: Annotated[Ref, doc("The instance; immutable.", refers="Instance", needs="existence")]
-    requests: Annotated[Capacity, doc("How much it asks for.")]
+    kind: Annotated[Literal["WorkloadDeployment", "WorkerPool", "Function", "Task"], doc("Its kind.")]
+    name: Annotated[Name, doc("Its name.")]
+    uid: Annotated[str, doc("Its uid.", min_length=1, max_length=64, pattern=IDENTITY)]
+
+
+class QuotaSlots(Model):
+    """Instances of one size."""
+
+    hash: Hash
+    count: Annotated[int, doc("How many instances.", ge=0, le=1_000_000)]
+    requests: Requests = None
+
+
+class QuotaGrant(Model):
+    """Instances of one size that are granted."""
+
+    hash: Hash
+    count: Annotated[int, doc("How many instances.", ge=0)]
+
+
+SIZES_MAX = 16
+
+
+class QuotaClaimSpec(Model):
+    """What an owner of instances asks of the budget."""
+
+    rules = immutable("owner")
+    owner: Annotated[QuotaOwner, doc("Whose instances they are; immutable.")]
+    slots: Annotated[list[QuotaSlots], doc("How many of each size.", max_length=SIZES_MAX, keys=("hash",))] = []
+
+
+class QuotaClaimStatus(ObjectStatus):
+    """What of it is granted."""
+
+    granted: Annotated[list[QuotaGrant], doc("How many of each size.", max_length=SIZES_MAX, keys=("hash",))] = []
 
 
 @kind(
@@ -157,16 +233,17 @@ class QuotaClaimSpec(Model):
     short=("qc",),
     made=True,
     columns=(
-        Column("Instance", ".spec.instanceRef.name"),
+        Column("Kind", ".spec.owner.kind"),
+        Column("Owner", ".spec.owner.name"),
         Column("Granted", '.status.conditions[?(@.type=="Granted")].status'),
         Column("Reason", '.status.conditions[?(@.type=="Granted")].reason'),
     ),
 )
 class QuotaClaim(Object):
-    """One instance's request against the quota, granted or not. Made by Rota."""
+    """What an owner of instances asks of the quota, granted or not. Made by Rota."""
 
     spec: Annotated[QuotaClaimSpec, doc("What is asked for.")]
-    status: Annotated[ObjectStatus | None, doc("Whether it was granted.")] = None
+    status: Annotated[QuotaClaimStatus | None, doc("What of it is granted.")] = None
 
     def readiness(self) -> Readiness:
         return by_condition(self.metadata, self.status, "Granted")

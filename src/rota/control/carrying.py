@@ -7,6 +7,7 @@ from typing import Any
 from rota.api import Instance
 from rota.control.instances import Create, Delete, Drain, Undrain
 from rota.control.instances.states import DRAINING
+from rota.control.quotas.asking import gated
 from rota.engine import Context
 from rota.registry import ApiError
 
@@ -21,7 +22,7 @@ async def carry_out(context: Context, namespace: str, action: Create | Delete | 
     try:
         match action:
             case Create():
-                await client.create(action.instance)
+                await client.create(gated(context.objects, action.instance))
             case Delete():
                 version = action.resource_version
                 await client.delete(kind, action.name, namespace=namespace, uid=action.uid, resource_version=version)

@@ -16,6 +16,7 @@ from rota.control.instances import Desired, Plan, plan, selector, settle_seconds
 from rota.control.instances.names import CELL_LABEL, CITY_LABEL, PLACEMENT_LABEL, TERM, WORKLOAD_LABEL
 from rota.control.instances.template import UNIT_NANOS
 from rota.control.plane import Plane
+from rota.control.quotas.asking import READS, ask
 from rota.control.sizes import size_of
 from rota.control.storages import drop_left
 from rota.control.unhonoured import conditions, of_template, tell
@@ -62,6 +63,7 @@ class Deployments(Gate[WorkloadDeployment]):
     """Carries out what is planned for the instances of the deployments of this cell."""
 
     owns = (Instance,)
+    reads = READS
 
     def __init__(self, plane: Plane, runtime: Runtime | None = None) -> None:
         super().__init__(WorkloadDeployment)
@@ -98,6 +100,7 @@ class Deployments(Gate[WorkloadDeployment]):
         there = cast("Sequence[Instance]", context.objects.owned(Instance.api, meta.uid))
         wanted = desired(obj)
         is_taken = partial(context.objects.has, Instance.api, meta.namespace)
+        await ask(context, obj, wanted.template, wanted.replicas)
         made = plan(wanted, there, context.clock.time(), is_taken)
         for action in made.actions:
             await carry_out(context, meta.namespace, action)

@@ -31,6 +31,7 @@ from rota.control.instances import Create, Delete
 from rota.control.instances.reasons import blocker, is_ready
 from rota.control.orders import subject_of
 from rota.control.plane import HERE, Plane
+from rota.control.quotas.asking import READS, ask
 from rota.control.tasks.lifecycle import time_of
 from rota.control.unhonoured import conditions, tell, unhonoured
 from rota.engine import DONE, Blocked, Context, Done, Failed, Objects, Outcome, RequeueAfter
@@ -77,6 +78,7 @@ class Functions(Gate[Function]):
     """Sees to the workers of functions."""
 
     owns = (Instance,)
+    reads = READS
     follows = True
     spin_runs_max = SPIN_RUNS_MAX
 
@@ -249,6 +251,7 @@ class Functions(Gate[Function]):
         newest, again_after = self._newest(context, obj, line, wanted.workers)
         facts = self._facts(line)
         actions = plan(obj, version, there, wanted.workers, newest=newest, before=before, **facts)
+        await ask(context, obj, version.template, wanted.workers)
         await self._carry_out(context, obj, line, actions)
         now = time.monotonic()
         if self._loads.is_over(line.key, now):
@@ -336,6 +339,10 @@ class Functions(Gate[Function]):
         if failures and not line.routing.is_served and (before is None or self._lasting_failures(older)):
             line.trouble = failures[0].message
             self._calls.fail_waiting(line, NotCalled("NotLoaded", line.trouble))
+        quota = (one.status.condition("QuotaGranted") for one in current if one.status is not None)
+        line.over_budget = next((one.message for one in quota if one is not None and one.reason == "QuotaExceeded"), "")
+        if line.over_budget and not line.routing.is_served:
+            self._calls.fail_waiting(line, NotCalled("QuotaExceeded", line.over_budget), but_patient=True)
         # From nothing it is the newest that is started, and the one before only if that does not load.
         is_served = line.routing.open_workers() & {one.metadata.uid for one in older}
         return before if line.known[1].state == "Failed" or is_served else None

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
-from rota.api import Condition, Function, Instance
+from rota.api import Condition, Function, Instance, Quota
 from rota.api.instance import AssignmentStatus, Container, InstanceStatus
 from rota.client import Key
 from rota.control import inputs, networks, ports, workers
@@ -24,11 +24,12 @@ from rota.control.instances.reasons import is_noticed, is_ready
 from rota.control.instances.states import MORE_NETWORK, NOT_ISOLATED, USED, is_used
 from rota.control.orders import order, owner_of, subject_of
 from rota.control.plane import HERE, Plane
+from rota.control.quotas.telling import Gated, quota_condition
 from rota.control.seen import AVAILABLE, Seen, phase_of, seen, unavailable, with_last_exit
 from rota.control.settled import Settled
 from rota.control.storages import has_heir
 from rota.control.unhonoured import conditions, of_template
-from rota.engine import DONE, Context, Done, Outcome, RequeueAfter
+from rota.engine import DONE, Context, Done, Outcome, RequeueAfter, Watch
 from rota.engine.references import id_of
 from rota.registry import ApiError
 from rota.runtime.interface import Order, Overuse, Refused, Run, Runtime, Subject
@@ -36,7 +37,7 @@ from rota.runtime.probes import Probes
 from rota.runtime.runner.messages import Report
 from rota.runtime.runners import Runners
 
-PROGRAMMED, ISOLATED, QUOTA = "Programmed", "Isolated", "QuotaGranted"
+PROGRAMMED, ISOLATED = "Programmed", "Isolated"
 BOUNDED = "StorageBounded"
 MEASURED = "this host has no quota for folders, so it is measured every few seconds"
 KEEPER_LOST = "KeeperLost"
@@ -83,6 +84,8 @@ class Instances(Gate[Instance]):
         """The hold for which runs were ended to be started anew, and their numbers."""
         self._overused: dict[Subject, Overuse] = {}
         self._settled: dict[str, Settled] = {}
+        self._gated = Gated()
+        self.watches = (Watch(Quota, self._gated.by_quota),)
         self._unsaid: dict[str, float] = {}
         """Since when the status of an instance does not say who has it, or that it is being reset."""
 
@@ -175,6 +178,7 @@ class Instances(Gate[Instance]):
         await self._delete(context, written)
 
     async def gone(self, context: Context, key: Key) -> None:
+        self._gated.forget(key)
         if self._desk is not None:
             self._desk.unsee(key)
         for subject in self._runtime.known(*key):
@@ -187,8 +191,9 @@ class Instances(Gate[Instance]):
             del self._past[container]
 
     async def go_on(self, context: Context, obj: Instance, opened: list[Condition]) -> Outcome:
-        if obj.spec.scheduling_gates:
-            await self._write(context, obj, status_of(obj), opened, "Pending")
+        if self._gated.note(obj):
+            said = [*opened, quota_condition(context.objects, obj)]
+            await self._write(context, obj, status_of(obj), said, "Pending")
             return DONE
         subject = subject_of(obj)
         self._tell_refused(context, obj)
@@ -201,14 +206,15 @@ class Instances(Gate[Instance]):
             found = await self._run(context, obj, status)
         except Refused as refused:
             why = unavailable(refused.reason, str(refused))
-            said = [*opened, _quota(), msgspec.structs.replace(why, type=PROGRAMMED), why]
+            said = [*opened, quota_condition(context.objects, obj), msgspec.structs.replace(why, type=PROGRAMMED), why]
             return await self._refused(context, obj, status, refused, said)
         programmed = Condition(type=PROGRAMMED, status="True", reason=PROGRAMMED)
         unlimited = self._unlimited(obj)
         for one in unlimited:
             context.tell_once(obj, "LimitNotHeld", one)
         ignored = conditions(obj, [*of_template(obj.spec, "spec."), *unlimited])
-        said = [*opened, _quota(), programmed, found.available, *self._kept_apart(obj), *_bounded(obj), *ignored]
+        granted = quota_condition(context.objects, obj)
+        said = [*opened, granted, programmed, found.available, *self._kept_apart(obj), *_bounded(obj), *ignored]
         written = await self._write(context, obj, found.status, said, found.phase)
         self._show(context, written, is_ready=is_ready(written))
         self._settle(context, written)
@@ -568,10 +574,6 @@ def _bounded(obj: Instance) -> list[Condition]:
         return []
     message = f"{MEASURED}: with more than {obj.spec.storage.size} the instance is ended and its storage removed"
     return [Condition(type=BOUNDED, status="True", reason="Measured", message=message)]
-
-
-def _quota() -> Condition:
-    return Condition(type=QUOTA, status="True", reason="NotRequired")
 
 
 def _is_told_by_function(obj: Instance, ready: Condition) -> bool:

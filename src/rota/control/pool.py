@@ -19,6 +19,7 @@ from rota.control.instances import Desired, Plan, plan, selector, settle_seconds
 from rota.control.instances.names import controller_of
 from rota.control.instances.states import is_draining
 from rota.control.instances.template import restart_stamps
+from rota.control.quotas.asking import READS, ask
 from rota.control.scaling import Book, Decision
 from rota.control.storages import drop_left
 from rota.control.unhonoured import conditions, tell, unhonoured
@@ -60,6 +61,7 @@ class Pools(Gate[WorkerPool]):
     """Carries out what is planned for the instances of a pool."""
 
     owns = (Instance,)
+    reads = READS
     spin_runs_max = 100_000  # the news of a thousand instances, each handed out all the time, is news of their pool
 
     def __init__(self, runtime: Runtime | None = None, desk: Desk | None = None) -> None:
@@ -159,6 +161,7 @@ class Pools(Gate[WorkerPool]):
         scaled = self._scaled(key, obj, there, context.clock.now())
         replicas = REPLICAS if obj.spec.replicas is None else obj.spec.replicas
         wanted = desired(obj, replicas if scaled is None else scaled.replicas)
+        await ask(context, obj, wanted.template, wanted.replicas)
         made = plan(wanted, there, context.clock.time(), partial(context.objects.has, Instance.api, key.namespace))
         for action in made.actions:
             await carry_out(context, obj.metadata.namespace, action)

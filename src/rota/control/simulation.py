@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from rota.api import Claim, Condition, Function, Instance, Object, Schedule, Task, TaskSpawner, WorkerPool
+from rota.api import Claim, Condition, Function, Instance, Object, Quota, Schedule, Task, TaskSpawner, WorkerPool
 from rota.control.carrying import RUNTIME_FINALIZER
 from rota.control.claims.lifecycle import unfit
 from rota.control.functions.checking import code_problem
@@ -22,13 +22,14 @@ from rota.control.instances import ready_condition
 from rota.control.orders import unrunnable
 from rota.control.plane import HERE
 from rota.control.pool import Pools
+from rota.control.quotas.telling import Gated, quota_condition
 from rota.control.schedules.regions import region_of
 from rota.control.spawners.apis import API_NOT_ALLOWED, Apis
 from rota.control.spawners.statuses import is_complete, template_problem
 from rota.control.tasks.jobs import CannotRun, check_role, worker_of
 from rota.control.unhonoured import conditions, unhonoured
 from rota.control.workers import template_of
-from rota.engine import DONE, Blocked, Context, Failed, Outcome, Reconciler
+from rota.engine import DONE, Blocked, Context, Failed, Outcome, Reconciler, Watch
 from rota.engine.objects import Objects, get
 from rota.engine.references import id_of
 
@@ -173,6 +174,8 @@ class SimulatedInstances(Gate[Instance]):
     def __init__(self, kept: Collection[str] = ()) -> None:
         super().__init__(Instance)
         self._kept = kept
+        self._gated = Gated()
+        self.watches = (Watch(Quota, self._gated.by_quota),)
 
     async def look(self, context: Context, obj: Instance) -> Outcome:
         if obj.metadata.deletion_timestamp is not None and RUNTIME_FINALIZER in obj.metadata.finalizers:
@@ -186,6 +189,12 @@ class SimulatedInstances(Gate[Instance]):
     async def go_on(self, context: Context, obj: Instance, opened: list[Condition]) -> Outcome:
         if obj.metadata.uid in self._kept:
             return DONE
+        if self._gated.note(obj):
+            status = with_conditions(context, obj, [*opened, quota_condition(context.objects, obj)])
+            status = msgspec.structs.replace(status, phase="Pending")
+            ready = ready_condition(msgspec.structs.replace(obj, status=status))
+            await context.write_status(obj, context.condition(obj, status, ready))
+            return DONE
         why = unrunnable(obj)
         is_run, reason = ("True", SIMULATED) if why is None else ("False", "ConfigurationError")
         if why is None and (alike := self._alike(context, obj)) is not None:
@@ -194,7 +203,7 @@ class SimulatedInstances(Gate[Instance]):
             Condition(type=type_, status=is_run, reason=reason, message=why or "")  # type: ignore[arg-type]
             for type_ in ("Programmed", "Available")
         ]
-        status = with_conditions(context, obj, [*opened, *runs])
+        status = with_conditions(context, obj, [*opened, quota_condition(context.objects, obj), *runs])
         phase = "Idle" if why is None else "Failed"
         status = msgspec.structs.replace(status, phase=phase, observed_template_hash=obj.spec.template_hash)
         ready = ready_condition(msgspec.structs.replace(obj, status=status))

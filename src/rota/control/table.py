@@ -29,6 +29,7 @@ from rota.control.instance import Instances
 from rota.control.orders import subject_of
 from rota.control.plane import HERE, Plane
 from rota.control.pool import Pools
+from rota.control.quota import Quotas
 from rota.control.retention import EventRetention
 from rota.control.schedule import Schedules
 from rota.control.shipped import Shipped
@@ -37,7 +38,6 @@ from rota.control.task import Tasks
 from rota.control.tasks.assigner import Assigner
 from rota.control.tasks.counting import Counting
 from rota.control.tasks.jobs import job
-from rota.control.unserved import unserved
 from rota.control.workload import Workloads
 from rota.engine import Objects, Reconciler
 from rota.engine.metrics import Metrics
@@ -69,12 +69,12 @@ def controllers(
             else _running(runtime, runners or Runners(), metrics or Metrics(), serving, plane)
         ),
         Workloads(),
+        Quotas(),
         Cells(plane),
         Deployments(plane, runtime),
         UnservedFunctions() if serving is None else Functions(serving, plane),
         Gate(Schedule) if spawning is None else Schedules(plane=plane),
         Gate(TaskSpawner) if spawning is None else Spawners(spawning),
-        *unserved(),
     ]
 
 

@@ -21,6 +21,7 @@ from rota.control.instances import Desired, plan, template_hash
 from rota.control.instances.names import instance_name
 from rota.control.instances.reasons import blocker
 from rota.control.instances.states import MORE_NETWORK, NOT_ISOLATED
+from rota.control.quotas.asking import READS
 from rota.control.tasks import lifecycle
 from rota.control.tasks.assigner import Assigner
 from rota.control.tasks.holding import has_more_to_come, is_running_on, key_of
@@ -61,6 +62,7 @@ class Tasks(Gate[Task]):
 
     concurrency = CONCURRENCY
     owns = (Instance,)
+    reads = READS
 
     def __init__(self, assigner: Assigner, runtime: Runtime, called: Calling | None = None) -> None:
         """`called`: who calls functions for tasks; None: nobody does here."""
@@ -326,6 +328,8 @@ class Tasks(Gate[Task]):
         ready = there.status.condition("Ready") if there is not None and there.status is not None else None
         if ready is None or ready.status == "True" or not blocker(ready.reason).is_failure:
             return None
+        if ready.reason == "QuotaExceeded":
+            return None  # It waits in the queue until the budget has room for its worker.
         return ready.reason, f"its worker {name} is not ready: {ready.message}"
 
     @staticmethod

@@ -356,7 +356,7 @@ def _state(obj: Object | None) -> ReadyState | Literal["Deleting"] | None:
 
 
 def kinds_of(controllers: Iterable[Reconciler]) -> list[Kind]:
-    """Every kind that controllers must see: their own, those they own or watch, and those that these refer to."""
+    """Every kind that controllers must see: their own, those they own, watch or read, and those that these refer to."""
     found: dict[Kind, None] = {}
     for controller in controllers:
         if controller.kind is not None:
@@ -366,6 +366,7 @@ def kinds_of(controllers: Iterable[Reconciler]) -> list[Kind]:
             found[owned.api] = None
         for watch in controller.watches:
             found[watch.kind.api] = None
+        found.update({read.api: None for read in controller.reads})
     # What was told already is not told again.
     found[Event.api] = None
     return list(found)

@@ -175,6 +175,8 @@ class Reconciler:
     owns: tuple[type[Object], ...] = ()
     """Kinds of objects that it makes: their news is news of their owner."""
     watches: tuple[Watch, ...] = ()
+    reads: tuple[type[Object], ...] = ()
+    """Other kinds that it looks at when it is run, and whose news is nothing to it."""
     follows = False
     """Whether any change of what its objects refer to is news to them, and not only that it is there, or ready."""
     seeds: tuple[Key, ...] = ()

@@ -44,7 +44,7 @@ def project_schema() -> dict[str, Any]:
     return {
         "$schema": DIALECT,
         "title": "Rota project",
-        "description": "The project file of Rota, rota.yaml: functions, schedules, pools, workloads and what belongs to them.",
+        "description": "The project file of Rota, rota.yaml: functions, schedules, pools, workloads and more.",
         "type": "object",
         "additionalProperties": False,
         "required": ["name"],

@@ -226,5 +226,7 @@ def _not_called(error: NotCalled, identity: Identity) -> Response:
         return said(429, "too many calls wait for this function", retry)
     if error.reason == "NoWorker":
         return said(503, "no worker of this function had room in time; nothing was begun", retry)
+    if error.reason == "QuotaExceeded":
+        return said(503, "the quota has no room for a worker of this function; nothing was begun", retry)
     # Why is for who deployed it: it is in the status of the function.
     return failed(500, "the function cannot be loaded", identity)

@@ -113,7 +113,7 @@ class ClaimRequests:
                 return known, 200
             claim = _made(asked, user, namespace, name)
             _check_fields(claim)
-            may_wait = lifecycle.wait_seconds(claim, pool) > 0 and not claiming.is_full(pool)
+            may_wait = _may_wait(claim, pool) and not claiming.is_full(pool)
             try:
                 found = await claiming.opening.open(claim, may_wait=may_wait)
             except ApiError as error:
@@ -344,6 +344,14 @@ def _settled(objects: Objects, user: User, claiming: Claiming, pool: WorkerPool,
     if reason in ("WaitTimeout", "QueueFull"):
         raise _busy(objects, user, claiming, pool, may_wait=True)
     raise _over(claim)
+
+
+def _may_wait(claim: Claim, pool: WorkerPool) -> bool:
+    """Report whether a claim asks to wait, and somebody could ever give it an instance."""
+    ready = pool.status.condition("Ready") if pool.status is not None else None
+    is_over_budget = ready is not None and ready.reason == "QuotaExceeded"
+    is_empty = pool.status is None or not pool.status.ready_replicas
+    return lifecycle.wait_seconds(claim, pool) > 0 and not (is_over_budget and is_empty)
 
 
 def _busy(objects: Objects, user: User, claiming: Claiming, pool: WorkerPool, *, may_wait: bool) -> ApiError:

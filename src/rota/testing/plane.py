@@ -21,16 +21,20 @@ from rota.api import (
 from rota.client import Client
 from rota.client.target import DEFAULT_NAMESPACE
 from rota.control import EventRetention, Gate, Settling, Shipped
+from rota.control.cell import Cells
+from rota.control.deployment import Deployments
 from rota.control.holds.desk import Desk
 from rota.control.instance import Instances
+from rota.control.plane import HERE
 from rota.control.pool import Pools
+from rota.control.quota import Quotas
 from rota.control.schedule import Schedules
 from rota.control.schedules.making import SCHEDULE_NAME
 from rota.control.task import Tasks
 from rota.control.tasks.assigner import Assigner
 from rota.control.tasks.jobs import job
 from rota.control.tasks.lifecycle import time_of, tries
-from rota.control.unserved import unserved
+from rota.control.workload import Workloads
 from rota.engine import ControlLoop, Reconciler, StoreObjects, VirtualClock
 from rota.engine.objects import Objects, get
 from rota.engine.recorder import Recorder
@@ -88,7 +92,10 @@ class Plane:
             Schedules(NEVER_SECONDS),
             Gate(Claim),
             Gate(TaskSpawner),
-            *unserved(),
+            Quotas(),
+            Workloads(),
+            Cells(HERE),
+            Deployments(HERE, runtime),
         ]
 
     # From beginning to end.

@@ -201,6 +201,9 @@ class Calls:
         if line.trouble and not line.routing.is_served:
             line.routing.leave(id_)
             raise NotCalled("NotLoaded", line.trouble)
+        if line.over_budget and not is_patient and not line.routing.is_served:
+            line.routing.leave(id_)
+            raise NotCalled("QuotaExceeded", line.over_budget)
         if line.held_up and not is_patient and not line.routing.is_served:
             line.routing.leave(id_)
             raise NotCalled("NotLoaded", line.held_up)
@@ -284,8 +287,9 @@ class Calls:
             else:
                 slot.set_result(worker)
 
-    def fail_waiting(self, line: Line, why: NotCalled) -> None:
-        for id_ in line.routing.all_waiting():
+    def fail_waiting(self, line: Line, why: NotCalled, *, but_patient: bool = False) -> None:
+        """Tell those that wait why they get no worker: all, or all but those that wait as long as it takes."""
+        for id_ in line.routing.impatient() if but_patient else line.routing.all_waiting():
             slot = line.slots.get(id_)
             if slot is not None and not slot.done():
                 slot.set_exception(NotCalled(why.reason, str(why)))

@@ -35,9 +35,9 @@ class Ended(NamedTuple):
 
 
 class NotCalled(Exception):  # noqa: N818 - says what became of it
-    """A call was not begun: `TooMany`, `NoWorker` or `NotLoaded`."""
+    """A call was not begun: `TooMany`, `NoWorker`, `QuotaExceeded` or `NotLoaded`."""
 
-    def __init__(self, reason: Literal["TooMany", "NoWorker", "NotLoaded"], message: str) -> None:
+    def __init__(self, reason: Literal["TooMany", "NoWorker", "QuotaExceeded", "NotLoaded"], message: str) -> None:
         super().__init__(message)
         self.reason = reason
 
@@ -83,6 +83,8 @@ class Line:
         """Workers of the newest version that there are, ready or not."""
         self.trouble = ""
         """Why the newest version cannot be loaded, while no other can be called."""
+        self.over_budget = ""
+        """Why the quota has no room for its workers. Who is patient waits until it has."""
         self.held_up = ""
         """Why it gets no workers until something else changes. Who is patient waits for that."""
         self.good: Version | None = None

@@ -146,6 +146,10 @@ class Routing:
     def all_waiting(self) -> list[str]:
         return [*self._callers, *self._tasks]
 
+    def impatient(self) -> list[str]:
+        """Return the calls that wait and that somebody waits for: all but tasks."""
+        return list(self._callers)
+
     def _chosen(self) -> Worker | None:
         rooms = [worker for worker in self._workers.values() if worker.has_room]
         # Only when none of the newest can be called do others get calls: else they would never be done.

@@ -97,10 +97,11 @@ class Size(NamedTuple):
 
     cpu_nanos: int | None = None
     memory_bytes: int | None = None
+    storage_bytes: int | None = None
 
     def hash(self) -> str:
         """Equal for equal sizes: a grant is for one of these."""
-        return blake2b(f"{self.cpu_nanos}/{self.memory_bytes}".encode(), digest_size=HASH_BYTES).hexdigest()
+        return blake2b("/".join(map(str, self)).encode(), digest_size=HASH_BYTES).hexdigest()
 
 
 class UnknownInstanceTypeError(LookupError):
@@ -112,23 +113,32 @@ def size(template: InstanceTemplate, types: Mapping[str, InstanceType]) -> Size:
 
     What requests leave open is taken from the instance type: half a request must not make the other half free.
     """
+    storage = None if template.storage is None else _bytes(template.storage.size)
+    return _computing(template, types)._replace(storage_bytes=storage)
+
+
+def _computing(template: InstanceTemplate, types: Mapping[str, InstanceType]) -> Size:
     limits = [container.resources.limits if container.resources else None for container in template.containers]
     if all(one is not None and one.cpu is not None and one.memory is not None for one in limits):
         sizes = [_size_of(one) for one in limits if one is not None]
         return Size(sum(one.cpu_nanos or 0 for one in sizes), sum(one.memory_bytes or 0 for one in sizes))
     asked = _size_of(template.requests) if template.requests is not None else Size()
-    if None not in asked or template.instance_type is None:
+    if None not in asked[:2] or template.instance_type is None:
         return asked
     type_ = types.get(template.instance_type)
     if type_ is None:
         raise UnknownInstanceTypeError(f'instance type "{template.instance_type}" not found')
     named = _size_of(Amounts(cpu=type_.spec.cpu, memory=type_.spec.memory))
-    return Size(*(named[at] if one is None else one for at, one in enumerate(asked)))
+    return Size(*(named[at] if one is None else one for at, one in enumerate(asked[:2])))
 
 
 def _size_of(amounts: Amounts) -> Size:
     return Size(
         None if amounts.cpu is None else nanos(amounts.cpu),
-        # Part of a byte is a byte.
-        None if amounts.memory is None else -(-nanos(amounts.memory) // UNIT_NANOS),
+        None if amounts.memory is None else _bytes(amounts.memory),
     )
+
+
+def _bytes(quantity: int | str) -> int:
+    # Part of a byte is a byte.
+    return -(-nanos(quantity) // UNIT_NANOS)

@@ -1,0 +1,227 @@
+"""Quota: which instances of a namespace may run, by its budget.
+
+The status of the Quota is the ledger: one write of it, refused if somebody else wrote it since it was read, decides.
+All else follows from the ledger, and is done again after a crash: what the claims say is granted, and the gates of
+instances, which are opened after the ledger has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from rota.api import Condition, Instance, InstanceType, Object, Quota, QuotaClaim
+from rota.api.cell import SIZES_MAX, QuotaGrant, QuotaHolder, QuotaStatus, QuotaWaiting
+from rota.client import Key
+from rota.control.gate import status_of, with_conditions
+from rota.control.instances.reasons import QUOTA_GATE
+from rota.control.quotas.amounts import bound_of, budget_of, parsed
+from rota.control.quotas.asking import QUOTA_NAME
+from rota.control.quotas.granting import Granting, Held, Slot, Waiting, grant
+from rota.control.quotas.tally import Tally, is_gated
+from rota.control.sizes import size_of
+from rota.engine import DONE, Context, ObjectReconciler, Outcome, Watch
+from rota.engine.objects import Objects
+from rota.registry import ApiError
+
+ENFORCED = "Enforced"
+GRANTED = "Granted"
+WAITING_MAX = 64
+"""Of those who wait, the first so many are told one by one."""
+NAMED_MAX = 3
+"""Holders that a message names."""
+
+
+class Quotas(ObjectReconciler[Quota]):
+    """Keeps the ledgers of all namespaces, and opens the gates of what is granted."""
+
+    owns = (Instance, QuotaClaim)
+    """By nobody's reference to a Quota: so it hears of all of them."""
+
+    def __init__(self) -> None:
+        super().__init__(Quota)
+        self._tallies: dict[str, Tally] = {}
+        self._wake: Callable[[Key], None] = lambda key: None
+        self.watches = (Watch(InstanceType, self._by_type),)
+
+    def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
+        self._wake = wake
+        self._tallies.clear()
+        return super().begin(wake)
+
+    def overhear(self, old: Object | None, new: Object | None) -> bool:
+        changed = new or old
+        assert changed is not None
+        meta = changed.metadata
+        tally = self._tallies.get(meta.namespace)
+        if tally is None:
+            # Whoever waits for a quota that is not there any more would wait for ever.
+            if isinstance(new, Instance) and is_gated(new):
+                self._wake(Key(meta.namespace, QUOTA_NAME))
+            return False
+        if isinstance(changed, Instance):
+            matters = tally.miss(meta.name) if new is None else tally.see(changed)
+        else:
+            matters = tally.drop_claim(meta.name) if new is None else tally.claim(cast(QuotaClaim, changed))
+        if matters:
+            self._wake(Key(meta.namespace, QUOTA_NAME))
+        return False
+
+    def _by_type(self, type_: InstanceType) -> list[Key]:
+        """Sizes may be others now: count anew."""
+        namespaces = list(self._tallies)
+        self._tallies.clear()
+        return [Key(namespace, QUOTA_NAME) for namespace in namespaces]
+
+    async def gone(self, context: Context, key: Key) -> None:
+        """Without a quota nothing waits for one."""
+        if key.name != QUOTA_NAME:
+            return
+        self._tallies.pop(key.namespace, None)
+        for one in cast("list[Instance]", context.objects.list(Instance.api, key.namespace)):
+            if is_gated(one):
+                await _open(context, key.namespace, one.metadata.name)
+
+    async def look(self, context: Context, obj: Quota) -> Outcome:
+        if obj.metadata.deletion_timestamp is not None:
+            return DONE
+        if obj.metadata.name != QUOTA_NAME:
+            message = f'only the Quota named "{QUOTA_NAME}" of a namespace is enforced: name it so'
+            other = Condition(type=ENFORCED, status="False", reason="NotDefault", message=message)
+            await context.write_status(obj, with_conditions(context, obj, [other]))
+            return DONE
+        tally = self._tally(context.objects, obj.metadata.namespace)
+        ledger = _ledger(obj)
+        decided = grant(bound_of(obj.spec.hard), ledger, tally.wishes(ledger))
+        if not context.client.in_process and _drops(ledger, decided.ledger):
+            # What is known here may be behind: a slot must not go to another while somebody uses it.
+            await self._count_anew(context, obj.metadata.namespace, tally)
+            decided = grant(bound_of(obj.spec.hard), ledger, tally.wishes(ledger))
+        opening = _opening(tally, decided.ledger)
+        await self._commit(context, obj, decided, is_moved=bool(opening) or ledger != decided.ledger)
+        for name in opening:
+            await _open(context, obj.metadata.namespace, name)
+        await self._tell_claims(context, obj.metadata.namespace, decided)
+        return DONE
+
+    # Counting.
+
+    def _tally(self, objects: Objects, namespace: str) -> Tally:
+        known = self._tallies.get(namespace)
+        if known is not None:
+            return known
+        tally = self._tallies[namespace] = Tally(lambda instance: size_of(objects, instance.spec))
+        for one in objects.list(Instance.api, namespace):
+            tally.see(cast(Instance, one))
+        for claim in objects.list(QuotaClaim.api, namespace):
+            tally.claim(cast(QuotaClaim, claim))
+        return tally
+
+    async def _count_anew(self, context: Context, namespace: str, tally: Tally) -> None:
+        kind: Any = Instance
+        found = (await context.client.list(kind, namespace=namespace)).items
+        tally.clear()
+        for one in found:
+            tally.see(one)
+
+    # Deciding.
+
+    async def _commit(self, context: Context, obj: Quota, decided: Granting, *, is_moved: bool) -> None:
+        """Write the ledger. Whoever is to be let go on is written down first, in any case: that is what decides."""
+        before = status_of(obj)
+        enforced = Condition(type=ENFORCED, status="True", reason=ENFORCED)
+        status: QuotaStatus = with_conditions(context, obj, [enforced])
+        await context.write_status(
+            obj,
+            msgspec.structs.replace(
+                status,
+                observed_generation=obj.metadata.generation,
+                used=budget_of(decided.used),
+                sequence=before.sequence + is_moved,
+                holders=[_holder(slot, held) for slot, held in sorted(decided.ledger.items())],
+                waiting=[_waiting(one, decided) for one in decided.waiting[:WAITING_MAX]],
+                waiting_instances=sum(one.number for one in decided.waiting),
+            ),
+        )
+
+    async def _tell_claims(self, context: Context, namespace: str, decided: Granting) -> None:
+        """Say in the claims what the ledger says."""
+        short = {one.slot.uid: one for one in reversed(decided.waiting)}
+        for claim in cast("list[QuotaClaim]", context.objects.list(QuotaClaim.api, namespace)):
+            uid = claim.spec.owner.uid
+            held = [(slot.hash, each.number) for slot, each in decided.ledger.items() if slot.uid == uid]
+            granted = [QuotaGrant(hash=hash_, count=number) for hash_, number in sorted(held)[:SIZES_MAX]]
+            condition = Condition(type=GRANTED, status="True", reason="QuotaAvailable")
+            if uid in short:
+                message = _message(short[uid], decided)
+                condition = Condition(type=GRANTED, status="False", reason="QuotaExceeded", message=message)
+            status = msgspec.structs.replace(with_conditions(context, claim, [condition]), granted=granted)
+            try:
+                await context.write_status(claim, status)
+            except ApiError as error:
+                if error.code not in (404, 409):
+                    raise  # It has changed, or is gone: the news of that brings the next look.
+
+
+def _ledger(quota: Quota) -> dict[Slot, Held]:
+    status = status_of(quota)
+    return {
+        Slot(one.kind, one.name, one.uid, one.hash): Held(one.count, parsed(one.requests)) for one in status.holders
+    }
+
+
+def _drops(before: Mapping[Slot, Held], after: Mapping[Slot, Held]) -> bool:
+    return any(slot not in after or after[slot].number < held.number for slot, held in before.items())
+
+
+def _opening(tally: Tally, ledger: Mapping[Slot, Held]) -> list[str]:
+    """Return the instances whose gates are to be opened, those of the lowest ordinals of each owner."""
+    names: list[str] = []
+    for slot, held in ledger.items():
+        names += tally.gated(slot)[: max(0, held.number - tally.running(slot))]
+    return names
+
+
+async def _open(context: Context, namespace: str, name: str) -> None:
+    """Open the gate of an instance; other gates, and those who write them, are left alone."""
+    kind: Any = Instance
+    found = cast("Instance | None", context.find(Instance.api, namespace, name))
+    gates = [one.name for one in found.spec.scheduling_gates] if found is not None else []
+    if QUOTA_GATE not in gates:
+        return
+    path = f"/spec/schedulingGates/{gates.index(QUOTA_GATE)}"
+    patch = [{"op": "test", "path": f"{path}/name", "value": QUOTA_GATE}, {"op": "remove", "path": path}]
+    try:
+        await context.client.patch(kind, name, patch, namespace=namespace, type="json")
+    except ApiError as error:
+        if error.code not in (404, 409, 422):
+            raise  # It is gone, or has other gates by now: the news of that brings the next look.
+
+
+def _holder(slot: Slot, held: Held) -> QuotaHolder:
+    return QuotaHolder(
+        kind=slot.kind, name=slot.name, uid=slot.uid, hash=slot.hash, count=held.number, requests=budget_of(held.size)
+    )
+
+
+def _waiting(one: Waiting, decided: Granting) -> QuotaWaiting:
+    slot = one.slot
+    return QuotaWaiting(
+        kind=slot.kind, name=slot.name, uid=slot.uid, hash=slot.hash, count=one.number, message=_message(one, decided)
+    )
+
+
+def _message(one: Waiting, decided: Granting) -> str:
+    """Say what is short, and who holds it."""
+    if one.is_too_large:
+        return f"one of them is more than the whole budget has of {' and '.join(one.short)}"
+    held: dict[str, int] = {}
+    for slot, each in decided.ledger.items():
+        held[f"{slot.kind}/{slot.name}"] = held.get(f"{slot.kind}/{slot.name}", 0) + each.number
+    most: Sequence[str] = sorted(held, key=lambda name: (-held[name], name))
+    named = ", ".join(f"{name} {held[name]}" for name in most[:NAMED_MAX])
+    more = f" and {len(most) - NAMED_MAX} more" if len(most) > NAMED_MAX else ""
+    what = f"the budget is short of {' and '.join(one.short)}" if one.short else "others have waited for longer"
+    return f"{what}; instances are held by {named}{more}" if named else what

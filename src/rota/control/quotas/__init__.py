@@ -1,0 +1,1 @@
+"""Quotas: how much of a namespace's budget each owner of instances holds."""

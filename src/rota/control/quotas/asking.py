@@ -1,0 +1,84 @@
+"""What the owners of instances ask of their namespace's quota."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from rota.api import Instance, InstanceType, Object, ObjectMeta, OwnerReference, Quota, QuotaClaim
+from rota.api.cell import QuotaClaimSpec, QuotaOwner, QuotaSlots
+from rota.api.instance import InstanceTemplate, SchedulingGate
+from rota.control.instances.names import tailed
+from rota.control.instances.reasons import QUOTA_GATE
+from rota.control.quotas.amounts import amount_of, budget_of
+from rota.control.sizes import size_of
+from rota.engine import Context
+from rota.engine.objects import Objects, get
+from rota.registry import ApiError
+
+READS = (Quota, QuotaClaim, InstanceType)
+"""Kinds that whoever makes instances has to see."""
+QUOTA_NAME = "default"
+"""The one Quota of a namespace that is enforced."""
+
+
+def quota_of(objects: Objects, namespace: str) -> Quota | None:
+    """Return the quota of a namespace, if there is one."""
+    return get(objects, Quota, QUOTA_NAME, namespace)
+
+
+def gated(objects: Objects, instance: Instance) -> Instance:
+    """Return an instance as it is made: where there is a quota, it waits for that."""
+    if quota_of(objects, instance.metadata.namespace) is None:
+        return instance
+    gates = [*instance.spec.scheduling_gates, SchedulingGate(name=QUOTA_GATE)]
+    return msgspec.structs.replace(instance, spec=msgspec.structs.replace(instance.spec, scheduling_gates=gates))
+
+
+async def ask(context: Context, owner: Object, template: InstanceTemplate, count: int) -> None:
+    """Ask for so many instances of a template: what was granted stays while one of them is made anew.
+
+    Where there is no quota nothing is asked for, and nothing is written.
+    """
+    meta = owner.metadata
+    kind: Any = QuotaClaim
+    name = tailed(owner.api.singular, meta.name, kind=owner.api.name)
+    there = get(context.objects, QuotaClaim, name, meta.namespace)
+    if quota_of(context.objects, meta.namespace) is None:
+        if there is not None:
+            await _unless_done(context.client.delete(kind, name, namespace=meta.namespace, uid=there.metadata.uid))
+        return
+    size = size_of(context.objects, template)
+    slots = [QuotaSlots(hash=size.hash(), count=count, requests=budget_of(amount_of(size)))]
+    if there is not None and there.spec.owner.uid == meta.uid:
+        if there.spec.slots != slots:
+            spec = msgspec.structs.replace(there.spec, slots=slots)
+            await context.client.update(msgspec.structs.replace(there, spec=spec))
+        return
+    if there is not None:
+        # Of a namesake that is gone.
+        await _unless_done(context.client.delete(kind, name, namespace=meta.namespace, uid=there.metadata.uid))
+    reference = OwnerReference(
+        api_version=owner.api.api_version, kind=owner.api.name, name=meta.name, uid=meta.uid, controller=True
+    )
+    await _unless_done(
+        context.client.create(
+            QuotaClaim(
+                metadata=ObjectMeta(name=name, namespace=meta.namespace, owner_references=[reference]),
+                spec=QuotaClaimSpec(
+                    owner=QuotaOwner(kind=owner.api.name, name=meta.name, uid=meta.uid),  # type: ignore[arg-type]
+                    slots=slots,
+                ),
+            )
+        )
+    )
+
+
+async def _unless_done(writing: Any) -> None:
+    """Write something that another run may have written: the news of that brings the next look."""
+    try:
+        await writing
+    except ApiError as error:
+        if error.code not in (404, 409):
+            raise

@@ -1,0 +1,128 @@
+"""The instances of a namespace by who owns them and how large they are, kept up to date by the news of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from rota.api import Instance, QuotaClaim
+from rota.control.instances import Size
+from rota.control.instances.names import controller_of
+from rota.control.instances.reasons import QUOTA_GATE
+from rota.control.quotas.amounts import Amount, amount_of
+from rota.control.quotas.granting import Held, Slot, Wish
+
+
+class Counted(NamedTuple):
+    """What matters of one instance."""
+
+    slot: Slot
+    size: Amount
+    is_gated: bool
+    ordinal: int
+    since: float
+
+
+class Tally:
+    """What is there in one namespace."""
+
+    def __init__(self, size_of: Callable[[Instance], Size]) -> None:
+        self._size_of = size_of
+        self._counted: dict[str, Counted] = {}
+        """By the name of the instance."""
+        self._slots: dict[Slot, set[str]] = {}
+        self._wanted: dict[str, tuple[str, int]] = {}
+        """By the name of a QuotaClaim: an owner, and how many instances it is to have."""
+
+    def clear(self) -> None:
+        self._counted.clear()
+        self._slots.clear()
+
+    def see(self, instance: Instance) -> bool:
+        """Take an instance as it is now, and return whether something that matters has changed."""
+        name, now = instance.metadata.name, self._count(instance)
+        before = self._counted.get(name)
+        if before == now:
+            return False
+        if before is not None:
+            self._leave(before, name)
+        self._counted[name] = now
+        self._slots.setdefault(now.slot, set()).add(name)
+        return True
+
+    def miss(self, name: str) -> bool:
+        """An instance is gone. Returns whether it was counted."""
+        before = self._counted.pop(name, None)
+        if before is None:
+            return False
+        self._leave(before, name)
+        return True
+
+    def _leave(self, counted: Counted, name: str) -> None:
+        names = self._slots[counted.slot]
+        names.discard(name)
+        if not names:
+            del self._slots[counted.slot]
+
+    def claim(self, claim: QuotaClaim) -> bool:
+        """Take a claim as it is now, and return whether it asks for something else than before."""
+        now = claim.spec.owner.uid, sum(one.count for one in claim.spec.slots)
+        if self._wanted.get(claim.metadata.name) == now:
+            return False
+        self._wanted[claim.metadata.name] = now
+        return True
+
+    def drop_claim(self, name: str) -> bool:
+        return self._wanted.pop(name, None) is not None
+
+    def wishes(self, ledger: Mapping[Slot, Held]) -> Iterable[Wish]:
+        """Return what each owner has and wants, and what those want who are in the ledger and have nothing left."""
+        wanted = dict(self._wanted.values())
+        there_of: dict[str, int] = {}
+        for slot, names in self._slots.items():
+            there_of[slot.uid] = there_of.get(slot.uid, 0) + len(names)
+        for slot in {**dict.fromkeys(self._slots), **dict.fromkeys(ledger)}:
+            there = [self._counted[name] for name in self._slots.get(slot, ())]
+            gated = [one.since for one in there if one.is_gated]
+            # What it has of other sizes is part of all that it wants.
+            others = there_of.get(slot.uid, 0) - len(there)
+            yield Wish(
+                slot,
+                there[0].size if there else ledger[slot].size,
+                wanted=max(0, wanted.get(slot.uid, 0) - others),
+                there=len(there),
+                running=len(there) - len(gated),
+                since=min(gated, default=0.0),
+            )
+
+    def gated(self, slot: Slot) -> list[str]:
+        """Return the names of those that wait, in the order in which they are let go on."""
+        names = (name for name in self._slots.get(slot, ()) if self._counted[name].is_gated)
+        return sorted(names, key=lambda name: (self._counted[name].ordinal, name))
+
+    def running(self, slot: Slot) -> int:
+        return sum(not self._counted[name].is_gated for name in self._slots.get(slot, ()))
+
+    def _count(self, instance: Instance) -> Counted:
+        size = self._size_of(instance)
+        created = instance.metadata.creation_timestamp
+        return Counted(
+            slot_of(instance, size),
+            amount_of(size),
+            is_gated(instance),
+            instance.spec.ordinal,
+            created.timestamp() if created is not None else 0.0,
+        )
+
+
+def slot_of(instance: Instance, size: Size) -> Slot:
+    """Return what an instance takes a slot of. One that nobody owns has one of its own."""
+    owner = controller_of(instance)
+    if owner is None:
+        return Slot(Instance.api.name, instance.metadata.name, instance.metadata.uid, size.hash())
+    return Slot(owner.kind, owner.name, owner.uid, size.hash())
+
+
+def is_gated(instance: Instance) -> bool:
+    """Report whether an instance waits for its quota."""
+    return any(gate.name == QUOTA_GATE for gate in instance.spec.scheduling_gates)
