@@ -169,6 +169,25 @@ async def test_who_cannot_be_served_in_time_is_told_when_to_come_again(server: S
     assert (await claim(server, "other")).status == 201
 
 
+async def test_a_pool_that_the_quota_has_no_room_for_is_not_waited_for(server: Server) -> None:
+    quota = {"apiVersion": "rota.dev/v1alpha1", "kind": "Quota", "metadata": {"name": "default"}}
+    assert (await server.ask("POST", f"{API}/quotas", {**quota, "spec": {"hard": {"instances": 2}}})).status == 201
+    assert (await server.ask("POST", POOLS, pool("more", 1))).status == 201
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            reply = await claim(server, path="/v1/pools/default/more/claims", waitSeconds=0)
+            assert reply.status == 429
+            if "QuotaExceeded" in reply.json["message"]:
+                break
+            await asyncio.sleep(0.01)
+    reply = await asyncio.wait_for(
+        claim(server, path="/v1/pools/default/more/claims", waitSeconds=600), PATIENCE_SECONDS
+    )
+    assert reply.status == 429 and "WorkerPool/boxes 2" in reply.json["message"]
+    assert (await server.ask("DELETE", f"{API}/quotas/default")).status == 200
+    await until(server, 1, "more")
+
+
 async def test_a_pool_with_nothing_in_it_is_waited_for(server: Server) -> None:
     assert (await server.ask("POST", POOLS, pool("empty", 0))).status == 201
     reply = await asyncio.wait_for(

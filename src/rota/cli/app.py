@@ -57,9 +57,11 @@ PURPOSES: dict[str, dict[str, str]] = {
         "schedule": "schedule:app",
         "cron": "cron:cron",
     },
-    "Pools, instances and claims": {
+    "Pools, workloads, instances and claims": {
         "scale": "scale:scale",
         "rollout": "rollout:app",
+        "placement": "placement:placement",
+        "quota": "quota:quota",
         "claim": "claim:claim",
         "release": "release:release",
         "exec": "exec:exec_",

@@ -46,8 +46,8 @@ LOADED_STAYS_SECONDS = 10.0
 """How long a worker that was only started to load a version stays, for the calls that may follow."""
 FAILED_STAYS_SECONDS = 60.0
 """Likewise, of one that could not load it. It tries again meanwhile: what the code needs may be back."""
-PASSING = ("InstanceCrashing", "Stopped")
-"""Failures of a worker that calls wait for: it is started anew."""
+PASSING = ("InstanceCrashing", "Stopped", "QuotaExceeded")
+"""Failures of a worker that pass: it is started anew, or when the budget has room for it."""
 
 
 class Serving:

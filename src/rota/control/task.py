@@ -39,6 +39,8 @@ from rota.registry.privileges import RESTRICTED, is_restricted
 from rota.runtime.interface import Runtime
 from rota.runtime.runner.jobs import Outcome as Ended
 
+QUOTA_EXCEEDED = "QuotaExceeded"
+"""It waits in the queue until the budget has room for its worker."""
 QUEUED_NOTICE_SECONDS = 0.25
 """For how long a task waits for a worker before that is written down."""
 ARRIVAL_STEP_SECONDS = 1e-6
@@ -193,7 +195,12 @@ class Tasks(Gate[Task]):
                 status = context.condition(obj, status, condition)
             tell(context, obj, ignored)
         if obj.spec.worker is not None and (why := await self._own_worker(context, obj)) is not None:
-            return await self._wait(context, obj, status, *why)
+            if why[0] != QUOTA_EXCEEDED:
+                return await self._wait(context, obj, status, *why)
+            queued = lifecycle.queued(status, lifecycle.time_of(self._arrival(obj, now)))
+            status = msgspec.structs.replace(queued, reason=QUOTA_EXCEEDED, message=why[1])
+        elif status.phase == "Queued" and status.reason == QUOTA_EXCEEDED:
+            status = msgspec.structs.replace(status, reason=None, message=None)
         if not self._locks.is_turn_of(context.objects, obj):
             return await self._wait(context, obj, status, BRANCH_LOCKED, self._locks.message(obj))
         return await self._queue(context, obj, status, now)
@@ -328,8 +335,6 @@ class Tasks(Gate[Task]):
         ready = there.status.condition("Ready") if there is not None and there.status is not None else None
         if ready is None or ready.status == "True" or not blocker(ready.reason).is_failure:
             return None
-        if ready.reason == "QuotaExceeded":
-            return None  # It waits in the queue until the budget has room for its worker.
         return ready.reason, f"its worker {name} is not ready: {ready.message}"
 
     @staticmethod

@@ -1,0 +1,50 @@
+"""`rota placement`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rota.api import Workload
+from rota.api.workload import PlacedInCity, PlacementStatus
+from rota.cli.command import command
+from rota.cli.output import Columns, line
+from rota.cli.session import Session
+from rota.engine.advice import Matter, advice
+
+
+@command
+async def placement(
+    session: Session, name: Annotated[str, typer.Argument(metavar="WORKLOAD", help="Its name.")]
+) -> None:
+    """Show where a workload is: the cities and cells, how many each is to have and has, and why not more."""
+    async with session.client() as client:
+        found = await client.get(Workload, name.rpartition("/")[2])
+    placements = {one.name: one for one in found.status.placements} if found.status is not None else {}
+    table = Columns(("PLACEMENT", "CITY", "CELL", "WANTED", "READY", "WHY"))
+    for wanted in found.spec.placements:
+        status = placements.get(wanted.name) or PlacementStatus(name=wanted.name)
+        cities = {one.city_code: one for one in status.cities}
+        for code in wanted.city_codes:
+            table.write(_rows(status, cities.get(code) or PlacedInCity(city_code=code)))
+    for status in placements.values():
+        if status.available == "False":
+            line("")
+            line(f"{status.name}: {status.message or status.reason}")
+            matter = Matter(
+                id=Workload.api.key(found.metadata.namespace, found.metadata.name),
+                verdict="Settled",
+                reason=status.reason or "",
+                why=status.message or "",
+            )
+            line(f"→ {advice(matter)}")
+
+
+def _rows(status: PlacementStatus, city: PlacedInCity) -> list[tuple[object, ...]]:
+    why = status.reason if status.available == "False" else ""
+    rows: list[tuple[object, ...]] = [
+        (status.name, city.city_code, one.name, one.replicas, one.ready, why if one.ready < one.replicas else "")
+        for one in city.cells
+    ]
+    return rows or [(status.name, city.city_code, "", 0, 0, why)]
