@@ -123,15 +123,22 @@ async def test_what_no_controller_acts_on_is_assumed_to_become_ready() -> None:
     assert [(one.name, one.type) for one in plan.assumed] == [("Cell/here", "BecomesReady")]
 
 
-async def test_kinds_that_this_version_does_not_carry_out_never_become_ready() -> None:
-    plan = await planned(obj("Cell", "here", cityCode="local"), obj("Quota", "q", hard={"instances": 1}))
+async def test_a_cell_that_this_version_does_not_connect_never_becomes_ready() -> None:
+    plan = await planned(obj("Cell", "here", cityCode="local"))
+    [cause] = plan.never_ready
+    assert (cause.type, cause.name) == ("Object", "Cell/here")
+    assert "this version of Rota" in cause.message and "nothing here carries it out" in cause.advice
+
+
+async def test_what_a_quota_has_no_room_for_never_becomes_ready() -> None:
+    template = {"containers": [{"name": "a", "command": ["true"]}]}
+    plan = await planned(
+        obj("Quota", "default", hard={"instances": 1}), obj("WorkerPool", "p", template=template, replicas=2)
+    )
     assert not plan.converges
-    assert {(cause.type, cause.name) for cause in plan.never_ready} == {
-        ("Object", "Cell/here"),
-        ("Object", "Quota/q"),
-    }
-    assert all("this version of Rota" in cause.message for cause in plan.never_ready)
-    assert all("nothing here carries it out" in cause.advice for cause in plan.never_ready)
+    told = {cause.name: cause for cause in plan.never_ready}
+    assert "the budget is short of instances" in next(iter(told.values())).message, told
+    assert any("`rota quota` shows who does" in cause.advice for cause in told.values()), told
 
 
 async def test_a_workload_is_planned_down_to_its_instances() -> None:
