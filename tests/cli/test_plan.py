@@ -93,7 +93,7 @@ def test_what_of_the_example_works_out_has_exit_code_0(rota: Terminal) -> None:
     ran = rota("plan", "-f", str(folder))
     assert ran.code == 0, ran.out + ran.err
     assert "Never ready" not in ran.out
-    assert re.search(r"\n(\d+) objects \(11 made by Rota\): \1 ready, 4 assumed\n$", ran.out)
+    assert re.search(r"\n(\d+) objects \(12 made by Rota\): \1 ready, 4 assumed\n$", ran.out)
 
 
 def test_it_needs_neither_a_server_nor_a_network_nor_a_home(tmp_path: Path) -> None:
@@ -132,6 +132,7 @@ def test_all_that_is_ready_is_one_summary_without_causes(rota: Terminal) -> None
         "Ready, in this order\n"
         "  1  Workspace/shop               after Secret/token\n"
         "     Location/local               made by Rota\n"
+        "     Cell/local                   made by Rota\n"
         "     InstanceType/d1-standard-2   made by Rota\n"
         "  3  WorkerPool/agents            after Workspace/shop\n"
         "     ├─ Instance/agents-0         made by Rota, after Workspace/shop\n"
@@ -140,7 +141,7 @@ def test_all_that_is_ready_is_one_summary_without_causes(rota: Terminal) -> None
         "Assumed\n"
         "  Secret/token   on the server, for Workspace/shop\n"
         "\n"
-        "6 objects (4 made by Rota): 6 ready, 1 assumed\n"
+        "7 objects (5 made by Rota): 7 ready, 1 assumed\n"
     )
 
 
@@ -195,7 +196,7 @@ def test_the_json_is_complete_and_the_same_on_every_run(rota: Terminal) -> None:
     assert (cause["type"], cause["id"]) == ("Missing", "workspaces.rota.dev/default/ghost")
     assert cause["heldUp"][0]["line"] == 6 and cause["heldUp"][0]["reason"] == "DependencyNotFound"
     assert plan["assumed"][0]["neededBy"] == ["workspaces.rota.dev/default/shop"]
-    counts = {"objects": 4, "made": 2, "ready": 3, "neverReady": 1, "causes": 1, "assumed": 1}
+    counts = {"objects": 5, "made": 3, "ready": 4, "neverReady": 1, "causes": 1, "assumed": 1}
     assert plan["summary"] == counts
     assert rota("plan", "-f", file, "-o", "json").out == ran.out
 
