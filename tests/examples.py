@@ -506,6 +506,7 @@ _ALL: list[Object] = [
             "onCellLost": "Move",
             "leaseSeconds": 30,
             "term": 2,
+            "metric": {"cpuPercent": 60},
         },
         {
             **OBSERVED,

@@ -58,7 +58,11 @@ NOT_REFERENCES = {
     "Instance.spec.handler.function": "of the instance's own controller, in messages",
     "Location.spec.displayName": "a text for people",
     "Quota.spec.hard.instances": "a number",
-    "QuotaClaim.spec.requests.instances": "a number",
+    "QuotaClaim.spec.slots.requests.instances": "a number",
+    "Revision.spec.workloadRef": "made for its Workload, which gives it nothing",
+    "WorkloadDeployment.spec.workloadRef": "made for its Workload, from which it has all that it needs",
+    "WorkloadDeployment.spec.cellName": "where it runs",
+    "Instance.spec.cellName": "where it runs",
     "WorkloadDeployment.spec.placementName": "a part of its Workload",
 }
 """Fields whose name looks as if they named an object of this server, and what they are."""

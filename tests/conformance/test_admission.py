@@ -21,6 +21,7 @@ from tests.conformance.objects import (
     workspace,
 )
 
+METRIC = {"cpuPercent": 50}
 NOT_CHECKED = ("<nil>", "FieldValueInvalid")
 """The cause that says that rules were not asked about an object that is not even well-formed."""
 
@@ -215,9 +216,14 @@ async def test_unknown_fields_are_refused_before_anything_else(client: Client) -
             "command must begin with a program",
         ),
         (
-            workload(spec={"placements": [placement("east", scale={"min": 3, "max": 2})]}),
+            workload(spec={"placements": [placement("east", scale={"min": 3, "max": 2, "metric": METRIC})]}),
             "spec.placements[0].scale.max",
             "max must not be less than min",
+        ),
+        (
+            workload(spec={"placements": [placement("east", scale={"min": 3, "max": 4})]}),
+            "spec.placements[0].scale",
+            "max and metric need each other",
         ),
         (
             workspace(spec={"files": [{"path": "../out", "content": ""}]}),
