@@ -138,7 +138,7 @@ async def test_what_a_quota_has_no_room_for_never_becomes_ready() -> None:
     assert not plan.converges
     told = {cause.name: cause for cause in plan.never_ready}
     assert "the budget is short of instances" in next(iter(told.values())).message, told
-    assert any("`rota quota` shows who does" in cause.advice for cause in told.values()), told
+    assert any("`rota quota -n default` shows who does" in cause.advice for cause in told.values()), told
 
 
 async def test_a_workload_is_planned_down_to_its_instances() -> None:

@@ -48,8 +48,7 @@ TO_CORRECT = {
     "CellsLost": "see why the cells of the city are not in reach: `rota get cells`",
     "CellsCordoned": "have something placed in a cell of the city again: `rota get cells`, then `rota edit cell/NAME`",
     "CellsFull": "give a cell of the city more capacity (`rota edit cell/NAME`), or want fewer: {edit}",
-    "QuotaExceeded": "give the namespace a larger budget (`rota edit quota/default{place}`), or end what holds it: "
-    "`rota quota{place}` shows who does",
+    "QuotaExceeded": "give the namespace a larger budget ({budget}), or end what holds it: {quota} shows who does",
     "NameTaken": "rename {name}, or delete the instance that has the name",
     "ImportFailed": "see why the code of {name} cannot be loaded ({logs}), correct it, and deploy it again",
     "CodeNotFound": "deploy the code of {name} again",
@@ -182,7 +181,14 @@ def _to_correct(m: Matter) -> str:
         todo = TO_INSTALL
     if m.file:
         todo = IN_FILE.get(m.reason, todo)
-    return todo.format(name=shown(m.id), logs=f"`rota logs {_target(m.id)}`", edit=_edit(m), place=_place(m.id))
+    namespace = m.id.split("/", 2)[1]
+    return todo.format(
+        name=shown(m.id),
+        logs=f"`rota logs {_target(m.id)}`",
+        edit=_edit(m),
+        budget=f"`rota edit quota/default -n {namespace}`",
+        quota=f"`rota quota -n {namespace}`",
+    )
 
 
 def must_correct(id_: str, reason: str) -> bool:
