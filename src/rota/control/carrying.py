@@ -8,6 +8,7 @@ from rota.api import Instance
 from rota.control.instances import Create, Delete, Drain, Undrain
 from rota.control.instances.states import DRAINING
 from rota.control.quotas.asking import gated
+from rota.control.writing import is_overtaken
 from rota.engine import Context
 from rota.registry import ApiError
 
@@ -31,8 +32,7 @@ async def carry_out(context: Context, namespace: str, action: Create | Delete | 
             case Undrain():
                 await client.patch(kind, action.name, _annotated(action, None), namespace=namespace)
     except ApiError as error:
-        # Somebody was faster, or it is gone: the news of that brings the next plan.
-        if error.code not in (404, 409):
+        if not is_overtaken(error):
             raise
 
 

@@ -22,6 +22,7 @@ from rota.control.quotas.asking import QUOTA_NAME
 from rota.control.quotas.granting import Granting, Held, Slot, Waiting, grant
 from rota.control.quotas.tally import Tally, is_gated
 from rota.control.sizes import size_of
+from rota.control.writing import unless_overtaken
 from rota.engine import DONE, Context, ObjectReconciler, Outcome, Watch
 from rota.engine.objects import Objects
 from rota.registry import ApiError
@@ -158,11 +159,7 @@ class Quotas(ObjectReconciler[Quota]):
                 message = _message(short[uid], decided)
                 condition = Condition(type=GRANTED, status="False", reason="QuotaExceeded", message=message)
             status = msgspec.structs.replace(with_conditions(context, claim, [condition]), granted=granted)
-            try:
-                await context.write_status(claim, status)
-            except ApiError as error:
-                if error.code not in (404, 409):
-                    raise  # It has changed, or is gone: the news of that brings the next look.
+            await unless_overtaken(context.write_status(claim, status))
 
 
 def _ledger(quota: Quota) -> dict[Slot, Held]:

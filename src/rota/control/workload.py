@@ -33,9 +33,9 @@ from rota.control.workloads.placing import Candidate, Placing, place
 from rota.control.workloads.revisions import revise
 from rota.control.workloads.rollup import AVAILABLE, City
 from rota.control.workloads.scaling import Measured, Scaling
+from rota.control.writing import unless_overtaken
 from rota.engine import DONE, Blocked, Context, Done, Failed, Outcome, Watch
 from rota.engine.objects import Objects
-from rota.registry import ApiError
 
 
 def deployment_name(workload: str, placement: str, cell: str) -> str:
@@ -178,24 +178,24 @@ class Workloads(Gate[Workload]):
         for name, deployment in wanted.items():
             before = by_name.get(name)
             if before is None:
-                await _unless_done(context.client.create(deployment))
+                await unless_overtaken(context.client.create(deployment))
             elif before.spec != deployment.spec and before.metadata.deletion_timestamp is None:
                 await context.client.update(msgspec.structs.replace(before, spec=deployment.spec))
         for name, one in by_name.items():
             if name not in wanted and one.metadata.deletion_timestamp is None:
                 meta = one.metadata
                 kind: Any = WorkloadDeployment
-                await _unless_done(context.client.delete(kind, meta.name, namespace=meta.namespace, uid=meta.uid))
+                await unless_overtaken(context.client.delete(kind, meta.name, namespace=meta.namespace, uid=meta.uid))
 
     async def _revise(self, context: Context, obj: Workload) -> None:
         there = cast("Sequence[Revision]", context.objects.owned(Revision.api, obj.metadata.uid))
         found = revise(obj, there)
         if found.create is not None:
-            await _unless_done(context.client.create(found.create))
+            await unless_overtaken(context.client.create(found.create))
         kind: Any = Revision
         for one in found.delete:
             meta = one.metadata
-            await _unless_done(context.client.delete(kind, meta.name, namespace=meta.namespace, uid=meta.uid))
+            await unless_overtaken(context.client.delete(kind, meta.name, namespace=meta.namespace, uid=meta.uid))
 
 
 def _deployments(
@@ -285,12 +285,3 @@ def _is_known(objects: Objects, city: str) -> bool:
 
 def _id(namespace: str, name: str) -> str:
     return f"{namespace}/{name}"
-
-
-async def _unless_done(writing: Any) -> None:
-    """Write something that another run may have written: the news of that brings the next look."""
-    try:
-        await writing
-    except ApiError as error:
-        if error.code not in (404, 409):
-            raise

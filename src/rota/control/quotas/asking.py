@@ -13,9 +13,9 @@ from rota.control.instances.names import tailed
 from rota.control.instances.reasons import QUOTA_GATE
 from rota.control.quotas.amounts import amount_of, budget_of
 from rota.control.sizes import size_of
+from rota.control.writing import unless_overtaken
 from rota.engine import Context
 from rota.engine.objects import Objects, get
-from rota.registry import ApiError
 
 READS = (Quota, QuotaClaim, InstanceType)
 """Kinds that whoever makes instances has to see."""
@@ -47,7 +47,7 @@ async def ask(context: Context, owner: Object, template: InstanceTemplate, count
     there = get(context.objects, QuotaClaim, name, meta.namespace)
     if quota_of(context.objects, meta.namespace) is None:
         if there is not None:
-            await _unless_done(context.client.delete(kind, name, namespace=meta.namespace, uid=there.metadata.uid))
+            await unless_overtaken(context.client.delete(kind, name, namespace=meta.namespace, uid=there.metadata.uid))
         return
     size = size_of(context.objects, template)
     slots = [QuotaSlots(hash=size.hash(), count=count, requests=budget_of(amount_of(size)))]
@@ -58,11 +58,11 @@ async def ask(context: Context, owner: Object, template: InstanceTemplate, count
         return
     if there is not None:
         # Of a namesake that is gone.
-        await _unless_done(context.client.delete(kind, name, namespace=meta.namespace, uid=there.metadata.uid))
+        await unless_overtaken(context.client.delete(kind, name, namespace=meta.namespace, uid=there.metadata.uid))
     reference = OwnerReference(
         api_version=owner.api.api_version, kind=owner.api.name, name=meta.name, uid=meta.uid, controller=True
     )
-    await _unless_done(
+    await unless_overtaken(
         context.client.create(
             QuotaClaim(
                 metadata=ObjectMeta(name=name, namespace=meta.namespace, owner_references=[reference]),
@@ -73,12 +73,3 @@ async def ask(context: Context, owner: Object, template: InstanceTemplate, count
             )
         )
     )
-
-
-async def _unless_done(writing: Any) -> None:
-    """Write something that another run may have written: the news of that brings the next look."""
-    try:
-        await writing
-    except ApiError as error:
-        if error.code not in (404, 409):
-            raise
