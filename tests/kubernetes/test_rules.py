@@ -17,6 +17,7 @@ Changes = dict[Path, Any]
 GONE: Any = object()
 
 REF = {"name": "a"}
+METRIC = {"cpuPercent": 50}
 PLACE: Path = ("spec", "placements", 0, "scale")
 PATHS = ("a/../b", "..", "../a", "a/..", "..a", "a..", "a/..b", ".git", ".git/a", ".gitignore", "a/.git", "a\n..")
 CRONS: list[Changes] = [
@@ -106,6 +107,7 @@ CASES: dict[str, list[Changes]] = {
     "Location": [],
     "Quota": [],
     "QuotaClaim": [],
+    "Revision": [],
     "Schedule": [
         *CRONS,
         {("spec", "target"): {}},
@@ -136,9 +138,9 @@ CASES: dict[str, list[Changes]] = {
         {PLACE: {"max": 1}},
         {PLACE: {"min": 2, "max": 1}},
         {PLACE: {"min": 2, "max": 2}},
-        {PLACE: {"metric": {}}},
-        {PLACE: {"metric": {}, "max": 1}},
-        {PLACE: {"metric": {}, "min": 3, "max": 2}},
+        {PLACE: {"metric": METRIC}},
+        {PLACE: {"metric": METRIC, "max": 1}},
+        {PLACE: {"metric": METRIC, "min": 3, "max": 2}},
     ],
     "WorkloadDeployment": [],
     "Workspace": [{("spec", "files"): [{"path": path, "content": ""}]} for path in PATHS],

@@ -36,7 +36,10 @@ async def _tell(client: Client, holding: Holding, pool: str) -> None:
     told: object = None
     while True:
         try:
-            lasting, message = await _why(client, holding)
+            step = await _step(client, holding)
+            if step["state"] == "Failed":
+                return  # It is over: who waits for it is told so.
+            lasting, message = _why(step)
         except (ApiError, ConnectionFailed):
             lasting, message = "unknown", f"waits for an instance of WorkerPool/{pool}"
             if told is not None:
@@ -47,10 +50,14 @@ async def _tell(client: Client, holding: Holding, pool: str) -> None:
         await asyncio.sleep(PAUSE_SECONDS)
 
 
-async def _why(client: Client, holding: Holding) -> tuple[object, str]:
-    """Return what it waits for, and before that what of it is compared: counts and times change all the time."""
+async def _step(client: Client, holding: Holding) -> dict[str, Any]:
     path = f"/v1/why/claims/{quote(client.namespace, safe='')}/{quote(holding.name, safe='')}"
     step: dict[str, Any] = (await call(client, "GET", path))["step"]
+    return step
+
+
+def _why(step: dict[str, Any]) -> tuple[object, str]:
+    """Return what it waits for, and before that what of it is compared: counts and times change all the time."""
     message = step.get("message") or "waits"
     causes = [one for one in step.get("causes", ()) if not one.get("hidden")]
     lines = [message, *(f"  {one['name']}: {one.get('message') or one['state']}" for one in causes)]
