@@ -144,3 +144,19 @@ async def test_to_keep_the_server_busy_with_yaml(attacker: Deployer) -> None:
     kind = {"Content-Type": "application/yaml"}
     reply = await attacker.ask("POST", f"/api/v1/namespaces/{TENANT}/configmaps", body, headers=kind)
     assert (reply.status, "send JSON" in reply.json["message"]) == (400, True)
+
+
+@pytest.mark.parametrize("body", [[], "a", 1, None, True, [[]]], ids=repr)
+async def test_to_break_the_look_at_sizes_by_what_is_no_object(body: Any) -> None:
+    registry, kind = Registry(MemoryStore()), KINDS["WorkerPool"]
+    options = WriteOptions("me")
+    await registry.create(KINDS["Namespace"], "", {"metadata": {"name": "default"}}, options)
+    await registry.create(kind, "default", contained(), options)
+    for writing in (
+        registry.create(kind, "default", body, options),
+        registry.update(kind, "default", "x", body, options),
+        registry.apply(kind, "default", "x", body, options),
+    ):
+        with pytest.raises(ApiError) as refused:
+            await writing
+        assert refused.value.code == 400

@@ -514,10 +514,13 @@ def _applied_part(kind: Kind, namespace: str, config: Object, subresource: str) 
     return out
 
 
-def check_size(kind: Kind, obj: Object, name: str, text: bytes = b"") -> None:
+def check_size(kind: Kind, obj: Any, name: str, text: bytes = b"") -> None:
     """Refuse what is too large, or has far too much of something, before anything else is looked at."""
+    if not isinstance(obj, dict):
+        return  # That is said later.
     meta = obj.get("metadata")
     wrong = sizes.of_metadata(meta) if isinstance(meta, dict) else None
+    found = [] if wrong is None else [wrong]
     if wrong is None:
         try:
             text = text or _encode(obj)
@@ -530,8 +533,11 @@ def check_size(kind: Kind, obj: Object, name: str, text: bytes = b"") -> None:
         if sizes.has_too_many_values(text):
             raise errors.too_many_values(kind, _shown(name, meta), sizes.VALUES_MAX)
         wrong = sizes.of_object(form(kind).schema, obj)
-    if wrong is not None:
-        raise errors.invalid(kind, _shown(name, meta), [wrong])
+        found = [] if wrong is None else [wrong]
+        if found and not form(kind).rules.empty:
+            found.append(p.invalid(p.NO_FIELD, None, p.NOT_CHECKED))
+    if found:
+        raise errors.invalid(kind, _shown(name, meta), found)
 
 
 def _shown(name: str, meta: Any) -> str:
