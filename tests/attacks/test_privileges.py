@@ -17,7 +17,13 @@ from tests.server.conftest import Reply, Server, served
 
 SECONDS_MAX = 60
 OPEN = {"worker": {"type": "shell", "isolation": "none"}, "replicas": 1}
-KINDS = {"WorkerPool": "workerpools", "Task": "tasks", "Schedule": "schedules", "Function": "functions"}
+KINDS = {
+    "WorkerPool": "workerpools",
+    "Workload": "workloads",
+    "Task": "tasks",
+    "Schedule": "schedules",
+    "Function": "functions",
+}
 
 
 def body(kind: str, name: str, spec: dict[str, Any], **metadata: Any) -> dict[str, Any]:
@@ -158,3 +164,26 @@ async def test_to_be_run_on_the_host_because_it_cannot_isolate(tmp_path: Path, m
         # What an admin wants to have run on the host is.
         assert (await made(server, "Task", "admins", own)).status == 201
         assert (await until_over(server, "admins"))["phase"] == "Succeeded"
+
+
+@pytest.mark.parametrize("kind", ["Workload", "WorkerPool"])
+async def test_to_be_run_on_the_host_when_an_admin_takes_the_sandbox_away(live: Server, kind: str) -> None:
+    """Whatever lies between what somebody wrote and the instance passes the mark on."""
+    attacker = await deployer(live)
+    template = {"containers": [{"name": "main", "command": ["sleep", "1000"]}], "terminationGracePeriodSeconds": 0}
+    placements = [{"name": "a", "cityCodes": ["local"]}]
+    spec = {"template": {"spec": template}, "placements": placements} if kind == "Workload" else {"template": template}
+    assert (await made(live, kind, "evil", spec, by=attacker)).status == 201
+    change = {"isolation": "none"} if kind == "WorkerPool" else {"spec": {"isolation": "none"}}
+    where = f"{API}/{TENANT}/{kind.lower()}s/evil"
+    merge = {"Content-Type": "application/merge-patch+json"}
+    assert (await live.ask("PATCH", where, {"spec": {"template": change}}, headers=merge)).status == 200
+    async with asyncio.timeout(SECONDS_MAX):
+        while True:
+            found = (await live.ask("GET", f"{API}/{TENANT}/instances")).json["items"]
+            open_ = [one for one in found if one["spec"].get("isolation") == "none"]
+            said = [c for one in open_ for c in one.get("status", {}).get("conditions", ()) if c["type"] == "Ready"]
+            if said and "was written by somebody who is no admin" in said[0]["message"]:
+                break
+            assert not any(one["status"] == "True" for one in said), "it runs"
+            await asyncio.sleep(0.05)

@@ -22,6 +22,7 @@ from rota.control.storages import drop_left
 from rota.control.unhonoured import conditions, of_template, tell
 from rota.control.workloads.sampling import TICK_SECONDS, Sampler
 from rota.engine import DONE, Context, Done, Outcome
+from rota.registry.privileges import inherited
 from rota.runtime.interface import Runtime
 
 AVAILABLE = "Available"
@@ -51,7 +52,7 @@ def desired(deployment: WorkloadDeployment) -> Desired:
             CITY_LABEL: spec.city_code,
             CELL_LABEL: spec.cell_name,
         },
-        annotations={**annotations, TERM: str(spec.term)},
+        annotations={**annotations, TERM: str(spec.term), **inherited(meta.annotations)},
         max_unavailable=UNAVAILABLE_MAX,
         settle_seconds=settle_seconds(spec.template.spec),
         finalizers=(RUNTIME_FINALIZER,),

@@ -48,7 +48,8 @@ def check(objects: Objects, obj: Instance, policy: Policy) -> str:
     if not why:
         return ""
     owner = made_for(objects, obj)
-    is_others = owner is not None and is_restricted(owner.metadata.annotations)
+    # It has the mark itself where its owner had it when it was made: the owner may be gone.
+    is_others = any(is_restricted(one.metadata.annotations) for one in (obj, owner) if one is not None)
     return (
         f"spec.network: {why}; an admin can ask for more, or start the server with another --network"
         if is_others

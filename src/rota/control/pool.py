@@ -25,6 +25,7 @@ from rota.control.storages import drop_left
 from rota.control.unhonoured import conditions, tell, unhonoured
 from rota.control.workers import template_of
 from rota.engine import DONE, Context, Done, Outcome
+from rota.registry.privileges import inherited
 from rota.runtime.interface import Runtime
 
 REPLICAS = 1
@@ -47,7 +48,7 @@ def desired(pool: WorkerPool, replicas: int) -> Desired:
         replicas=replicas,
         template=template,
         template_hash=template_hash(template, annotations=annotations),
-        annotations=annotations,
+        annotations={**annotations, **inherited(pool.metadata.annotations)},
         max_unavailable=pool.spec.update.max_unavailable,
         drain_seconds=pool.spec.update.drain_seconds,
         settle_seconds=settle_seconds(template),

@@ -36,6 +36,7 @@ from rota.control.workloads.scaling import Measured, Scaling
 from rota.control.writing import unless_overtaken
 from rota.engine import DONE, Blocked, Context, Done, Failed, Outcome, Watch
 from rota.engine.objects import Objects
+from rota.registry.privileges import inherited
 
 
 def deployment_name(workload: str, placement: str, cell: str) -> str:
@@ -65,12 +66,14 @@ class Workloads(Gate[Workload]):
         self._concerned = Concerned()
         self._scaling = Scaling()
         self._objects: Objects | None = None
+        self._wake: Callable[[Key], None] = lambda key: None
         self.watches = (Watch(Cell, self._by_cell), Watch(Location, self._concerned.by_location))
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
         # What was known may be from a time when somebody else placed workloads.
         self._objects = None
         self._concerned.clear()
+        self._wake = wake
         return super().begin(wake)
 
     def _by_cell(self, cell: Cell) -> Iterable[Key]:
@@ -81,6 +84,11 @@ class Workloads(Gate[Workload]):
         changed = new or old
         if self._objects is not None and isinstance(changed, WorkloadDeployment):
             self._note(self._objects, changed, is_there=new is not None)
+            before = old.spec.replicas if isinstance(old, WorkloadDeployment) else 0
+            if new is None or changed.spec.replicas < before:
+                # There is room now for who waits for it.
+                for key in self._concerned.waiting(changed.spec.city_code):
+                    self._wake(key)
         return False
 
     def _prepare(self, objects: Objects) -> None:
@@ -179,8 +187,8 @@ class Workloads(Gate[Workload]):
             before = by_name.get(name)
             if before is None:
                 await unless_overtaken(context.client.create(deployment))
-            elif before.spec != deployment.spec and before.metadata.deletion_timestamp is None:
-                await context.client.update(msgspec.structs.replace(before, spec=deployment.spec))
+            elif before.metadata.deletion_timestamp is None and (changed := _changed(before, deployment)) is not None:
+                await context.client.update(changed)
         for name, one in by_name.items():
             if name not in wanted and one.metadata.deletion_timestamp is None:
                 meta = one.metadata
@@ -216,7 +224,12 @@ def _deployments(
             name = deployment_name(meta.name, placement.name, cell)
             before = there.get(name)
             yield WorkloadDeployment(
-                metadata=ObjectMeta(name=name, namespace=meta.namespace, owner_references=[owner]),
+                metadata=ObjectMeta(
+                    name=name,
+                    namespace=meta.namespace,
+                    owner_references=[owner],
+                    annotations=inherited(meta.annotations),
+                ),
                 spec=WorkloadDeploymentSpec(
                     workload_ref=Ref(name=meta.name),
                     placement_name=placement.name,
@@ -230,6 +243,15 @@ def _deployments(
                     metric=placement.scale.metric,
                 ),
             )
+
+
+def _changed(before: WorkloadDeployment, wanted: WorkloadDeployment) -> WorkloadDeployment | None:
+    """Return a deployment as it is to be; None: it is. A mark that it has stays, whoever has removed it elsewhere."""
+    annotations = {**before.metadata.annotations, **wanted.metadata.annotations}
+    if before.spec == wanted.spec and before.metadata.annotations == annotations:
+        return None
+    metadata = msgspec.structs.replace(before.metadata, annotations=annotations)
+    return msgspec.structs.replace(before, metadata=metadata, spec=wanted.spec)
 
 
 def _template(template: WorkloadTemplate, placement: Placement, city: str) -> WorkloadTemplate:

@@ -185,6 +185,22 @@ async def test_a_cell_that_is_full_takes_what_fits_and_the_rest_when_there_is_ro
     assert len(running(runtime)) == 4 and (await workload(world)).readiness().state == "Ready"
 
 
+async def test_what_leaves_room_wakes_who_waits_for_it(world: World, runtime: FakeRuntime) -> None:
+    await world.serve(Shipped(), Cells(HERE))
+    await world.patch("Cell", "local", {"spec": {"capacity": {"instances": 3}}})
+    await world.stop()
+    for name, replicas in (("a", 3), ("b", 2)):
+        await world.create("Workload", name, {"template": a_template(), "placements": [placed(replicas)]})
+    await serve(world, runtime)
+    await settle(world)
+    first = await world.get("Workload", "a")
+    waiting, placed_ = ("b", "a") if first.status.ready == "3/3" else ("a", "b")
+    assert (await world.get("Workload", waiting)).status.condition("Available").reason == "CellsFull"
+    await world.delete("Workload", placed_)
+    await settle(world)
+    assert (await world.get("Workload", waiting)).readiness().state == "Ready"
+
+
 async def test_two_that_want_the_last_room_do_not_both_have_it(world: World, runtime: FakeRuntime) -> None:
     await world.serve(Shipped(), Cells(HERE))
     await world.patch("Cell", "local", {"spec": {"capacity": {"instances": 3}}})

@@ -41,6 +41,10 @@ class Concerned:
                 if not there:
                     table.pop(city, None)
 
+    def waiting(self, city: str) -> list[Key]:
+        """Return the workloads that have no room in a city."""
+        return list(self._waiting.get(city, ()))
+
     def by_location(self, location: Location) -> Iterable[Key]:
         return list(self._cities.get(location.spec.city_code, ()))
 
@@ -54,4 +58,4 @@ class Concerned:
         if self._shapes.get(name) != shape:
             self._shapes[name] = shape
             return list(self._cities.get(city, ()))
-        return list(self._waiting.get(city, ()))
+        return self.waiting(city)

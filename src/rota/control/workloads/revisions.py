@@ -10,6 +10,7 @@ from rota.api.model import Ref
 from rota.api.workload import RevisionSpec
 from rota.control.instances import derived, template_hash
 from rota.control.instances.template import RESTARTS
+from rota.registry.privileges import inherited
 
 
 class Revising(NamedTuple):
@@ -53,7 +54,12 @@ def _new(workload: Workload, hash_: str, number: int) -> Revision:
         api_version=workload.api.api_version, kind=workload.api.name, name=meta.name, uid=meta.uid, controller=True
     )
     return Revision(
-        metadata=ObjectMeta(name=derived(meta.name, str(number)), namespace=meta.namespace, owner_references=[owner]),
+        metadata=ObjectMeta(
+            name=derived(meta.name, str(number)),
+            namespace=meta.namespace,
+            owner_references=[owner],
+            annotations=inherited(meta.annotations),
+        ),
         spec=RevisionSpec(
             workload_ref=Ref(name=meta.name), number=number, template_hash=hash_, template=workload.spec.template
         ),
