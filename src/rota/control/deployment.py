@@ -16,7 +16,7 @@ from rota.control.instances import Desired, Plan, plan, selector, settle_seconds
 from rota.control.instances.names import CELL_LABEL, CITY_LABEL, PLACEMENT_LABEL, TERM, WORKLOAD_LABEL
 from rota.control.instances.template import UNIT_NANOS
 from rota.control.plane import Plane
-from rota.control.quotas.asking import READS, ask
+from rota.control.quotas.asking import READS, ask, gates_of
 from rota.control.sizes import size_of
 from rota.control.storages import drop_left
 from rota.control.unhonoured import conditions, of_template, tell
@@ -31,8 +31,8 @@ UNAVAILABLE_MAX = 1
 """How many of those wanted a rollout may take away at a time."""
 
 
-def desired(deployment: WorkloadDeployment) -> Desired:
-    """Return the instances that a deployment asks for."""
+def desired(deployment: WorkloadDeployment, gates: tuple[str, ...] = ()) -> Desired:
+    """Return the instances that a deployment asks for, and the gates that new ones begin with."""
     spec, meta = deployment.spec, deployment.metadata
     marks = spec.template.metadata
     labels = dict(marks.labels) if marks is not None else {}
@@ -55,6 +55,7 @@ def desired(deployment: WorkloadDeployment) -> Desired:
         annotations={**annotations, TERM: str(spec.term), **inherited(meta.annotations)},
         max_unavailable=UNAVAILABLE_MAX,
         settle_seconds=settle_seconds(spec.template.spec),
+        gates=gates,
         finalizers=(RUNTIME_FINALIZER,),
         cell_name=spec.cell_name,
     )
@@ -99,7 +100,7 @@ class Deployments(Gate[WorkloadDeployment]):
     async def go_on(self, context: Context, obj: WorkloadDeployment, opened: list[Condition]) -> Outcome:
         meta = obj.metadata
         there = cast("Sequence[Instance]", context.objects.owned(Instance.api, meta.uid))
-        wanted = desired(obj)
+        wanted = desired(obj, gates_of(context.objects, meta.namespace))
         is_taken = partial(context.objects.has, Instance.api, meta.namespace)
         await ask(context, obj, wanted.template, wanted.replicas)
         made = plan(wanted, there, context.clock.time(), is_taken)

@@ -19,7 +19,7 @@ from rota.control.instances import Desired, Plan, plan, selector, settle_seconds
 from rota.control.instances.names import controller_of
 from rota.control.instances.states import is_draining
 from rota.control.instances.template import restart_stamps
-from rota.control.quotas.asking import READS, ask
+from rota.control.quotas.asking import READS, ask, gates_of
 from rota.control.scaling import Book, Decision
 from rota.control.storages import drop_left
 from rota.control.unhonoured import conditions, tell, unhonoured
@@ -36,8 +36,8 @@ LIMITED = "ScalingLimited"
 """The condition that says whether the load is more than a pool may grow to."""
 
 
-def desired(pool: WorkerPool, replicas: int) -> Desired:
-    """The instances that a pool asks for, when they are to be so many."""
+def desired(pool: WorkerPool, replicas: int, gates: tuple[str, ...] = ()) -> Desired:
+    """The instances that a pool asks for, when they are to be so many, and the gates that new ones begin with."""
     template = template_of(pool)
     annotations = restart_stamps(pool.metadata.annotations)
     return Desired(
@@ -54,6 +54,7 @@ def desired(pool: WorkerPool, replicas: int) -> Desired:
         settle_seconds=settle_seconds(template),
         pooled=True,
         sparse=pool.spec.scale is not None,
+        gates=gates,
         finalizers=(RUNTIME_FINALIZER,),
     )
 
@@ -161,7 +162,8 @@ class Pools(Gate[WorkerPool]):
         there = cast("Sequence[Instance]", context.objects.owned(Instance.api, obj.metadata.uid))
         scaled = self._scaled(key, obj, there, context.clock.now())
         replicas = REPLICAS if obj.spec.replicas is None else obj.spec.replicas
-        wanted = desired(obj, replicas if scaled is None else scaled.replicas)
+        gates = gates_of(context.objects, key.namespace)
+        wanted = desired(obj, replicas if scaled is None else scaled.replicas, gates)
         await ask(context, obj, wanted.template, wanted.replicas)
         made = plan(wanted, there, context.clock.time(), partial(context.objects.has, Instance.api, key.namespace))
         for action in made.actions:

@@ -11,6 +11,7 @@ from rota.api import Instance, Quota, QuotaClaim
 from rota.control.cell import Cells
 from rota.control.deployment import Deployments
 from rota.control.instance import Instances
+from rota.control.instances.planner import GATED_MAX
 from rota.control.instances.template import SETTLE_SECONDS
 from rota.control.plane import HERE
 from rota.control.pool import Pools
@@ -265,6 +266,20 @@ async def test_two_controllers_that_both_think_they_lead_do_not_grant_twice(worl
         assert len(running(runtime)) == 2
     finally:
         await other.stop()
+
+
+async def test_a_large_wish_makes_few_objects_and_gets_all_when_there_is_room(
+    world: World, runtime: FakeRuntime
+) -> None:
+    await quota(world, instances=5)
+    await serve(world, runtime)
+    await pool(world, "p", 100)
+    await settle(world)
+    assert len(running(runtime)) == 5
+    assert len((await world.client.list(Instance)).items) <= 5 + GATED_MAX
+    await world.patch("Quota", "default", {"spec": {"hard": {"instances": 100}}})
+    await settle(world)
+    assert len(running(runtime)) == 100
 
 
 async def test_at_rest_nothing_is_written(world: World, runtime: FakeRuntime) -> None:

@@ -47,6 +47,9 @@ from rota.control.instances.states import (
     replaced_at,
 )
 
+GATED_MAX = 16
+"""Instances of one owner that wait at a gate at a time. The others are made as these go on."""
+
 
 def plan(
     desired: Desired, instances: Sequence[Instance], now: float, is_taken: Callable[[str], bool] = lambda name: False
@@ -187,11 +190,15 @@ class _Planner:
             self.waits.append(left)
 
     def _create(self, places: dict[int, Instance], names: set[str]) -> None:
+        room = GATED_MAX - sum(bool(one.spec.scheduling_gates) for one in places.values())
         for ordinal in sorted(self.wanted - places.keys()):
             name = self._name(ordinal)
             if name in names or self.is_taken(name):
                 self.work.taken.append(name)
+            elif self.desired.gates and room <= 0:
+                break
             else:
+                room -= 1
                 self.work.missing.append(name)
                 self.actions.append(Create(self._new(name, ordinal)))
 

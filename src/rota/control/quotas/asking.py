@@ -28,11 +28,18 @@ def quota_of(objects: Objects, namespace: str) -> Quota | None:
     return get(objects, Quota, QUOTA_NAME, namespace)
 
 
+def gates_of(objects: Objects, namespace: str) -> tuple[str, ...]:
+    """Return the gates that new instances of a namespace have: where there is a quota, they wait for that."""
+    return () if quota_of(objects, namespace) is None else (QUOTA_GATE,)
+
+
 def gated(objects: Objects, instance: Instance) -> Instance:
     """Return an instance as it is made: where there is a quota, it waits for that."""
-    if quota_of(objects, instance.metadata.namespace) is None:
+    there = [one.name for one in instance.spec.scheduling_gates]
+    missing = [one for one in gates_of(objects, instance.metadata.namespace) if one not in there]
+    if not missing:
         return instance
-    gates = [*instance.spec.scheduling_gates, SchedulingGate(name=QUOTA_GATE)]
+    gates = [*instance.spec.scheduling_gates, *(SchedulingGate(name=one) for one in missing)]
     return msgspec.structs.replace(instance, spec=msgspec.structs.replace(instance.spec, scheduling_gates=gates))
 
 
