@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from rota.api import Condition, WorkloadDeployment
 from rota.api.workload import PlacedInCell, PlacedInCity, Placement, PlacementStatus
 from rota.control.gate import status_of
-from rota.control.instances.reasons import Blocker, blocker, rolled_up
+from rota.control.instances.reasons import Blocker, blocker, rank, rolled_up
 from rota.control.workloads.placing import Placing
 
 AVAILABLE = "Available"
@@ -95,8 +95,6 @@ def _blocker(deployment: WorkloadDeployment, where: str) -> Blocker | None:
 
 
 def _worst(conditions: Sequence[Condition]) -> Condition:
-    from rota.control.instances.reasons import rank
-
     failing = [one for one in conditions if one.status != "True"]
     if failing:
         return min(failing, key=lambda one: rank(one.reason))
