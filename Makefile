@@ -24,9 +24,9 @@ $(VENV)/.installed: $(VENV)/.runs
 run: $(VENV)/.runs
 	@$(BIN)/python examples/demo
 
-# Most tests wait for processes of their own: two at a time take little more than half as long.
+# Most tests wait for processes of their own: three at a time take two processors little more than half as long as one.
 test: setup
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # The whole suite on the lowest and on the highest supported Python of this machine, a smoke test on those between.
 versions:

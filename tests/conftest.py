@@ -46,6 +46,10 @@ LONG_FILES = (
     "tests/test_pages.py",
     "tests/server/test_schema_fuzz.py",
     "tests/test_docs.py",
+    "tests/cli/test_printed.py",
+    "tests/local/",
+    "tests/operators/test_hand_over.py",
+    "tests/soak/",
 )
 """Files that take a minute or more. Begun last, they would have one process work while the others are done."""
 
