@@ -1,0 +1,48 @@
+"""How much of the processors instances have used."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from rota.runtime.interface import Subject
+from rota.runtime.usage import cpu_seconds
+
+SECONDS_MAX = 60.0
+ONE = Subject("default", "one", "uid-one")
+BURNS_IN_A_CHILD = """
+import subprocess, sys
+subprocess.run([sys.executable, "-c", "while True: pass"])
+"""
+
+
+@pytest.fixture
+def burning() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-c", BURNS_IN_A_CHILD], start_new_session=True) as process:
+        try:
+            yield process
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_what_is_used_below_a_process_counts_and_only_grows(burning: subprocess.Popen[bytes]) -> None:
+    deadline, before = time.monotonic() + SECONDS_MAX, 0.0
+    while before < 0.5:
+        assert time.monotonic() < deadline, before
+        now = cpu_seconds({ONE: [burning.pid]})[ONE]
+        assert now >= before
+        before = now
+        time.sleep(0.05)
+
+
+def test_what_is_gone_is_left_out() -> None:
+    with subprocess.Popen(["true"]) as gone:
+        gone.wait()
+    assert cpu_seconds({ONE: [os.getpid(), gone.pid]}) == {}
+    assert cpu_seconds({ONE: []}) == {}
