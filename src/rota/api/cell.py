@@ -152,7 +152,9 @@ class QuotaWaiting(Model):
 
 
 HOLDERS_MAX = 1024
+"""Entries of a ledger: it is part of one object."""
 WAITING_MAX = 64
+"""Of those who wait, the first so many are told one by one."""
 
 
 class QuotaStatus(ObjectStatus):

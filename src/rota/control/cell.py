@@ -28,7 +28,7 @@ class Cells(Gate[Cell]):
             await say(context, obj, [*opened, here])
             return DONE
         known = status_of(obj).condition(READY)
-        await say(
-            context, obj, [*opened, *([NOT_SERVED] if known is None or known.reason == NOT_SERVED.reason else [])]
-        )
+        # A cell that somebody else reports on is theirs.
+        is_nobodys = known is None or known.reason == NOT_SERVED.reason
+        await say(context, obj, [*opened, NOT_SERVED] if is_nobodys else opened)
         return DONE

@@ -9,16 +9,11 @@ LOCAL = "local"
 
 
 class Plane(NamedTuple):
-    """One control plane: the cell that it is, and whether it places workloads.
-
-    A server alone is both: it places workloads, and its own cell runs them.
-    """
+    """One control plane: the cell that it is, and its city."""
 
     cell: str | None = LOCAL
     """The cell whose instances it runs. None: it runs none."""
     city: str = LOCAL
-    places: bool = True
-    """Whether it decides which cells have what."""
 
     def runs(self, cell: str | None) -> bool:
         """Whether what names this cell is run here. What names none is run where it is written."""

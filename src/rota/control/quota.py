@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 
 from rota.api import Condition, Instance, InstanceType, Object, Quota, QuotaClaim
-from rota.api.cell import SIZES_MAX, QuotaGrant, QuotaHolder, QuotaStatus, QuotaWaiting
+from rota.api.cell import SIZES_MAX, WAITING_MAX, QuotaGrant, QuotaHolder, QuotaStatus, QuotaWaiting
 from rota.client import Key
 from rota.control.gate import status_of, with_conditions
 from rota.control.instances.reasons import QUOTA_GATE
@@ -29,8 +29,6 @@ from rota.registry import ApiError
 
 ENFORCED = "Enforced"
 GRANTED = "Granted"
-WAITING_MAX = 64
-"""Of those who wait, the first so many are told one by one."""
 NAMED_MAX = 3
 """Holders that a message names."""
 
@@ -113,11 +111,13 @@ class Quotas(ObjectReconciler[Quota]):
         known = self._tallies.get(namespace)
         if known is not None:
             return known
-        tally = self._tallies[namespace] = Tally(lambda instance: size_of(objects, instance.spec))
+        tally = Tally(lambda instance: size_of(objects, instance.spec))
         for one in objects.list(Instance.api, namespace):
             tally.see(cast(Instance, one))
         for claim in objects.list(QuotaClaim.api, namespace):
             tally.claim(cast(QuotaClaim, claim))
+        # When all are counted: half a count would be taken for the whole.
+        self._tallies[namespace] = tally
         return tally
 
     async def _count_anew(self, context: Context, namespace: str, tally: Tally) -> None:

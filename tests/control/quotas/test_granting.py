@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rota.api.cell import HOLDERS_MAX
 from rota.control.quotas.amounts import Amount, Bound
-from rota.control.quotas.granting import HOLDERS_MAX, Granting, Held, Slot, Wish, grant
+from rota.control.quotas.granting import Granting, Held, Slot, Wish, grant
 
 SMALL, LARGE = Amount(1, 1, 10), Amount(1, 4, 40)
 

@@ -15,10 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from rota.api.cell import HOLDERS_MAX
 from rota.control.quotas.amounts import Amount, Bound
-
-HOLDERS_MAX = 1024
-"""Entries of a ledger: it is part of one object."""
 
 
 class Slot(NamedTuple):
