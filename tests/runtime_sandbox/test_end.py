@@ -154,9 +154,14 @@ def test_one_cannot_enter_what_is_not_there() -> None:
 
 
 def test_no_mount_is_left_on_the_host(box: Box) -> None:
-    before = Path("/proc/self/mountinfo").read_text()
+    def mounts() -> set[str]:
+        # Containers of other tests come and go meanwhile.
+        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+        return {line for line in lines if "/containers/" not in line}
+
+    before = mounts()
     box.shell("true")
-    assert Path("/proc/self/mountinfo").read_text() == before
+    assert mounts() <= before
 
 
 def test_there_is_no_main_process_of_what_is_no_sandbox() -> None:

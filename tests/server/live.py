@@ -85,7 +85,8 @@ class Live:
             capture_output=True,
             text=True,
             timeout=60,
-            env={**os.environ, "KUBECONFIG": str(self.kubeconfig), **environment},
+            # What kubectl remembers of a server is in the home of its user.
+            env={**os.environ, "KUBECONFIG": str(self.kubeconfig), "HOME": f"{self.home}-user", **environment},
             check=False,
         )
         said = done.stdout + done.stderr

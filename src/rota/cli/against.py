@@ -124,7 +124,7 @@ def _changed(id_: str, outlook: Outlook) -> Changed:
 
 
 def _wanted(obj: Object | None) -> Object:
-    return {name: value for name, value in substance(obj).items() if name != "status"} if obj else {}
+    return substance(obj) if obj else {}
 
 
 def _differences(before: Any, after: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
