@@ -9,7 +9,7 @@ from rota.client import Client
 from rota.control import Shipped
 from rota.control.cell import Cells
 from rota.control.plane import HERE
-from rota.control.shipped import SHIPPED
+from rota.control.shipped import shipped
 from rota.registry import ApiError
 from tests.engine_loop.loops import World
 
@@ -20,17 +20,17 @@ async def names(world: World, kind: str) -> list[str]:
 
 async def test_it_is_made_when_a_server_begins_and_is_ready(world: World) -> None:
     await world.serve(Shipped(), Cells(HERE))
-    for type_, name, _ in SHIPPED:
+    for type_, name, _ in shipped(HERE):
         found = await world.get(type_.api.name, name)
         assert found.readiness().state == "Ready"
 
 
 async def test_a_second_beginning_changes_nothing(world: World) -> None:
     await world.serve(Shipped())
-    before = [(await world.get(type_.api.name, name)).metadata.resource_version for type_, name, _ in SHIPPED]
+    before = [(await world.get(type_.api.name, name)).metadata.resource_version for type_, name, _ in shipped(HERE)]
     await world.stop()
     await world.serve(Shipped())
-    after = [(await world.get(type_.api.name, name)).metadata.resource_version for type_, name, _ in SHIPPED]
+    after = [(await world.get(type_.api.name, name)).metadata.resource_version for type_, name, _ in shipped(HERE)]
     assert before == after
 
 

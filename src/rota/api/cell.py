@@ -5,6 +5,8 @@ Quota and QuotaClaim: who may use how much.
 
 from typing import Annotated, Literal
 
+from msgspec import field
+
 from rota.api.instance import IDENTITY
 from rota.api.kind import Column, kind
 from rota.api.meta import Object, ObjectStatus, Readiness, by_condition
@@ -62,6 +64,17 @@ class CellStatus(ObjectStatus):
     version: Annotated[Text | None, doc("The Rota it runs.")] = None
     allocated: Annotated[Capacity | None, doc("How much is in use.")] = None
     instances: Annotated[int, doc("Instances it runs.", ge=0)] = 0
+    identity: Annotated[
+        str | None, doc("Of the home that joined under this name.", min_length=1, max_length=64, pattern=IDENTITY)
+    ] = None
+    hub_id: Annotated[
+        str | None,
+        doc("In the cell itself: the hub that it belongs to.", min_length=1, max_length=64, pattern=IDENTITY),
+    ] = field(default=None, name="hubID")
+    orphans: Annotated[
+        list[Text],
+        doc("Deployments that run there and that this hub does not know: `rota cell adopt` or `drop`.", max_length=200),
+    ] = []
 
 
 @kind(

@@ -61,6 +61,7 @@ PURPOSES: dict[str, dict[str, str]] = {
         "scale": "scale:scale",
         "rollout": "rollout:app",
         "placement": "placement:placement",
+        "cell": "cell:app",
         "quota": "quota:quota",
         "claim": "claim:claim",
         "release": "release:release",

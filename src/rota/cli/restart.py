@@ -16,6 +16,7 @@ from rota.cli.serving_options import (
     Image,
     KeyFile,
     NetworkPolicy,
+    NoCell,
     Port,
     check_local,
     container_of,
@@ -42,6 +43,7 @@ async def restart(
     edge_host: EdgeHost = None,
     network: NetworkPolicy = None,
     egress: Egress = None,
+    no_cell: NoCell = None,
     image: Image = None,
 ) -> None:
     """Put a new server in the place of the one that runs, with the same options unless others are given.
@@ -70,6 +72,7 @@ async def restart(
         controllers=controllers,
         audit_required=audit_required,
         edge_host=edge_host,
+        no_cell=no_cell,
     )
     container = await container_of(session, image)
     try:

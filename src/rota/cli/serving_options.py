@@ -98,6 +98,38 @@ Egress = Annotated[
         "May be given several times. Without it, as the last time.",
     ),
 ]
+NoCell = Annotated[
+    bool | None,
+    typer.Option(
+        "--no-cell/--own-cell",
+        help="Whether it runs no instances: a hub for cells elsewhere. Without it, as the last time, or its own cell.",
+    ),
+]
+CellName = Annotated[
+    str,
+    typer.Option(
+        "--cell",
+        metavar="NAME",
+        help="Be this cell of a hub: it runs what is placed there. `rota cell join NAME` at the hub prints the whole "
+        "command. Once joined, a home stays that cell.",
+    ),
+]
+City = Annotated[str, typer.Option("--city", metavar="CODE", help="With --cell: the city that it is in, as dfw.")]
+HubUrl = Annotated[str, typer.Option("--hub", metavar="URL", help="With --cell: where the hub is.")]
+HubAuthority = Annotated[
+    str,
+    typer.Option(
+        "--hub-ca", metavar="FINGERPRINT", help="With --cell: of the hub's certificate authority, as sha256:…"
+    ),
+]
+HubToken = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        metavar="FILE",
+        help="With --cell: the token to join with, which is good once; - for standard input.",
+    ),
+]
 Image = Annotated[
     str | None,
     typer.Option(
@@ -141,6 +173,7 @@ def options_from(
     controllers: bool = True,
     audit_required: bool | None = None,
     edge_host: list[str] | None = None,
+    no_cell: bool | None = None,
 ) -> Options:
     """Return the options that are given, else those of the last start, else the defaults."""
     from rota.control.spawners.apis import api_of
@@ -176,7 +209,37 @@ def options_from(
         was.edge_host if edge_host is None else tuple(edge_host),
         reach,
         targets,
+        was.no_cell if no_cell is None else no_cell,
     )
+
+
+async def join_hub(session: Session, cell: str, city: str, hub: str, authority: str, token_file: Path | None) -> None:
+    """Make the home a cell of a hub, if that is asked for."""
+    given = {"--city": city, "--hub": hub, "--hub-ca": authority, "--token-file": token_file}
+    if not cell:
+        if named := [name for name, value in given.items() if value]:
+            raise bad_usage(f"{named[0]} is for a cell of a hub: say which, with --cell")
+        return
+    if missing := [name for name, value in given.items() if not value]:
+        raise bad_usage(
+            f"--cell {cell}: {missing[0]} is missing; `rota cell join {cell} --city CODE` at the hub prints the command"
+        )
+    from rota.server.membership import NotJoined, join
+
+    token = _read_token(token_file)
+    home = session.settings.home_path
+    try:
+        await join(home, cell=cell, city=city.lower(), hub=hub, authority=authority, token=token.strip())
+    except NotJoined as error:
+        raise CommandError(str(error)) from None
+    line(f'this home is cell "{cell}" in {city.lower()}, of the hub at {hub}')
+
+
+def _read_token(file: Path | None) -> str:
+    try:
+        return sys.stdin.read() if str(file) == "-" else Path(file or "").read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise bad_usage(f"--token-file: {error}") from None
 
 
 def _reach(was: Options, network: str | None, egress: list[str] | None) -> tuple[Network, tuple[str, ...]]:

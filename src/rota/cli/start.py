@@ -9,17 +9,24 @@ from rota.cli.output import line, note
 from rota.cli.serving_options import (
     AllowApi,
     AuditRequired,
+    CellName,
+    City,
     EdgeHost,
     EdgePort,
     Egress,
     Host,
+    HubAuthority,
+    HubToken,
+    HubUrl,
     Image,
     KeyFile,
     NetworkPolicy,
+    NoCell,
     Port,
     check_local,
     container_of,
     failure,
+    join_hub,
     options_from,
     tell_where,
     way_of,
@@ -44,6 +51,12 @@ async def start(
     edge_host: EdgeHost = None,
     network: NetworkPolicy = None,
     egress: Egress = None,
+    no_cell: NoCell = None,
+    cell: CellName = "",
+    city: City = "",
+    hub: HubUrl = "",
+    hub_ca: HubAuthority = "",
+    token_file: HubToken = None,
     image: Image = None,
 ) -> None:
     """Start a server in the background, one per home. It returns when the server is ready."""
@@ -66,8 +79,10 @@ async def start(
         key_file=key_file,
         audit_required=audit_required,
         edge_host=edge_host,
+        no_cell=no_cell,
     )
     container = await container_of(session, image)
+    await join_hub(session, cell, city, hub, hub_ca, token_file)
     try:
         started = await start_server(Home(home), options, container)
     except NotReady as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,13 +17,20 @@ from rota.cli.output import line, note
 from rota.cli.serving_options import (
     AllowApi,
     AuditRequired,
+    CellName,
+    City,
     EdgeHost,
     EdgePort,
     Egress,
     Host,
+    HubAuthority,
+    HubToken,
+    HubUrl,
     KeyFile,
     NetworkPolicy,
+    NoCell,
     Port,
+    join_hub,
     kubectl_chosen,
     options_from,
     reach_of,
@@ -42,6 +50,12 @@ def up(
     edge_host: EdgeHost = None,
     network: NetworkPolicy = None,
     egress: Egress = None,
+    no_cell: NoCell = None,
+    cell: CellName = "",
+    city: City = "",
+    hub: HubUrl = "",
+    hub_ca: HubAuthority = "",
+    token_file: HubToken = None,
     controllers: Annotated[
         bool, typer.Option("--controllers/--no-controllers", help="Whether controllers run in this process.")
     ] = True,
@@ -75,6 +89,7 @@ def up(
         controllers=controllers,
         audit_required=audit_required,
         edge_host=edge_host,
+        no_cell=no_cell,
     )
     found = find(home)
     if found.condition == "running" and found.state is not None:
@@ -82,6 +97,7 @@ def up(
         raise CommandError(
             f"a server of {home.path} is running already, {where}\n`rota restart` replaces it, `rota stop` ends it"
         )
+    asyncio.run(join_hub(session, cell, city, hub, hub_ca, token_file))
     told: list[State] = []
     if log_file:
         _write_to(log_file)
@@ -109,6 +125,7 @@ def up(
         key_file=Path(asked.key_file) if asked.key_file else None,
         audit_required=asked.audit_required,
         edge_hosts=asked.edge_host,
+        no_cell=asked.no_cell,
         on_ready=ready,
     )
     if told:

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from rota.api import Kind, Object
+from rota.client.calls import Sleep
 from rota.client.client import ALL_NAMESPACES, Client, KindOf, ObjectList
 from rota.registry import ApiError
 
@@ -58,8 +59,10 @@ class Cache(Generic[T]):
         labels: str = "",
         fields: str = "",
         indexes: dict[str, Indexer[T]] | None = None,
+        sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._client = client
+        self._sleep = sleep
         self._type = kind
         # That a class is such a thing is beyond the type checker while the class is not known.
         self._kind = cast("KindOf[T]", kind)
@@ -154,7 +157,7 @@ class Cache(Generic[T]):
             except OSError as error:
                 self.error = error
             log.debug("the watch of %s ended: %s; again in %.2f s", self.kind.plural, self.error, delay)
-            await asyncio.sleep(delay * random.uniform(0.5, 1.0))
+            await self._sleep(delay * random.uniform(0.5, 1.0))
             delay = min(delay * 2, RETRY_SECONDS_MAX)
 
     async def _relist(self) -> None:

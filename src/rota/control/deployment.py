@@ -11,6 +11,8 @@ import msgspec
 from rota.api import Condition, Instance, OwnerReference, WorkloadDeployment
 from rota.client import Key
 from rota.control.carrying import RUNTIME_FINALIZER, carry_out
+from rota.control.cells.binding import Binding, of_source
+from rota.control.cells.names import is_bound
 from rota.control.gate import Gate, status_of
 from rota.control.instances import Desired, Plan, plan, selector, settle_seconds, template_hash
 from rota.control.instances.names import CELL_LABEL, CITY_LABEL, PLACEMENT_LABEL, TERM, WORKLOAD_LABEL
@@ -21,7 +23,7 @@ from rota.control.sizes import size_of
 from rota.control.storages import drop_left
 from rota.control.unhonoured import conditions, of_template, tell
 from rota.control.workloads.sampling import TICK_SECONDS, Sampler
-from rota.engine import DONE, Context, Done, Outcome
+from rota.engine import DONE, Context, Done, Outcome, Watch
 from rota.registry.privileges import inherited
 from rota.runtime.interface import Runtime
 
@@ -62,14 +64,18 @@ def desired(deployment: WorkloadDeployment, gates: tuple[str, ...] = ()) -> Desi
 
 
 class Deployments(Gate[WorkloadDeployment]):
-    """Carries out what is planned for the instances of the deployments of this cell."""
+    """Carries out what is planned for the instances of the deployments of this cell, and binds others to theirs."""
 
     owns = (Instance,)
-    reads = READS
+    reads = (*READS, *Binding.reads)
+    watches = (Watch(WorkloadDeployment, of_source),)
+    # Other cells have copies of what is referred to.
+    follows = True
 
     def __init__(self, plane: Plane, runtime: Runtime | None = None) -> None:
         super().__init__(WorkloadDeployment)
         self._plane = plane
+        self._binding = Binding()
         self._runtime = runtime
         self._sampler = Sampler(runtime) if runtime is not None else None
 
@@ -88,9 +94,11 @@ class Deployments(Gate[WorkloadDeployment]):
         await drop_left(context, self._runtime, key)
 
     async def look(self, context: Context, obj: WorkloadDeployment) -> Outcome:
-        if not self._plane.runs(obj.spec.cell_name):
-            return DONE
-        return await super().look(context, obj)
+        if self._plane.runs(obj.spec.cell_name):
+            return await super().look(context, obj)
+        if self._plane.places and not is_bound(obj):
+            return await self._binding.look(context, obj)
+        return DONE
 
     def closed(self, obj: WorkloadDeployment, held_up: Any) -> list[Condition]:
         said = [AVAILABLE, REPLICAS_READY]

@@ -14,6 +14,8 @@ class Plane(NamedTuple):
     cell: str | None = LOCAL
     """The cell whose instances it runs. None: it runs none."""
     city: str = LOCAL
+    places: bool = True
+    """Whether workloads are placed here: in this cell, and in those that report to this one."""
 
     def runs(self, cell: str | None) -> bool:
         """Whether what names this cell is run here. What names none is run where it is written."""

@@ -6,15 +6,24 @@ from typing import Any
 
 from rota.api import Cell, InstanceType, Location
 from rota.client import Key
+from rota.control.plane import HERE, LOCAL, Plane
 from rota.engine import DONE, Context, Outcome, Reconciler, Watch
 from rota.registry import ApiError
 
-SHIPPED: tuple[tuple[type[Any], str, dict[str, Any]], ...] = (
-    (InstanceType, "d1-standard-2", {"cpu": 1, "memory": "2Gi"}),
-    (Location, "local", {"cityCode": "local", "displayName": "This machine"}),
-    (Cell, "local", {"cityCode": "local"}),
-)
+Thing = tuple[type[Any], str, dict[str, Any]]
 ALL = Key("", "all")
+
+
+def shipped(plane: Plane) -> list[Thing]:
+    """Return what a control plane has from its beginning."""
+    here = {"displayName": "This machine"} if plane.city == LOCAL else {}
+    own: list[Thing] = []
+    if plane.cell is not None:
+        own = [
+            (Location, plane.city, {"cityCode": plane.city, **here}),
+            (Cell, plane.cell, {"cityCode": plane.city}),
+        ]
+    return [(InstanceType, "d1-standard-2", {"cpu": 1, "memory": "2Gi"}), *own]
 
 
 def _all(obj: object) -> tuple[Key]:
@@ -26,10 +35,13 @@ class Shipped(Reconciler):
 
     name = "shipped"
     seeds = (ALL,)
-    watches = tuple(Watch(kind, _all) for kind in dict.fromkeys(kind for kind, _, _ in SHIPPED))
+    watches = tuple(Watch(kind, _all) for kind in (InstanceType, Location, Cell))
+
+    def __init__(self, plane: Plane = HERE) -> None:
+        self._shipped = shipped(plane)
 
     async def reconcile(self, context: Context, key: Key) -> Outcome:
-        for kind, name, spec in SHIPPED:
+        for kind, name, spec in self._shipped:
             if context.find(kind.api, "", name) is None:
                 body = {
                     "apiVersion": kind.api.api_version,

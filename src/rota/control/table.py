@@ -15,6 +15,7 @@ from rota.api import (
     Workspace,
 )
 from rota.control.cell import Cells
+from rota.control.cells.heard import Heard
 from rota.control.claim import Claims
 from rota.control.claims.claiming import Claiming
 from rota.control.claims.counting import Counting as ClaimCounting
@@ -53,13 +54,14 @@ def controllers(
     metrics: Metrics | None = None,
     serving: Serving | None = None,
     plane: Plane = HERE,
+    heard: Heard | None = None,
 ) -> list[Reconciler]:
     """New controllers, one a lane. Without a runtime, none that would make or run instances.
 
-    Without spawning, none that makes tasks, by the clock or of items.
+    Without spawning, none that makes tasks, by the clock or of items. `heard`: when cells were last heard of.
     """
     return [
-        Shipped(),
+        Shipped(plane),
         EventRetention(),
         Settling(Workspace),
         Settling(AgentConfig),
@@ -68,9 +70,9 @@ def controllers(
             if runtime is None
             else _running(runtime, runners or Runners(), metrics or Metrics(), serving, plane)
         ),
-        Workloads(),
+        Workloads(plane),
         Quotas(),
-        Cells(plane),
+        Cells(plane, heard),
         Deployments(plane, runtime),
         UnservedFunctions() if serving is None else Functions(serving, plane),
         Gate(Schedule) if spawning is None else Schedules(plane=plane),

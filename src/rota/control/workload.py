@@ -21,10 +21,12 @@ from rota.api import (
 from rota.api.model import Ref
 from rota.api.workload import Placement, TemplateMeta, WorkloadDeploymentSpec, WorkloadTemplate
 from rota.client import Key
-from rota.control.gate import Gate, status_of
+from rota.control.cells.names import is_bound
+from rota.control.gate import Gate, say, status_of
 from rota.control.instances import Size
 from rota.control.instances.names import STEM_LENGTH_MAX, tailed
 from rota.control.instances.template import TEMPLATE_RESTARTED
+from rota.control.plane import HERE, Plane
 from rota.control.sizes import size_of
 from rota.control.workloads import rollup
 from rota.control.workloads.book import Book, Booked
@@ -60,8 +62,9 @@ class Workloads(Gate[Workload]):
 
     owns = (WorkloadDeployment, Revision)
 
-    def __init__(self) -> None:
+    def __init__(self, plane: Plane = HERE) -> None:
         super().__init__(Workload)
+        self._plane = plane
         self._book = Book()
         self._concerned = Concerned()
         self._scaling = Scaling()
@@ -100,6 +103,8 @@ class Workloads(Gate[Workload]):
                 self._note(objects, cast(WorkloadDeployment, one), is_there=True)
 
     def _note(self, objects: Objects, deployment: WorkloadDeployment, *, is_there: bool) -> None:
+        if is_bound(deployment):
+            return  # What it is a copy of is booked.
         spec = deployment.spec
         booked = Booked(spec.cell_name, spec.replicas, size_of(objects, spec.template.spec)) if is_there else None
         self._book.set(_id(deployment.metadata.namespace, deployment.metadata.name), booked)
@@ -114,6 +119,12 @@ class Workloads(Gate[Workload]):
         return [*super().closed(obj, held_up), why]
 
     async def go_on(self, context: Context, obj: Workload, opened: list[Condition]) -> Outcome:
+        if not self._plane.places:
+            message = f'this is cell "{self._plane.cell}", which runs what its hub places: apply it at the hub'
+            await say(
+                context, obj, [*opened, Condition(type=AVAILABLE, status="False", reason="NotTheHub", message=message)]
+            )
+            return DONE
         self._prepare(context.objects)
         there = cast("Sequence[WorkloadDeployment]", context.objects.owned(WorkloadDeployment.api, obj.metadata.uid))
         decisions = self._decide(context.objects, obj, there, context.clock.now())
@@ -157,7 +168,7 @@ class Workloads(Gate[Workload]):
         staying = [one for one in own if one.metadata.deletion_timestamp is None]
         needs = size_of(objects, obj.spec.template.spec)
         return place(
-            obj.metadata.uid,
+            _id(obj.metadata.namespace, obj.metadata.name),
             city,
             wanted,
             [self._candidate(cell, needs) for cell in _cells(objects, city)],

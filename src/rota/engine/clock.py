@@ -49,6 +49,24 @@ class RealClock:
         return asyncio.get_running_loop().call_later(max(0.0, when - self.now()), callback)
 
 
+def after(clock: Clock, seconds: float) -> asyncio.Future[None]:
+    """Return what is done when so much time has passed."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def end() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    timer = clock.call_at(clock.now() + seconds, end)
+    done.add_done_callback(lambda _: timer.cancel())
+    return done
+
+
+async def sleep(clock: Clock, seconds: float) -> None:
+    """Wait until so much time has passed."""
+    await after(clock, seconds)
+
+
 class VirtualTimer:
     """A call of a virtual clock that is to come."""
 

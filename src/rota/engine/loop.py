@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from typing import Any, Literal
 
 from rota.api import KINDS, Condition, Event, Kind, Object
@@ -355,7 +355,7 @@ def _state(obj: Object | None) -> ReadyState | Literal["Deleting"] | None:
     return "Deleting" if obj.metadata.deletion_timestamp is not None else obj.readiness().state
 
 
-def kinds_of(controllers: Iterable[Reconciler]) -> list[Kind]:
+def kinds_of(controllers: Collection[Reconciler]) -> list[Kind]:
     """Every kind that controllers must see: their own, those they own, watch or read, and those that these refer to."""
     found: dict[Kind, None] = {}
     for controller in controllers:
@@ -367,8 +367,9 @@ def kinds_of(controllers: Iterable[Reconciler]) -> list[Kind]:
         for watch in controller.watches:
             found[watch.kind.api] = None
         found.update({read.api: None for read in controller.reads})
-    # What was told already is not told again.
-    found[Event.api] = None
+    if any(controller.kind is not None for controller in controllers):
+        # What was told already is not told again.
+        found[Event.api] = None
     return list(found)
 
 

@@ -5,13 +5,15 @@ Reading never waits and never fails. What is read is shared: it must not be chan
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Protocol, TypeVar, cast
 
 from rota.api import BY_BUCKET, Kind, Object
 from rota.api.shared import DECODED_OBJECTS_MAX, decoded, decoded_anew
-from rota.client import Cache, Client, Key, Update
+from rota.client import ALL_NAMESPACES, Cache, Client, Key, Update
+from rota.client.calls import Sleep
 from rota.registry import Registry
 from rota.store import Event
 
@@ -126,8 +128,25 @@ class StoreObjects:
 class CachedObjects:
     """The objects of a server, through a cache of each kind."""
 
-    def __init__(self, client: Client, kinds: Iterable[Kind]) -> None:
-        self._caches = {kind: Cache(client, kind.type, indexes={OWNER: _owners}) for kind in kinds}
+    def __init__(
+        self,
+        client: Client,
+        kinds: Iterable[Kind],
+        *,
+        namespace: str = ALL_NAMESPACES,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        """`namespace`: the one whose objects are seen. Those that are in none are seen all the same."""
+        self._caches = {
+            kind: Cache(
+                client,
+                kind.type,
+                namespace=namespace if kind.namespaced else ALL_NAMESPACES,
+                indexes={OWNER: _owners},
+                sleep=sleep,
+            )
+            for kind in kinds
+        }
         self._open = AsyncExitStack()
 
     async def __aenter__(self) -> CachedObjects:

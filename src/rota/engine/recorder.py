@@ -27,7 +27,7 @@ import msgspec
 from rota.api import Event, Object, ObjectMeta
 from rota.api.core import EventSource, ObjectReference
 from rota.client import Client, ConnectionFailed
-from rota.engine.clock import Clock, RealClock
+from rota.engine.clock import Clock, RealClock, after
 from rota.registry import ApiError
 
 log = logging.getLogger(__name__)
@@ -212,7 +212,7 @@ class Recorder:
             self._awake.set()
             if self._pause is not None:
                 _resolve(self._pause)
-            late = self._after(FLUSH_SECONDS)
+            late = after(self._clock, FLUSH_SECONDS)
             try:
                 await asyncio.wait((writing, late), return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -256,7 +256,7 @@ class Recorder:
                     lasting = isinstance(error, ApiError) and error.code not in TRANSIENT
                     if lasting or tries == TRIES_MAX or self._ending:
                         raise
-                self._pause = self._after(RETRY_SECONDS * 2 ** (tries - 1))
+                self._pause = after(self._clock, RETRY_SECONDS * 2 ** (tries - 1))
                 await self._pause
         except asyncio.CancelledError:
             self._drop(write)
@@ -297,13 +297,6 @@ class Recorder:
             if error.code != 404:
                 raise
             return None
-
-    def _after(self, seconds: float) -> asyncio.Future[None]:
-        """Is done when so much time has passed."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        timer = self._clock.call_at(self._clock.now() + seconds, lambda: _resolve(done))
-        done.add_done_callback(lambda _: timer.cancel())
-        return done
 
     def _event(self, about: Object, name: str, type_: EventType, reason: str) -> Event:
         meta = about.metadata

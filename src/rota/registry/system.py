@@ -12,6 +12,8 @@ from rota.registry.options import DeleteOptions, WriteOptions
 from rota.registry.registry import Registry
 
 SYSTEM_NAMESPACE = "rota-system"
+CELL_NAMESPACE_PREFIX = "rota-cell-"
+"""Before the name of a cell: the namespace of what is bound to it."""
 LEASE_NAME = "rota-controllers"
 FORMER_NAMESPACE = "default"
 """Where the lease of the controllers was in earlier releases."""

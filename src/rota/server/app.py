@@ -18,6 +18,7 @@ from rota.server import discovery, media, openapi, reviews
 from rota.server.accepting import JSON, Negotiated
 from rota.server.audit import NOBODY, Audit
 from rota.server.auth import READ, Tokens, User, allows, verbs_of
+from rota.server.cells import AUTHORITY
 from rota.server.gateway import Gateway
 from rota.server.health import Health, is_health
 from rota.server.holding import Memory, Payer
@@ -134,6 +135,8 @@ class App:
         path = request.path
         if is_health(path):
             return self._health(request) or refusal(404, NOT_FOUND)
+        if path == AUTHORITY and request.method == "GET":
+            return self._gateway.cells.authority()
         try:
             user = self._known(request)
             if isinstance(user, Response):

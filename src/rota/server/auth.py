@@ -24,9 +24,9 @@ from rota.api import GROUP, Kind
 from rota.api.reviews import REVIEWS
 from rota.registry.core_kinds import CREATED_BY_UPDATE
 from rota.registry.roles import Rules, allow
-from rota.registry.system import SYSTEM_NAMESPACE
+from rota.registry.system import CELL_NAMESPACE_PREFIX, SYSTEM_NAMESPACE
 
-Scope = Literal["admin", "deployer", "viewer", "worker", "cell", "function", "role", "claim", "webhook", ""]
+Scope = Literal["admin", "deployer", "viewer", "worker", "cell", "join", "function", "role", "claim", "webhook", ""]
 SCOPES: tuple[Scope, ...] = ("admin", "deployer", "viewer", "worker", "cell", "function")
 """Those of which tokens can be made. One of a claim comes with the claim, and a Role stands instead of a scope."""
 CALL = "call"
@@ -39,7 +39,6 @@ KNOWN_TOKENS_MAX = 10_000
 """Tokens whose owner is remembered without hashing them again."""
 BOUNDS = frozenset(("Quota",))
 """Kinds that say how much a namespace may have: an admin writes them, and not those who are bounded by them."""
-CELL_NAMESPACE_PREFIX = "rota-cell-"
 EXPIRES_SECONDS_MAX = 10 * 366 * 86400
 KEY_BYTES = 32
 BRIEF_SECONDS_MAX = 86400
@@ -139,6 +138,10 @@ class Tokens:
         """A new token that is good for a short time, and of which nothing is kept."""
         self._check(name, scope, namespace, seconds, role)
         return self._brief.sign(Token("", name, scope, "", int(self._clock()), namespace, role=role), seconds)
+
+    def invite(self, name: str, namespace: str, *, seconds: int) -> tuple[str, Token]:
+        """A new token with which one cell joins, and nothing else is done."""
+        return self._brief.sign(Token("", name, "join", "", int(self._clock()), namespace), seconds)
 
     @staticmethod
     def _check(name: str, scope: Scope, namespace: str, expires_seconds: int, role: str) -> None:
@@ -353,6 +356,8 @@ def allows(user: User, verb: str, kind: Kind, namespace: str, name: str = "", su
         return verb == "create"  # Everyone may ask about themselves.
     if SYSTEM_NAMESPACE in (namespace, name if kind.name == "Namespace" else ""):
         return False
+    if namespace.startswith(CELL_NAMESPACE_PREFIX) and user.scope != "cell":
+        return False  # It has copies of everybody's Secrets.
     if user.scope == "role":
         return _role_allows(user, verb, kind, namespace, name, subresource)
     if subresource == CALL:

@@ -45,6 +45,7 @@ class Options(msgspec.Struct, frozen=True):
     edge_host: tuple[str, ...] = ()
     network: Network = "host"
     egress: tuple[str, ...] = ()
+    no_cell: bool = False
 
     def arguments(self) -> list[str]:
         """As `rota up` takes them."""
@@ -56,7 +57,8 @@ class Options(msgspec.Struct, frozen=True):
         audit = ["--audit-required"] if self.audit_required else []
         reach = [f"--network={self.network}", *(f"--egress={one}" for one in self.egress)]
         where = [f"--host={self.host}", f"--port={self.port}", *edge]
-        return [*where, *apis, *reach, *without, *key, *audit, *hosts]
+        cell = ["--no-cell"] if self.no_cell else []
+        return [*where, *apis, *reach, *without, *key, *audit, *hosts, *cell]
 
     def policy(self) -> Policy:
         return Policy(self.network, tuple(written(one) for one in self.egress))

@@ -13,13 +13,18 @@ from typing import Any
 from rota.api import Kind, Namespace
 from rota.client import Client, Update
 from rota.control import controllers
+from rota.control.cells.heard import Heard
+from rota.control.cells.link import Link
+from rota.control.cells.reports import Reports
 from rota.control.claim import Claims
 from rota.control.claims.claiming import Claiming
 from rota.control.function import Serving
+from rota.control.plane import HERE, Plane
 from rota.control.spawner import Spawning
 from rota.control.spawners.apis import Apis
 from rota.control.task import uid_of
 from rota.engine import ControlLoop, Objects
+from rota.engine.clock import Clock, RealClock
 from rota.engine.fence import Fenced
 from rota.engine.leadership import Leadership
 from rota.engine.metrics import Metrics
@@ -34,6 +39,9 @@ UP_RENEW_SECONDS = 10.0
 """A server with its own controllers: nobody can take over from it while it is down, so it need not write often."""
 
 
+Linking = Callable[[Client, Objects, Recorder, Clock], Link]
+
+
 class Controllers:
     """All controllers, for as long as this process leads. `run` it as a task; cancel that to stop."""
 
@@ -46,8 +54,17 @@ class Controllers:
         runtime: Runtime | None = None,
         apis: Apis | None = None,
         home: Path | None = None,
+        plane: Plane = HERE,
+        linking: Linking | None = None,
     ) -> None:
+        """`linking`: how a cell reaches its hub."""
         self.objects = objects
+        self._plane = plane
+        self._linking = linking
+        self.reports: Reports | None = None
+        """Who takes the reports of cells; None while another process leads, or this is a cell."""
+        self.link: Link | None = None
+        """The link of this cell to its hub, if it is one."""
         self.runtime = runtime
         """What makes instances real here, if anything does."""
         self.runners = Runners()
@@ -98,7 +115,17 @@ class Controllers:
         recording = asyncio.create_task(recorder.run(), name="events")
         if self.runtime is not None:
             self.runtime.sweep_task_logs(lambda namespace, name: uid_of(self.objects, namespace, name))
-        reconcilers = controllers(self.runtime, self.runners, self.spawning, self.metrics, self.serving)
+        clock = RealClock()
+        heard = Heard(clock)
+        reconcilers = controllers(
+            self.runtime, self.runners, self.spawning, self.metrics, self.serving, self._plane, heard
+        )
+        if self._plane.places:
+            self.reports = Reports(self._client, self.objects, heard, clock)
+        linked: asyncio.Task[None] | None = None
+        if self._linking is not None:
+            self.link = self._linking(self._client, self.objects, recorder, clock)
+            linked = asyncio.create_task(self.link.run(), name="link to the hub")
         self.claiming = next((one.claiming for one in reconcilers if isinstance(one, Claims)), None)
         if self.claiming is not None:
             self.claiming.on_ended = self.on_claim_ended
@@ -109,9 +136,13 @@ class Controllers:
         finally:
             if deaf is not None:
                 deaf()
-            self.loop = self.claiming = None
-            recording.cancel()
-            await asyncio.gather(recording, return_exceptions=True)
+            if self.reports is not None:
+                self.reports.end()
+            self.loop = self.claiming = self.reports = self.link = None
+            ending = [task for task in (recording, linked) if task is not None]
+            for task in ending:
+                task.cancel()
+            await asyncio.gather(*ending, return_exceptions=True)
 
     def _hear_namespace(self, kind: Kind, update: Update[Any]) -> None:
         """Have a namespace that is gone counted no longer. It goes last: nothing of it will be counted again."""

@@ -42,6 +42,7 @@ from rota.server.audit import Audit
 from rota.server.auth import Token, Tokens, User, allows, verbs_of
 from rota.server.blobs import BlobRequests
 from rota.server.blobs import streams_body as streams_blob
+from rota.server.cells import CellRequests, of_cell
 from rota.server.claims import ClaimRequests
 from rota.server.controllers import Controllers
 from rota.server.exec import exec_
@@ -121,6 +122,7 @@ class Gateway:
         self._files = FileRequests(audit)
         self._blobs = BlobRequests(Blobs(home), audit)
         self._claims = ClaimRequests(registry, audit, claim_tokens)
+        self.cells = CellRequests(tokens, audit, home / "ca.crt")
         self._http: HttpServer | None = None
         self.edge = ""
         """Where webhooks come in."""
@@ -216,6 +218,15 @@ class Gateway:
 
     def release_claim(self, request: Request, user: User, namespace: str, name: str) -> Awaitable[Answer]:
         return self._claims.release(self.controllers, self._seen(), user, namespace, name)
+
+    def invite_cell(self, request: Request, user: User, name: str) -> Answer:
+        return self.cells.invite(self._seen(), user, name)
+
+    def join_cell(self, request: Request, user: User, name: str) -> Answer:
+        return self.cells.join(self._seen(), request, user, name)
+
+    def cell_report(self, request: Request, user: User, name: str) -> Awaitable[Answer]:
+        return self.cells.report(self.controllers, request, user, name)
 
     @property
     def _runtime(self) -> Runtime | None:
@@ -356,6 +367,16 @@ ENDPOINTS = Endpoints(
         Endpoint("GET", "/v1/tokens", ADMIN, "list tokens", Gateway.list_tokens),
         Endpoint("POST", "/v1/tokens", ADMIN, "create tokens", Gateway.create_token),
         Endpoint("DELETE", "/v1/tokens/{token_id}", ADMIN, "delete tokens", Gateway.revoke_token),
+        Endpoint("POST", "/v1/cells/{name}/invite", ADMIN, "create cells.rota.dev/join", Gateway.invite_cell),
+        Endpoint("POST", "/v1/cells/{name}/join", of_cell("join"), "create cells.rota.dev/join", Gateway.join_cell),
+        Endpoint(
+            "POST",
+            "/v1/cells/{name}/report",
+            of_cell("cell"),
+            "create cells.rota.dev/report",
+            Gateway.cell_report,
+            takes_space=False,
+        ),
         Endpoint("POST", "/v1/batch", EACH, "create batch", Gateway.batch, takes_space=False),
         Endpoint("GET", "/v1/why/{plural}/{name}", EACH, "get why", Gateway.why),
         Endpoint("GET", "/v1/why/{plural}/{namespace}/{name}", EACH, "get why", Gateway.why),

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from rota.api.egress import Policy
 from rota.client import Client
+from rota.control.plane import HERE, Plane
 from rota.control.spawners.apis import Apis
 from rota.engine import StoreObjects
 from rota.engine.leadership import Leadership
@@ -58,6 +59,7 @@ from rota.server.gateway import Gateway
 from rota.server.holding import Memory
 from rota.server.home import Home
 from rota.server.http import HttpServer
+from rota.server.membership import Member
 from rota.server.mirror_collecting import MirrorCollecting
 from rota.server.shedding import Shedding
 from rota.server.signed import SignedTokens
@@ -106,6 +108,7 @@ async def run(
     key_file: Path | None = None,
     audit_required: bool = False,
     edge_hosts: Iterable[str] = (),
+    no_cell: bool = False,
     on_ready: Callable[[Ready], None] = lambda ready: None,
     stop: asyncio.Event | None = None,
 ) -> None:
@@ -115,6 +118,7 @@ async def run(
     `key_file`: what Secrets are encrypted with; None: they are not.
     `edge_hosts`: further names by which the edge is reached, as through a proxy.
     `audit_required`: serve nothing that the audit trail cannot record.
+    `no_cell`: run no instances here: a hub for cells elsewhere.
     Then what runs here is ended. After `HAND_OVER` it goes on, and the next server in this home takes it up.
     """
     stop = stop or asyncio.Event()
@@ -222,7 +226,7 @@ async def run(
             await running.enter_async_context(runtime)
             collecting = MirrorCollecting(home.path, StoreObjects(registry), lambda: disk.level != "ok")
             await running.enter_async_context(collecting)
-            gateway.controllers = _controllers(registry, home.path, runtime, apis)
+            gateway.controllers = _controllers(registry, home.path, runtime, apis, no_cell=no_cell)
             gateway.controllers.on_claim_ended = app.end_watches
             controlling = asyncio.create_task(gateway.controllers.run(), name="controllers")
             controlling.add_done_callback(lambda _: stop.set())
@@ -331,7 +335,13 @@ def _introduction(home: Home, workers: SignedTokens) -> Callable[[Subject], Mapp
     return introduce
 
 
-def _controllers(registry: Registry, home: Path, runtime: LocalRuntime, apis: Apis) -> Controllers:
+def _controllers(registry: Registry, home: Path, runtime: LocalRuntime, apis: Apis, *, no_cell: bool) -> Controllers:
+    member = Member(home)
+    membership = member.boot()
+    if membership is not None:
+        plane, linking = Plane(membership.cell, membership.city, places=False), member.linking(membership)
+    else:
+        plane, linking = Plane(None) if no_cell else HERE, None
     identity = identity_of_home(home)
     client = Client.local(registry, manager=MANAGER)
     leadership = Leadership(
@@ -341,7 +351,7 @@ def _controllers(registry: Registry, home: Path, runtime: LocalRuntime, apis: Ap
         lease_seconds=UP_LEASE_SECONDS,
         renew_seconds=UP_RENEW_SECONDS,
     )
-    return Controllers(client, StoreObjects(registry), leadership, identity, runtime, apis, home)
+    return Controllers(client, StoreObjects(registry), leadership, identity, runtime, apis, home, plane, linking)
 
 
 def _calling(gateway: Gateway, tokens: Tokens) -> Callable[[], Calling | None]:
@@ -397,6 +407,7 @@ def serve(
     key_file: Path | None = None,
     audit_required: bool = False,
     edge_hosts: Iterable[str] = (),
+    no_cell: bool = False,
     on_ready: Callable[[Ready], None],
 ) -> None:
     """`run`, on the fastest event loop there is."""
@@ -419,6 +430,7 @@ def serve(
             key_file=key_file,
             audit_required=audit_required,
             edge_hosts=edge_hosts,
+            no_cell=no_cell,
             on_ready=ready,
         )
     )

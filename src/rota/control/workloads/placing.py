@@ -67,7 +67,7 @@ def place(
 ) -> Placing:
     """Divide so many instances among cells.
 
-    workload    the uid of the workload
+    workload    what identifies the workload
     there       how many each cell has been given before
     ready       how many of these are ready
     is_known    whether there is a Location of this city

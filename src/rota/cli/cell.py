@@ -1,0 +1,229 @@
+"""`rota cell`."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Annotated, Any
+
+import typer
+
+from rota.api import Cell, Location, Namespace, ObjectMeta, WorkloadDeployment
+from rota.api.cell import CellSpec, LocationSpec
+from rota.cli.command import command
+from rota.cli.output import Columns, line, note
+from rota.cli.session import CommandError, Session, bad_usage
+from rota.cli.usage import Group
+from rota.client import Client
+from rota.control.cells.names import CELL_FINALIZER, cell_namespace
+from rota.registry import ApiError
+
+app = typer.Typer(cls=Group, help="Join cells to a hub, and see to them.", rich_markup_mode=None)
+
+NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,51}[a-z0-9])?")
+CellName = Annotated[str, typer.Argument(metavar="NAME", help="Its name.")]
+
+
+@app.callback(no_args_is_help=True)
+def _group() -> None:
+    """Join cells to a hub, and see to them."""
+
+
+@command
+async def join(
+    session: Session,
+    name: CellName,
+    city: Annotated[
+        str, typer.Option("--city", metavar="CODE", help="The city that it is in, as dfw. Of a new cell it is needed.")
+    ] = "",
+    url: Annotated[
+        str,
+        typer.Option("--url", metavar="URL", help="Where the site reaches this hub. Without it, as this server says."),
+    ] = "",
+) -> None:
+    """Print the one command that makes a server at a site this cell. Its token is good once, and for an hour.
+
+    A cell that has joined before gets a new token, and its old one ends when it joins.
+    """
+    from rota.cli.gateway import call
+
+    if not NAME.fullmatch(name):
+        raise bad_usage(f"{name!r} is no name of a cell: that has 1 to 53 letters a-z, digits and '-'")
+    async with session.client() as client:
+        found = await _find(client, name)
+        code = city.lower() or (found.spec.city_code if found is not None else "")
+        if not code:
+            raise bad_usage(f'there is no cell "{name}" yet: say which city it is in, with --city')
+        if found is not None and found.spec.city_code != code:
+            raise CommandError(f'cell "{name}" is in {found.spec.city_code}: another city takes another name')
+        await _make(client, Location(metadata=ObjectMeta(name=code), spec=LocationSpec(city_code=code)))
+        await _make(client, Namespace(metadata=ObjectMeta(name=cell_namespace(name))))
+        if found is None:
+            await _make(client, Cell(metadata=ObjectMeta(name=name), spec=CellSpec(city_code=code)))
+        invited = await call(client, "POST", f"/v1/cells/{name}/invite")
+        where = url or await _url(session, client)
+    words = ["rota", "start", "--cell", name, "--city", code, "--hub", where, "--hub-ca", invited["authority"]]
+    note(f'run this at the site, within an hour; --home chooses another home there. It joins as cell "{name}":')
+    line(f"echo {invited['token']} | {shlex.join([*words, '--token-file', '-'])}")
+
+
+async def _url(session: Session, client: Client) -> str:
+    """Return where this server is, as far as it knows."""
+    from rota.cli.gateway import backend_of
+    from rota.server.background_state import find
+    from rota.server.home import Home
+
+    target = backend_of(client).target
+    if not target.endpoint.socket_path:
+        return target.endpoint.url
+    state = find(Home(session.settings.home_path)).state
+    if state is None:
+        raise CommandError("it cannot be told where this server is reached: say so with --url")
+    if "127.0.0.1" in state.url or "localhost" in state.url:
+        note("this server listens on this machine only: a site elsewhere reaches it with `rota restart --host ADDRESS`")
+    return state.url
+
+
+@command
+async def list_(session: Session) -> None:
+    """List the cells: where they are, how they are, and how much they run."""
+    async with session.client() as client:
+        found = (await client.list(Cell)).items
+    table = Columns(("CELL", "CITY", "STATE", "WEIGHT", "INSTANCES", "VERSION", "WHY"))
+    table.write([_row(one) for one in sorted(found, key=lambda one: (one.spec.city_code, one.metadata.name))])
+
+
+def _row(cell: Cell) -> tuple[object, ...]:
+    ready = cell.status.condition("Ready") if cell.status is not None else None
+    state = {"True": "Ready", "Unknown": "Lost"}.get(ready.status, "Away") if ready is not None else "Unknown"
+    marks = ["draining"] if cell.spec.drain else ["cordoned"] if cell.spec.cordoned else []
+    status: Any = cell.status
+    return (
+        cell.metadata.name,
+        cell.spec.city_code,
+        ", ".join([state, *marks]),
+        cell.spec.weight,
+        status.instances if status is not None else 0,
+        (status.version if status is not None else None) or "",
+        "" if ready is None or ready.status == "True" else ready.message,
+    )
+
+
+@command
+async def cordon(session: Session, name: CellName) -> None:
+    """Place nothing new in a cell. What runs there goes on."""
+    await _mark(session, name, {"cordoned": True}, "cordoned: nothing new is placed there")
+
+
+@command
+async def uncordon(session: Session, name: CellName) -> None:
+    """Place in a cell again, after `cordon` or `drain`."""
+    await _mark(session, name, {"cordoned": False, "drain": False}, "open: workloads are placed there again")
+
+
+@command
+async def drain(session: Session, name: CellName) -> None:
+    """Move what runs in a cell to other cells of its city, as far as these have room, one ready before one goes."""
+    await _mark(
+        session,
+        name,
+        {"drain": True},
+        f"draining: `rota cell list` shows what is left, `rota cell uncordon {name}` ends it",
+    )
+
+
+async def _mark(session: Session, name: str, spec: dict[str, bool], then: str) -> None:
+    async with session.client() as client:
+        await client.patch(Cell, name, {"spec": spec})
+    line(f"cell.rota.dev/{name} {then}")
+
+
+@command
+async def remove(
+    session: Session,
+    name: CellName,
+    lost: Annotated[
+        bool,
+        typer.Option("--lost", help="It is gone for good: do not wait for it to say that nothing runs there any more."),
+    ] = False,
+) -> None:
+    """Remove a cell that nothing is placed in any more; with --lost, one that will never be heard of again.
+
+    With --lost, what was placed there is placed in other cells. If the cell is only cut off, it goes on running what
+    it had: make sure that it does not.
+    """
+    from rota.cli.gateway import call
+
+    async with session.client() as client:
+        await client.patch(Cell, name, {"spec": {"cordoned": True}})
+        bound = (await client.list(WorkloadDeployment, namespace=cell_namespace(name))).items
+        if bound and not lost:
+            raise CommandError(
+                f'{len(bound)} deployment{"s" if len(bound) != 1 else ""} are in cell "{name}", which is cordoned now:'
+                f" `rota cell drain {name}` moves them, and `rota cell remove {name} --lost` gives them up"
+            )
+        for token in (await call(client, "GET", "/v1/tokens"))["tokens"]:
+            if (token["scope"], token.get("namespace")) == ("cell", cell_namespace(name)):
+                await call(client, "DELETE", f"/v1/tokens/{token['id']}")
+        await client.delete(Cell, name)
+        for one in bound:
+            await _let_go(client, one)
+        await _delete(client, Namespace, cell_namespace(name))
+    line(f"cell.rota.dev/{name} removed")
+
+
+async def _let_go(client: Client, bound: WorkloadDeployment) -> None:
+    """Drop a deployment that nobody will say the end of."""
+    meta = bound.metadata
+    finalizers = [one for one in meta.finalizers if one != CELL_FINALIZER]
+    try:
+        await client.patch(
+            WorkloadDeployment, meta.name, {"metadata": {"finalizers": finalizers}}, namespace=meta.namespace
+        )
+    except ApiError as error:
+        if error.code != 404:
+            raise
+    await _delete(client, WorkloadDeployment, meta.name, namespace=meta.namespace)
+
+
+@command
+async def accept_hub(session: Session, name: CellName) -> None:
+    """In a cell: belong to the hub that answers now, where another one answered before."""
+    async with session.client() as client:
+        await client.patch(Cell, name, {"status": {"hubID": None}}, subresource="status")
+    line(f"cell.rota.dev/{name} takes what the hub binds to it, when it answers next")
+
+
+async def _find(client: Client, name: str) -> Cell | None:
+    try:
+        return await client.get(Cell, name)
+    except ApiError as error:
+        if error.code != 404:
+            raise
+        return None
+
+
+async def _make(client: Client, obj: Any) -> None:
+    """Make an object, unless there is one of that name."""
+    try:
+        await client.create(obj)
+    except ApiError as error:
+        if error.reason != "AlreadyExists":
+            raise
+
+
+async def _delete(client: Client, kind: Any, name: str, namespace: str | None = None) -> None:
+    try:
+        await client.delete(kind, name, namespace=namespace)
+    except ApiError as error:
+        if error.code != 404:
+            raise
+
+
+app.command("join")(join)
+app.command("list")(list_)
+app.command("cordon")(cordon)
+app.command("uncordon")(uncordon)
+app.command("drain")(drain)
+app.command("remove")(remove)
+app.command("accept-hub")(accept_hub)

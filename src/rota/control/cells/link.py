@@ -1,0 +1,272 @@
+"""The link of a cell to its hub: it reports, and mirrors what is bound to it.
+
+The cell needs it for nothing that it runs already. While the hub is away, controllers work on what is in the cell's own
+store; the link tries again, and the hub hears what it missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from typing import Any, NamedTuple, Protocol, cast
+
+import msgspec
+
+from rota.api import Cell, Condition, Instance, InstanceType, Object, WorkloadDeployment
+from rota.api.cell import Capacity
+from rota.api.conditions import with_condition
+from rota.client import Client
+from rota.control.cells.binding import TRAVELLING
+from rota.control.cells.messages import Answer, Report
+from rota.control.cells.mirror import Mirror
+from rota.control.cells.names import BOUND_NAME, BOUND_NAMESPACE, source_of
+from rota.control.cells.telling import Telling
+from rota.control.gate import status_of
+from rota.control.quotas.amounts import Amount, amount_of, budget_of
+from rota.control.sizes import size_of
+from rota.control.writing import is_overtaken
+from rota.engine import ControlLoop
+from rota.engine.clock import Clock, sleep
+from rota.engine.objects import Objects, get
+from rota.engine.reconciler import Recording
+from rota.registry import ApiError
+
+log = logging.getLogger(__name__)
+
+LINKED = "Linked"
+COALESCE_SECONDS = 0.02
+"""Changes within this time go into one report."""
+INTERVAL_SECONDS = 10.0
+"""A cell reports at least this often."""
+RETRY_SECONDS_FIRST = 0.05
+RETRY_SECONDS_MAX = 5.0
+COUNT_SECONDS = 1.0
+"""What is in use is counted no more often."""
+ORPHANS_MAX = 200
+
+
+class Hub(Protocol):
+    """The hub, as a cell sees it."""
+
+    async def report(self, report: Report) -> Answer:
+        """Raises `ApiError` when it is refused, `OSError` when the hub is not reached."""
+        ...
+
+    def objects(self) -> Objects:
+        """What is bound to this cell. Entered, it waits for the hub."""
+        ...
+
+
+class About(NamedTuple):
+    """What a cell says of itself in every report."""
+
+    cell: str
+    identity: str
+    """Of the cell's home."""
+    boot: int
+    """Counts its starts."""
+    version: str
+
+
+class Link:
+    """Reports and mirrors, for as long as `run` is not cancelled."""
+
+    def __init__(
+        self,
+        about: About,
+        hub: Hub,
+        client: Client,
+        objects: Objects,
+        events: Recording,
+        clock: Clock,
+    ) -> None:
+        self._about = about
+        self._cell = about.cell
+        self._hub = hub
+        self._client = client
+        self._objects = objects
+        self._events = events
+        self._clock = clock
+        self._sequence = 0
+        self._news = asyncio.Event()
+        self._telling: Telling | None = None
+        self._bound: Objects | None = None
+        self._counted: tuple[float, int, Capacity | None] = (float("-inf"), 0, None)
+        self.trouble = ""
+        """What is wrong with the link, if anything is."""
+
+    async def run(self) -> None:
+        self._telling = Telling(self._objects, self._clock, self._news.set)
+        mirroring: asyncio.Task[None] | None = None
+        delay, interval = RETRY_SECONDS_FIRST, INTERVAL_SECONDS
+        try:
+            while True:
+                taken: Any = None
+                try:
+                    reports, taken = self._telling.take()
+                    answer = await self._hub.report(self._report(reports))
+                    taken = None
+                except (ApiError, OSError, TimeoutError) as error:
+                    await self._say(False, *_reason(error))
+                    self._telling.again(taken)
+                    await sleep(self._clock, delay * random.uniform(0.5, 1.0))
+                    delay = min(delay * 2, RETRY_SECONDS_MAX)
+                    if delay >= RETRY_SECONDS_MAX:
+                        self._telling.greet()
+                    continue
+                delay, interval = RETRY_SECONDS_FIRST, min(answer.interval_seconds, INTERVAL_SECONDS)
+                if not await self._is_own(answer):
+                    if mirroring is not None:
+                        await _end(mirroring)
+                        mirroring = None
+                elif mirroring is None or mirroring.done():
+                    if mirroring is not None:
+                        mirroring.result()
+                    mirroring = asyncio.create_task(self._mirror(), name="mirror")
+                self._telling.resync(answer.resync)
+                if not self._telling:
+                    await self._pause(interval)
+        finally:
+            await _end(mirroring)
+            self._telling.end()
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait for news, and for more of it to come; no longer than this."""
+        self._news.clear()
+        news = asyncio.ensure_future(self._news.wait())
+        timer = asyncio.ensure_future(sleep(self._clock, seconds))
+        try:
+            await asyncio.wait((news, timer), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in (news, timer):
+                one.cancel()
+        await sleep(self._clock, COALESCE_SECONDS)
+
+    def _report(self, deployments: list[Any]) -> Report:
+        self._sequence += 1
+        instances, allocated = self._count()
+        return Report(
+            identity=self._about.identity,
+            boot=self._about.boot,
+            sequence=self._sequence,
+            version=self._about.version,
+            instances=instances,
+            allocated=allocated,
+            deployments=deployments,
+            orphans=self._orphans(),
+        )
+
+    def _count(self) -> tuple[int, Capacity | None]:
+        """Return how many instances this cell has, and how much they take."""
+        at, count, allocated = self._counted
+        now = self._clock.now()
+        if now - at >= COUNT_SECONDS:
+            every = cast("list[Instance]", self._objects.list(Instance.api))
+            living = [one for one in every if not one.over()]
+            total = Amount()
+            for one in living:
+                total = total.plus(amount_of(size_of(self._objects, one.spec)))
+            budget = budget_of(total)
+            allocated = Capacity(instances=len(living), cpu=budget.cpu, memory=budget.memory)
+            count = len(living)
+            self._counted = (now, count, allocated)
+        return count, allocated
+
+    def _orphans(self) -> list[str]:
+        """Return what runs here for the hub, and that the hub does not have. As long as it is not known: nothing."""
+        if self._bound is None:
+            return []
+        found = []
+        for obj in cast("list[WorkloadDeployment]", self._objects.list(WorkloadDeployment.api)):
+            source, meta = source_of(obj), obj.metadata
+            where = meta.annotations.get(BOUND_NAMESPACE, ""), meta.annotations.get(BOUND_NAME, "")
+            if source is not None and not self._bound.has(WorkloadDeployment.api, *where):
+                found.append(f"{source.namespace}/{source.name}")
+        return found[:ORPHANS_MAX]
+
+    # Whose cell this is.
+
+    async def _is_own(self, answer: Answer) -> bool:
+        """Report whether an answer is from the hub that this cell belongs to. The first one that answers is."""
+        cell = get(self._objects, Cell, self._cell)
+        if cell is None:
+            return False
+        known = status_of(cell).hub_id
+        if known is not None and known != answer.hub:
+            await self._say(
+                False,
+                "HubChanged",
+                "another hub answers than the one that this cell belongs to: what runs goes on, and nothing is taken"
+                f" from it. `rota cell accept-hub {self._cell}` takes it",
+            )
+            return False
+        await self._say(True, "Reporting", "the hub answers", hub=answer.hub)
+        return True
+
+    async def _say(self, linked: bool, reason: str, message: str, *, hub: str | None = None) -> None:
+        """Put into the Cell of this cell how the link is. A store that cannot be written to is no reason to end it."""
+        if linked and self.trouble:
+            log.info("the hub answers again")
+        elif not linked and self.trouble != message:
+            log.warning("the link to the hub: %s", message)
+        self.trouble = "" if linked else message
+        cell = get(self._objects, Cell, self._cell)
+        if cell is None:
+            return
+        said = Condition(
+            type=LINKED,
+            status="True" if linked else "False",
+            reason=reason,
+            message=message,
+            observed_generation=cell.metadata.generation,
+        )
+        before = status_of(cell)
+        conditions = with_condition(before.conditions, said, self._clock.time())
+        status = msgspec.structs.replace(before, conditions=conditions, hub_id=hub or before.hub_id)
+        if status == before:
+            return
+        try:
+            await self._client.update_status(msgspec.structs.replace(cell, status=status))
+        except ApiError as error:
+            if not is_overtaken(error):
+                log.warning("how the link is could not be written: %s", error)
+
+    # Mirroring.
+
+    async def _mirror(self) -> None:
+        assert self._telling is not None
+        delay = RETRY_SECONDS_FIRST
+        while True:
+            try:
+                async with self._hub.objects() as bound:
+                    delay = RETRY_SECONDS_FIRST
+                    self._bound = bound
+                    mirror = Mirror(self._objects, self._telling)
+                    await ControlLoop(self._client, bound, [mirror], self._events, clock=self._clock).serve()
+            except (ApiError, OSError, TimeoutError) as error:
+                log.warning("what is bound to this cell cannot be read: %s", error)
+            finally:
+                self._bound = None
+            await sleep(self._clock, delay * random.uniform(0.5, 1.0))
+            delay = min(delay * 2, RETRY_SECONDS_MAX)
+
+
+MIRRORED: tuple[type[Object], ...] = (WorkloadDeployment, *TRAVELLING, InstanceType)
+"""Kinds that a cell reads at its hub."""
+
+
+def _reason(error: Exception) -> tuple[str, str]:
+    if not isinstance(error, ApiError):
+        return "HubUnreachable", f"the hub cannot be reached: {error}. What runs goes on"
+    if error.code in (401, 403):
+        return "NotAuthorised", f"the hub does not take this cell's token: {error}. What runs goes on"
+    if error.code == 409:
+        return "NameTaken", str(error)
+    return "ReportRefused", str(error)
+
+
+async def _end(task: asyncio.Task[Any] | None) -> None:
+    if task is not None:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,86 @@
+"""What a cell reports to its hub, and what the hub answers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from rota.api.cell import Capacity
+from rota.api.instance import InstanceSpec, InstanceStatus
+from rota.api.workload import WorkloadDeploymentStatus
+
+REPORT_BYTES_MAX = 4 * 1024 * 1024
+"""A larger report is refused with 413. A cell has more to say than that only after a long silence, and divides it."""
+DEPLOYMENTS_MAX = 200
+"""Deployments that one report tells of."""
+CHANGED_MAX = 500
+"""Instances that one report tells of, unless a single deployment has more."""
+GONE_MAX = 5000
+NAME_LENGTH_MAX = 253
+IDENTITY_LENGTH_MAX = 64
+LABELS_MAX = 64
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_LENGTH_MAX)]
+Uid = Annotated[str, msgspec.Meta(min_length=1, max_length=IDENTITY_LENGTH_MAX)]
+Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+
+
+class InstanceReport(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """One instance, as it is in the cell."""
+
+    name: Name
+    uid: Uid
+    spec: InstanceSpec
+    labels: Annotated[dict[str, str], msgspec.Meta(max_length=LABELS_MAX)] = {}
+    status: InstanceStatus | None = None
+
+
+class DeploymentReport(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """News of one deployment. What is left out has not changed."""
+
+    namespace: Name
+    """Where it is at the hub."""
+    name: Name
+    uid: Uid
+    """Of the deployment at the hub."""
+    generation: Count | None = None
+    """The generation of the deployment at the hub that the status is about."""
+    status: WorkloadDeploymentStatus | None = None
+    changed: Annotated[list[InstanceReport], msgspec.Meta(max_length=GONE_MAX)] = []
+    gone: Annotated[list[Uid], msgspec.Meta(max_length=GONE_MAX)] = []
+    """Uids of instances that are no more."""
+    all: Annotated[list[Uid], msgspec.Meta(max_length=GONE_MAX)] | None = None
+    """Uids of all its instances: others are no more. Only where the hub has asked for it."""
+    digest: Annotated[str, msgspec.Meta(max_length=IDENTITY_LENGTH_MAX)] = ""
+    """Of all its instances, after this report."""
+    released: bool = False
+    """Nothing of it is left in the cell."""
+
+
+class Report(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """News of a cell."""
+
+    identity: Uid
+    """Of the cell's home. Another one is another cell, whatever its name is."""
+    boot: Count
+    """Counts the starts of the cell."""
+    sequence: Count
+    """Counts the reports since its start."""
+    version: Annotated[str, msgspec.Meta(max_length=NAME_LENGTH_MAX)] = ""
+    instances: Count = 0
+    allocated: Capacity | None = None
+    deployments: Annotated[list[DeploymentReport], msgspec.Meta(max_length=DEPLOYMENTS_MAX)] = []
+    orphans: Annotated[list[Name], msgspec.Meta(max_length=DEPLOYMENTS_MAX)] = []
+    """Deployments that run in the cell, and that the hub does not know: namespace/name."""
+
+
+class Answer(msgspec.Struct, rename="camel", omit_defaults=True):
+    """What a cell is told when it has reported. Unknown fields are ignored: the hub may be newer."""
+
+    hub: str
+    """The identity of the hub's store."""
+    resync: list[str] = []
+    """Uids of deployments of which the hub wants to know everything."""
+    interval_seconds: float = 10.0
+    """When the cell is to report again at the latest."""

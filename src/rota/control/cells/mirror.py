@@ -1,0 +1,204 @@
+"""The mirror, in a cell: what the hub has bound to the cell is made here, under the names that it has at the hub.
+
+- What is deleted here was seen to be deleted there. Nothing is deleted because it is not in a list.
+- What somebody here has made stays theirs: a deployment of the same name is not taken over.
+- A hub that knows less than it did, as after a restore, changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import msgspec
+
+from rota.api import InstanceType, Kind, Namespace, Object, ObjectMeta, WorkloadDeployment
+from rota.client import Key, Update
+from rota.control.cells.binding import TRAVELLING
+from rota.control.cells.names import BOUND_NAME, BOUND_NAMESPACE, Source, source_of
+from rota.control.writing import is_overtaken, unless_overtaken
+from rota.engine import DONE, Context, Outcome, Reconciler, Watch
+from rota.engine.objects import Objects, get
+from rota.registry import ApiError
+from rota.registry.privileges import inherited
+
+
+class Telling(Protocol):
+    """Who tells the hub."""
+
+    def release(self, source: Source) -> None:
+        """Nothing of a deployment is left here."""
+        ...
+
+    def refuse(self, source: Source, reason: str, message: str) -> None:
+        """A deployment cannot be run here. An empty reason: it can."""
+        ...
+
+
+class Mirror(Reconciler):
+    """Makes what is bound to this cell. Its objects are the hub's; its client writes here."""
+
+    name = "mirror"
+    reads = (InstanceType,)
+
+    def __init__(self, here: Objects, telling: Telling) -> None:
+        self._here = here
+        self._telling = telling
+        self._hub: Objects | None = None
+        self.watches = (
+            Watch(WorkloadDeployment, _key),
+            *(Watch(kind, _owners) for kind in TRAVELLING),
+            Watch(InstanceType, self._everybody),
+        )
+
+    def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
+        def hear(kind: Kind, update: Update[Any]) -> None:
+            # What goes here is what the hub waits to hear of.
+            old = update.old
+            if update.new is None and old is not None and BOUND_NAME in old.metadata.annotations:
+                wake(Key(old.metadata.annotations.get(BOUND_NAMESPACE, ""), old.metadata.annotations[BOUND_NAME]))
+
+        return self._here.listen((WorkloadDeployment.api,), hear)
+
+    def _everybody(self, type_: InstanceType) -> Iterable[Key]:
+        if self._hub is None:
+            return ()
+        return [Key(one.metadata.namespace, one.metadata.name) for one in self._hub.list(WorkloadDeployment.api)]
+
+    async def reconcile(self, context: Context, key: Key) -> Outcome:
+        self._hub = context.objects
+        bound = get(context.objects, WorkloadDeployment, key.name, key.namespace)
+        source = source_of(bound) if bound is not None else None
+        if bound is None or source is None:
+            return DONE
+        here = get(self._here, WorkloadDeployment, source.name, source.namespace)
+        if bound.metadata.deletion_timestamp is not None:
+            await self._give_up(context, source, here)
+        elif here is None:
+            await self._make(context, bound, source)
+        elif here.metadata.deletion_timestamp is None:
+            await self._change(context, bound, source, here)
+        return DONE
+
+    async def _give_up(self, context: Context, source: Source, here: WorkloadDeployment | None) -> None:
+        there = source_of(here) if here is not None else None
+        if here is None or there is None or there.uid != source.uid:
+            self._telling.release(source)
+        elif here.metadata.deletion_timestamp is None:
+            await _delete(context, here)
+
+    async def _make(self, context: Context, bound: WorkloadDeployment, source: Source) -> None:
+        await self._prepare(context, bound, source)
+        try:
+            await context.client.create(local_copy(bound, source))
+        except ApiError as error:
+            if not is_overtaken(error):
+                raise
+        self._telling.refuse(source, "", "")
+
+    async def _change(
+        self, context: Context, bound: WorkloadDeployment, source: Source, here: WorkloadDeployment
+    ) -> None:
+        known = source_of(here)
+        if known is None:
+            self._telling.refuse(
+                source,
+                "NameTaken",
+                f'there is a deployment "{source.namespace}/{source.name}" in the cell that is not the hub\'s',
+            )
+            return
+        if known.uid != source.uid:
+            # It was given up at the hub while the cell was away, and another one has its name.
+            await _delete(context, here)
+            return
+        if source.generation < known.generation:
+            self._telling.refuse(
+                source,
+                "HubIsOlder",
+                f"the hub knows generation {source.generation}, and generation {known.generation} runs here:"
+                " was it restored from a backup? What runs goes on. Apply the workload again",
+            )
+            return
+        await self._prepare(context, bound, source)
+        wanted = local_copy(bound, source)
+        annotations = {**here.metadata.annotations, **wanted.metadata.annotations}
+        self._telling.refuse(source, "", "")
+        if here.spec == wanted.spec and here.metadata.annotations == annotations:
+            return
+        metadata = msgspec.structs.replace(here.metadata, annotations=annotations)
+        await context.client.update(msgspec.structs.replace(here, metadata=metadata, spec=wanted.spec))
+
+    async def _prepare(self, context: Context, bound: WorkloadDeployment, source: Source) -> None:
+        """Make what a deployment needs before it: its namespace, and what it refers to."""
+        if not self._here.has(Namespace.api, "", source.namespace):
+            await unless_overtaken(context.client.create(Namespace(metadata=ObjectMeta(name=source.namespace))))
+        for kind in TRAVELLING:
+            for copy in context.objects.owned(kind.api, bound.metadata.uid):
+                await self._travel(context, copy)
+        type_ = bound.spec.template.spec.instance_type
+        size = get(context.objects, InstanceType, type_) if type_ else None
+        if size is not None:
+            await self._travel_size(context, size)
+
+    async def _travel(self, context: Context, copy: Any) -> None:
+        """Have something here that a deployment refers to, unless somebody here has made one of that name."""
+        source = source_of(copy)
+        if source is None:
+            return
+        there: Any = self._here.find(copy.api, source.namespace, source.name)
+        known = source_of(there) if there is not None else None
+        if there is not None and (known is None or (known.uid == source.uid and known.generation >= source.generation)):
+            return
+        metadata = ObjectMeta(
+            name=source.name,
+            namespace=source.namespace,
+            annotations={**source.annotations(), **inherited(copy.metadata.annotations)},
+        )
+        changes: dict[str, Any] = {"metadata": metadata}
+        if copy.api.has_status:
+            changes["status"] = None
+        wanted = msgspec.structs.replace(copy, **changes)
+        if there is None:
+            await unless_overtaken(context.client.create(wanted))
+            return
+        kept = {"uid": there.metadata.uid, "resource_version": there.metadata.resource_version}
+        metadata = msgspec.structs.replace(metadata, **kept)
+        await context.client.update(msgspec.structs.replace(wanted, metadata=metadata))
+
+    async def _travel_size(self, context: Context, size: InstanceType) -> None:
+        there = get(self._here, InstanceType, size.metadata.name)
+        if there is None:
+            made = InstanceType(metadata=ObjectMeta(name=size.metadata.name), spec=size.spec)
+            await unless_overtaken(context.client.create(made))
+        elif there.spec != size.spec:
+            await context.client.update(msgspec.structs.replace(there, spec=size.spec))
+
+
+def local_copy(bound: WorkloadDeployment, source: Source) -> WorkloadDeployment:
+    """Return the deployment that a cell runs for one that is bound to it."""
+    meta = bound.metadata
+    names = {BOUND_NAME: meta.name, BOUND_NAMESPACE: meta.namespace}
+    return WorkloadDeployment(
+        metadata=ObjectMeta(
+            name=source.name,
+            namespace=source.namespace,
+            annotations={**source.annotations(), **names, **inherited(meta.annotations)},
+        ),
+        spec=bound.spec,
+    )
+
+
+def _key(bound: WorkloadDeployment) -> tuple[Key]:
+    return (Key(bound.metadata.namespace, bound.metadata.name),)
+
+
+def _owners(copy: Object) -> Iterable[Key]:
+    return [Key(copy.metadata.namespace, one.name) for one in copy.metadata.owner_references]
+
+
+async def _delete(context: Context, obj: Object) -> None:
+    kind: Any = type(obj)
+    meta = obj.metadata
+    await unless_overtaken(
+        context.client.delete(kind, meta.name, namespace=meta.namespace, uid=meta.uid, propagation="Foreground")
+    )

@@ -1,0 +1,74 @@
+"""How objects at the hub and in its cells say which of them belong together."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rota.api import Object, WorkloadDeployment
+from rota.control.instances.names import tailed
+from rota.registry.system import CELL_NAMESPACE_PREFIX
+
+CELL_FINALIZER = "rota.dev/cell"
+"""Holds a deployment until nothing of it is left in its cell."""
+SOURCE_NAMESPACE = "rota.dev/source-namespace"
+SOURCE_NAME = "rota.dev/source-name"
+SOURCE_UID = "rota.dev/source-uid"
+SOURCE_GENERATION = "rota.dev/source-generation"
+"""Annotations of copies, at the hub and in the cell: which object they are copies of, and as it was when."""
+BOUND_NAMESPACE = "rota.dev/bound-namespace"
+BOUND_NAME = "rota.dev/bound-name"
+"""Annotations of a deployment in a cell: where at the hub it is bound to the cell."""
+CELL_UID = "rota.dev/cell-uid"
+"""The annotation of an Instance at the hub: the uid that it has in its cell."""
+
+
+class Source(NamedTuple):
+    """The object at the hub that something is a copy of."""
+
+    namespace: str
+    name: str
+    uid: str
+    generation: int = 0
+
+    def annotations(self) -> dict[str, str]:
+        return {
+            SOURCE_NAMESPACE: self.namespace,
+            SOURCE_NAME: self.name,
+            SOURCE_UID: self.uid,
+            SOURCE_GENERATION: str(self.generation),
+        }
+
+
+def source_of(obj: Object) -> Source | None:
+    """Return what an object is a copy of; None: it is none."""
+    found = obj.metadata.annotations
+    if SOURCE_UID not in found:
+        return None
+    generation = found.get(SOURCE_GENERATION, "")
+    return Source(
+        found.get(SOURCE_NAMESPACE, ""),
+        found.get(SOURCE_NAME, ""),
+        found[SOURCE_UID],
+        int(generation) if generation.isascii() and generation.isdigit() else 0,
+    )
+
+
+def cell_namespace(cell: str) -> str:
+    """Return the namespace at the hub that is for one cell."""
+    return f"{CELL_NAMESPACE_PREFIX}{cell}"
+
+
+def is_bound(obj: Object) -> bool:
+    """Report whether an object is in the namespace of a cell: it is for that cell alone."""
+    return obj.metadata.namespace.startswith(CELL_NAMESPACE_PREFIX)
+
+
+def bound_name(deployment: WorkloadDeployment) -> str:
+    """Return the name of the copy of a deployment in the namespace of its cell."""
+    meta = deployment.metadata
+    return tailed(meta.namespace, meta.name, kind=deployment.api.name)
+
+
+def copy_name(bound: str, kind: str, name: str) -> str:
+    """Return the name of the copy of something that a deployment refers to."""
+    return tailed(bound, kind, name)

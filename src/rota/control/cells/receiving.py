@@ -1,0 +1,126 @@
+"""What the hub writes when a cell reports. Pure: it is told what is there, and says what is to be done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from rota.api import Instance, ObjectMeta, OwnerReference, WorkloadDeployment
+from rota.api.workload import WorkloadDeploymentStatus
+from rota.control.cells.messages import DeploymentReport, InstanceReport
+from rota.control.cells.names import CELL_UID
+from rota.control.deployment import desired
+from rota.control.instances.names import (
+    CELL_LABEL,
+    CITY_LABEL,
+    ORDINAL_LABEL,
+    OWNER_LABEL,
+    PLACEMENT_LABEL,
+    TEMPLATE_LABEL,
+    WORKLOAD_LABEL,
+    controller_of,
+    instance_name,
+)
+
+CELLS_LABELS = frozenset((OWNER_LABEL, ORDINAL_LABEL, TEMPLATE_LABEL))
+"""Labels of an instance that its cell says. The others are from its deployment."""
+
+
+class Receipt(NamedTuple):
+    """What a report of one deployment comes to."""
+
+    create: Sequence[Instance] = ()
+    delete: Sequence[Instance] = ()
+    statuses: Sequence[Instance] = ()
+    """Instances whose status is written. What is created has to be there first."""
+    status: WorkloadDeploymentStatus | None = None
+    """The new status of the deployment; None: it stays."""
+
+
+class Refused(ValueError):  # noqa: N818
+    """A report tells of what is not the cell's to tell of."""
+
+
+def receive(deployment: WorkloadDeployment, there: Iterable[Instance], report: DeploymentReport) -> Receipt:
+    """Return what to write of a deployment and its instances.
+
+    deployment  as it is at the hub
+    there       its instances, as the hub knows them
+    Raises `Refused` for an instance whose name is not one of the deployment's.
+    """
+    by_uid = {one.metadata.annotations.get(CELL_UID, ""): one for one in there}
+    by_name = {one.metadata.name: one for one in by_uid.values()}
+    create, delete, statuses = [], {}, []
+    for each in report.changed:
+        _check(deployment, each)
+        known = by_uid.get(each.uid)
+        if known is None:
+            namesake = by_name.get(each.name)
+            if namesake is not None:
+                delete[namesake.metadata.name] = namesake
+            known = copy_of(deployment, each)
+            create.append(known)
+        if each.status is not None and known.status != each.status:
+            statuses.append(msgspec.structs.replace(known, status=each.status))
+    gone = {by_uid[uid].metadata.name: by_uid[uid] for uid in report.gone if uid in by_uid}
+    if report.all is not None:
+        # The hub has asked for all of them: what is not among them is a ghost.
+        all_ = {*report.all, *(one.uid for one in report.changed)}
+        gone.update({one.metadata.name: one for uid, one in by_uid.items() if uid not in all_})
+    if report.released:
+        gone.update(by_name)
+    delete.update(gone)
+    return Receipt(create, [*delete.values()], statuses, _status(deployment, report))
+
+
+def _status(deployment: WorkloadDeployment, report: DeploymentReport) -> WorkloadDeploymentStatus | None:
+    if report.status is None:
+        return None
+    generation = min(report.generation or 0, deployment.metadata.generation)
+    conditions = [msgspec.structs.replace(one, observed_generation=generation) for one in report.status.conditions]
+    status = msgspec.structs.replace(report.status, observed_generation=generation, conditions=conditions)
+    return status if status != deployment.status else None
+
+
+def _check(deployment: WorkloadDeployment, report: InstanceReport) -> None:
+    meta = deployment.metadata
+    if report.name != instance_name(deployment.api.name, meta.name, report.spec.ordinal):
+        raise Refused(
+            f'instance "{report.name}" is none of deployment "{meta.namespace}/{meta.name}":'
+            f" number {report.spec.ordinal} has another name"
+        )
+
+
+def copy_of(deployment: WorkloadDeployment, report: InstanceReport) -> Instance:
+    """Return the hub's copy of an instance of a cell."""
+    meta = deployment.metadata
+    wanted = desired(deployment)
+    labels = {
+        **{name: value for name, value in report.labels.items() if name in CELLS_LABELS},
+        **{name: wanted.labels[name] for name in (WORKLOAD_LABEL, PLACEMENT_LABEL, CITY_LABEL, CELL_LABEL)},
+    }
+    owner = OwnerReference(
+        api_version=deployment.api.api_version,
+        kind=deployment.api.name,
+        name=meta.name,
+        uid=meta.uid,
+        controller=True,
+        block_owner_deletion=True,
+    )
+    return Instance(
+        metadata=ObjectMeta(
+            name=report.name,
+            namespace=meta.namespace,
+            labels=labels,
+            annotations={CELL_UID: report.uid},
+            owner_references=[owner],
+        ),
+        spec=msgspec.structs.replace(report.spec, cell_name=deployment.spec.cell_name),
+    )
+
+
+def is_copy(instance: Instance) -> bool:
+    """Report whether an instance is the hub's copy of one that runs in a cell."""
+    return CELL_UID in instance.metadata.annotations and controller_of(instance) is not None

@@ -1,0 +1,242 @@
+"""The reports of cells, as the leading hub receives them.
+
+- A report is about what is bound to the cell that sends it. Anything else is refused, and then nothing of it is kept.
+- A report that comes again does no harm; one that is older than the last does nothing.
+- Nothing is deleted because it was not mentioned, unless the hub had asked for everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import msgspec
+
+from rota.api import Cell, Condition, Instance, Kind, Namespace, Object, WorkloadDeployment
+from rota.api.cell import CellStatus
+from rota.api.conditions import with_condition
+from rota.client import Client, Operation, Update, to_dict
+from rota.control.cells.digests import Digests
+from rota.control.cells.heard import Heard
+from rota.control.cells.messages import Answer, DeploymentReport, Report
+from rota.control.cells.names import CELL_FINALIZER, CELL_UID, bound_name, cell_namespace, source_of
+from rota.control.cells.receiving import Receipt, Refused, is_copy, receive
+from rota.control.gate import READY
+from rota.control.writing import is_overtaken
+from rota.engine.clock import Clock
+from rota.engine.objects import Objects, get
+from rota.registry import ApiError
+from rota.registry.options import DeleteOptions
+from rota.registry.system import SYSTEM_NAMESPACE
+
+HEARTBEAT_SECONDS = 10.0
+"""A cell that has nothing to say reports this often, and its heartbeat is written no more often."""
+REPORTING = Condition(type=READY, status="True", reason="Reporting", message="the cell reports")
+
+
+class Reports:
+    """Takes the reports of all cells, for as long as this process leads. `end` it."""
+
+    def __init__(self, client: Client, objects: Objects, heard: Heard, clock: Clock) -> None:
+        self._client = client
+        self._objects = objects
+        self._heard = heard
+        self._clock = clock
+        self._digests = Digests()
+        self._last: dict[str, tuple[int, int]] = {}
+        self._deaf: Callable[[], None] = objects.listen((Instance.api,), self._hear)
+
+    def end(self) -> None:
+        self._deaf()
+
+    def _hear(self, kind: Kind, update: Update[Any]) -> None:
+        old, new = (one if one is not None and is_copy(one) else None for one in (update.old, update.new))
+        self._digests.hear(old, new)
+
+    async def receive(self, name: str, report: Report) -> Answer:
+        """Take a report of a cell. Raises `ApiError` for one that is refused."""
+        cell = get(self._objects, Cell, name)
+        if cell is None:
+            raise ApiError(404, "NotFound", f'there is no cell "{name}" here: `rota cell join {name}` makes it known')
+        self._check_identity(cell, report)
+        is_late = (report.boot, report.sequence) <= self._last.get(name, (-1, -1))
+        resync = [] if is_late else await self._take(cell, report)
+        if not is_late:
+            self._last[name] = (report.boot, report.sequence)
+        self._heard.note(name)
+        await self._write_cell(cell, report)
+        return Answer(hub=identity_of(self._objects), resync=resync, interval_seconds=HEARTBEAT_SECONDS)
+
+    def _check_identity(self, cell: Cell, report: Report) -> None:
+        known = cell.status.identity if cell.status is not None else None
+        if known is not None and known != report.identity:
+            name = cell.metadata.name
+            raise ApiError(
+                409,
+                "Conflict",
+                f'cell "{name}" has joined from another home. Give this one a name of its own;'
+                f" or, if the other is gone for good, `rota cell remove {name} --lost` and join again",
+            )
+
+    async def _take(self, cell: Cell, report: Report) -> list[str]:
+        """Write what a report says. Returns the uids of deployments of which everything is asked for."""
+        found = [(one, self._deployment(cell, one)) for one in report.deployments]
+        receipts = []
+        for told, deployment in found:
+            if deployment is not None:
+                there = cast("Sequence[Instance]", self._objects.owned(Instance.api, deployment.metadata.uid))
+                receipts.append((deployment, _received(deployment, filter(is_copy, there), told)))
+        # In this order: an instance may come under the name of one that is gone, and has a status once it is there.
+        await self._write([_delete(one) for _, receipt in receipts for one in receipt.delete])
+        await self._write([_create(one) for _, receipt in receipts for one in receipt.create])
+        await self._write(_statuses(receipts))
+        for told, deployment in found:
+            if told.released:
+                await self._release(cell, told, deployment)
+        return [
+            told.uid
+            for told, deployment in found
+            if deployment is not None
+            and not told.released
+            and told.digest
+            and told.digest != self._digests.of(deployment.metadata.uid)
+        ]
+
+    def _deployment(self, cell: Cell, told: DeploymentReport) -> WorkloadDeployment | None:
+        """Return the deployment that is told of; None: it is not here any more. Another cell's is refused."""
+        found = get(self._objects, WorkloadDeployment, told.name, told.namespace)
+        if found is None or found.metadata.uid != told.uid:
+            return None
+        if found.spec.cell_name != cell.metadata.name:
+            raise ApiError(
+                403,
+                "Forbidden",
+                f'deployment "{told.namespace}/{told.name}" is none of cell "{cell.metadata.name}"',
+            )
+        return found
+
+    async def _write(self, operations: Sequence[Operation]) -> None:
+        """Write all in one commit; where that is not possible, or somebody was faster with one, one by one."""
+        if not operations:
+            return
+        if self._client.atomic:
+            try:
+                await self._client.batch(operations)
+                return
+            except ApiError as error:
+                if not is_overtaken(error):
+                    raise
+        for one in operations:
+            try:
+                await self._write_one(one)
+            except ApiError as error:
+                # The digest tells if something is missing.
+                if not is_overtaken(error):
+                    raise
+
+    async def _write_one(self, o: Operation) -> None:
+        backend, options = self._client.backend, msgspec.structs.replace(o.options, manager=self._client.manager)
+        if o.verb == "create":
+            await backend.create(o.kind, o.namespace, o.body, options)
+        elif o.verb == "delete":
+            await backend.delete(o.kind, o.namespace, o.name, o.delete)
+        else:
+            await backend.patch(
+                o.kind, o.namespace, o.name, o.body, options, type_=o.patch_type, subresource=o.subresource
+            )
+
+    async def _release(self, cell: Cell, told: DeploymentReport, deployment: WorkloadDeployment | None) -> None:
+        """Let go of a bound deployment of which nothing is left in its cell, if it is to go."""
+        namespace = cell_namespace(cell.metadata.name)
+        every = (
+            [get(self._objects, WorkloadDeployment, bound_name(deployment), namespace)]
+            if deployment is not None
+            else cast("list[WorkloadDeployment | None]", self._objects.list(WorkloadDeployment.api, namespace))
+        )
+        for bound in every:
+            source = source_of(bound) if bound is not None else None
+            if bound is None or source is None or source.uid != told.uid:
+                continue
+            if bound.metadata.deletion_timestamp is not None and CELL_FINALIZER in bound.metadata.finalizers:
+                finalizers = [one for one in bound.metadata.finalizers if one != CELL_FINALIZER]
+                metadata = msgspec.structs.replace(bound.metadata, finalizers=finalizers)
+                await self._client.update(msgspec.structs.replace(bound, metadata=metadata))
+
+    async def _write_cell(self, cell: Cell, report: Report) -> None:
+        """Write that a cell is there, when it was not, when something has changed, or now and then."""
+        before = cell.status or CellStatus()
+        now = self._clock.time()
+        status = msgspec.structs.replace(
+            before,
+            identity=report.identity,
+            version=report.version or None,
+            instances=report.instances,
+            allocated=report.allocated,
+            orphans=report.orphans,
+            conditions=with_condition(before.conditions, _ready(cell), now),
+        )
+        since = now - before.last_heartbeat_time.timestamp() if before.last_heartbeat_time is not None else None
+        if status == before and since is not None and 0 <= since < HEARTBEAT_SECONDS:
+            return
+        status = msgspec.structs.replace(status, last_heartbeat_time=_moment(now))
+        try:
+            await self._client.update_status(msgspec.structs.replace(cell, status=status))
+        except ApiError as error:
+            if not is_overtaken(error):
+                raise
+
+
+def _ready(cell: Cell) -> Condition:
+    return msgspec.structs.replace(REPORTING, observed_generation=cell.metadata.generation)
+
+
+def _moment(now: float) -> datetime:
+    return datetime.fromtimestamp(int(now), UTC)
+
+
+def identity_of(objects: Objects) -> str:
+    """Return the identity of a store: that of the one object which every store has from its beginning."""
+    found = get(objects, Namespace, SYSTEM_NAMESPACE)
+    return found.metadata.uid if found is not None else ""
+
+
+def _received(deployment: WorkloadDeployment, there: Iterable[Instance], told: DeploymentReport) -> Receipt:
+    try:
+        return receive(deployment, there, told)
+    except Refused as error:
+        raise ApiError(403, "Forbidden", str(error)) from None
+
+
+Received = Sequence[tuple[WorkloadDeployment, Receipt]]
+
+
+def _delete(obj: Object) -> Operation:
+    meta = obj.metadata
+    return Operation("delete", obj.api, meta.namespace, meta.name, delete=DeleteOptions(uid=meta.uid))
+
+
+def _create(obj: Object) -> Operation:
+    return Operation("create", obj.api, obj.metadata.namespace, body=to_dict(obj))
+
+
+def _statuses(receipts: Received) -> list[Operation]:
+    found = []
+    for deployment, receipt in receipts:
+        if receipt.status is not None:
+            found.append(_status(msgspec.structs.replace(deployment, status=receipt.status)))
+        found.extend(map(_status, receipt.statuses))
+    return found
+
+
+def _status(obj: Object) -> Operation:
+    """Return a write of a status, whatever version the object has by now."""
+    meta = obj.metadata
+    status = msgspec.to_builtins(getattr(obj, "status", None))
+    known = (
+        {"path": f"/metadata/annotations/{CELL_UID.replace('/', '~1')}", "value": meta.annotations[CELL_UID]}
+        if CELL_UID in meta.annotations
+        else {"path": "/metadata/uid", "value": meta.uid}
+    )
+    patch = [{"op": "test", **known}, {"op": "add", "path": "/status", "value": status}]
+    return Operation("patch", obj.api, meta.namespace, meta.name, patch, subresource="status", patch_type="json")

@@ -1,0 +1,242 @@
+"""What a cell has to tell its hub: gathered as things change, and put into reports of a bounded size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+import msgspec
+
+from rota.api import Condition, Instance, Kind, WorkloadDeployment
+from rota.api.conditions import with_condition
+from rota.api.workload import WorkloadDeploymentStatus
+from rota.client import Key, Update
+from rota.control.cells.digests import Digests
+from rota.control.cells.messages import CHANGED_MAX, DEPLOYMENTS_MAX, DeploymentReport, InstanceReport
+from rota.control.cells.names import Source, source_of
+from rota.control.gate import status_of
+from rota.control.instances.names import controller_of
+from rota.engine.clock import Clock
+from rota.engine.objects import Objects, get
+
+SYNCED = "Synced"
+AVAILABLE = "Available"
+
+
+class _News:
+    """What the hub has not heard of one deployment."""
+
+    def __init__(self) -> None:
+        self.status = True
+        self.changed: dict[str, None] = {}
+        """Names of instances."""
+        self.gone: dict[str, None] = {}
+        """Uids of instances."""
+        self.all = False
+
+
+class Telling:
+    """The news of the deployments that a cell runs for its hub. Told of every change here; `end` it.
+
+    What is taken out and did not arrive is put back by `again`.
+    """
+
+    def __init__(self, objects: Objects, clock: Clock, on_news: Callable[[], None]) -> None:
+        """`on_news` is called when there is something to tell."""
+        self._objects = objects
+        self._clock = clock
+        self._on_news = on_news
+        self._digests = Digests()
+        self._deployments: dict[str, Key] = {}
+        """By uid, those that are the hub's."""
+        self._news: dict[str, _News] = {}
+        self._released: dict[str, Source] = {}
+        self._refused: dict[str, tuple[Source, Condition]] = {}
+        """By uid at the hub, what cannot be run here, and why."""
+        self._refusals: dict[str, None] = {}
+        """Those of them that the hub has not heard of, and of which there is no deployment here."""
+        self._ends = [
+            objects.listen((WorkloadDeployment.api,), self._hear_deployment),
+            objects.listen((Instance.api,), self._hear_instance),
+        ]
+        # Of what is there already the hub may know everything.
+        self._news.clear()
+        self.greet()
+
+    def end(self) -> None:
+        for one in self._ends:
+            one()
+
+    def __bool__(self) -> bool:
+        """Whether there is anything that the hub has not heard."""
+        return bool(self._news or self._released or self._refusals)
+
+    # What has changed.
+
+    def release(self, source: Source) -> None:
+        """Nothing of a deployment is left here."""
+        self._released[source.uid] = source
+        self._refused.pop(source.uid, None)
+        self._on_news()
+
+    def refuse(self, source: Source, reason: str, message: str) -> None:
+        """A deployment cannot be run here. An empty reason: it can."""
+        before = self._refused.pop(source.uid, None)
+        if not reason:
+            if before is not None:
+                self._tell_refusal(source.uid)
+            return
+        said = Condition(type=SYNCED, status="False", reason=reason, message=message)
+        conditions = with_condition([before[1]] if before is not None else [], said, self._clock.time())
+        self._refused[source.uid] = (source, conditions[0])
+        if self._refused[source.uid] != before:
+            self._tell_refusal(source.uid)
+
+    def _tell_refusal(self, uid: str) -> None:
+        own = next((one for one, key in self._deployments.items() if self._source_uid(key) == uid), None)
+        if own is not None:
+            self._news.setdefault(own, _News()).status = True
+        elif uid in self._refused:
+            self._refusals[uid] = None
+        self._on_news()
+
+    def _source_uid(self, key: Key) -> str:
+        found = get(self._objects, WorkloadDeployment, key.name, key.namespace)
+        source = source_of(found) if found is not None else None
+        return source.uid if source is not None else ""
+
+    def _hear_deployment(self, kind: Kind, update: Update[Any]) -> None:
+        old, new = cast("Any", update.old), cast("Any", update.new)
+        if new is None:
+            self._deployments.pop(old.metadata.uid, None)
+            self._news.pop(old.metadata.uid, None)
+            return
+        if source_of(new) is None:
+            return
+        uid = new.metadata.uid
+        self._deployments[uid] = update.key
+        if old is None or old.status != new.status or source_of(old) != source_of(new):
+            self._news.setdefault(uid, _News()).status = True
+            self._on_news()
+
+    def _hear_instance(self, kind: Kind, update: Update[Any]) -> None:
+        old, new = cast("Any", update.old), cast("Any", update.new)
+        owner = controller_of(new or old)
+        if owner is None or owner.uid not in self._deployments:
+            return
+        if old is not None and new is not None and old.status == new.status and old.metadata.uid == new.metadata.uid:
+            return
+        self._digests.hear(old, new)
+        news = self._news.setdefault(owner.uid, _News())
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            news.gone[old.metadata.uid] = None
+            news.changed.pop(old.metadata.name, None)
+        if new is not None:
+            news.changed[new.metadata.name] = None
+        self._on_news()
+
+    # What is told.
+
+    def greet(self) -> None:
+        """Tell of every deployment, with the digest of its instances: the hub asks for what it does not know."""
+        for uid in self._deployments:
+            self._news.setdefault(uid, _News()).status = True
+        self._refusals.update(dict.fromkeys(self._refused))
+
+    def resync(self, uids: Iterable[str]) -> None:
+        """Tell everything of the deployments that have these uids at the hub."""
+        wanted = set(uids)
+        for own, key in self._deployments.items():
+            if self._source_uid(key) in wanted:
+                news = self._news.setdefault(own, _News())
+                news.all = news.status = True
+                news.changed.update(dict.fromkeys(one.metadata.name for one in self._instances(own)))
+
+    def take(self) -> tuple[list[DeploymentReport], Any]:
+        """Take out as much as goes into one report; and what `again` puts back."""
+        reports: list[DeploymentReport] = []
+        taken: dict[str, _News] = {}
+        room = CHANGED_MAX
+        for uid in [*self._news][:DEPLOYMENTS_MAX]:
+            news = self._news[uid]
+            if taken and len(news.changed) > room:
+                continue
+            taken[uid] = self._news.pop(uid)
+            report = self._report(uid, news)
+            if report is not None:
+                reports.append(report)
+                room -= len(news.changed)
+        free = DEPLOYMENTS_MAX - len(reports)
+        released = {uid: self._released.pop(uid) for uid in [*self._released][:free]}
+        reports += [_released(source) for source in released.values()]
+        free = DEPLOYMENTS_MAX - len(reports)
+        refusals = [*self._refusals][:free]
+        for uid in refusals:
+            del self._refusals[uid]
+            if uid in self._refused:
+                reports.append(_refusal(*self._refused[uid]))
+        return reports, (taken, released, refusals)
+
+    def again(self, taken: Any) -> None:
+        """Put back what was taken and did not arrive."""
+        news, released, refusals = taken
+        for uid, one in news.items():
+            if uid not in self._deployments:
+                continue
+            now = self._news.setdefault(uid, one)
+            if now is not one:
+                now.status |= one.status
+                now.all |= one.all
+                now.changed.update(one.changed)
+                now.gone.update(one.gone)
+        self._released = {**released, **self._released}
+        self._refusals = {**dict.fromkeys(refusals), **self._refusals}
+
+    def _instances(self, uid: str) -> list[Instance]:
+        return cast("list[Instance]", [*self._objects.owned(Instance.api, uid)])
+
+    def _report(self, uid: str, news: _News) -> DeploymentReport | None:
+        key = self._deployments[uid]
+        obj = get(self._objects, WorkloadDeployment, key.name, key.namespace)
+        source = source_of(obj) if obj is not None else None
+        if obj is None or source is None:
+            return None
+        status = status_of(obj)
+        is_observed = status.observed_generation == obj.metadata.generation
+        refused = self._refused.get(source.uid)
+        if refused is not None:
+            status = msgspec.structs.replace(status, conditions=[*status.conditions, refused[1]])
+        changed = [get(self._objects, Instance, name, key.namespace) for name in news.changed]
+        return DeploymentReport(
+            namespace=source.namespace,
+            name=source.name,
+            uid=source.uid,
+            generation=source.generation if is_observed else max(source.generation - 1, 0),
+            status=status,
+            changed=[_told(one) for one in changed if one is not None],
+            gone=[*news.gone],
+            all=[one.metadata.uid for one in self._instances(uid)] if news.all else None,
+            digest=self._digests.of(uid),
+        )
+
+
+def _told(instance: Instance) -> InstanceReport:
+    meta = instance.metadata
+    return InstanceReport(
+        name=meta.name, uid=meta.uid, spec=instance.spec, labels=dict(meta.labels), status=instance.status
+    )
+
+
+def _released(source: Source) -> DeploymentReport:
+    return DeploymentReport(namespace=source.namespace, name=source.name, uid=source.uid, released=True)
+
+
+def _refusal(source: Source, why: Condition) -> DeploymentReport:
+    away = msgspec.structs.replace(why, type=AVAILABLE)
+    return DeploymentReport(
+        namespace=source.namespace,
+        name=source.name,
+        uid=source.uid,
+        generation=source.generation,
+        status=WorkloadDeploymentStatus(conditions=[why, away]),
+    )

@@ -1,0 +1,141 @@
+"""The cells of a hub: how they join, and their reports.
+
+A cell joins with a token that is good once and for an hour. What it gets for that is kept in its home, reads its own
+namespace at the hub, and reports for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+
+from rota.api import Cell
+from rota.control.cells.messages import REPORT_BYTES_MAX, Report, Uid
+from rota.control.cells.names import cell_namespace
+from rota.engine.objects import Objects, get
+from rota.registry import ApiError
+from rota.registry.errors import bad_request
+from rota.server.access import Asking, Decision
+from rota.server.audit import Audit
+from rota.server.auth import Tokens, User
+from rota.server.http import Request, Response
+
+if TYPE_CHECKING:
+    from rota.server.controllers import Controllers
+
+AUTHORITY = "/cacerts"
+"""Where a hub has its certificate authority, for everybody. A cell compares it with the fingerprint that it knows."""
+JOIN_SECONDS = 3600
+FINGERPRINT = "sha256:"
+
+_encode = msgspec.json.Encoder().encode
+_report = msgspec.json.Decoder(Report).decode
+
+
+class Joining(msgspec.Struct, rename="camel"):
+    """What a cell says when it joins."""
+
+    identity: Uid
+    city: Annotated[str, msgspec.Meta(max_length=64)]
+
+
+class Joined(msgspec.Struct, rename="camel"):
+    """What a cell is told when it has joined."""
+
+    token: str
+
+
+def fingerprint(authority: bytes) -> str:
+    """Return what identifies a certificate authority."""
+    return FINGERPRINT + hashlib.sha256(authority).hexdigest()
+
+
+def of_cell(scope: str) -> Decision:
+    """Those who have a token of this scope for the cell."""
+
+    def check(asking: Asking) -> None:
+        user = asking.user
+        if user.scope != scope or user.namespace != cell_namespace(asking.name):
+            raise ApiError(403, "Forbidden", f'User "{user.name}" is not cell "{asking.name}"')
+
+    return Decision(f"the cell itself, with a token of scope {scope}", check)
+
+
+class CellRequests:
+    """Handlers of what is asked about cells."""
+
+    def __init__(self, tokens: Tokens, audit: Audit, authority: Path) -> None:
+        self._tokens = tokens
+        self._audit = audit
+        self._authority = authority
+
+    def authority(self) -> Response:
+        return Response(200, self._authority.read_bytes(), "application/x-pem-file")
+
+    def invite(self, objects: Objects, user: User, name: str) -> Response:
+        """Make the token with which a cell joins."""
+        _existing(objects, name)
+        secret, token = self._tokens.invite(name, cell_namespace(name), seconds=JOIN_SECONDS)
+        self._audit.record(user, "create", "cells.rota.dev", "", name, "join", 201)
+        body = {"token": secret, "id": token.id, "authority": fingerprint(self._authority.read_bytes())}
+        return Response(201, _encode(body))
+
+    def join(self, objects: Objects, request: Request, user: User, name: str) -> Response:
+        """Give a cell its token, for the one with which it was invited. Earlier ones of that name end."""
+        cell = _existing(objects, name)
+        asked = _typed(request, Joining)
+        known = cell.status.identity if cell.status is not None else None
+        if known is not None and known != asked.identity:
+            raise taken(name)
+        if asked.city != cell.spec.city_code:
+            raise bad_request(f'cell "{name}" is in city {cell.spec.city_code} here, and not in {asked.city}')
+        if not self._tokens.revoke(user.token_id):
+            raise ApiError(401, "Unauthorized", "Unauthorized")
+        for one in self._tokens.list():
+            if (one.scope, one.namespace) == ("cell", cell_namespace(name)):
+                self._tokens.revoke(one.id)
+        secret, token = self._tokens.create(name, "cell", namespace=cell_namespace(name))
+        self._audit.record(user, "create", "tokens", token.namespace, token.id, "", 201)
+        return Response(201, _encode(Joined(secret)))
+
+    async def report(self, controllers: Controllers | None, request: Request, user: User, name: str) -> Response:
+        reports = controllers.reports if controllers is not None else None
+        if reports is None:
+            raise ApiError(503, "ServiceUnavailable", "this server places nothing, or another one leads: try again")
+        if len(request.body) > REPORT_BYTES_MAX:
+            raise ApiError(
+                413,
+                "RequestEntityTooLarge",
+                f"the report has {len(request.body)} bytes, and {REPORT_BYTES_MAX} are the most: divide it",
+            )
+        try:
+            told = _report(request.body)
+        except msgspec.MsgspecError as error:
+            raise bad_request(f"this is no report of a cell: {error}") from None
+        return Response(200, _encode(await reports.receive(name, told)))
+
+
+def taken(name: str) -> ApiError:
+    return ApiError(
+        409,
+        "Conflict",
+        f'cell "{name}" has joined from another home. Give this one a name of its own;'
+        f" or, if the other is gone for good, `rota cell remove {name} --lost` and join again",
+    )
+
+
+def _existing(objects: Objects, name: str) -> Cell:
+    cell = get(objects, Cell, name)
+    if cell is None:
+        raise ApiError(404, "NotFound", f'there is no cell "{name}" here', details={"name": name, "kind": "cells"})
+    return cell
+
+
+def _typed(request: Request, type_: type[Joining]) -> Joining:
+    try:
+        return msgspec.json.decode(request.body, type=type_)
+    except msgspec.MsgspecError as error:
+        raise bad_request(f"the body is not what is expected here: {error}") from None

@@ -1,0 +1,201 @@
+"""The membership of a home in a hub: which cell it is, where its hub is, and how the hub is recognised.
+
+It is kept in the home, so that a server that starts there again is the same cell, whether its hub answers or not.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from rota import __version__
+from rota.client import Client
+from rota.client.credentials import Credential, Fixed, TokenFile
+from rota.client.http import HttpBackend
+from rota.client.target import KubeconfigError, Target, Tls, at_url
+from rota.control.cells.link import MIRRORED, About, Link
+from rota.control.cells.messages import Answer, Report
+from rota.control.cells.names import cell_namespace
+from rota.engine import CachedObjects, Objects
+from rota.engine.clock import Clock
+from rota.engine.recorder import Recorder
+from rota.registry import ApiError
+from rota.server.auth import HomeDamaged, write_private
+from rota.server.cells import AUTHORITY, FINGERPRINT, Joined, Joining, fingerprint
+
+CELL_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,51}[a-z0-9])?")
+"""With the prefix of its namespace it must still be a name."""
+CITY_CODE = re.compile(r"[a-z0-9]{2,10}")
+
+
+class NotJoined(OSError):  # noqa: N818
+    """A cell cannot join; the message says why, and what to do."""
+
+
+class Membership(msgspec.Struct, rename="camel"):
+    """As it is kept."""
+
+    cell: str
+    city: str
+    hub: str
+    """Its URL."""
+    identity: str
+    """Of this home: the hub knows by it that it is the one that joined."""
+    boots: int = 0
+
+
+class Member:
+    """The files of a membership in a home."""
+
+    def __init__(self, home: Path) -> None:
+        self._file = home / "cell.json"
+        self._token = home / "hub.token"
+        self._authority = home / "hub.crt"
+
+    def read(self) -> Membership | None:
+        """Return what this home is a cell of; None: of nothing. Raises HomeDamaged if that cannot be read."""
+        try:
+            text = self._file.read_bytes()
+        except FileNotFoundError:
+            return None
+        try:
+            return msgspec.json.decode(text, type=Membership)
+        except msgspec.MsgspecError as error:
+            raise HomeDamaged(
+                f"{self._file} is damaged: {error}; put back a copy of it, or remove it and join the hub again"
+            ) from None
+
+    def write(self, membership: Membership, token: str, authority: str) -> None:
+        self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_private(self._authority, authority.encode())
+        write_private(self._token, token.encode())
+        write_private(self._file, msgspec.json.encode(membership))
+
+    def boot(self) -> Membership | None:
+        """Count a start, and return what this home is a cell of."""
+        found = self.read()
+        if found is not None:
+            found.boots += 1
+            write_private(self._file, msgspec.json.encode(found))
+        return found
+
+    def target(self, membership: Membership) -> Target:
+        """Return where the hub is, and how this cell is recognised there."""
+        return at_url(
+            membership.hub,
+            tls=Tls(self._authority.read_text()),
+            credentials=TokenFile(self._token, Credential()),
+            namespace=cell_namespace(membership.cell),
+        )
+
+    def linking(self, membership: Membership) -> Callable[[Client, Objects, Recorder, Clock], Link]:
+        """Return how controllers make the link to the hub."""
+
+        def link(client: Client, objects: Objects, recorder: Recorder, clock: Clock) -> Link:
+            hub = RemoteHub(membership.cell, self.target(membership))
+            about = About(membership.cell, membership.identity, membership.boots, __version__)
+            return Link(about, hub, client, objects, recorder, clock)
+
+        return link
+
+
+class RemoteHub:
+    """A hub over HTTPS."""
+
+    def __init__(self, cell: str, target: Target) -> None:
+        self._cell = cell
+        self._backend = HttpBackend(target)
+
+    async def report(self, report: Report) -> Answer:
+        answer = await self._backend.once(
+            "POST",
+            f"/v1/cells/{self._cell}/report",
+            msgspec.json.encode(report),
+            {"Content-Type": "application/json"},
+            patience_seconds=REPORT_SECONDS_MAX,
+        )
+        return msgspec.json.decode(answer.body, type=Answer)
+
+    def objects(self) -> Objects:
+        kinds = [kind.api for kind in MIRRORED]
+        return CachedObjects(Client(self._backend), kinds, namespace=cell_namespace(self._cell))
+
+    async def close(self) -> None:
+        await self._backend.close()
+
+
+REPORT_SECONDS_MAX = 30.0
+
+
+async def join(home: Path, *, cell: str, city: str, hub: str, authority: str, token: str) -> Membership:
+    """Join a hub, and keep that in the home. Raises NotJoined.
+
+    authority   the fingerprint of the hub's certificate authority
+    token       the one with which the cell was invited
+    """
+    _check(cell, city, authority)
+    before = Member(home).read()
+    if before is not None and (before.cell, before.city) != (cell, city):
+        raise NotJoined(f'{home} is cell "{before.cell}" in {before.city} already: choose another home with --home')
+    identity = before.identity if before is not None else str(uuid.uuid4())
+    try:
+        pem = await _authority(hub, authority)
+        told = await _ask(
+            at_url(hub, tls=Tls(pem), credentials=Fixed(Credential(token))), cell, Joining(identity, city)
+        )
+    except KubeconfigError as error:
+        raise NotJoined(f"--hub: {error}") from None
+    except ApiError as error:
+        raise NotJoined(_refused(cell, error)) from None
+    except OSError as error:
+        if isinstance(error, NotJoined):
+            raise
+        raise NotJoined(f"the hub at {hub} cannot be reached: {error}") from None
+    membership = Membership(cell, city, hub, identity, before.boots if before is not None else 0)
+    Member(home).write(membership, told.token, pem)
+    return membership
+
+
+async def _ask(target: Target, cell: str, joining: Joining) -> Joined:
+    backend = HttpBackend(target)
+    try:
+        body = msgspec.json.encode(joining)
+        answer = await backend.once("POST", f"/v1/cells/{cell}/join", body, {"Content-Type": "application/json"})
+    finally:
+        await backend.close()
+    return msgspec.json.decode(answer.body, type=Joined)
+
+
+def _check(cell: str, city: str, authority: str) -> None:
+    if not CELL_NAME.fullmatch(cell):
+        raise NotJoined(f"--cell: {cell!r} is no name of a cell: that has 1 to 53 letters a-z, digits and '-'")
+    if not CITY_CODE.fullmatch(city):
+        raise NotJoined(f"--city: {city!r} is no code of a city: that has 2 to 10 letters a-z and digits, such as dfw")
+    if not re.fullmatch(f"{FINGERPRINT}[0-9a-f]{{64}}", authority):
+        raise NotJoined(f"--hub-ca: {authority!r} is no fingerprint: `rota cell join {cell}` at the hub prints it")
+
+
+async def _authority(hub: str, wanted: str) -> str:
+    """Return the certificate authority of a hub. Nothing secret is sent before it is known to be the right one."""
+    backend = HttpBackend(at_url(hub, tls=Tls(insecure=True), credentials=Fixed(Credential())))
+    try:
+        answer = await backend.once("GET", AUTHORITY)
+    finally:
+        await backend.close()
+    if not hmac.compare_digest(fingerprint(answer.body), wanted):
+        raise NotJoined(
+            f"what answers at {hub} has another certificate authority than --hub-ca says: it is not the hub that"
+            " printed the command, or its home was made anew. Nothing was sent to it"
+        )
+    return answer.body.decode()
+
+
+def _refused(cell: str, error: ApiError) -> str:
+    if error.code == 401:
+        return f"the token has been used, or is older than an hour: `rota cell join {cell}` at the hub prints a new one"
+    return f"the hub refuses: {error}"
