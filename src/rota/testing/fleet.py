@@ -248,6 +248,23 @@ class Fleet:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
 
+    # What becomes of sites.
+
+    def down(self, cell: str = "") -> None:
+        """Kill a cell, or the hub. What it runs goes on."""
+        self.do(self._site(cell).down())
+
+    def up(self, cell: str = "") -> None:
+        """Start a cell again, or the hub."""
+
+        async def up() -> None:
+            self._site(cell).up(self.to_hub(cell) if cell else None)
+
+        self.do(up())
+
+    def _site(self, cell: str) -> Site:
+        return self.cells[cell] if cell else self.hub
+
     # Steps.
 
     def do(self, work: Coroutine[Any, Any, R]) -> R:

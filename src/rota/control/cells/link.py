@@ -125,14 +125,14 @@ class Link:
                         mirroring.result()
                     mirroring = asyncio.create_task(self._mirror(), name="mirror")
                 self._telling.resync(answer.resync)
-                if not self._telling:
-                    await self._pause(interval)
+                if not self._telling and not await self._pause(interval):
+                    self._telling.beat()
         finally:
             await _end(mirroring)
             self._telling.end()
 
-    async def _pause(self, seconds: float) -> None:
-        """Wait for news, and for more of it to come; no longer than this."""
+    async def _pause(self, seconds: float) -> bool:
+        """Wait for news, and for more of it to come; no longer than this. Returns whether there are news."""
         self._news.clear()
         news = asyncio.ensure_future(self._news.wait())
         timer = asyncio.ensure_future(sleep(self._clock, seconds))
@@ -141,7 +141,9 @@ class Link:
         finally:
             for one in (news, timer):
                 one.cancel()
-        await sleep(self._clock, COALESCE_SECONDS)
+        if self._news.is_set():
+            await sleep(self._clock, COALESCE_SECONDS)
+        return self._news.is_set()
 
     def _report(self, deployments: list[Any]) -> Report:
         self._sequence += 1

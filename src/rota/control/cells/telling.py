@@ -21,13 +21,14 @@ from rota.engine.objects import Objects, get
 
 SYNCED = "Synced"
 AVAILABLE = "Available"
+COMPARED_MAX = 50
+"""Deployments at rest that each heartbeat tells of."""
 
 
 class _News:
-    """What the hub has not heard of one deployment."""
+    """What the hub has not heard of one deployment, beside its status, which is always told."""
 
     def __init__(self) -> None:
-        self.status = True
         self.changed: dict[str, None] = {}
         """Names of instances."""
         self.gone: dict[str, None] = {}
@@ -95,7 +96,7 @@ class Telling:
     def _tell_refusal(self, uid: str) -> None:
         own = next((one for one, key in self._deployments.items() if self._source_uid(key) == uid), None)
         if own is not None:
-            self._news.setdefault(own, _News()).status = True
+            self._news.setdefault(own, _News())
         elif uid in self._refused:
             self._refusals[uid] = None
         self._on_news()
@@ -116,7 +117,7 @@ class Telling:
         uid = new.metadata.uid
         self._deployments[uid] = update.key
         if old is None or old.status != new.status or source_of(old) != source_of(new):
-            self._news.setdefault(uid, _News()).status = True
+            self._news.setdefault(uid, _News())
             self._on_news()
 
     def _hear_instance(self, kind: Kind, update: Update[Any]) -> None:
@@ -140,8 +141,14 @@ class Telling:
     def greet(self) -> None:
         """Tell of every deployment, with the digest of its instances: the hub asks for what it does not know."""
         for uid in self._deployments:
-            self._news.setdefault(uid, _News()).status = True
+            self._news.setdefault(uid, _News())
         self._refusals.update(dict.fromkeys(self._refused))
+
+    def beat(self) -> None:
+        """Tell of some more deployments that have nothing to tell, in turns: the hub compares."""
+        for uid in [*self._deployments][:COMPARED_MAX]:
+            self._deployments[uid] = self._deployments.pop(uid)
+            self._news.setdefault(uid, _News())
 
     def resync(self, uids: Iterable[str]) -> None:
         """Tell everything of the deployments that have these uids at the hub."""
@@ -149,7 +156,7 @@ class Telling:
         for own, key in self._deployments.items():
             if self._source_uid(key) in wanted:
                 news = self._news.setdefault(own, _News())
-                news.all = news.status = True
+                news.all = True
                 news.changed.update(dict.fromkeys(one.metadata.name for one in self._instances(own)))
 
     def take(self) -> tuple[list[DeploymentReport], Any]:
@@ -185,7 +192,6 @@ class Telling:
                 continue
             now = self._news.setdefault(uid, one)
             if now is not one:
-                now.status |= one.status
                 now.all |= one.all
                 now.changed.update(one.changed)
                 now.gone.update(one.gone)
