@@ -14,6 +14,7 @@ from rota.api.instance import AssignmentStatus, Container, InstanceStatus
 from rota.client import Key
 from rota.control import inputs, networks, ports, workers
 from rota.control.carrying import RUNTIME_FINALIZER
+from rota.control.cells.fence import Fence
 from rota.control.endings import Endings
 from rota.control.gate import Gate, status_of
 from rota.control.holds.desk import Desk
@@ -50,6 +51,8 @@ UNSAID_SECONDS = 1.0
 IMAGE_RETRY_SECONDS = 30.0
 """How often an image that cannot be had is asked for again."""
 CODE_RETRY_SECONDS = 1.0
+COMING = frozenset(("Provisioning", "HubUnreachable"))
+"""Reasons why something does not run that are no fault of its own, and pass."""
 POOLED = ("WorkerPool", "Task")
 KILL = 9
 POLICY_GRACE_SECONDS_MAX = 5
@@ -64,10 +67,16 @@ class Instances(Gate[Instance]):
     spin_runs_max = 100_000  # a worker is handed out again and again, and that is all that changes
 
     def __init__(
-        self, runtime: Runtime, runners: Runners | None = None, desk: Desk | None = None, plane: Plane = HERE
+        self,
+        runtime: Runtime,
+        runners: Runners | None = None,
+        desk: Desk | None = None,
+        plane: Plane = HERE,
+        fence: Fence | None = None,
     ) -> None:
         super().__init__(Instance)
         self._plane = plane
+        self._fence = fence
         self._runtime = runtime
         self._runners = runners or Runners()
         self._desk = desk
@@ -95,6 +104,8 @@ class Instances(Gate[Instance]):
 
         self._wake = wake
         ends = [source.listen(heard) for source in (self._runtime, self._runners, self._probes)]
+        if self._fence is not None:
+            ends.append(self._fence.listen(wake))
         return lambda: self._stop(ends)
 
     def _stop(self, ends: Sequence[Callable[[], None]]) -> None:
@@ -254,7 +265,7 @@ class Instances(Gate[Instance]):
     async def _refused(
         self, context: Context, obj: Instance, status: InstanceStatus, refused: Refused, said: list[Condition]
     ) -> Outcome:
-        is_coming = refused.reason == "Provisioning"
+        is_coming = refused.reason in COMING
         written = await self._write(context, obj, status, said, "Pending" if is_coming else "Failed")
         self._show(context, written, is_ready=False)
         if refused.reason == "ImageUnavailable":
@@ -366,7 +377,13 @@ class Instances(Gate[Instance]):
 
     def _order(self, context: Context, obj: Instance, container: Container, number: int = 0) -> Order:
         allotted = self._ports[subject_of(obj)][container.name]
-        return order(context.objects, obj, container, number, allotted, policy=self._runtime.policy)
+        made = order(context.objects, obj, container, number, allotted, policy=self._runtime.policy)
+        left = self._fence.left(obj) if self._fence is not None else None
+        if left is None:
+            return made
+        if left <= 0:
+            raise Refused("HubUnreachable", "it is moved when this cell is lost, so it runs only while the hub says so")
+        return msgspec.structs.replace(made, lease_seconds=left)
 
     def _pause(self, obj: Instance, container: Container, run: Run, now: float) -> float | None:
         """Seconds before a run that has ended is followed by another; None: it is not."""

@@ -15,6 +15,7 @@ from rota.api import (
     Workspace,
 )
 from rota.control.cell import Cells
+from rota.control.cells.fence import Fence
 from rota.control.cells.heard import Heard
 from rota.control.claim import Claims
 from rota.control.claims.claiming import Claiming
@@ -55,10 +56,12 @@ def controllers(
     serving: Serving | None = None,
     plane: Plane = HERE,
     heard: Heard | None = None,
+    fence: Fence | None = None,
 ) -> list[Reconciler]:
     """New controllers, one a lane. Without a runtime, none that would make or run instances.
 
     Without spawning, none that makes tasks, by the clock or of items. `heard`: when cells were last heard of.
+    `fence`: what this cell may run of what its hub moves when the cell is lost.
     """
     return [
         Shipped(plane),
@@ -68,9 +71,9 @@ def controllers(
         *(
             (Gate(WorkerPool), Gate(Task), Gate(Claim))
             if runtime is None
-            else _running(runtime, runners or Runners(), metrics or Metrics(), serving, plane)
+            else _running(runtime, runners or Runners(), metrics or Metrics(), serving, plane, fence)
         ),
-        Workloads(plane),
+        Workloads(plane, heard),
         Quotas(),
         Cells(plane, heard),
         Deployments(plane, runtime),
@@ -81,7 +84,12 @@ def controllers(
 
 
 def _running(
-    runtime: Runtime, runners: Runners, metrics: Metrics, serving: Serving | None, plane: Plane
+    runtime: Runtime,
+    runners: Runners,
+    metrics: Metrics,
+    serving: Serving | None,
+    plane: Plane,
+    fence: Fence | None,
 ) -> list[Reconciler]:
     """Those that have something run."""
 
@@ -96,7 +104,7 @@ def _running(
         serving.calls.count(FunctionCounting(metrics))
     called = CalledTasks(serving.calls, runtime.task_log, runtime.keep_result) if serving is not None else None
     tasks = Tasks(assigner, runtime, called)
-    return [Pools(runtime, desk), Instances(runtime, runners, desk, plane), tasks, Claims(claiming)]
+    return [Pools(runtime, desk), Instances(runtime, runners, desk, plane, fence), tasks, Claims(claiming)]
 
 
 def _log_sizes(runtime: Runtime, instance: Instance) -> dict[str, tuple[int, int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -21,6 +21,7 @@ from rota.api import (
 from rota.api.model import Ref
 from rota.api.workload import Placement, TemplateMeta, WorkloadDeploymentSpec, WorkloadTemplate
 from rota.client import Key
+from rota.control.cells.heard import Heard, moves_after
 from rota.control.cells.names import is_bound
 from rota.control.gate import Gate, say, status_of
 from rota.control.instances import Size
@@ -54,7 +55,11 @@ class _Decision(NamedTuple):
     wanted: int
     placing: Placing
     again_after: float | None = None
-    """Seconds until fewer may be wanted."""
+    """Seconds until fewer may be wanted, or a cell counts as lost."""
+    moved: Sequence[WorkloadDeployment] = ()
+    """Deployments in cells that are lost, of which the instances are placed elsewhere."""
+    term: int = 0
+    """How often instances of it were moved."""
 
 
 class Workloads(Gate[Workload]):
@@ -62,9 +67,10 @@ class Workloads(Gate[Workload]):
 
     owns = (WorkloadDeployment, Revision)
 
-    def __init__(self, plane: Plane = HERE) -> None:
+    def __init__(self, plane: Plane = HERE, heard: Heard | None = None) -> None:
         super().__init__(Workload)
         self._plane = plane
+        self._heard = heard
         self._book = Book()
         self._concerned = Concerned()
         self._scaling = Scaling()
@@ -153,8 +159,13 @@ class Workloads(Gate[Workload]):
                 own = _of_city(there, placement, city)
                 measured = [_measured(one) for one in own]
                 scaled = self._scaling.decide(key, placement.name, city, placement.scale, measured, now)
-                placing = self._place(objects, obj, city, scaled.replicas, own)
-                decisions.append(_Decision(placement, city, scaled.replicas, placing, scaled.again_after))
+                candidates = [self._candidate(cell, needs) for cell in _cells(objects, city)]
+                moved = self._moved(own, candidates)
+                placing = self._place(objects, obj, city, scaled.replicas, candidates, own, moved)
+                waits = [each for each in (scaled.again_after, self._until_lost(own)) if each is not None]
+                term = max((one.spec.term for one in own), default=0) + bool(moved)
+                decision = _Decision(placement, city, scaled.replicas, placing, min(waits, default=None), moved, term)
+                decisions.append(decision)
                 for cell, replicas in placing.cells.items():
                     name = deployment_name(key.name, placement.name, cell)
                     self._book.set(_id(key.namespace, name), Booked(cell, replicas, needs))
@@ -162,16 +173,60 @@ class Workloads(Gate[Workload]):
         self._concerned.note(key, {one.city for one in decisions}, waiting)
         return decisions
 
+    def _moved(
+        self, own: Sequence[WorkloadDeployment], candidates: Iterable[Candidate]
+    ) -> Sequence[WorkloadDeployment]:
+        """Return the deployments that are moved away from cells that are lost, if there is room elsewhere.
+
+        From then on the cell has no right to them, also when it is heard of again.
+        """
+        if self._heard is None:
+            return ()
+        moving = [one for one in own if self._is_moving(one)]
+        silent = {one.spec.cell_name for one in moving if self._silence_left(one) <= 0}
+        has_room = any(one.is_open and one.room > 0 and one.name not in silent for one in candidates)
+        revoked = self._heard.is_revoked
+        return [
+            one
+            for one in moving
+            if revoked(one.metadata.uid)
+            or (has_room and self._heard.is_lost(one.spec.cell_name, one.metadata.uid, one.spec.lease_seconds))
+        ]
+
+    def _is_moving(self, deployment: WorkloadDeployment) -> bool:
+        """Report whether a deployment is moved when its cell is lost. This server does not lose itself."""
+        spec = deployment.spec
+        is_here = spec.cell_name == self._plane.cell
+        return spec.on_cell_lost == "Move" and not is_here and deployment.metadata.deletion_timestamp is None
+
+    def _silence_left(self, deployment: WorkloadDeployment) -> float:
+        """Return for how many seconds the cell of a deployment may still be silent."""
+        assert self._heard is not None
+        return moves_after(deployment.spec.lease_seconds) - self._heard.silence(deployment.spec.cell_name)
+
+    def _until_lost(self, own: Iterable[WorkloadDeployment]) -> float | None:
+        if self._heard is None:
+            return None
+        lefts = [self._silence_left(one) for one in own if self._is_moving(one)]
+        return min((left for left in lefts if left > 0), default=None)
+
     def _place(
-        self, objects: Objects, obj: Workload, city: str, wanted: int, own: Sequence[WorkloadDeployment]
+        self,
+        objects: Objects,
+        obj: Workload,
+        city: str,
+        wanted: int,
+        candidates: Iterable[Candidate],
+        own: Sequence[WorkloadDeployment],
+        moved: Sequence[WorkloadDeployment],
     ) -> Placing:
-        staying = [one for one in own if one.metadata.deletion_timestamp is None]
-        needs = size_of(objects, obj.spec.template.spec)
+        lost = {one.spec.cell_name for one in moved}
+        staying = [one for one in own if one.metadata.deletion_timestamp is None and one.spec.cell_name not in lost]
         return place(
             _id(obj.metadata.namespace, obj.metadata.name),
             city,
             wanted,
-            [self._candidate(cell, needs) for cell in _cells(objects, city)],
+            [one._replace(is_ready=False) if one.name in lost else one for one in candidates],
             {one.spec.cell_name: one.spec.replicas for one in staying},
             {one.spec.cell_name: status_of(one).ready_replicas for one in staying},
             is_known=_is_known(objects, city),
@@ -193,7 +248,10 @@ class Workloads(Gate[Workload]):
         self, context: Context, obj: Workload, there: Sequence[WorkloadDeployment], decisions: Sequence[_Decision]
     ) -> None:
         by_name = {one.metadata.name: one for one in there}
-        wanted = {one.metadata.name: one for one in _deployments(obj, decisions, by_name)}
+        wanted = {one.metadata.name: one for one in _deployments(obj, decisions)}
+        # First: nothing acts twice.
+        for one in [one for decision in decisions for one in decision.moved]:
+            await self._delete(context, one)
         for name, deployment in wanted.items():
             before = by_name.get(name)
             if before is None:
@@ -202,24 +260,23 @@ class Workloads(Gate[Workload]):
                 await context.client.update(changed)
         for name, one in by_name.items():
             if name not in wanted and one.metadata.deletion_timestamp is None:
-                meta = one.metadata
-                kind: Any = WorkloadDeployment
-                await unless_overtaken(context.client.delete(kind, meta.name, namespace=meta.namespace, uid=meta.uid))
+                await self._delete(context, one)
+
+    async def _delete(self, context: Context, obj: WorkloadDeployment | Revision) -> None:
+        kind: Any = type(obj)
+        meta = obj.metadata
+        await unless_overtaken(context.client.delete(kind, meta.name, namespace=meta.namespace, uid=meta.uid))
 
     async def _revise(self, context: Context, obj: Workload) -> None:
         there = cast("Sequence[Revision]", context.objects.owned(Revision.api, obj.metadata.uid))
         found = revise(obj, there)
         if found.create is not None:
             await unless_overtaken(context.client.create(found.create))
-        kind: Any = Revision
         for one in found.delete:
-            meta = one.metadata
-            await unless_overtaken(context.client.delete(kind, meta.name, namespace=meta.namespace, uid=meta.uid))
+            await self._delete(context, one)
 
 
-def _deployments(
-    obj: Workload, decisions: Iterable[_Decision], there: Mapping[str, WorkloadDeployment]
-) -> Iterable[WorkloadDeployment]:
+def _deployments(obj: Workload, decisions: Iterable[_Decision]) -> Iterable[WorkloadDeployment]:
     """Return the deployments that a workload is to have."""
     meta = obj.metadata
     owner = OwnerReference(
@@ -230,10 +287,10 @@ def _deployments(
         controller=True,
         block_owner_deletion=True,
     )
-    for placement, city, _, placing, _ in decisions:
-        for cell, replicas in placing.cells.items():
+    for decision in decisions:
+        placement, city = decision.placement, decision.city
+        for cell, replicas in decision.placing.cells.items():
             name = deployment_name(meta.name, placement.name, cell)
-            before = there.get(name)
             yield WorkloadDeployment(
                 metadata=ObjectMeta(
                     name=name,
@@ -250,7 +307,7 @@ def _deployments(
                     template=_template(obj.spec.template, placement, city),
                     on_cell_lost=placement.on_cell_lost,
                     lease_seconds=placement.lease_seconds,
-                    term=before.spec.term if before is not None else 0,
+                    term=decision.term,
                     metric=placement.scale.metric,
                 ),
             )
@@ -285,8 +342,10 @@ def _status(
     opened: Sequence[Condition],
 ) -> Any:
     cities: dict[str, list[City]] = {one.name: [] for one in obj.spec.placements}
-    for placement, city, wanted, placing, _ in decisions:
-        cities[placement.name].append(City(city, wanted, placing, _of_city(there, placement, city)))
+    for one in decisions:
+        cities[one.placement.name].append(
+            City(one.city, one.wanted, one.placing, _of_city(there, one.placement, one.city))
+        )
     placements = [rollup.placement_status(one, cities[one.name]) for one in obj.spec.placements]
     status = status_of(obj)
     for condition in (*opened, rollup.available(cities)):

@@ -17,7 +17,7 @@ from rota.runtime.task_logs import UidOf
 
 Wish = Literal["none", "sandbox", "gvisor"] | None
 """How an instance is to be kept apart; None: as the host can."""
-Reason = Literal["ImageUnavailable", "ConfigurationError", "Provisioning", "NotIsolated"]
+Reason = Literal["ImageUnavailable", "ConfigurationError", "Provisioning", "NotIsolated", "HubUnreachable"]
 
 
 class Subject(NamedTuple):
@@ -105,6 +105,8 @@ class Order(Struct, frozen=True):
     """The code of a function, by the name that it has in the cache of the home; empty: none."""
     packages: str = ""
     """The packages that it requires, likewise."""
+    lease_seconds: float | None = None
+    """After which it is ended unless that is extended, whoever is there; None: it has no lease."""
 
 
 class Refusal(Struct, frozen=True):
@@ -201,6 +203,10 @@ class Runtime(Protocol):
 
     async def start(self, order: Order) -> Run:
         """Start a run, unless it was started: then what became of it. Raises `Refused`."""
+        ...
+
+    async def extend(self, leases: Mapping[Subject, float]) -> None:
+        """Let what was started with a lease run for so many seconds from now. Not of containers: they have none."""
         ...
 
     async def update(self, order: Order) -> None:

@@ -366,6 +366,7 @@ class LocalRuntime:
                 wrappers=made.wrappers,
                 # A runner looks for its own in /proc, which is the host's; what it runs is in a box of its own.
                 host_pids=order.runtime == WAY or order.has_runner,
+                lease_seconds=order.lease_seconds,
             )
         except KeeperError as error:
             if error.reason in ("StartFailed", "BadRequest"):
@@ -374,6 +375,16 @@ class LocalRuntime:
         taken = self._take(record)
         assert taken == order.subject
         return self._runs[order.subject][order.container]
+
+    async def extend(self, leases: Mapping[Subject, float]) -> None:
+        keys = {
+            _key(subject, container): seconds
+            for subject, seconds in leases.items()
+            for container, run in self.runs(subject).items()
+            if run.exit is None
+        }
+        if keys:
+            await self._keeper.extend(keys)
 
     def _bound(self, order: Order) -> Bound:
         bytes_max = order.storage_bytes

@@ -13,6 +13,7 @@ from typing import Any
 from rota.api import Kind, Namespace
 from rota.client import Client, Update
 from rota.control import controllers
+from rota.control.cells.fence import Fence
 from rota.control.cells.heard import Heard
 from rota.control.cells.link import Link
 from rota.control.cells.reports import Reports
@@ -39,7 +40,7 @@ UP_RENEW_SECONDS = 10.0
 """A server with its own controllers: nobody can take over from it while it is down, so it need not write often."""
 
 
-Linking = Callable[[Client, Objects, Recorder, Clock], Link]
+Linking = Callable[[Client, Objects, Recorder, Clock, Fence], Link]
 
 
 class Controllers:
@@ -117,14 +118,17 @@ class Controllers:
             self.runtime.sweep_task_logs(lambda namespace, name: uid_of(self.objects, namespace, name))
         clock = RealClock()
         heard = Heard(clock)
+        fence: Fence | None = None
+        if self._linking is not None and self.runtime is not None:
+            fence = Fence(self.objects, self.runtime, clock)
         reconcilers = controllers(
-            self.runtime, self.runners, self.spawning, self.metrics, self.serving, self._plane, heard
+            self.runtime, self.runners, self.spawning, self.metrics, self.serving, self._plane, heard, fence
         )
         if self._plane.places:
             self.reports = Reports(self._client, self.objects, heard, clock)
         linked: asyncio.Task[None] | None = None
-        if self._linking is not None:
-            self.link = self._linking(self._client, self.objects, recorder, clock)
+        if self._linking is not None and fence is not None:
+            self.link = self._linking(self._client, self.objects, recorder, clock, fence)
             linked = asyncio.create_task(self.link.run(), name="link to the hub")
         self.claiming = next((one.claiming for one in reconcilers if isinstance(one, Claims)), None)
         if self.claiming is not None:
@@ -139,6 +143,8 @@ class Controllers:
             if self.reports is not None:
                 self.reports.end()
             self.loop = self.claiming = self.reports = self.link = None
+            if fence is not None:
+                fence.end()
             ending = [task for task in (recording, linked) if task is not None]
             for task in ending:
                 task.cancel()

@@ -18,6 +18,7 @@ from rota.client import Client
 from rota.client.credentials import Credential, Fixed, TokenFile
 from rota.client.http import HttpBackend
 from rota.client.target import KubeconfigError, Target, Tls, at_url
+from rota.control.cells.fence import Fence
 from rota.control.cells.link import MIRRORED, About, Link
 from rota.control.cells.messages import Answer, Report
 from rota.control.cells.names import cell_namespace
@@ -93,13 +94,13 @@ class Member:
             namespace=cell_namespace(membership.cell),
         )
 
-    def linking(self, membership: Membership) -> Callable[[Client, Objects, Recorder, Clock], Link]:
+    def linking(self, membership: Membership) -> Callable[[Client, Objects, Recorder, Clock, Fence], Link]:
         """Return how controllers make the link to the hub."""
 
-        def link(client: Client, objects: Objects, recorder: Recorder, clock: Clock) -> Link:
+        def link(client: Client, objects: Objects, recorder: Recorder, clock: Clock, fence: Fence) -> Link:
             hub = RemoteHub(membership.cell, self.target(membership))
             about = About(membership.cell, membership.identity, membership.boots, __version__)
-            return Link(about, hub, client, objects, recorder, clock)
+            return Link(about, hub, client, objects, recorder, clock, fence)
 
         return link
 

@@ -14,6 +14,7 @@ from rota.client import Client
 from rota.client.backend import Batches
 from rota.client.local import LocalBackend
 from rota.control import controllers
+from rota.control.cells.fence import Fence
 from rota.control.cells.heard import Heard
 from rota.control.cells.link import MIRRORED, About, Link
 from rota.control.cells.messages import Answer, Report
@@ -52,6 +53,7 @@ class Site:
         self.boot = 0
         self.reports: Reports | None = None
         self.link: Link | None = None
+        self.fence: Fence | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -69,15 +71,16 @@ class Site:
         recorder = Recorder(client, component=MANAGER, clock=self.clock)
         heard = Heard(self.clock)
         runners = MemoryRunners(self.clock, self.runtime)
-        made = controllers(self.runtime, runners, plane=self.plane, heard=heard)
+        self.fence = Fence(self.objects, self.runtime, self.clock) if hub is not None else None
+        made = controllers(self.runtime, runners, plane=self.plane, heard=heard, fence=self.fence)
         loop = ControlLoop(client, self.objects, made, recorder, clock=self.clock)
         working: list[Coroutine[Any, Any, None]] = [recorder.run(), loop.serve()]
         if self.plane.places:
             self.reports = Reports(client, self.objects, heard, self.clock)
         if hub is not None:
-            assert self.plane.cell is not None
+            assert self.plane.cell is not None and self.fence is not None
             about = About(self.plane.cell, f"home-of-{self.plane.cell}", self.boot, "test")
-            self.link = Link(about, hub, client, self.objects, recorder, self.clock)
+            self.link = Link(about, hub, client, self.objects, recorder, self.clock, self.fence)
             working.append(self.link.run())
         self._tasks = [asyncio.create_task(one) for one in working]
 
@@ -85,7 +88,9 @@ class Site:
         """End, as by a crash: nothing is tidied up, and what runs goes on."""
         if self.reports is not None:
             self.reports.end()
-        self.reports = self.link = None
+        if self.fence is not None:
+            self.fence.end()
+        self.reports = self.link = self.fence = None
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()

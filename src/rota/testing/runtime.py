@@ -28,6 +28,7 @@ class MemoryRuntime:
         self._clock = clock
         self._listeners: list[Callable[[Subject], None]] = []
         self._started = 0
+        self._leases: dict[Subject, float] = {}
         self.alive: dict[Subject, dict[str, Run]] = {}
         self.overused: dict[Subject, Overuse] = {}
         self.cpu_used: dict[Subject, float] = {}
@@ -57,8 +58,26 @@ class MemoryRuntime:
             return known
         self._started += 1
         run = runs[order.container] = Run(order.number, f"run-{self._started}", self._clock.time())
+        if order.lease_seconds is not None:
+            self._lease(order.subject, order.lease_seconds)
         self._tell(order.subject)
         return run
+
+    async def extend(self, leases: Mapping[Subject, float]) -> None:
+        for subject, seconds in leases.items():
+            if subject in self._leases:
+                self._lease(subject, seconds)
+
+    def _lease(self, subject: Subject, seconds: float) -> None:
+        until = self._leases[subject] = self._clock.now() + seconds
+
+        def look() -> None:
+            if self._leases.get(subject) == until:
+                del self._leases[subject]
+                for container in [*self.alive.get(subject, {})]:
+                    self.die(subject.name, code=ENDED, container=container)
+
+        self._clock.call_at(until, look)
 
     async def update(self, order: Order) -> None:
         """There are no files to renew."""

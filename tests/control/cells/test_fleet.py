@@ -10,7 +10,7 @@ import pytest
 
 from rota.api import Cell, ConfigMap, Instance, Secret, Workload, WorkloadDeployment
 from rota.client import ALL_NAMESPACES
-from rota.control.cells.heard import GRACE_SECONDS
+from rota.control.cells.heard import GRACE_SECONDS, moves_after
 from rota.control.cells.messages import DeploymentReport, InstanceReport, Report
 from rota.control.cells.names import cell_namespace
 from rota.registry import ApiError
@@ -70,11 +70,16 @@ def agree(fleet: Fleet) -> None:
 
 
 def of_all(fleet: Fleet, site: Site, kind: Any) -> list[Any]:
-    return fleet.do(site.client.list(kind, namespace=ALL_NAMESPACES)).items  # type: ignore[no-any-return]
+    return fleet.do(site.client.list(kind, namespace=ALL_NAMESPACES)).items
 
 
-def cell(fleet: Fleet, name: str) -> Any:
-    return fleet.do(fleet.hub.client.get(Cell, name))
+def cell(fleet: Fleet, name: str, site: Site | None = None) -> Any:
+    return fleet.do((site or fleet.hub).client.get(Cell, name))
+
+
+def why(obj: Any, type_: str) -> str:
+    """The reason of a condition."""
+    return str(obj.status.condition(type_).reason)
 
 
 def test_what_is_applied_at_the_hub_runs_in_the_cells(fleet: Fleet) -> None:
@@ -190,7 +195,10 @@ def test_what_changed_while_the_hub_was_down_is_told_when_it_is_back(fleet: Flee
 
 
 def test_what_it_refers_to_travels_with_it_and_follows_its_changes(fleet: Fleet) -> None:
-    for kind, name, data in (("Secret", "login", {"stringData": {"pw": "one"}}), ("ConfigMap", "colours", {"data": {}})):
+    for kind, name, data in (
+        ("Secret", "login", {"stringData": {"pw": "one"}}),
+        ("ConfigMap", "colours", {"data": {}}),
+    ):
         body = {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, **data}
         fleet.do(fleet.hub.client.create(body))
     env = [{"name": "PW", "valueFrom": {"secretKeyRef": {"name": "login", "key": "pw"}}}]
@@ -260,7 +268,7 @@ def test_a_deployment_of_the_cells_own_is_not_taken_over(fleet: Fleet) -> None:
     apply(fleet, workload(1, "lhr"))
     assert fleet.do(site.client.get(WorkloadDeployment, known.metadata.name)).spec.replicas == 7
     [deployment] = fleet.do(fleet.hub.client.list(WorkloadDeployment)).items
-    assert deployment.status is not None and deployment.status.condition("Synced").reason == "NameTaken"
+    assert why(deployment, "Synced") == "NameTaken"
     # And when they remove it, ours comes.
     fleet.do(site.client.delete(WorkloadDeployment, known.metadata.name))
     apply(fleet, workload(2, "lhr"))
@@ -304,7 +312,7 @@ def test_a_report_that_comes_again_or_late_does_nothing(fleet: Fleet) -> None:
     assert hub.reports is not None
     meta = own.metadata
     [one, two] = fleet.instances(fleet.cells["lhr-1"])
-    about = {"namespace": meta.namespace, "name": meta.name, "uid": meta.uid}
+    about: dict[str, Any] = {"namespace": meta.namespace, "name": meta.name, "uid": meta.uid}
     fleet.cells["lhr-1"].boot = 100
     gone = report(sequence=5, deployments=[DeploymentReport(**about, gone=[one.metadata.uid])])
     fleet.do(hub.reports.receive("lhr-1", gone))
@@ -335,7 +343,7 @@ def test_a_hub_that_has_forgotten_what_runs_deletes_nothing(fleet: Fleet) -> Non
     fleet.down()
     for one in (own, bound):
         meta = one.metadata
-        where = {"namespace": meta.namespace}
+        where: dict[str, Any] = {"namespace": meta.namespace}
         fleet.do(fleet.hub.client.patch(WorkloadDeployment, meta.name, {"metadata": {"finalizers": []}}, **where))
         fleet.do(fleet.hub.client.delete(WorkloadDeployment, meta.name, **where))
     fleet.do(fleet.hub.client.patch(Workload, "web", {"metadata": {"finalizers": []}}))
@@ -350,12 +358,12 @@ def test_a_hub_that_has_forgotten_what_runs_deletes_nothing(fleet: Fleet) -> Non
 def test_another_hub_is_not_obeyed_until_it_is_accepted(fleet: Fleet) -> None:
     apply(fleet, workload(2, "lhr"))
     site = fleet.cells["lhr-1"]
-    assert fleet.do(site.client.get(Cell, "lhr-1")).status.hub_id
+    assert cell(fleet, "lhr-1", site).status.hub_id
     fleet.do(site.client.patch(Cell, "lhr-1", {"status": {"hubID": "another"}}, subresource="status"))
     fleet.go(LONG_SECONDS)
     apply(fleet, workload(5, "lhr"))
     assert running(fleet) == {"lhr-1": 2}
-    linked = fleet.do(site.client.get(Cell, "lhr-1")).status.condition("Linked")
+    linked = cell(fleet, "lhr-1", site).status.condition("Linked")
     assert linked.reason == "HubChanged" and "rota cell accept-hub lhr-1" in linked.message
     fleet.do(site.client.patch(Cell, "lhr-1", {"status": {"hubID": None}}, subresource="status"))
     fleet.go(LONG_SECONDS)
@@ -368,5 +376,104 @@ def test_a_workload_that_is_applied_in_a_cell_says_where_it_belongs(fleet: Fleet
     fleet.do(client.create(workload(1, "lhr")))
     fleet.go(5)
     found = fleet.do(client.get(Workload, "web"))
-    assert found.status is not None and found.status.condition("Available").reason == "NotTheHub"
+    assert why(found, "Available") == "NotTheHub"
     assert not running(fleet)
+
+
+# What is moved when a cell is lost.
+
+
+LEASE_SECONDS = 20
+MOVED_SECONDS = moves_after(LEASE_SECONDS)
+
+
+def moving(replicas: int, *cities: str) -> dict[str, Any]:
+    made = workload(replicas, *cities)
+    for one in made["spec"]["placements"]:
+        one.update(onCellLost="Move", leaseSeconds=LEASE_SECONDS)
+    return made
+
+
+def acting(fleet: Fleet) -> Counter[int]:
+    """How many instances of each number run, wherever they are."""
+    found: Counter[int] = Counter()
+    for name, site in fleet.cells.items():
+        for subject, runs in site.runtime.alive.items():
+            assert name
+            found[int(subject.name.rpartition("-")[2])] += all(run.exit is None for run in runs.values())
+    return found
+
+
+def test_a_lost_cell_ends_what_is_moved_before_it_runs_elsewhere(fleet: Fleet) -> None:
+    apply(fleet, moving(2, "dfw"))
+    fleet.do(fleet.hub.client.patch(Cell, "dfw-2", {"spec": {"drain": True}}))
+    fleet.go(LONG_SECONDS)
+    fleet.do(fleet.hub.client.patch(Cell, "dfw-2", {"spec": {"drain": False}}))
+    fleet.go(5)
+    assert sum(acting(fleet).values()) == 2 and running(fleet)["dfw-1"] == 2
+    fleet.lines["dfw-1"].cut()
+    ended = False
+    for second in range(int(MOVED_SECONDS) + 60):
+        fleet.go(1)
+        assert not {number: count for number, count in acting(fleet).items() if count > 1}, second
+        ended |= not sum(acting(fleet).values())
+    assert ended
+    assert sum(acting(fleet).values()) == 2
+    deployments = [one for one in of_all(fleet, fleet.hub, WorkloadDeployment) if one.spec.cell_name == "dfw-2"]
+    assert {one.spec.term for one in deployments} == {1}
+    fleet.lines["dfw-1"].heal()
+    fleet.go(LONG_SECONDS)
+    assert sum(acting(fleet).values()) == 2 and running(fleet) == {"dfw-2": 2}
+    agree(fleet)
+
+
+def test_with_contact_nothing_is_ended(fleet: Fleet) -> None:
+    apply(fleet, moving(2, "lhr"))
+    before = {one.metadata.uid for one in fleet.instances(fleet.cells["lhr-1"])}
+    fleet.go(10 * MOVED_SECONDS)
+    assert {one.metadata.uid for one in fleet.instances(fleet.cells["lhr-1"])} == before
+    assert all(one.status is not None and not one.status.restarts for one in fleet.instances(fleet.cells["lhr-1"]))
+
+
+def test_a_cut_that_is_shorter_than_the_lease_changes_nothing(fleet: Fleet) -> None:
+    apply(fleet, moving(2, "dfw"))
+    before = {one.metadata.uid for one in fleet.instances(fleet.hub)}
+    for name in ("dfw-1", "dfw-2"):
+        fleet.lines[name].cut()
+    fleet.go(LEASE_SECONDS / 2)
+    for name in ("dfw-1", "dfw-2"):
+        fleet.lines[name].heal()
+    fleet.go(LONG_SECONDS)
+    assert {one.metadata.uid for one in fleet.instances(fleet.hub)} == before
+    assert all(one.status is not None and not one.status.restarts for one in fleet.instances(fleet.hub))
+
+
+def test_where_there_is_no_other_cell_it_comes_back_with_its_own(fleet: Fleet) -> None:
+    apply(fleet, moving(2, "lhr"))
+    fleet.lines["lhr-1"].cut()
+    fleet.go(2 * MOVED_SECONDS)
+    assert not sum(acting(fleet).values())
+    [deployment] = fleet.do(fleet.hub.client.list(WorkloadDeployment)).items
+    assert deployment.metadata.deletion_timestamp is None
+    fleet.lines["lhr-1"].heal()
+    fleet.go(LONG_SECONDS)
+    assert sum(acting(fleet).values()) == 2
+    agree(fleet)
+
+
+def test_a_server_that_is_killed_does_not_keep_what_is_moved_running(fleet: Fleet) -> None:
+    apply(fleet, moving(2, "lhr"))
+    fleet.down("lhr-1")
+    fleet.go(LEASE_SECONDS + 1)
+    assert not sum(acting(fleet).values())
+    # And without its hub it does not start it again.
+    fleet.lines["lhr-1"].cut()
+    fleet.up("lhr-1")
+    fleet.go(LONG_SECONDS)
+    assert not sum(acting(fleet).values())
+    reasons = {why(one, "Ready") for one in fleet.instances(fleet.cells["lhr-1"])}
+    assert reasons == {"HubUnreachable"}
+    fleet.lines["lhr-1"].heal()
+    fleet.go(LONG_SECONDS)
+    assert sum(acting(fleet).values()) == 2
+    agree(fleet)

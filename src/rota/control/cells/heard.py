@@ -8,6 +8,16 @@ GRACE_SECONDS = 30.0
 """How long nothing may be heard of a cell before it counts as lost."""
 
 
+MARGIN_SECONDS = 15.0
+MARGIN_SHARE = 0.01
+"""Beyond a lease, how long is waited before what it was for is placed elsewhere: clocks differ, and ends take time."""
+
+
+def moves_after(lease_seconds: float) -> float:
+    """Return after how many seconds of silence of a cell its hub moves what has such a lease."""
+    return lease_seconds * (1 + MARGIN_SHARE) + MARGIN_SECONDS
+
+
 class Heard:
     """The moments of the last reports."""
 
@@ -15,6 +25,7 @@ class Heard:
         self._clock = clock
         self._start = clock.now()
         self._at: dict[str, float] = {}
+        self._revoked: set[str] = set()
 
     def note(self, cell: str) -> None:
         self._at[cell] = self._clock.now()
@@ -29,3 +40,18 @@ class Heard:
     def silence(self, cell: str) -> float:
         """Return for how many seconds nothing was heard of a cell, as far as this leader can know."""
         return self._clock.now() - self._at.get(cell, self._start)
+
+    def is_lost(self, cell: str, uid: str, lease_seconds: float) -> bool:
+        """Report whether a deployment is to be moved away from a cell. From then on the cell has no right to it."""
+        if uid in self._revoked:
+            return True
+        if self.silence(cell) < moves_after(lease_seconds):
+            return False
+        self._revoked.add(uid)
+        return True
+
+    def is_revoked(self, uid: str) -> bool:
+        return uid in self._revoked
+
+    def forget_deployment(self, uid: str) -> None:
+        self._revoked.discard(uid)

@@ -18,6 +18,7 @@ from rota.api.cell import Capacity
 from rota.api.conditions import with_condition
 from rota.client import Client
 from rota.control.cells.binding import TRAVELLING
+from rota.control.cells.fence import Fence, Moment
 from rota.control.cells.messages import Answer, Report
 from rota.control.cells.mirror import Mirror
 from rota.control.cells.names import BOUND_NAME, BOUND_NAMESPACE, source_of
@@ -80,8 +81,10 @@ class Link:
         objects: Objects,
         events: Recording,
         clock: Clock,
+        fence: Fence,
     ) -> None:
         self._about = about
+        self._fence = fence
         self._cell = about.cell
         self._hub = hub
         self._client = client
@@ -105,6 +108,7 @@ class Link:
                 taken: Any = None
                 try:
                     reports, taken = self._telling.take()
+                    sent = Moment.now(self._clock)
                     answer = await self._hub.report(self._report(reports))
                     taken = None
                 except (ApiError, OSError, TimeoutError) as error:
@@ -116,14 +120,15 @@ class Link:
                         self._telling.greet()
                     continue
                 delay, interval = RETRY_SECONDS_FIRST, min(answer.interval_seconds, INTERVAL_SECONDS)
-                if not await self._is_own(answer):
-                    if mirroring is not None:
-                        await _end(mirroring)
-                        mirroring = None
-                elif mirroring is None or mirroring.done():
-                    if mirroring is not None:
-                        mirroring.result()
-                    mirroring = asyncio.create_task(self._mirror(), name="mirror")
+                if await self._is_own(answer):
+                    await self._fence.renew(answer.rights, sent)
+                    if mirroring is None or mirroring.done():
+                        if mirroring is not None:
+                            mirroring.result()
+                        mirroring = asyncio.create_task(self._mirror(), name="mirror")
+                elif mirroring is not None:
+                    await _end(mirroring)
+                    mirroring = None
                 self._telling.resync(answer.resync)
                 if not self._telling and not await self._pause(interval):
                     self._telling.beat()

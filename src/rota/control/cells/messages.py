@@ -82,5 +82,7 @@ class Answer(msgspec.Struct, rename="camel", omit_defaults=True):
     """The identity of the hub's store."""
     resync: list[str] = []
     """Uids of deployments of which the hub wants to know everything."""
+    rights: dict[str, float] = {}
+    """By uid, deployments that the hub moves when the cell is lost: for how many seconds the cell may run them."""
     interval_seconds: float = 10.0
     """When the cell is to report again at the latest."""

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -20,7 +20,7 @@ from rota.client import Client, Operation, Update, to_dict
 from rota.control.cells.digests import Digests
 from rota.control.cells.heard import Heard
 from rota.control.cells.messages import Answer, DeploymentReport, Report
-from rota.control.cells.names import CELL_FINALIZER, CELL_UID, bound_name, cell_namespace, source_of
+from rota.control.cells.names import CELL_FINALIZER, CELL_UID, bound_name, cell_namespace, is_bound, source_of
 from rota.control.cells.receiving import Receipt, Refused, is_copy, receive
 from rota.control.gate import READY
 from rota.control.writing import is_overtaken
@@ -45,14 +45,37 @@ class Reports:
         self._clock = clock
         self._digests = Digests()
         self._last: dict[str, tuple[int, int]] = {}
-        self._deaf: Callable[[], None] = objects.listen((Instance.api,), self._hear)
+        self._moving: dict[str, dict[str, int]] = {}
+        """Of each cell, the deployments that are moved when it is lost, by uid, and their leases."""
+        self._ends = [
+            objects.listen((Instance.api,), self._hear),
+            objects.listen((WorkloadDeployment.api,), self._hear_deployment),
+        ]
 
     def end(self) -> None:
-        self._deaf()
+        for one in self._ends:
+            one()
 
     def _hear(self, kind: Kind, update: Update[Any]) -> None:
         old, new = (one if one is not None and is_copy(one) else None for one in (update.old, update.new))
         self._digests.hear(old, new)
+
+    def _hear_deployment(self, kind: Kind, update: Update[Any]) -> None:
+        now: WorkloadDeployment = cast("Any", update.new or update.old)
+        if is_bound(now):
+            return
+        meta, spec = now.metadata, now.spec
+        if update.new is None:
+            self._heard.forget_deployment(meta.uid)
+        if update.new is not None and spec.on_cell_lost == "Move" and meta.deletion_timestamp is None:
+            self._moving.setdefault(spec.cell_name, {})[meta.uid] = spec.lease_seconds
+        elif spec.cell_name in self._moving:
+            self._moving[spec.cell_name].pop(meta.uid, None)
+
+    def _rights(self, cell: str) -> dict[str, float]:
+        """Return what a cell may run for how long of what is moved when it is lost."""
+        every = self._moving.get(cell, {})
+        return {uid: seconds for uid, seconds in every.items() if not self._heard.is_revoked(uid)}
 
     async def receive(self, name: str, report: Report) -> Answer:
         """Take a report of a cell. Raises `ApiError` for one that is refused."""
@@ -64,9 +87,12 @@ class Reports:
         resync = [] if is_late else await self._take(cell, report)
         if not is_late:
             self._last[name] = (report.boot, report.sequence)
-        self._heard.note(name)
         await self._write_cell(cell, report)
-        return Answer(hub=identity_of(self._objects), resync=resync, interval_seconds=HEARTBEAT_SECONDS)
+        # Nothing is awaited from here on: what is revoked later is revoked after this answer.
+        self._heard.note(name)
+        rights = self._rights(name)
+        interval = min([HEARTBEAT_SECONDS, *(max(seconds / 3, 1.0) for seconds in rights.values())])
+        return Answer(hub=identity_of(self._objects), resync=resync, rights=rights, interval_seconds=interval)
 
     def _check_identity(self, cell: Cell, report: Report) -> None:
         known = cell.status.identity if cell.status is not None else None

@@ -9,6 +9,7 @@ from typing import Any
 
 from rota.runtime.keeper.cgroup import Group
 from rota.runtime.keeper.controllers import Held
+from rota.runtime.keeper.lease import Lease
 from rota.runtime.keeper.logs import Log
 from rota.runtime.keeper.program import Plan
 from rota.runtime.keeper.records import Record
@@ -38,6 +39,8 @@ class Child:
         self.is_started = False
         self.is_stopping = False
         self.status: int | None = None
+        self.lease: Lease | None = None
+        """How long it may run; None: as long as it likes."""
         self.execs: set[Exec] = set()
         self.starting: list[Reply] = []
         self.waiting: list[Reply] = []

@@ -17,6 +17,7 @@ from rota.runtime.keeper.cgroup import Groups
 from rota.runtime.keeper.child import Child, Exec, Reply, exit_of
 from rota.runtime.keeper.controllers import Controllers, Held
 from rota.runtime.keeper.fields import Fields, Refused
+from rota.runtime.keeper.lease import Lease
 from rota.runtime.keeper.logs import Log
 from rota.runtime.keeper.loop import Loop
 from rota.runtime.keeper.minder import END_SIGNAL, FORWARDED, kill_descendants_of, send
@@ -31,6 +32,9 @@ _DRAIN_BYTES_MAX = 1024 * 1024
 _SETTLE_PAUSE_SECONDS = 0.005
 _SETTLE_PAUSE_SECONDS_MAX = 0.1
 _MINDER_SECONDS_MAX = 2.0
+_LEASE_LOOK_SECONDS = 0.5
+# Why something was ended whose lease nobody has extended.
+LEASE_ENDED = "LeaseEnded"
 # Its log, its output, and, while it starts, its report; and what all else needs.
 _DESCRIPTORS_A_CHILD = 3
 _DESCRIPTORS_KEPT = 256
@@ -62,6 +66,7 @@ class Children:
         self.is_closing = False
         self._by_pid: dict[int, Child | Exec] = {}
         self._exec_numbers = itertools.count(1)
+        self._looks_at_leases = False
         self._nofile = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._oom_score = _keep_from_oom()
         self._null = os.open(os.devnull, os.O_RDWR)
@@ -114,6 +119,14 @@ class Children:
         if target.minded and number == signal.SIGKILL:
             number = END_SIGNAL
         send(target.pid, number, target.minded)
+        return {}
+
+    def extend(self, fields: Fields) -> dict[str, Any]:
+        """Let these run for so much longer. What has none keeps having no lease, and what is gone stays so."""
+        for key, seconds in fields.leases().items():
+            child = self.live.get(key)
+            if child is not None and child.lease is not None:
+                child.lease.extend(seconds)
         return {}
 
     def forget(self, fields: Fields) -> dict[str, Any]:
@@ -208,6 +221,7 @@ class Children:
         uid, gid = fields.user() or (None, None)
         prefix, bytes_max, files_max = fields.group("log").log()
         argv, env, cwd = fields.argv(), fields.env(), fields.text("cwd")
+        lease = fields.optional_number("lease_seconds")
         wants_namespace = fields.flag("pid_namespace") or (self.tree == "namespace" and not fields.flag("host_pids"))
         with contextlib.ExitStack() as undo:
             group = self._groups.group(protocol.hash_of(key)) if self._groups else None
@@ -262,6 +276,9 @@ class Children:
                 os.close(output_write)
             undo.pop_all()
         self.live[key] = child
+        if lease is not None:
+            child.lease = Lease(lease)
+            self._look_at_leases_later()
         self._watchdog.watch(child, watched)
         self._loop.watch(output, lambda: self._read_output(child))
         return child
@@ -324,6 +341,22 @@ class Children:
             self._loop.unwatch(child.output)
             os.close(child.output)
             child.output = None
+
+    def _look_at_leases_later(self) -> None:
+        # Not when the first one ends: a machine that was suspended meanwhile would wait for as long again.
+        if not self._looks_at_leases:
+            self._looks_at_leases = True
+            self._loop.after(_LEASE_LOOK_SECONDS, self._look_at_leases)
+
+    def _look_at_leases(self) -> None:
+        self._looks_at_leases = False
+        leased = [child for child in self.live.values() if child.lease is not None]
+        for child in leased:
+            if child.lease is not None and child.lease.has_ended and child.status is None:
+                child.record["why"] = LEASE_ENDED
+                self._end_tree(child)
+        if leased:
+            self._look_at_leases_later()
 
     # Ending.
 

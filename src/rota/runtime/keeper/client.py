@@ -127,14 +127,17 @@ class Keeper:
         pid_namespace: bool = False,
         wrappers: int = 0,
         host_pids: bool = False,
+        lease_seconds: float | None = None,
     ) -> Record:
         """Run it, unless this very run was started before: then what became of it.
 
         With `wrappers`, the program is so many processes below the one that is started, and it alone is asked to end.
         `unmet` names limits that somebody else should hold, and cannot: they are told of with the rest.
         With `host_pids` it gets no PID namespace of its own, even where that is what holds a tree together.
+        With `lease_seconds` it is ended after that time, whether anybody is there to ask for it or not, unless it is
+        extended before.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "key": key,
             "run": run,
             "argv": argv,
@@ -145,7 +148,13 @@ class Keeper:
             "unmet": list(unmet),
         }
         extra = {"uid": uid, "gid": gid, "pid_namespace": pid_namespace, "wrappers": wrappers, "host_pids": host_pids}
+        if lease_seconds is not None:
+            fields["lease_seconds"] = lease_seconds
         return await self._ask("start", fields | extra, Record)
+
+    async def extend(self, leases: Mapping[str, float]) -> None:
+        """Let what was started with a lease run for so many seconds from now, by key."""
+        await self._ask("extend", {"leases": leases}, dict)
 
     async def stop(self, key: str, grace_seconds: float, run: str | None = None) -> Record:
         """Ask it to end, then make it; when this returns, nothing of its tree is alive."""

@@ -57,6 +57,14 @@ class Fields:
             raise Refused("BadRequest", f"{name}: must be from 0 to {protocol.STOP_GRACE_SECONDS_MAX:g}")
         return number
 
+    def optional_number(self, name: str) -> float | None:
+        return None if self.values.get(name) is None else self.number(name, 0)
+
+    def leases(self) -> dict[str, float]:
+        """Seconds, by key."""
+        given: dict[Any, Any] = self._typed("leases", dict, self.values.get("leases"))
+        return {key: Fields(given).number(key, 0) for key in given}
+
     def flag(self, name: str) -> bool:
         flag: bool = self._typed(name, bool, self.values.get(name, False))
         return flag

@@ -139,6 +139,8 @@ class Keeper:
                 children.kill(fields, reply)
             case "signal":
                 reply(children.signal(fields))
+            case "extend":
+                reply(children.extend(fields))
             case "forget":
                 reply(children.forget(fields))
             case "list":

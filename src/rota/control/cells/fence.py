@@ -1,0 +1,105 @@
+"""The fence of a cell: what its hub moves elsewhere when the cell is lost runs here only while the hub says so.
+
+The hub gives a right for `leaseSeconds` with every answer; it counts from when the report was sent. The keeper ends
+what has no right any more, also when the server is gone. Nothing is started without a right.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, cast
+
+from rota.api import Instance, Kind, WorkloadDeployment
+from rota.client import Key, Update
+from rota.control.cells.names import source_of
+from rota.control.instances.names import controller_of
+from rota.control.orders import subject_of
+from rota.engine.clock import Clock
+from rota.engine.objects import Objects
+from rota.runtime.interface import Runtime
+from rota.runtime.keeper.client import KeeperError
+
+log = logging.getLogger(__name__)
+
+
+class Moment(NamedTuple):
+    """A time, by both clocks: one of them may be set."""
+
+    uptime: float
+    wall: float
+
+    @classmethod
+    def now(cls, clock: Clock) -> Moment:
+        return cls(clock.now(), clock.time())
+
+    def until(self, later: Moment) -> float:
+        """Return how many seconds have passed, by the clock that has advanced more."""
+        return max(later.uptime - self.uptime, later.wall - self.wall)
+
+
+class Fence:
+    """The rights of a cell. `end` it."""
+
+    def __init__(self, objects: Objects, runtime: Runtime, clock: Clock) -> None:
+        self._objects = objects
+        self._runtime = runtime
+        self._clock = clock
+        self._rights: dict[str, tuple[Moment, float]] = {}
+        """By uid at the hub: from when, and for how many seconds."""
+        self._moving: dict[str, str] = {}
+        """Deployments that the hub moves, by their uid here: their uid at the hub."""
+        self._listeners: list[Callable[[Key], None]] = []
+        self._deaf = objects.listen((WorkloadDeployment.api,), self._hear)
+
+    def end(self) -> None:
+        self._deaf()
+
+    def listen(self, wake: Callable[[Key], None]) -> Callable[[], None]:
+        """Tell of instances that may be started from now on. Returns how to end that."""
+        self._listeners.append(wake)
+        return lambda: self._listeners.remove(wake)
+
+    def _hear(self, kind: Kind, update: Update[Any]) -> None:
+        old, new = cast("Any", update.old), cast("Any", update.new)
+        source = source_of(new) if new is not None and new.spec.on_cell_lost == "Move" else None
+        if source is not None:
+            self._moving[new.metadata.uid] = source.uid
+        elif (gone := self._moving.pop((new or old).metadata.uid, None)) is not None:
+            self._rights.pop(gone, None)
+
+    def left(self, instance: Instance) -> float | None:
+        """Return for how many seconds an instance may run without another answer of the hub; None: for ever."""
+        owner = controller_of(instance)
+        source = self._moving.get(owner.uid) if owner is not None else None
+        return None if source is None else self._left(source)
+
+    def _left(self, source: str) -> float:
+        if source not in self._rights:
+            return 0.0
+        since, seconds = self._rights[source]
+        return max(0.0, seconds - since.until(Moment.now(self._clock)))
+
+    async def renew(self, rights: Mapping[str, float], sent: Moment) -> None:
+        """Take the rights of an answer to a report that was sent then. What is not among them has none any more."""
+        leases = {}
+        woken: list[Key] = []
+        for own, source in self._moving.items():
+            had = self._left(source) > 0
+            if source not in rights:
+                self._rights.pop(source, None)
+                continue
+            self._rights[source] = (sent, rights[source])
+            left = self._left(source)
+            for one in cast("list[Instance]", self._objects.owned(Instance.api, own)):
+                leases[subject_of(one)] = left
+                if not had:
+                    woken.append(Key(one.metadata.namespace, one.metadata.name))
+        for key in woken:
+            for wake in [*self._listeners]:
+                wake(key)
+        if leases:
+            try:
+                await self._runtime.extend(leases)
+            except KeeperError as error:
+                log.warning("what runs under a lease could not be extended: %s", error)
