@@ -47,6 +47,13 @@ def volumes(*paths: str, **more: Any) -> dict[str, Any]:
     )
 
 
+def moving(**template: Any) -> dict[str, Any]:
+    """A workload that is moved when its cell is lost."""
+    spec = {"containers": [{"name": "main", "command": ["a"], "image": "a:1"}], **template}
+    placement = {"name": "all", "cityCodes": ["dfw"], "onCellLost": "Move"}
+    return {"template": {"spec": spec}, "placements": [placement]}
+
+
 URL = "mcpServers[0].url"
 ONE, OTHER = {"name": "a", "port": 1}, {"name": "b", "port": 1}
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
@@ -134,6 +141,9 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("WorkerPool", volumes("/data", "/usr/share/x"), "template.volumes"),
     ("WorkerPool", volumes("/etc/ssl/certs", runtime="process"), "template.volumes"),
+    # Workloads.
+    ("Workload", moving(storage={"size": "1Gi", "path": "/data"}), "template"),
+    ("Workload", moving(runtime="container"), "template"),
     # Functions and schedules.
     ("Function", {"entrypoint": "app.handler", "source": {"inline": "x"}}, "entrypoint"),
     ("Function", {"entrypoint": "a..b:c", "source": {"inline": "x"}}, "entrypoint"),

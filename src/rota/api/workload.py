@@ -75,9 +75,25 @@ class Placement(Model):
     ] = {}
 
 
+MOVES = "self.placements.exists(one, has(one.onCellLost) && one.onCellLost == 'Move')"
+
+
 class WorkloadSpec(Model):
     """A template and its placements."""
 
+    rules = (
+        Rule(
+            f"!{MOVES} || !has(self.template.spec.storage)",
+            "storage stays in its cell: leave it out, or say onCellLost: Keep",
+            "template",
+        ),
+        Rule(
+            f"!{MOVES} || !has(self.template.spec.runtime) || self.template.spec.runtime == 'process'",
+            "only processes are ended for certain in a cell that is out of reach: say runtime: process, or"
+            " onCellLost: Keep",
+            "template",
+        ),
+    )
     template: Annotated[WorkloadTemplate, doc("What each instance is.")]
     placements: Annotated[
         list[Placement], doc("Where, and how many.", min_length=1, max_length=PLACEMENTS_MAX, keys=("name",))

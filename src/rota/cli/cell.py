@@ -56,10 +56,10 @@ async def join(
             raise bad_usage(f'there is no cell "{name}" yet: say which city it is in, with --city')
         if found is not None and found.spec.city_code != code:
             raise CommandError(f'cell "{name}" is in {found.spec.city_code}: another city takes another name')
-        await _make(client, Location(metadata=ObjectMeta(name=code), spec=LocationSpec(city_code=code)))
-        await _make(client, Namespace(metadata=ObjectMeta(name=cell_namespace(name))))
+        await make(client, Location(metadata=ObjectMeta(name=code), spec=LocationSpec(city_code=code)))
+        await make(client, Namespace(metadata=ObjectMeta(name=cell_namespace(name))))
         if found is None:
-            await _make(client, Cell(metadata=ObjectMeta(name=name), spec=CellSpec(city_code=code)))
+            await make(client, Cell(metadata=ObjectMeta(name=name), spec=CellSpec(city_code=code)))
         invited = await call(client, "POST", f"/v1/cells/{name}/invite")
         where = url or await _url(session, client)
     words = ["rota", "start", "--cell", name, "--city", code, "--hub", where, "--hub-ca", invited["authority"]]
@@ -93,15 +93,21 @@ async def list_(session: Session) -> None:
     table.write([_row(one) for one in sorted(found, key=lambda one: (one.spec.city_code, one.metadata.name))])
 
 
-def _row(cell: Cell) -> tuple[object, ...]:
+def state_of(cell: Cell) -> str:
+    """Say in a word or two how a cell is."""
     ready = cell.status.condition("Ready") if cell.status is not None else None
     state = {"True": "Ready", "Unknown": "Lost"}.get(ready.status, "Away") if ready is not None else "Unknown"
     marks = ["draining"] if cell.spec.drain else ["cordoned"] if cell.spec.cordoned else []
+    return ", ".join([state, *marks])
+
+
+def _row(cell: Cell) -> tuple[object, ...]:
+    ready = cell.status.condition("Ready") if cell.status is not None else None
     status: Any = cell.status
     return (
         cell.metadata.name,
         cell.spec.city_code,
-        ", ".join([state, *marks]),
+        state_of(cell),
         cell.spec.weight,
         status.instances if status is not None else 0,
         (status.version if status is not None else None) or "",
@@ -203,7 +209,7 @@ async def _find(client: Client, name: str) -> Cell | None:
         return None
 
 
-async def _make(client: Client, obj: Any) -> None:
+async def make(client: Client, obj: Any) -> None:
     """Make an object, unless there is one of that name."""
     try:
         await client.create(obj)

@@ -30,6 +30,7 @@ from rota.server.access import (
     CLAIMING,
     EACH,
     INSTANCE_LOG,
+    NOT_FOUND,
     RUNNER,
     Asking,
     Endpoint,
@@ -228,6 +229,17 @@ class Gateway:
     def cell_report(self, request: Request, user: User, name: str) -> Awaitable[Answer]:
         return self.cells.report(self.controllers, request, user, name)
 
+    def link(self, request: Request, user: User, act: str) -> Answer:
+        """Cut this cell off from its hub, or heal that: to see what then happens."""
+        link = self.controllers.link if self.controllers is not None else None
+        if link is None:
+            raise ApiError(404, "NotFound", "this server is no cell of a hub")
+        if act not in ("cut", "heal"):
+            raise ApiError(404, "NotFound", NOT_FOUND)
+        link.cut() if act == "cut" else link.heal()
+        self._audit.record(user, "update", "cells.rota.dev", "", act, "link", 200)
+        return Response(200, _encode({"isCut": link.is_cut}))
+
     @property
     def _runtime(self) -> Runtime | None:
         return self.controllers.runtime if self.controllers else None
@@ -377,6 +389,7 @@ ENDPOINTS = Endpoints(
             Gateway.cell_report,
             takes_space=False,
         ),
+        Endpoint("POST", "/v1/link/{act}", ADMIN, "update cells.rota.dev/link", Gateway.link, takes_space=False),
         Endpoint("POST", "/v1/batch", EACH, "create batch", Gateway.batch, takes_space=False),
         Endpoint("GET", "/v1/why/{plural}/{name}", EACH, "get why", Gateway.why),
         Endpoint("GET", "/v1/why/{plural}/{namespace}/{name}", EACH, "get why", Gateway.why),

@@ -98,18 +98,32 @@ class Link:
         self._counted: tuple[float, int, Capacity | None] = (float("-inf"), 0, None)
         self.trouble = ""
         """What is wrong with the link, if anything is."""
+        self.is_cut = False
+        self._mirroring: asyncio.Task[None] | None = None
+
+    def cut(self) -> None:
+        """Say and hear nothing any more, as if the line to the hub were cut. A new server heals it, too."""
+        self.is_cut = True
+        self._news.set()
+        if self._mirroring is not None:
+            self._mirroring.cancel()
+
+    def heal(self) -> None:
+        self.is_cut = False
 
     async def run(self) -> None:
         self._telling = Telling(self._objects, self._clock, self._news.set)
-        mirroring: asyncio.Task[None] | None = None
         delay, interval = RETRY_SECONDS_FIRST, INTERVAL_SECONDS
         try:
+            while get(self._objects, Cell, self._cell) is None:
+                # It is made when the server first starts.
+                await sleep(self._clock, COALESCE_SECONDS)
             while True:
                 taken: Any = None
                 try:
                     reports, taken = self._telling.take()
                     sent = Moment.now(self._clock)
-                    answer = await self._hub.report(self._report(reports))
+                    answer = await self._exchange(self._report(reports))
                     taken = None
                 except (ApiError, OSError, TimeoutError) as error:
                     await self._say(False, *_reason(error))
@@ -122,19 +136,29 @@ class Link:
                 delay, interval = RETRY_SECONDS_FIRST, min(answer.interval_seconds, INTERVAL_SECONDS)
                 if await self._is_own(answer):
                     await self._fence.renew(answer.rights, sent)
-                    if mirroring is None or mirroring.done():
-                        if mirroring is not None:
-                            mirroring.result()
-                        mirroring = asyncio.create_task(self._mirror(), name="mirror")
-                elif mirroring is not None:
-                    await _end(mirroring)
-                    mirroring = None
+                    self._begin_mirroring()
+                else:
+                    await _end(self._mirroring)
                 self._telling.resync(answer.resync)
                 if not self._telling and not await self._pause(interval):
                     self._telling.beat()
         finally:
-            await _end(mirroring)
+            await _end(self._mirroring)
             self._telling.end()
+
+    async def _exchange(self, report: Report) -> Answer:
+        if self.is_cut:
+            raise ConnectionError("the line is cut, by `rota fleet cut`")
+        answer = await self._hub.report(report)
+        if self.is_cut:
+            raise ConnectionError("the line is cut, by `rota fleet cut`")
+        return answer
+
+    def _begin_mirroring(self) -> None:
+        if self._mirroring is None or self._mirroring.done():
+            if self._mirroring is not None and not self._mirroring.cancelled():
+                self._mirroring.result()
+            self._mirroring = asyncio.create_task(self._mirror(), name="mirror")
 
     async def _pause(self, seconds: float) -> bool:
         """Wait for news, and for more of it to come; no longer than this. Returns whether there are news."""
