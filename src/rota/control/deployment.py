@@ -8,17 +8,28 @@ from typing import Any, cast
 
 import msgspec
 
-from rota.api import Condition, Instance, OwnerReference, WorkloadDeployment
+from rota.api import Condition, Instance, OwnerReference, QuotaClaim, WorkloadDeployment
 from rota.client import Key
 from rota.control.carrying import RUNTIME_FINALIZER, carry_out
 from rota.control.cells.binding import Binding, of_source
-from rota.control.cells.names import is_bound
+from rota.control.cells.grants import granted_to, opening
+from rota.control.cells.names import is_bound, source_of
 from rota.control.gate import Gate, status_of
 from rota.control.instances import Desired, Plan, plan, selector, settle_seconds, template_hash
-from rota.control.instances.names import CELL_LABEL, CITY_LABEL, PLACEMENT_LABEL, TERM, WORKLOAD_LABEL
+from rota.control.instances.names import (
+    AT_HUB,
+    CELL_LABEL,
+    CHARGED,
+    CITY_LABEL,
+    PLACEMENT_LABEL,
+    TERM,
+    WORKLOAD_LABEL,
+)
+from rota.control.instances.reasons import HUB_QUOTA_GATE
 from rota.control.instances.template import UNIT_NANOS
 from rota.control.plane import Plane
 from rota.control.quotas.asking import READS, ask, gates_of
+from rota.control.quotas.opening import open_gate
 from rota.control.sizes import size_of
 from rota.control.storages import drop_left
 from rota.control.unhonoured import conditions, of_template, tell
@@ -54,7 +65,12 @@ def desired(deployment: WorkloadDeployment, gates: tuple[str, ...] = ()) -> Desi
             CITY_LABEL: spec.city_code,
             CELL_LABEL: spec.cell_name,
         },
-        annotations={**annotations, TERM: str(spec.term), **inherited(meta.annotations)},
+        annotations={
+            **annotations,
+            TERM: str(spec.term),
+            **({} if source_of(deployment) is None else {CHARGED: AT_HUB}),
+            **inherited(meta.annotations),
+        },
         max_unavailable=UNAVAILABLE_MAX,
         settle_seconds=settle_seconds(spec.template.spec),
         gates=gates,
@@ -66,7 +82,7 @@ def desired(deployment: WorkloadDeployment, gates: tuple[str, ...] = ()) -> Desi
 class Deployments(Gate[WorkloadDeployment]):
     """Carries out what is planned for the instances of the deployments of this cell, and binds others to theirs."""
 
-    owns = (Instance,)
+    owns = (Instance, QuotaClaim)
     reads = (*READS, *Binding.reads)
     watches = (Watch(WorkloadDeployment, of_source),)
     # Other cells have copies of what is referred to.
@@ -108,12 +124,16 @@ class Deployments(Gate[WorkloadDeployment]):
     async def go_on(self, context: Context, obj: WorkloadDeployment, opened: list[Condition]) -> Outcome:
         meta = obj.metadata
         there = cast("Sequence[Instance]", context.objects.owned(Instance.api, meta.uid))
-        wanted = desired(obj, gates_of(context.objects, meta.namespace))
+        wanted = desired(obj, self._gates(context, obj))
         is_taken = partial(context.objects.has, Instance.api, meta.namespace)
-        await ask(context, obj, wanted.template, wanted.replicas)
+        if source_of(obj) is None:
+            await ask(context, obj, wanted.template, wanted.replicas)
         made = plan(wanted, there, context.clock.time(), is_taken)
         for action in made.actions:
             await carry_out(context, meta.namespace, action)
+        if source_of(obj) is not None:
+            for one in opening(context.objects, there, granted_to(obj)):
+                await open_gate(context, meta.namespace, one.metadata.name, HUB_QUOTA_GATE)
         percent = await self._percent(context, obj, there)
         ignored = conditions(obj, of_template(obj.spec.template.spec, "spec.template.spec."))
         status = _status(context, obj, wanted, made, [*opened, *ignored])
@@ -123,6 +143,13 @@ class Deployments(Gate[WorkloadDeployment]):
         if obj.spec.metric is not None and self._sampler is not None:
             waits.append(TICK_SECONDS)
         return Done(again_after=min(waits)) if waits else DONE
+
+    @staticmethod
+    def _gates(context: Context, obj: WorkloadDeployment) -> tuple[str, ...]:
+        """Return the gates of new instances. What is a hub's is charged to the hub's quota, and to no other."""
+        if source_of(obj) is None:
+            return gates_of(context.objects, obj.metadata.namespace)
+        return () if granted_to(obj) is None else (HUB_QUOTA_GATE,)
 
     async def _percent(self, context: Context, obj: WorkloadDeployment, there: Sequence[Instance]) -> int | None:
         """Return how much of their CPUs its instances use, when somebody wants to know."""

@@ -16,16 +16,15 @@ from rota.api import Condition, Instance, InstanceType, Object, Quota, QuotaClai
 from rota.api.cell import SIZES_MAX, WAITING_MAX, QuotaGrant, QuotaHolder, QuotaStatus, QuotaWaiting
 from rota.client import Key
 from rota.control.gate import status_of, with_conditions
-from rota.control.instances.reasons import QUOTA_GATE
 from rota.control.quotas.amounts import bound_of, budget_of, parsed
 from rota.control.quotas.asking import QUOTA_NAME
 from rota.control.quotas.granting import Granting, Held, Slot, Waiting, grant
+from rota.control.quotas.opening import open_gate
 from rota.control.quotas.tally import Tally, is_gated
 from rota.control.sizes import size_of
 from rota.control.writing import unless_overtaken
 from rota.engine import DONE, Context, ObjectReconciler, Outcome, Watch
 from rota.engine.objects import Objects
-from rota.registry import ApiError
 
 ENFORCED = "Enforced"
 GRANTED = "Granted"
@@ -81,7 +80,7 @@ class Quotas(ObjectReconciler[Quota]):
         self._tallies.pop(key.namespace, None)
         for one in cast("list[Instance]", context.objects.list(Instance.api, key.namespace)):
             if is_gated(one):
-                await _open(context, key.namespace, one.metadata.name)
+                await open_gate(context, key.namespace, one.metadata.name)
 
     async def look(self, context: Context, obj: Quota) -> Outcome:
         if obj.metadata.deletion_timestamp is not None:
@@ -101,7 +100,7 @@ class Quotas(ObjectReconciler[Quota]):
         opening = _opening(tally, decided.ledger)
         await self._commit(context, obj, decided, is_moved=bool(opening) or ledger != decided.ledger)
         for name in opening:
-            await _open(context, obj.metadata.namespace, name)
+            await open_gate(context, obj.metadata.namespace, name)
         await self._tell_claims(context, obj.metadata.namespace, decided)
         return DONE
 
@@ -179,22 +178,6 @@ def _opening(tally: Tally, ledger: Mapping[Slot, Held]) -> list[str]:
     for slot, held in ledger.items():
         names += tally.gated(slot)[: max(0, held.number - tally.running(slot))]
     return names
-
-
-async def _open(context: Context, namespace: str, name: str) -> None:
-    """Open the gate of an instance; other gates, and those who write them, are left alone."""
-    kind: Any = Instance
-    found = cast("Instance | None", context.find(Instance.api, namespace, name))
-    gates = [one.name for one in found.spec.scheduling_gates] if found is not None else []
-    if QUOTA_GATE not in gates:
-        return
-    path = f"/spec/schedulingGates/{gates.index(QUOTA_GATE)}"
-    patch = [{"op": "test", "path": f"{path}/name", "value": QUOTA_GATE}, {"op": "remove", "path": path}]
-    try:
-        await context.client.patch(kind, name, patch, namespace=namespace, type="json")
-    except ApiError as error:
-        if error.code not in (404, 409, 422):
-            raise  # It is gone, or has other gates by now: the news of that brings the next look.
 
 
 def _holder(slot: Slot, held: Held) -> QuotaHolder:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rota.api import Cell, ConfigMap, Instance, Secret, Workload, WorkloadDeployment
+from rota.api import Cell, ConfigMap, Instance, Quota, Secret, Workload, WorkloadDeployment
 from rota.client import ALL_NAMESPACES
 from rota.control.cells.heard import GRACE_SECONDS, moves_after
 from rota.control.cells.messages import DeploymentReport, InstanceReport, Report
@@ -477,3 +477,81 @@ def test_a_server_that_is_killed_does_not_keep_what_is_moved_running(fleet: Flee
     fleet.go(LONG_SECONDS)
     assert sum(acting(fleet).values()) == 2
     agree(fleet)
+
+
+# Quota.
+
+
+def quota(fleet: Fleet, instances: int) -> None:
+    body = {
+        "apiVersion": "rota.dev/v1alpha1",
+        "kind": "Quota",
+        "metadata": {"name": "default"},
+        "spec": {"hard": {"instances": instances}},
+    }
+    fleet.do(fleet.hub.client.apply(body, force=True))
+
+
+def test_the_quota_of_the_hub_holds_in_all_cells_together(fleet: Fleet) -> None:
+    quota(fleet, 4)
+    apply(fleet, workload(3, "dfw", "lhr"))
+    assert sum(running(fleet).values()) == 4
+    assert there(fleet, fleet.hub).total() == 6
+    waiting = [one for one in fleet.instances(fleet.hub) if one.spec.scheduling_gates]
+    assert {why(one, "QuotaGranted") for one in waiting} == {"QuotaNotGranted"}
+    held = fleet.do(fleet.hub.client.get(Quota, "default")).status
+    assert held is not None and held.used is not None and held.used.instances == 4 and held.waiting_instances == 2
+    quota(fleet, 5)
+    fleet.go(5)
+    assert sum(running(fleet).values()) == 5
+    # A lower one stops nothing that runs.
+    quota(fleet, 1)
+    fleet.go(LONG_SECONDS)
+    assert sum(running(fleet).values()) == 5
+    fleet.do(fleet.hub.client.delete(Quota, "default"))
+    fleet.go(LONG_SECONDS)
+    assert sum(running(fleet).values()) == 6
+    agree(fleet)
+
+
+def test_what_is_made_anew_without_the_hub_keeps_what_was_granted(fleet: Fleet) -> None:
+    quota(fleet, 2)
+    apply(fleet, workload(2, "lhr"))
+    fleet.lines["lhr-1"].cut()
+    site = fleet.cells["lhr-1"]
+    [first, _] = fleet.instances(site)
+    fleet.do(site.client.delete(Instance, first.metadata.name))
+    fleet.go(LONG_SECONDS)
+    assert running(fleet) == {"lhr-1": 2}
+    assert first.metadata.uid not in {one.metadata.uid for one in fleet.instances(site)}
+    fleet.lines["lhr-1"].heal()
+    fleet.go(LONG_SECONDS)
+    agree(fleet)
+
+
+def test_under_a_full_quota_a_rollout_goes_on_and_never_takes_more(fleet: Fleet) -> None:
+    quota(fleet, 3)
+    apply(fleet, workload(3, "dfw"))
+    fleet.do(
+        fleet.hub.client.apply(
+            workload(3, "dfw", containers=[{"name": "main", "command": ["new"]}], requests={"cpu": "1"}), force=True
+        )
+    )
+    for _ in range(LONG_SECONDS):
+        fleet.go(1)
+        assert sum(running(fleet).values()) <= 3
+    assert {one.spec.containers[0].command[0] for one in fleet.instances(fleet.hub)} == {"new"}
+    assert sum(running(fleet).values()) == 3
+    agree(fleet)
+
+
+def test_a_quota_in_the_cell_does_not_count_what_is_the_hubs(fleet: Fleet) -> None:
+    body = {
+        "apiVersion": "rota.dev/v1alpha1",
+        "kind": "Quota",
+        "metadata": {"name": "default"},
+        "spec": {"hard": {"instances": 0}},
+    }
+    fleet.do(fleet.cells["lhr-1"].client.create(body))
+    apply(fleet, workload(2, "lhr"))
+    assert running(fleet) == {"lhr-1": 2}

@@ -24,8 +24,10 @@ from rota.api import (
 )
 from rota.api.references import references
 from rota.client import Key, to_dict
+from rota.control.cells.grants import grants
 from rota.control.cells.names import (
     CELL_FINALIZER,
+    GRANTED,
     Source,
     bound_name,
     cell_namespace,
@@ -33,6 +35,7 @@ from rota.control.cells.names import (
     is_bound,
     source_of,
 )
+from rota.control.quotas.asking import ask
 from rota.control.writing import unless_overtaken
 from rota.engine import DONE, Context, Outcome
 from rota.engine.objects import Objects, get
@@ -56,8 +59,8 @@ def of_source(bound: WorkloadDeployment) -> Iterable[Key]:
     return () if source is None else (Key(source.namespace, source.name),)
 
 
-def bound_copy(deployment: WorkloadDeployment) -> WorkloadDeployment:
-    """Return the copy of a deployment that is for its cell."""
+def bound_copy(deployment: WorkloadDeployment, granted: Mapping[str, str]) -> WorkloadDeployment:
+    """Return the copy of a deployment that is for its cell. `granted`: by its quota, as an annotation."""
     meta = deployment.metadata
     source = Source(meta.namespace, meta.name, meta.uid, meta.generation)
     return WorkloadDeployment(
@@ -65,7 +68,7 @@ def bound_copy(deployment: WorkloadDeployment) -> WorkloadDeployment:
             name=bound_name(deployment),
             namespace=cell_namespace(deployment.spec.cell_name),
             finalizers=[CELL_FINALIZER],
-            annotations={**source.annotations(), **inherited(meta.annotations)},
+            annotations={**source.annotations(), **inherited(meta.annotations), **granted},
         ),
         spec=deployment.spec,
     )
@@ -143,7 +146,8 @@ class Binding:
         self, context: Context, obj: WorkloadDeployment, before: WorkloadDeployment | None
     ) -> WorkloadDeployment | None:
         """Return the bound deployment as it is now; None: one that went before is still going."""
-        wanted = bound_copy(obj)
+        await ask(context, obj, obj.spec.template.spec, obj.spec.replicas)
+        wanted = bound_copy(obj, grants(context.objects, obj))
         if before is None:
             await self._make_namespace(context, wanted.metadata.namespace)
             return await context.client.create(wanted)
@@ -153,7 +157,7 @@ class Binding:
         if source is None or source.uid != obj.metadata.uid:
             await _delete(context, before)
             return None
-        annotations = {**before.metadata.annotations, **wanted.metadata.annotations}
+        annotations = renewed(before, wanted)
         if before.spec == wanted.spec and before.metadata.annotations == annotations:
             return before
         metadata = msgspec.structs.replace(before.metadata, annotations=annotations)
@@ -180,6 +184,12 @@ class Binding:
     async def _make_namespace(self, context: Context, name: str) -> None:
         if not context.objects.has(Namespace.api, "", name):
             await unless_overtaken(context.client.create(Namespace(metadata=ObjectMeta(name=name))))
+
+
+def renewed(before: Object, wanted: Object) -> dict[str, str]:
+    """Return the annotations of a copy as they are to be. A mark that it has stays; what was granted does not."""
+    kept = {name: value for name, value in before.metadata.annotations.items() if name != GRANTED}
+    return {**kept, **wanted.metadata.annotations}
 
 
 def _differs(there: Object, wanted: Object) -> bool:

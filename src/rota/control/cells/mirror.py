@@ -14,8 +14,8 @@ import msgspec
 
 from rota.api import InstanceType, Kind, Namespace, Object, ObjectMeta, WorkloadDeployment
 from rota.client import Key, Update
-from rota.control.cells.binding import TRAVELLING
-from rota.control.cells.names import BOUND_NAME, BOUND_NAMESPACE, Source, source_of
+from rota.control.cells.binding import TRAVELLING, renewed
+from rota.control.cells.names import BOUND_NAME, BOUND_NAMESPACE, GRANTED, Source, source_of
 from rota.control.writing import is_overtaken, unless_overtaken
 from rota.engine import DONE, Context, Outcome, Reconciler, Watch
 from rota.engine.objects import Objects, get
@@ -121,7 +121,7 @@ class Mirror(Reconciler):
             return
         await self._prepare(context, bound, source)
         wanted = local_copy(bound, source)
-        annotations = {**here.metadata.annotations, **wanted.metadata.annotations}
+        annotations = renewed(here, wanted)
         self._telling.refuse(source, "", "")
         if here.spec == wanted.spec and here.metadata.annotations == annotations:
             return
@@ -178,6 +178,8 @@ def local_copy(bound: WorkloadDeployment, source: Source) -> WorkloadDeployment:
     """Return the deployment that a cell runs for one that is bound to it."""
     meta = bound.metadata
     names = {BOUND_NAME: meta.name, BOUND_NAMESPACE: meta.namespace}
+    if GRANTED in meta.annotations:
+        names[GRANTED] = meta.annotations[GRANTED]
     return WorkloadDeployment(
         metadata=ObjectMeta(
             name=source.name,

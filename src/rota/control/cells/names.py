@@ -18,6 +18,9 @@ SOURCE_GENERATION = "rota.dev/source-generation"
 BOUND_NAMESPACE = "rota.dev/bound-namespace"
 BOUND_NAME = "rota.dev/bound-name"
 """Annotations of a deployment in a cell: where at the hub it is bound to the cell."""
+GRANTED = "rota.dev/granted"
+"""The annotation of a bound deployment, and of that in the cell: how many instances of each size the quota at the hub
+has room for. Without it, there is no quota."""
 CELL_UID = "rota.dev/cell-uid"
 """The annotation of an Instance at the hub: the uid that it has in its cell."""
 

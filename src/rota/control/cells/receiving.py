@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from rota.api import Instance, ObjectMeta, OwnerReference, WorkloadDeployment
+from rota.api.instance import SchedulingGate
 from rota.api.workload import WorkloadDeploymentStatus
 from rota.control.cells.messages import DeploymentReport, InstanceReport
 from rota.control.cells.names import CELL_UID
@@ -23,6 +24,7 @@ from rota.control.instances.names import (
     controller_of,
     instance_name,
 )
+from rota.control.instances.reasons import HUB_QUOTA_GATE, QUOTA_GATE
 
 CELLS_LABELS = frozenset((OWNER_LABEL, ORDINAL_LABEL, TEMPLATE_LABEL))
 """Labels of an instance that its cell says. The others are from its deployment."""
@@ -117,8 +119,15 @@ def copy_of(deployment: WorkloadDeployment, report: InstanceReport) -> Instance:
             annotations={CELL_UID: report.uid},
             owner_references=[owner],
         ),
-        spec=msgspec.structs.replace(report.spec, cell_name=deployment.spec.cell_name),
+        spec=msgspec.structs.replace(
+            report.spec, cell_name=deployment.spec.cell_name, scheduling_gates=_gates(report.spec.scheduling_gates)
+        ),
     )
+
+
+def _gates(gates: Iterable[SchedulingGate]) -> list[SchedulingGate]:
+    """Return the gates of an instance as the hub has them: what waits for the hub's quota waits there for its own."""
+    return [SchedulingGate(name=QUOTA_GATE if one.name == HUB_QUOTA_GATE else one.name) for one in gates]
 
 
 def is_copy(instance: Instance) -> bool:

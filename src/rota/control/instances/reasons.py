@@ -13,6 +13,8 @@ from rota.api import Condition, Instance
 
 Band = Literal["quota", "gate", "failure", "progress"]
 QUOTA_GATE = "Quota"
+HUB_QUOTA_GATE = "HubQuota"
+"""In a cell: what waits for the quota of its hub."""
 
 
 class Reason(NamedTuple):
@@ -138,7 +140,7 @@ def _blockers(instance: Instance) -> Iterable[Blocker]:
     quota = said.get("QuotaGranted")
     if quota is not None and quota.status != "True":
         yield _of(quota, "QuotaNotGranted", rank_max=_QUOTA_RANK_MAX)
-    elif QUOTA_GATE in gates:
+    elif QUOTA_GATE in gates or HUB_QUOTA_GATE in gates:
         # Without a word on the quota, too: whoever waits for a budget that is not there must see that it does.
         yield blocker("QuotaNotGranted")
     elif gates:

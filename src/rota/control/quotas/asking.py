@@ -9,7 +9,7 @@ import msgspec
 from rota.api import Instance, InstanceType, Object, ObjectMeta, OwnerReference, Quota, QuotaClaim
 from rota.api.cell import QuotaClaimSpec, QuotaOwner, QuotaSlots
 from rota.api.instance import InstanceTemplate, SchedulingGate
-from rota.control.instances.names import tailed
+from rota.control.instances.names import CHARGED, tailed
 from rota.control.instances.reasons import QUOTA_GATE
 from rota.control.quotas.amounts import amount_of, budget_of
 from rota.control.sizes import size_of
@@ -35,12 +35,19 @@ def gates_of(objects: Objects, namespace: str) -> tuple[str, ...]:
 
 def gated(objects: Objects, instance: Instance) -> Instance:
     """Return an instance as it is made: where there is a quota, it waits for that."""
+    if CHARGED in instance.metadata.annotations:
+        return instance
     there = [one.name for one in instance.spec.scheduling_gates]
     missing = [one for one in gates_of(objects, instance.metadata.namespace) if one not in there]
     if not missing:
         return instance
     gates = [*instance.spec.scheduling_gates, *(SchedulingGate(name=one) for one in missing)]
     return msgspec.structs.replace(instance, spec=msgspec.structs.replace(instance.spec, scheduling_gates=gates))
+
+
+def claim_name(owner: Object) -> str:
+    """Return the name of the claim of an owner of instances, in its namespace."""
+    return tailed(owner.api.singular, owner.metadata.name, kind=owner.api.name)
 
 
 async def ask(context: Context, owner: Object, template: InstanceTemplate, count: int) -> None:
@@ -50,7 +57,7 @@ async def ask(context: Context, owner: Object, template: InstanceTemplate, count
     """
     meta = owner.metadata
     kind: Any = QuotaClaim
-    name = tailed(owner.api.singular, meta.name, kind=owner.api.name)
+    name = claim_name(owner)
     there = get(context.objects, QuotaClaim, name, meta.namespace)
     if quota_of(context.objects, meta.namespace) is None:
         if there is not None:

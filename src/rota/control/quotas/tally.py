@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from rota.api import Instance, QuotaClaim
 from rota.control.instances import Size
-from rota.control.instances.names import controller_of
+from rota.control.instances.names import CHARGED, controller_of
 from rota.control.instances.reasons import QUOTA_GATE
 from rota.control.quotas.amounts import Amount, amount_of
 from rota.control.quotas.granting import Held, Slot, Wish
@@ -40,6 +40,8 @@ class Tally:
 
     def see(self, instance: Instance) -> bool:
         """Take an instance as it is now, and return whether something that matters has changed."""
+        if CHARGED in instance.metadata.annotations:
+            return False
         name, now = instance.metadata.name, self._count(instance)
         before = self._counted.get(name)
         if before == now:

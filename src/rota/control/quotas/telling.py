@@ -5,6 +5,7 @@ from __future__ import annotations
 from rota.api import Condition, Instance, Quota
 from rota.client import Key
 from rota.control.gate import status_of
+from rota.control.instances.reasons import HUB_QUOTA_GATE
 from rota.control.quotas.asking import quota_of
 from rota.control.quotas.tally import is_gated, slot_of
 from rota.control.sizes import size_of
@@ -41,6 +42,9 @@ class Gated:
 def quota_condition(objects: Objects, instance: Instance) -> Condition:
     """Return the condition QuotaGranted of an instance."""
     quota = quota_of(objects, instance.metadata.namespace)
+    if any(one.name == HUB_QUOTA_GATE for one in instance.spec.scheduling_gates):
+        message = "the quota at the hub has not granted it: `rota quota` shows there who holds it"
+        return Condition(type=QUOTA, status="False", reason="QuotaNotGranted", message=message)
     if not is_gated(instance):
         return Condition(type=QUOTA, status="True", reason="NotRequired" if quota is None else "QuotaAvailable")
     if quota is not None:
