@@ -39,12 +39,23 @@ def expected(scope: str, own: bool, verb: str, kind: Kind) -> bool:
     return False
 
 
+@pytest.mark.parametrize("namespace", ["", "rota-cell-here"])
+@pytest.mark.parametrize("scope", ["deployer", "viewer", "worker", "function"])
+def test_what_is_bound_to_a_cell_is_for_the_cell_and_admins(scope: Any, namespace: str) -> None:
+    user = User("someone", scope, namespace)
+    kinds = [kind for kind in ALL_KINDS if kind.namespaced]
+    assert not [
+        (verb, kind.name) for verb in VERBS for kind in kinds if allows(user, verb, kind, "rota-cell-here", "name")
+    ]
+
+
 @pytest.mark.parametrize("own", [True, False], ids=["own", "other"])
 @pytest.mark.parametrize("scope", SCOPES)
 def test_the_matrix_of_scopes_verbs_and_kinds(scope: Any, own: bool) -> None:
-    namespace = "" if scope == "admin" else "rota-cell-here"
+    mine = "rota-cell-here" if scope == "cell" else "mine"
+    namespace = "" if scope == "admin" else mine
     user = User("someone", scope, namespace)
-    where, name = ("rota-cell-here", "here") if own else ("elsewhere", "there")
+    where, name = (mine, "here") if own else ("elsewhere", "there")
     wrong = [
         f"{verb} {kind.name}"
         for verb in VERBS

@@ -118,9 +118,7 @@ City = Annotated[str, typer.Option("--city", metavar="CODE", help="With --cell: 
 HubUrl = Annotated[str, typer.Option("--hub", metavar="URL", help="With --cell: where the hub is.")]
 HubAuthority = Annotated[
     str,
-    typer.Option(
-        "--hub-ca", metavar="FINGERPRINT", help="With --cell: of the hub's certificate authority, as sha256:…"
-    ),
+    typer.Option("--hub-ca", metavar="FINGERPRINT", help="With --cell: that of the hub's certificate authority."),
 ]
 HubToken = Annotated[
     Path | None,

@@ -17,9 +17,7 @@ from rota.control.cells.names import is_bound, source_of
 from rota.control.gate import Gate, status_of
 from rota.control.instances import Desired, Plan, plan, selector, settle_seconds, template_hash
 from rota.control.instances.names import (
-    AT_HUB,
     CELL_LABEL,
-    CHARGED,
     CITY_LABEL,
     PLACEMENT_LABEL,
     TERM,
@@ -68,7 +66,6 @@ def desired(deployment: WorkloadDeployment, gates: tuple[str, ...] = ()) -> Desi
         annotations={
             **annotations,
             TERM: str(spec.term),
-            **({} if source_of(deployment) is None else {CHARGED: AT_HUB}),
             **inherited(meta.annotations),
         },
         max_unavailable=UNAVAILABLE_MAX,

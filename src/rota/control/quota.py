@@ -17,7 +17,7 @@ from rota.api.cell import SIZES_MAX, WAITING_MAX, QuotaGrant, QuotaHolder, Quota
 from rota.client import Key
 from rota.control.gate import status_of, with_conditions
 from rota.control.quotas.amounts import bound_of, budget_of, parsed
-from rota.control.quotas.asking import QUOTA_NAME
+from rota.control.quotas.asking import QUOTA_NAME, is_charged_here
 from rota.control.quotas.granting import Granting, Held, Slot, Waiting, grant
 from rota.control.quotas.opening import open_gate
 from rota.control.quotas.tally import Tally, is_gated
@@ -110,7 +110,9 @@ class Quotas(ObjectReconciler[Quota]):
         known = self._tallies.get(namespace)
         if known is not None:
             return known
-        tally = Tally(lambda instance: size_of(objects, instance.spec))
+        tally = Tally(
+            lambda instance: size_of(objects, instance.spec), lambda instance: is_charged_here(objects, instance)
+        )
         for one in objects.list(Instance.api, namespace):
             tally.see(cast(Instance, one))
         for claim in objects.list(QuotaClaim.api, namespace):

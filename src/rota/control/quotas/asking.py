@@ -6,10 +6,11 @@ from typing import Any
 
 import msgspec
 
-from rota.api import Instance, InstanceType, Object, ObjectMeta, OwnerReference, Quota, QuotaClaim
+from rota.api import Instance, InstanceType, Object, ObjectMeta, OwnerReference, Quota, QuotaClaim, WorkloadDeployment
 from rota.api.cell import QuotaClaimSpec, QuotaOwner, QuotaSlots
 from rota.api.instance import InstanceTemplate, SchedulingGate
-from rota.control.instances.names import CHARGED, tailed
+from rota.control.cells.names import source_of
+from rota.control.instances.names import controller_of, tailed
 from rota.control.instances.reasons import QUOTA_GATE
 from rota.control.quotas.amounts import amount_of, budget_of
 from rota.control.sizes import size_of
@@ -33,9 +34,18 @@ def gates_of(objects: Objects, namespace: str) -> tuple[str, ...]:
     return () if quota_of(objects, namespace) is None else (QUOTA_GATE,)
 
 
+def is_charged_here(objects: Objects, instance: Instance) -> bool:
+    """Report whether an instance is charged to the quota of its namespace here. What a cell runs for its hub is not."""
+    owner = controller_of(instance)
+    if owner is None or owner.kind != WorkloadDeployment.api.name:
+        return True
+    deployment = get(objects, WorkloadDeployment, owner.name, instance.metadata.namespace)
+    return deployment is None or source_of(deployment) is None
+
+
 def gated(objects: Objects, instance: Instance) -> Instance:
     """Return an instance as it is made: where there is a quota, it waits for that."""
-    if CHARGED in instance.metadata.annotations:
+    if not is_charged_here(objects, instance):
         return instance
     there = [one.name for one in instance.spec.scheduling_gates]
     missing = [one for one in gates_of(objects, instance.metadata.namespace) if one not in there]

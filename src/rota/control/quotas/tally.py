@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from rota.api import Instance, QuotaClaim
 from rota.control.instances import Size
-from rota.control.instances.names import CHARGED, controller_of
+from rota.control.instances.names import controller_of
 from rota.control.instances.reasons import QUOTA_GATE
 from rota.control.quotas.amounts import Amount, amount_of
 from rota.control.quotas.granting import Held, Slot, Wish
@@ -26,8 +26,11 @@ class Counted(NamedTuple):
 class Tally:
     """What is there in one namespace."""
 
-    def __init__(self, size_of: Callable[[Instance], Size]) -> None:
+    def __init__(
+        self, size_of: Callable[[Instance], Size], is_charged: Callable[[Instance], bool] = lambda instance: True
+    ) -> None:
         self._size_of = size_of
+        self._is_charged = is_charged
         self._counted: dict[str, Counted] = {}
         """By the name of the instance."""
         self._slots: dict[Slot, set[str]] = {}
@@ -40,7 +43,7 @@ class Tally:
 
     def see(self, instance: Instance) -> bool:
         """Take an instance as it is now, and return whether something that matters has changed."""
-        if CHARGED in instance.metadata.annotations:
+        if not self._is_charged(instance):
             return False
         name, now = instance.metadata.name, self._count(instance)
         before = self._counted.get(name)
