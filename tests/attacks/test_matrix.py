@@ -39,7 +39,8 @@ from tests.attacks.conftest import TENANT
 IT = "it"
 """What everything is called: the Instance, the Claim that has it, and what is asked for."""
 DIGEST = "sha256:" + "0" * 64
-CELL = "rota-cell-berlin"
+BERLIN = "berlin"
+CELL = f"rota-cell-{BERLIN}"
 
 ADMINS = frozenset(("admin", "local"))
 DEPLOYERS = frozenset(("deployer", "deployer-of-all", "brief", "role"))
@@ -59,6 +60,9 @@ KNOWN = READERS | {
     "role-of-one",
     "role-of-nothing",
     "cell",
+    "cell-of-other",
+    "invited",
+    "invited-of-other",
     "function",
     "function-of-other",
     "function-of-all",
@@ -77,8 +81,12 @@ WHO = {
     "GET /v1/tokens": ADMINS,
     "POST /v1/tokens": ADMINS,
     "DELETE /v1/tokens/{token_id}": ADMINS,
+    "POST /v1/cells/{name}/invite": ADMINS,
+    "POST /v1/cells/{name}/join": {"invited"},
+    "POST /v1/cells/{name}/report": {"cell"},
+    "POST /v1/link/{act}": ADMINS,
     "POST /v1/batch": KNOWN,  # Of what is in it, each operation is decided for itself: see below.
-    "GET /v1/why/{plural}/{name}": READ_ALL | {"cell"},
+    "GET /v1/why/{plural}/{name}": READ_ALL,
     "GET /v1/why/{plural}/{namespace}/{name}": READERS,
     "GET /v1/stream/{namespace}/{name}": {"runner"},
     "GET /v1/exec/{namespace}/{name}": ADMINS | DEPLOYERS | {"claim"},
@@ -212,6 +220,9 @@ async def matrix(tmp_path: Path) -> AsyncIterator[Matrix]:
         "role-of-one": token("role", "role", TENANT, role="one"),
         "role-of-nothing": token("role", "role", TENANT, role="none"),
         "cell": token("cell", "cell", CELL),
+        "cell-of-other": token("cell", "cell", "rota-cell-other"),
+        "invited": _bearer(tokens.invite(BERLIN, CELL, seconds=100)[0]),
+        "invited-of-other": _bearer(tokens.invite("other", "rota-cell-other", seconds=100)[0]),
         "function": token("function", "function", TENANT),
         "function-of-other": token("function", "function", "other"),
         "function-of-all": token("function", "function"),
@@ -295,6 +306,9 @@ def test_an_endpoint_says_who_is_let_in() -> None:
 async def test_to_get_in_below_v1(matrix: Matrix, endpoint: Any) -> None:
     plural = "tasks" if "{namespace}" in endpoint.pattern else "cells"
     names = {"namespace": TENANT, "name": IT, "pool": IT, "plural": plural, "digest": DIGEST, "token_id": "unknown"}
+    if "/cells/" in endpoint.pattern:
+        names["name"] = BERLIN
+    names["act"] = "cut"
     allowed = WHO[f"{endpoint.method} {endpoint.pattern}"]
     await matrix.check(allowed, endpoint.method, endpoint.pattern.format(**names), _body(endpoint.pattern))
 
@@ -370,7 +384,7 @@ def let_in(way: Way) -> frozenset[str]:
             # Who has a token for one of them sees that one.
             seen = READ_ALL if way.verb != "get" else {"deployer-of-all", "viewer-of-all"}
             return ADMINS | (seen if reads else {"deployer-of-all"} if way.verb == "create" else set())
-        cells = {"cell"} if reads and kind.name in ("Cell", "Location", "InstanceType") else set()
+        cells = {"cell", "cell-of-other"} if reads and kind.name == "InstanceType" else set()
         return ADMINS | (READ_ALL if reads else set()) | cells
     writers = DEPLOYERS if way.is_inside else {"deployer-of-all"}
     viewers = {"viewer", "viewer-of-all"} if way.is_inside else {"viewer-of-all"}

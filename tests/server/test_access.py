@@ -35,7 +35,7 @@ def expected(scope: str, own: bool, verb: str, kind: Kind) -> bool:
     if scope == "viewer":
         return reading and kind.name != "Secret" and (own or not kind.namespaced)
     if scope == "cell":
-        return reading and (own if kind.namespaced else kind.name in ("Cell", "Location", "InstanceType"))
+        return reading and (own if kind.namespaced else kind.name == "InstanceType")
     return False
 
 

@@ -430,7 +430,7 @@ def sight(user: User, kind: Kind, namespace: str) -> str:
 
 
 def _cell_allows(user: User, verb: str, kind: Kind, namespace: str) -> bool:
-    """A cell reads what its namespace holds and what the cluster offers. It writes no objects: it reports."""
+    """A cell reads what its namespace holds, and the sizes there are. It writes no objects: it reports."""
     if verb not in READ:
         return False
-    return namespace == user.namespace if kind.namespaced else kind.name in ("Cell", "Location", "InstanceType")
+    return namespace == user.namespace if kind.namespaced else kind.name == "InstanceType"

@@ -1,0 +1,181 @@
+"""To be a cell that one is not, or more than a cell may be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from rota.api import Cell, InstanceType, Location, Secret, WorkloadDeployment
+from rota.client import Client
+from rota.client.credentials import Credential, Fixed
+from rota.client.http import HttpBackend
+from rota.client.target import Tls, at_url
+from rota.control.cells.messages import REPORT_BYTES_MAX
+from rota.registry import ApiError
+from rota.server import Ready, run
+from rota.server.membership import Member, NotJoined, join
+
+CELL = {"apiVersion": "rota.dev/v1alpha1", "kind": "Cell", "spec": {"cityCode": "ber"}}
+ANOTHER = f"sha256:{'0' * 64}"
+
+
+class Hub:
+    """A server, and what its admin has in the terminal."""
+
+    def __init__(self, home: Path, ready: Ready, client: Client) -> None:
+        self.home = home
+        self.url = ready.url
+        self.client = client
+
+    async def ask(self, method: str, path: str, body: Any = None) -> Any:
+        assert isinstance(self.client.backend, HttpBackend)
+        answer = await self.client.backend.raw(method, path, msgspec.json.encode(body) if body is not None else None)
+        return msgspec.json.decode(answer.body)
+
+    async def invite(self, name: str) -> dict[str, str]:
+        found: dict[str, str] = await self.ask("POST", f"/v1/cells/{name}/invite")
+        return found
+
+    async def join(self, home: Path, name: str = "ber-1", **more: Any) -> None:
+        invited = await self.invite(name)
+        given = {"authority": invited["authority"], "token": invited["token"], "city": "ber", "hub": self.url, **more}
+        await join(home, cell=name, **given)
+
+    def as_(self, token: str) -> HttpBackend:
+        tls = Tls((self.home / "ca.crt").read_text())
+        return HttpBackend(at_url(self.url, tls=tls, credentials=Fixed(Credential(token))))
+
+
+@pytest.fixture
+async def hub(tmp_path: Path) -> AsyncIterator[Hub]:
+    ready: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
+    stop = asyncio.Event()
+    home = tmp_path / "hub"
+    serving = asyncio.create_task(run(home, port=0, no_cell=True, on_ready=ready.set_result, stop=stop))
+    done, _ = await asyncio.wait((serving, ready), return_when=asyncio.FIRST_COMPLETED)
+    if serving in done:
+        serving.result()
+    client = Client.connect(home=home)
+    for name in ("ber-1", "ber-2"):
+        await client.create({**CELL, "metadata": {"name": name}})
+    yield Hub(home, ready.result(), client)
+    await client.close()
+    stop.set()
+    await serving
+
+
+async def refused(calling: Any) -> int:
+    with pytest.raises(ApiError) as error:
+        await calling
+    return error.value.code
+
+
+def token_of(home: Path) -> str:
+    return (home / "hub.token").read_text()
+
+
+def report(identity: str = "a", **more: Any) -> bytes:
+    return msgspec.json.encode({"identity": identity, "boot": 1, "sequence": 1, **more})
+
+
+async def test_to_use_an_invitation_twice(hub: Hub, tmp_path: Path) -> None:
+    invited = await hub.invite("ber-1")
+    given = {"cell": "ber-1", "city": "ber", "hub": hub.url, "authority": invited["authority"]}
+    await join(tmp_path / "one", **given, token=invited["token"])
+    with pytest.raises(NotJoined, match="has been used"):
+        await join(tmp_path / "two", **given, token=invited["token"])
+    assert Member(tmp_path / "two").read() is None
+
+
+async def test_to_have_a_cell_join_somebody_elses_hub(hub: Hub, tmp_path: Path) -> None:
+    """The token must not be sent to whoever answers."""
+    with pytest.raises(NotJoined, match=r"another certificate authority.*Nothing was sent"):
+        await hub.join(tmp_path / "one", authority=ANOTHER)
+    # And with the right one it still is good: nobody has seen it.
+    await hub.join(tmp_path / "one")
+
+
+async def test_to_do_anything_but_join_with_an_invitation(hub: Hub) -> None:
+    invited = await hub.invite("ber-1")
+    backend = hub.as_(invited["token"])
+    client = Client(backend, namespace="rota-cell-ber-1")
+    try:
+        for kind in (Secret, WorkloadDeployment, Cell, Location, InstanceType):
+            assert await refused(client.list(kind)) == 403
+        assert await refused(backend.raw("POST", "/v1/cells/ber-1/report", report())) == 403
+        assert await refused(backend.raw("POST", "/v1/cells/ber-2/join", b"{}")) == 403
+    finally:
+        await backend.close()
+
+
+async def test_to_read_and_report_for_another_cell(hub: Hub, tmp_path: Path) -> None:
+    await hub.join(tmp_path / "one")
+    backend = hub.as_(token_of(tmp_path / "one"))
+    try:
+        assert await refused(backend.raw("POST", "/v1/cells/ber-2/report", report())) == 403
+        assert await refused(backend.raw("POST", "/v1/cells/ber-1/invite")) == 403
+        for namespace in ("rota-cell-ber-2", "default", "rota-system"):
+            assert await refused(Client(backend, namespace=namespace).list(Secret)) == 403
+        assert (await Client(backend, namespace="rota-cell-ber-1").list(Secret)).items == []
+    finally:
+        await backend.close()
+
+
+async def test_to_take_the_name_of_a_cell_that_has_joined(hub: Hub, tmp_path: Path) -> None:
+    await hub.join(tmp_path / "one")
+    one = hub.as_(token_of(tmp_path / "one"))
+    member = Member(tmp_path / "one").read()
+    assert member is not None
+    await one.raw("POST", "/v1/cells/ber-1/report", report(member.identity))
+    with pytest.raises(NotJoined, match="has joined from another home"):
+        await hub.join(tmp_path / "two")
+    # What was invited and refused did not end the other's token.
+    await one.raw("POST", "/v1/cells/ber-1/report", report(member.identity, sequence=2))
+    assert await refused(one.raw("POST", "/v1/cells/ber-1/report", report("another", sequence=3))) == 409
+    await one.close()
+
+
+async def test_a_cell_that_joins_again_has_one_token(hub: Hub, tmp_path: Path) -> None:
+    await hub.join(tmp_path / "one")
+    old = hub.as_(token_of(tmp_path / "one"))
+    await hub.join(tmp_path / "one")
+    assert await refused(old.raw("POST", "/v1/cells/ber-1/report", report())) == 401
+    await old.close()
+    tokens = (await hub.ask("GET", "/v1/tokens"))["tokens"]
+    assert len([one for one in tokens if one["scope"] == "cell"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"", 400),
+        (b"[]", 400),
+        (b'{"identity": 1}', 400),
+        (report(deployments=[{}]), 400),
+        (report(unknown=1), 400),
+        (report(deployments=[{"namespace": "a", "name": "b", "uid": "c"}] * 1000), 400),
+        (report(boot=-1), 400),
+        (report(sequence=1 << 70), 400),
+        (report(version="x" * REPORT_BYTES_MAX), 413),
+        (b"\xff" * 100, 400),
+        (b"[" * 100_000, 400),
+    ],
+)
+async def test_to_upset_the_hub_by_a_report(hub: Hub, tmp_path: Path, body: bytes, code: int) -> None:
+    await hub.join(tmp_path / "one")
+    backend = hub.as_(token_of(tmp_path / "one"))
+    assert await refused(backend.raw("POST", "/v1/cells/ber-1/report", body)) == code
+    await backend.close()
+
+
+async def test_the_token_of_a_cell_is_for_nobody_elses_eyes(hub: Hub, tmp_path: Path) -> None:
+    await hub.join(tmp_path / "one")
+    for name in ("cell.json", "hub.token", "hub.crt"):
+        assert (tmp_path / "one" / name).stat().st_mode & 0o077 == 0
+    assert token_of(tmp_path / "one") not in (hub.home / "tokens.json").read_text()
+    assert token_of(tmp_path / "one") not in (hub.home / "audit.log").read_text()
