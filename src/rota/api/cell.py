@@ -73,7 +73,7 @@ class CellStatus(ObjectStatus):
     ] = field(default=None, name="hubID")
     orphans: Annotated[
         list[Text],
-        doc("Deployments that run there and that this hub does not know: `rota cell adopt` or `drop`.", max_length=200),
+        doc("Deployments that run there and that this hub does not know any more: namespace/name.", max_length=200),
     ] = []
 
 

@@ -200,6 +200,22 @@ async def accept_hub(session: Session, name: CellName) -> None:
     line(f"cell.rota.dev/{name} takes what the hub binds to it, when it answers next")
 
 
+@command
+async def drop(
+    session: Session,
+    deployment: Annotated[
+        str, typer.Argument(metavar="NAMESPACE/NAME", help="As the hub lists it in the orphans of the cell.")
+    ],
+) -> None:
+    """In a cell: end a deployment that its hub does not know any more. One that the hub knows comes back."""
+    namespace, _, name = deployment.partition("/")
+    if not namespace or not name:
+        raise bad_usage(f"{deployment!r} is no NAMESPACE/NAME")
+    async with session.client() as client:
+        await client.delete(WorkloadDeployment, name, namespace=namespace, propagation="Foreground")
+    line(f"workloaddeployment.rota.dev/{name} and its instances are ended")
+
+
 async def _find(client: Client, name: str) -> Cell | None:
     try:
         return await client.get(Cell, name)
@@ -232,4 +248,5 @@ app.command("cordon")(cordon)
 app.command("uncordon")(uncordon)
 app.command("drain")(drain)
 app.command("remove")(remove)
+app.command("drop")(drop)
 app.command("accept-hub")(accept_hub)

@@ -353,6 +353,12 @@ def test_a_hub_that_has_forgotten_what_runs_deletes_nothing(fleet: Fleet) -> Non
     fleet.go(LONG_SECONDS)
     assert running(fleet) == {"lhr-1": 2}
     assert cell(fleet, "lhr-1").status.orphans == [f"default/{own.metadata.name}"]
+    # Made anew, it takes over what runs.
+    before = {one.metadata.uid for one in fleet.instances(fleet.cells["lhr-1"])}
+    apply(fleet, workload(2, "lhr"))
+    assert {one.metadata.uid for one in fleet.instances(fleet.cells["lhr-1"])} == before
+    assert not cell(fleet, "lhr-1").status.orphans
+    agree(fleet)
 
 
 def test_another_hub_is_not_obeyed_until_it_is_accepted(fleet: Fleet) -> None:

@@ -148,10 +148,10 @@ class Link:
 
     async def _exchange(self, report: Report) -> Answer:
         if self.is_cut:
-            raise ConnectionError("the line is cut, by `rota fleet cut`")
+            raise ConnectionError("the line is cut")
         answer = await self._hub.report(report)
         if self.is_cut:
-            raise ConnectionError("the line is cut, by `rota fleet cut`")
+            raise ConnectionError("the line is cut")
         return answer
 
     def _begin_mirroring(self) -> None:

@@ -107,11 +107,8 @@ class Mirror(Reconciler):
                 f'there is a deployment "{source.namespace}/{source.name}" in the cell that is not the hub\'s',
             )
             return
-        if known.uid != source.uid:
-            # It was given up at the hub while the cell was away, and another one has its name.
-            await _delete(context, here)
-            return
-        if source.generation < known.generation:
+        # One that has another uid was made anew, as after a restore of the hub: it takes over what runs here.
+        if source.uid == known.uid and source.generation < known.generation:
             self._telling.refuse(
                 source,
                 "HubIsOlder",
