@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
@@ -211,8 +212,9 @@ class SimulatedHub:
 class Fleet:
     """A hub and its cells. All of it is for one thread at a time; time passes only while it is told to."""
 
-    def __init__(self, cells: Mapping[str, str]) -> None:
-        """`cells`: the city of each."""
+    def __init__(self, cells: Mapping[str, str], seed: int = 0) -> None:
+        """`cells`: the city of each. `seed`: for everything that is drawn, so that it is the same again."""
+        self._seed = seed
         self.clock = VirtualClock(START)
         self._loop = IdleLoop()
         self.hub = Site(self.clock, Plane(cell=None))
@@ -221,6 +223,8 @@ class Fleet:
         self._until = 0.0
 
     def __enter__(self) -> Fleet:
+        self._chance = random.getstate()
+        random.seed(self._seed)
         self.do(self._open())
         return self
 
@@ -244,6 +248,7 @@ class Fleet:
             self.do(self._close())
         finally:
             self._loop.close()
+            random.setstate(self._chance)
 
     async def _close(self) -> None:
         for site in (*self.cells.values(), self.hub):

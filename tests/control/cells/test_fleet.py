@@ -446,7 +446,7 @@ def test_a_cut_that_is_shorter_than_the_lease_changes_nothing(fleet: Fleet) -> N
     before = {one.metadata.uid for one in fleet.instances(fleet.hub)}
     for name in ("dfw-1", "dfw-2"):
         fleet.lines[name].cut()
-    fleet.go(LEASE_SECONDS / 2)
+    fleet.go(LEASE_SECONDS / 4)
     for name in ("dfw-1", "dfw-2"):
         fleet.lines[name].heal()
     fleet.go(LONG_SECONDS)

@@ -41,7 +41,8 @@ COALESCE_SECONDS = 0.02
 INTERVAL_SECONDS = 10.0
 """A cell reports at least this often."""
 RETRY_SECONDS_FIRST = 0.05
-RETRY_SECONDS_MAX = 5.0
+RETRY_SECONDS_MAX = 2.0
+"""The shortest lease is 5 seconds, and is not to end because a cell waits."""
 COUNT_SECONDS = 1.0
 """What is in use is counted no more often."""
 ORPHANS_MAX = 200
