@@ -87,7 +87,8 @@ def box(places: Places, order: Order, digest: str) -> Box:
     uid = places.uid(order)
     # It starts where it can whatever becomes of the tree, which is made anew between two holders.
     scratch = places.box_scratch(order.subject, digest)
-    made = _in_sandbox(places, order, argv, folder, {"HOME": home, **order.env}, inside, scratch=scratch)
+    env = {"HOME": home, **order.env}
+    made = _in_sandbox(places, order, argv, folder, env, inside, scratch=scratch, is_init=True)
     places.write_entry(order.subject, order.container, Entry("sandbox", tree, home, {}, uid))
     return Box(
         tuple(made.argv),
@@ -135,6 +136,7 @@ def _in_sandbox(
     cwd: str,
     *,
     scratch: Path,
+    is_init: bool = False,
 ) -> sandbox.Command:
     uid = places.uid(order)
     scratch.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -151,6 +153,7 @@ def _in_sandbox(
             uid=uid,
             hostname=order.subject.name,
             hide=[places.home],
+            is_init=is_init,
         )
     except ValueError as error:
         raise Refused("ConfigurationError", str(error)) from None

@@ -16,6 +16,8 @@ _PR_SET_DUMPABLE = 4
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
+_OVER = (b"Z", b"X")
+"""States of a thread that has ended."""
 
 # Loaded before any fork: a child between fork and exec should load nothing.
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -102,9 +104,11 @@ def _stats_of_threads(pid: int) -> list[list[bytes]]:
 
 
 def is_alive(pid: int, start_time: int) -> bool:
-    """That very process, not another with its pid; a zombie is not alive."""
+    """That very process, not another with its pid; a zombie is not alive, unless it has threads that are."""
     fields = _stat_of(pid)
-    return fields is not None and int(fields[19]) == start_time and fields[0] not in (b"Z", b"X")
+    if fields is None or int(fields[19]) != start_time:
+        return False
+    return fields[0] not in _OVER or any(state not in _OVER for state in thread_states(pid))
 
 
 def descendants_of(ancestor: int, but: Collection[int] = ()) -> list[int]:
@@ -133,9 +137,9 @@ def sizes() -> dict[int, Size]:
     for name in os.listdir("/proc"):
         if not (name.isdigit() and (fields := _stat_of(int(name)))):
             continue
-        if fields[0] in (b"Z", b"X"):
+        if fields[0] in _OVER:
             # A process whose first thread has ended looks like one that is over.
-            alive = [one for one in _stats_of_threads(int(name)) if one[0] not in (b"Z", b"X")]
+            alive = [one for one in _stats_of_threads(int(name)) if one[0] not in _OVER]
             if not alive:
                 continue
             fields = [*fields[:21], alive[0][21]]

@@ -6,7 +6,8 @@ for its own input and output. It is trusted no more than what it starts. It can 
 - `run` starts a command in a session of its own. Its end is told when its first process has ended.
 - `signal` goes to the command's process group.
 - `clear` ends everything that any command started, wherever it went, and tells when nothing is left. Commands that are
-  to go on are named, and what those started ends too.
+  to go on are named, and what those started ends too. If it is to be `alone`, in a namespace of its own, whatever came
+  into that from outside ends as well.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ PR_SET_CHILD_SUBREAPER = 36
 CLEAR_SECONDS_MAX = 10.0
 CLEAR_PAUSE_SECONDS = 0.002
 NO_PROGRAM, NO_PERMISSION = 127, 126
+FIRST = 1
+"""The process that a namespace ends with."""
 LISTS_CHILDREN = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
 
 
@@ -92,7 +95,7 @@ class Agent:
         elif message["do"] == "signal":
             self._signal(message["id"], message["signal"])
         else:
-            self._tell({"cleared": self._clear(message.get("but", ()))})
+            self._tell({"cleared": self._clear(message.get("but", ()), bool(message.get("alone")))})
 
     def _run(self, message: dict[str, Any], descriptors: list[int]) -> None:
         standard_input, output, errors = descriptors
@@ -141,15 +144,16 @@ class Agent:
                 process.returncode = os.waitstatus_to_exitcode(status)
                 self._tell({"id": id_, "code": process.returncode})
 
-    def _clear(self, but: Sequence[str]) -> int:
-        """How many are left of all that descends from this process: none, unless something is very wrong."""
+    def _clear(self, but: Sequence[str], alone: bool) -> int:
+        """Return how many are left that were to end: none, unless something is very wrong."""
         kept = {pid for pid, (id_, _) in self._commands.items() if id_ in but}
         deadline = time.monotonic() + CLEAR_SECONDS_MAX
         self._reap()
-        while not _is_clear(kept):
-            left = [pid for pid in descendants(os.getpid()) if pid not in kept]
+        while not _is_clear(kept) or (alone and others(kept)):
+            left = others(kept) if alone else [pid for pid in descendants(os.getpid()) if pid not in kept]
             for pid in left:
-                with contextlib.suppress(ProcessLookupError):
+                # What is still on its way in may be another's, for a moment.
+                with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
             self._reap()
             if time.monotonic() > deadline:
@@ -200,16 +204,32 @@ def children(pid: int) -> list[int]:
     return [int(number) for number in found.split()]
 
 
-def is_running(pid: int) -> bool:
+def is_running(pid: int, proc: str = "/proc") -> bool:
     try:
-        return _stat(str(pid))[0] not in "ZX"
+        return _goes_on(str(pid), _stat(str(pid), proc)[0], proc)
     except OSError:
         return False
 
 
-def _stat(pid: str) -> list[str]:
+def others(kept: Collection[int]) -> list[int]:
+    """Everything that runs in the namespace of this process, but it, those that are kept and the first one."""
+    but = {FIRST, os.getpid(), *kept}
+    return [pid for pid, (state, _) in _states() if pid not in but and _goes_on(str(pid), state)]
+
+
+def _goes_on(pid: str, state: str, proc: str = "/proc") -> bool:
+    """Report whether a process is not over. One whose first thread has ended looks as if it were."""
+    if state not in "ZX":
+        return True
+    try:
+        return len(os.listdir(f"{proc}/{pid}/task")) > 1
+    except OSError:
+        return False
+
+
+def _stat(pid: str, proc: str = "/proc") -> list[str]:
     """What the kernel says of a process, from its state on."""
-    with open(f"/proc/{pid}/stat", errors="replace") as file:
+    with open(f"{proc}/{pid}/stat", errors="replace") as file:
         return file.read().rpartition(")")[2].split()
 
 
@@ -228,7 +248,7 @@ def _states() -> list[tuple[int, tuple[str, int]]]:
 
 def descendants(top: int) -> list[int]:
     """Everything below a process that is alive."""
-    parents = {pid: parent for pid, (state, parent) in _states() if state not in "ZX"}
+    parents = {pid: parent for pid, (state, parent) in _states() if _goes_on(str(pid), state)}
     found: list[int] = []
     for pid in parents:
         at = pid

@@ -78,8 +78,8 @@ class Attempt:
         elif self._stop.why is None:
             await (self._command() if self._job.kind == "command" else self._call())
         self._stop.over()
-        if not self._box.is_clear(kept()):
-            await self._box.clear(kept())
+        if not self._box.is_clear(kept(), alone=True):
+            await self._box.clear(kept(), alone=True)
         self._see()
         self._capture.drain()
         self._findings.close()

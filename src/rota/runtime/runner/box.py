@@ -109,17 +109,25 @@ class Box:
     async def signal(self, id_: str, number: int) -> None:
         await self._send({"do": "signal", "id": id_, "signal": int(number)})
 
-    def is_clear(self, but: Sequence[str] = ()) -> bool:
-        """Whether nothing runs in it but the agent and some commands. False: it is not certain, and `clear` it is."""
+    def is_clear(self, but: Sequence[str] = (), *, alone: bool = False) -> bool:
+        """Whether nothing runs in it but the agent and some commands. False: it is not certain, and `clear` it is.
+
+        `alone`: nothing that has entered it either.
+        """
         kept = [self._commands[id_].started for id_ in but if id_ in self._commands]
         if self._outside is None or not all(started.done() for started in kept):
             return False
-        return self._outside.is_clear([started.result() for started in kept])
+        numbers = [started.result() for started in kept]
+        return self._outside.is_clear(numbers) and (not alone or self._outside.is_alone(numbers))
 
-    async def clear(self, but: Sequence[str] = ()) -> None:
-        """End everything in the box but the agent and some commands. Raises BoxLost when that cannot be had."""
+    async def clear(self, but: Sequence[str] = (), *, alone: bool = False) -> None:
+        """End everything in the box but the agent and some commands. Raises BoxLost when that cannot be had.
+
+        `alone`: also what has entered it.
+        """
         self._cleared = asyncio.get_running_loop().create_future()
-        await self._send({"do": "clear", "but": but})
+        is_apart = self._outside is not None and self._outside.is_apart
+        await self._send({"do": "clear", "but": but, "alone": alone and is_apart})
         try:
             async with asyncio.timeout(CLEAR_SECONDS_MAX):
                 left = await self._cleared
@@ -130,7 +138,7 @@ class Box:
         # The agent is in the box: what it says of the box is looked at from outside. A command that is kept may have
         # ended meanwhile, and that may not have been heard yet.
         deadline = time.monotonic() + VERIFY_SECONDS_MAX
-        while not self.is_clear(but):
+        while not self.is_clear(but, alone=alone):
             if time.monotonic() > deadline:
                 raise BoxLost("something runs on in it that its agent does not tell of")
             await asyncio.sleep(CLEAR_PAUSE_SECONDS)
@@ -149,6 +157,9 @@ class Box:
             await asyncio.gather(self._reading, return_exceptions=True)
         if self._control is not None:
             self._control.close()
+        if self._outside is not None:
+            self._outside.close()
+            self._outside = None
         self._fail()
         await asyncio.to_thread(_sweep)
 

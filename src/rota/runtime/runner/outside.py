@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Collection, Iterable
 from itertools import pairwise
 from pathlib import Path
 
 from rota.runtime.keeper.kernel import is_alive, start_time_of
-from rota.runtime.runner.agent import children, is_running
+from rota.runtime.runner.agent import FIRST, children, is_running
 
 DEPTH_MAX = 8
 """How far below what was started an agent is."""
@@ -24,6 +25,18 @@ class Outside:
         # An orphan that does not descend from the agent comes to the first process of its namespace.
         self._above = [(pid, below) for pid, below in pairwise(path) if len(_numbers(pid)) == len(_numbers(path[-1]))]
         self._known: dict[int, int] = {}
+        self._number = agent
+        self._proc: int | None = None
+        """The processes of its namespace, as the box numbers them."""
+        self.is_apart = self._agent is not None and len(_numbers(self._agent)) > len(_numbers(os.getpid()))
+        """Whether it is in a namespace of its own."""
+        if self.is_apart:
+            self._proc = os.open(f"/proc/{self._agent}/root/proc", os.O_RDONLY | os.O_DIRECTORY)
+
+    def close(self) -> None:
+        if self._proc is not None:
+            os.close(self._proc)
+            self._proc = None
 
     def is_clear(self, kept: Iterable[int]) -> bool:
         """Whether nothing runs but the agent and some processes, as the box numbers them. False: it is not certain.
@@ -38,6 +51,17 @@ class Outside:
         if any(is_running(other) for pid, below in self._above for other in children(pid) if other != below):
             return False
         return set(children(self._agent)) <= found and is_alive(self._agent, self._began)
+
+    def is_alone(self, kept: Collection[int]) -> bool:
+        """Whether nothing has come into its namespace from outside, but some processes. True where it has none."""
+        if self._proc is None:
+            return not self.is_apart
+        but, proc = {FIRST, self._number, *kept}, f"/proc/self/fd/{self._proc}"
+        try:
+            numbers = [int(name) for name in os.listdir(self._proc) if name.isdigit()]
+        except OSError:
+            return False
+        return not any(is_running(number, proc) for number in numbers if number not in but)
 
     def _here(self, number: int) -> int | None:
         if number not in self._known:

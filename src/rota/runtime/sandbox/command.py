@@ -27,6 +27,7 @@ def command(
     hostname: str = "worker",
     hide: Sequence[Path] = (),
     fds: Sequence[int] = (),
+    is_init: bool = False,
 ) -> Command:
     """The command that runs `argv` in a sandbox of its own.
 
@@ -41,6 +42,8 @@ def command(
     uid        the uid of its own, which `storage` already belongs to; wanted if, and only if, Rota is root
     hide       places that must not be seen, should they lie in something that is shown; `$ROTA_HOME` above all
     fds        descriptors it keeps, besides the standard ones
+    is_init    the command can be the first process of its namespace: it reaps orphans, and cannot be traced. It is
+               that where Rota is not root
 
     Raises SandboxUnavailable when this host cannot make a sandbox, ValueError when what is asked for would make a hole.
     """
@@ -60,5 +63,6 @@ def command(
             hide=hide,
             fds=fds,
             targets=targets,
+            is_init=is_init,
         )
     )

@@ -65,6 +65,7 @@ class Plan(NamedTuple):
     hide: Sequence[Path]
     fds: Sequence[int]
     targets: Sequence[Target] = ()
+    is_init: bool = False
 
 
 def compose(plan: Plan) -> Command:
@@ -104,6 +105,9 @@ def _namespaces(plan: Plan) -> Iterator[str]:
     yield from ("--die-with-parent", "--new-session", "--cap-drop", "ALL")
     if plan.uid is None:
         yield "--unshare-user"
+        # Bubblewrap's own first process has the uid of all others then, and any of them could live on in it.
+        if plan.is_init:
+            yield "--as-pid-1"
     else:
         for capability in TRANSITION:
             yield from ("--cap-add", capability)

@@ -3,6 +3,11 @@
 Capabilities are gone already; this closes what needs none. A user namespace of its own would give a process every
 capability again, towards a kernel that is then open to it in full width. Key rings, the machine's virtual sockets and
 io_uring are not kept apart by any namespace. Programs of another architecture (32 bit) do not run.
+
+Memory that no process has mapped is nobody's where no cgroup counts it: segments and sets of semaphores of System V are
+small, of which a namespace has so many, and memory that is hidden from the kernel itself cannot be had.
+
+Calls that are newer than this list do not exist. Programs have to do without them on an older kernel, too.
 """
 
 from __future__ import annotations
@@ -15,9 +20,16 @@ CLONE_NEWUSER = 0x10000000
 TIOCSTI, TIOCLINUX = 0x5412, 0x541C
 AF_VSOCK = 40
 X32_BIT = 0x40000000
+NEWEST = 466
+"""The last system call that is known here, on both machines: removexattrat."""
+SEGMENT_BYTES_MAX = 64 * 1024
+"""Of one segment of shared memory. The kernel gives a namespace 4096 of them."""
+SEMAPHORES_MAX = 256
+"""In one set. The kernel gives a namespace 32,000 of them."""
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_NUMBER, _ARCHITECTURE, _ARGUMENT_0, _ARGUMENT_1 = 0, 4, 16, 24
+_NUMBER, _ARCHITECTURE, _ARGUMENT_0, _ARGUMENT_1, _ARGUMENT_1_HIGH = 0, 4, 16, 24, 28
+_ANY = 0xFFFFFFFF
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000
 
 AUDIT_ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -32,9 +44,10 @@ _NUMBERS = {
     "bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282),
     "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
     "kexec_load": (246, 104), "init_module": (175, 105), "finit_module": (313, 273), "open_by_handle_at": (304, 265),
-    "ioctl": (16, 29), "socket": (41, 198),
+    "memfd_secret": (447, 447),
+    "ioctl": (16, 29), "socket": (41, 198), "shmget": (29, 194), "semget": (64, 190),
 }  # fmt: skip
-_CONDITIONAL = ("unshare", "clone", "clone3", "ioctl", "socket")
+_CONDITIONAL = ("unshare", "clone", "clone3", "ioctl", "socket", "shmget", "semget")
 
 Instruction = tuple[int, int, int, int]
 
@@ -57,6 +70,8 @@ def program(machine: str, *, is_last: bool = True) -> bytes:
         (_LOAD, 0, 0, _NUMBER),
         (_AT_LEAST, 0, 1, X32_BIT),
         _refuse(errno.EPERM),
+        (_AT_LEAST, 0, 1, NEWEST + 1),
+        _refuse(errno.ENOSYS),
     ]
     for name in _NUMBERS:
         if name not in _CONDITIONAL:
@@ -64,9 +79,13 @@ def program(machine: str, *, is_last: bool = True) -> bytes:
     # Its flags are in memory, which a filter cannot read. The C library then takes clone instead.
     code += [(_EQUAL, 0, 1, number["clone3"]), _refuse(errno.ENOSYS)]
     for name in ("unshare", "clone") if is_last else ("clone",):
-        code += _when(number[name], _ARGUMENT_0, (_ANY_BIT, CLONE_NEWUSER))
-    code += _when(number["ioctl"], _ARGUMENT_1, (_EQUAL, TIOCSTI), (_EQUAL, TIOCLINUX))
-    code += _when(number["socket"], _ARGUMENT_0, (_EQUAL, AF_VSOCK))
+        code += _when(number[name], (_ARGUMENT_0, _ANY_BIT, CLONE_NEWUSER))
+    code += _when(number["ioctl"], (_ARGUMENT_1, _EQUAL, TIOCSTI), (_ARGUMENT_1, _EQUAL, TIOCLINUX))
+    code += _when(number["socket"], (_ARGUMENT_0, _EQUAL, AF_VSOCK))
+    # With the kernel's own answer to what is larger than its settings allow.
+    too_large = (_ARGUMENT_1_HIGH, _ANY_BIT, _ANY), (_ARGUMENT_1, _AT_LEAST, SEGMENT_BYTES_MAX + 1)
+    code += _when(number["shmget"], *too_large, code=errno.EINVAL)
+    code += _when(number["semget"], (_ARGUMENT_1, _AT_LEAST, SEMAPHORES_MAX + 1), code=errno.EINVAL)
     code.append((_RETURN, 0, 0, _ALLOW))
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
 
@@ -75,10 +94,10 @@ def _refuse(code: int) -> Instruction:
     return (_RETURN, 0, 0, _REFUSE | code)
 
 
-def _when(number: int, argument: int, *tests: tuple[int, int]) -> list[Instruction]:
-    """Refuses the call when one of the tests holds for its argument, and else allows it."""
-    body: list[Instruction] = [(_LOAD, 0, 0, argument)]
-    for operation, operand in tests:
-        body += [(operation, 0, 1, operand), _refuse(errno.EPERM)]
+def _when(number: int, *tests: tuple[int, int, int], code: int = errno.EPERM) -> list[Instruction]:
+    """Refuse a call when one of the tests holds, each of one argument, and else allow it."""
+    body: list[Instruction] = []
+    for argument, operation, operand in tests:
+        body += [(_LOAD, 0, 0, argument), (operation, 0, 1, operand), _refuse(code)]
     body.append((_RETURN, 0, 0, _ALLOW))
     return [(_EQUAL, 0, len(body), number), *body]

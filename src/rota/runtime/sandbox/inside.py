@@ -2,6 +2,7 @@
 
 A sandbox is three processes: bubblewrap outside, which is what was started; bubblewrap inside, which is its pid 1; and
 the instance's command, the main process. A signal to the first kills the others without grace, and pid 1 takes none.
+A main process that can be pid 1 itself is that where Rota is not root.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from pathlib import Path
 from rota.runtime.sandbox import system
 from rota.runtime.sandbox.compose import Command
 
-# The pid of the main process inside: bubblewrap forks it first.
-MAIN_INSIDE = "2"
+# The pid of the main process inside: bubblewrap forks it first, or becomes it.
+MAIN_INSIDE = ("1", "2")
 PARENT_FIELD = 1
 BUBBLEWRAP = "bwrap"
 WRAPPERS = 2
@@ -35,7 +36,7 @@ def main_process(pid: int) -> int | None:
             if _name(init) == BUBBLEWRAP:
                 for child in _children(init):
                     inside = _ids(child)
-                    if inside is not None and inside[-1] == MAIN_INSIDE and _name(child) != BUBBLEWRAP:
+                    if inside is not None and inside[-1] in MAIN_INSIDE and _name(child) != BUBBLEWRAP:
                         return child
         above = [child for each in above for child in _children(each)]
     return None
