@@ -106,3 +106,26 @@ def test_to_make_a_system_call_that_is_newer_than_the_filter(box: Box) -> None:
     assert newest < 467, "open_tree_attr gives a copy of a tree of mounts"
     done = box.run("python3", "-I", "-c", CALLS, str(newest))
     assert done.returncode == 0, done.stderr
+
+
+SEGMENTS = """
+import ctypes, errno, os
+libc = ctypes.CDLL(None, use_errno=True)
+libc.shmget.argtypes = [ctypes.c_int, ctypes.c_size_t, ctypes.c_int]
+def refused(result):
+    return result == -1 and ctypes.get_errno() == errno.EINVAL
+# What a database asks for, and no more than 256 MiB in all that the kernel lets it have of them.
+assert libc.shmget(0, 56, 0o1600) >= 0 and libc.shmget(0, 64 << 10, 0o1600) >= 0
+assert libc.semget(0, 20, 0o1600) >= 0
+assert refused(libc.shmget(0, (64 << 10) + 1, 0o1600)), "a segment is too large"
+assert refused(libc.shmget(0, 1 << 32, 0o1600)), "a segment is much too large"
+assert refused(libc.semget(0, 257, 0o1600)), "there are too many semaphores"
+assert int(open("/proc/sys/kernel/shmmni").read()) * (64 << 10) <= 256 << 20
+number = 447
+assert libc.syscall(number, 0) == -1 and ctypes.get_errno() in (errno.EPERM, errno.ENOSYS), "it has secret memory"
+"""
+
+
+def test_to_have_memory_in_segments_that_nobody_has_attached(box: Box) -> None:
+    done = box.run("python3", "-I", "-c", SEGMENTS)
+    assert done.returncode == 0, done.stderr

@@ -10,10 +10,11 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
-from rota.runtime import defaults
+from rota.runtime import defaults, sandbox
 from rota.runtime.interface import Exit, Order, Subject
 from rota.runtime.keeper import kernel
 from rota.runtime.keeper.client import Keeper
@@ -21,6 +22,7 @@ from rota.runtime.local import LocalRuntime
 
 SECONDS_MAX = 60
 PYTHON = shutil.which("python3", path="/usr/bin:/bin") or ""
+ISOLATION: Literal["sandbox"] | None = "sandbox" if sandbox.available().ok else None
 SUBJECT = Subject("tenant", "box", "uid")
 BOMB = "i=0; while [ $i -lt 200 ]; do sleep 1000 & i=$((i+1)); done; echo all of them run; sleep 1000"
 HOG = "x=aaaaaaaaaaaaaaaa; while :; do x=$x$x; done"
@@ -68,6 +70,28 @@ async def test_to_take_the_host_down_with_all_its_memory(runtime: LocalRuntime) 
     assert await runtime.answers(SECONDS_MAX)
 
 
+UNMAPPED = """
+import ctypes, os, time
+if {hidden}:
+    ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
+file = os.memfd_create("hoard")
+for _ in range(128): os.write(file, bytes(1 << 20))
+time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("hidden", [False, True], ids=["seen", "hidden"])
+async def test_to_have_memory_that_no_process_has_mapped(runtime: LocalRuntime, hidden: bool) -> None:
+    """Its files are hidden, too, by a process that cannot be traced."""
+    code = UNMAPPED.format(hidden=hidden)
+    argv = (PYTHON, "-I", "-c", code)
+    order = Order(SUBJECT, "main", 0, argv, {}, memory_bytes=64 * 1024 * 1024, isolation=ISOLATION)
+    run = await runtime.start(order)
+    assert "memory" not in run.limits_unmet
+    ended = await exit_of(runtime)
+    assert ended.failed and ended.reason == "OutOfMemory", ended
+
+
 def test_to_be_held_to_nothing_by_saying_nothing() -> None:
     limits = defaults.limits_of(ordered("true"))
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -94,6 +118,6 @@ ctypes.CDLL(None).pthread_exit(None)
                 time.sleep(0.01)
             found = kernel.sizes()[child.pid]
             assert found.threads >= 3 and found.pages * os.sysconf("SC_PAGE_SIZE") > 30 << 20
-            assert kernel.own_bytes(child.pid) > 30 << 20
+            assert kernel.own_memory(child.pid).bytes > 30 << 20
         finally:
             child.kill()

@@ -1,27 +1,18 @@
-"""Files that are open and have no name any more: they take space, and no folder shows them.
-
-Each thread may have files of its own, and a process whose first thread has ended has none but those.
-"""
+"""Files that are open and have no name any more: they take space, and no folder shows them."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-import platform
 import stat
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from rota.runtime.interface import Subject
-from rota.runtime.keeper.kernel import threads_of
+from rota.runtime.keeper.opened import BLOCK_BYTES, Table, tables
 
-BLOCK_BYTES = 512
 DESCRIPTORS_MAX = 200_000
 """Of one instance that are looked at. Who has more keeps everybody from being measured."""
-_KCMP = {"x86_64": 312, "aarch64": 272}
-_KCMP_FILES = 2
-_libc = ctypes.CDLL(None, use_errno=True)
 _PARENT = 1
 """Of what follows the name in /proc/PID/stat: the state, then the parent."""
 
@@ -49,25 +40,12 @@ def nameless_bytes(running: Mapping[Subject, Sequence[int]], device: int) -> dic
         subject = whose.get(pid) or spaces.get(_space(pid))
         if subject is None:
             continue
-        for place in _tables(pid) if looked_at[subject] <= DESCRIPTORS_MAX else ():
-            with contextlib.suppress(OSError):
-                numbers = os.listdir(place)
-                looked_at[subject] += len(numbers)
-                if looked_at[subject] <= DESCRIPTORS_MAX:
-                    files.setdefault(subject, {}).update(_nameless(place, numbers, device))
+        for table in tables(pid) if looked_at[subject] <= DESCRIPTORS_MAX else ():
+            looked_at[subject] += len(table.numbers)
+            if looked_at[subject] <= DESCRIPTORS_MAX:
+                files.setdefault(subject, {}).update(_nameless(table, device))
     sums = {subject: sum(found.values()) for subject, found in files.items()}
     return sums | {subject: None for subject, count in looked_at.items() if count > DESCRIPTORS_MAX}
-
-
-def _tables(pid: int) -> Iterator[str]:
-    """The folders that show the open files of a process, each of them once."""
-    yield f"/proc/{pid}/fd"
-    number = _KCMP.get(platform.machine())
-    for thread in threads_of(pid):
-        # With none of its own it has those of the first one. Where that cannot be told, they are looked at.
-        is_shared = number is not None and _libc.syscall(number, pid, int(thread), _KCMP_FILES, 0, 0) == 0
-        if int(thread) != pid and not is_shared:
-            yield f"/proc/{pid}/task/{thread}/fd"
 
 
 def _above(pid: int, parents: Mapping[int, int], whose: Mapping[int, Subject]) -> Subject | None:
@@ -94,9 +72,9 @@ def _space(pid: int | str) -> str:
         return ""
 
 
-def _nameless(place: str, numbers: Sequence[str], device: int) -> Iterator[tuple[tuple[int, int], int]]:
-    for number in numbers:
+def _nameless(table: Table, device: int) -> Iterator[tuple[tuple[int, int], int]]:
+    for number in table.numbers:
         with contextlib.suppress(OSError):
-            found = os.stat(f"{place}/{number}")
+            found = table.stat(number)
             if found.st_nlink == 0 and found.st_dev == device and stat.S_ISREG(found.st_mode):
                 yield (found.st_dev, found.st_ino), found.st_blocks * BLOCK_BYTES

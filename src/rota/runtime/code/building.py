@@ -18,6 +18,7 @@ from rota.runtime.freezing import frozen
 from rota.runtime.interface import Subject
 from rota.runtime.keeper import cgroup, kernel, protocol
 from rota.runtime.keeper.controllers import Controllers
+from rota.runtime.keeper.watchdog import too_much_memory
 from rota.runtime.measuring import FILE_BYTES_MIN, NotMeasurable, Used, used
 from rota.runtime.nameless import nameless_bytes
 from rota.runtime.sandbox import Command
@@ -146,8 +147,7 @@ class Building:
                 "RequirementsFailed", f"what is built may have {PIDS_MAX} processes and threads, and had more"
             )
         most, page = self._limits["memory"], os.sysconf("SC_PAGE_SIZE")
-        # What several share is counted for each: look again, at what is a process's own.
-        if sum(sizes[one].pages for one in tree) * page > most and sum(map(kernel.own_bytes, tree)) > most:
+        if too_much_memory(tree, sum(sizes[one].pages for one in tree) * page, most):
             raise self._too_much_memory()
 
     def _too_much_memory(self) -> Exceeded:

@@ -147,20 +147,37 @@ def sizes() -> dict[int, Size]:
     return found
 
 
-def own_bytes(pid: int) -> int:
-    """The memory of a process, without its share of what it has from files."""
+class Own(NamedTuple):
+    """The memory of a process, without its share of what it has from files of a disk."""
+
+    private: int
+    shared: int
+
+    @property
+    def bytes(self) -> int:
+        return self.private + self.shared
+
+
+def own_memory(pid: int) -> Own:
     # The first thread may have ended, and then knows nothing of what the others have.
     threads = (f"/proc/{pid}/task/{thread}/status" for thread in threads_of(pid))
-    return next((size for path in (f"/proc/{pid}/status", *threads) if (size := _resident_bytes(path))), 0)
+    found = (Own(*_kibibytes(path, "RssAnon:", "RssShmem:")) for path in (f"/proc/{pid}/status", *threads))
+    return next((own for own in found if own.bytes), Own(0, 0))
 
 
-def _resident_bytes(path: str) -> int:
+def shared_bytes() -> int:
+    """What of the host's memory is shared: files in memory, segments, and what processes map together."""
+    return _kibibytes("/proc/meminfo", "Shmem:")[0]
+
+
+def _kibibytes(path: str, *names: str) -> list[int]:
+    """Lines of a file, in bytes; nothing where they are not there."""
     try:
-        status = Path(path).read_text()
+        lines = [line.split() for line in Path(path).read_text(errors="replace").splitlines()]
     except OSError:
-        return 0
-    kinds = ("RssAnon:", "RssShmem:")
-    return sum(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith(kinds))
+        lines = []
+    found = {words[0]: int(words[1]) * 1024 for words in lines if words and words[0] in names}
+    return [found.get(name, 0) for name in names]
 
 
 def below(ancestor: int, found: Mapping[int, Size]) -> list[int]:

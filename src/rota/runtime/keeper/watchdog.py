@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import random
+import time
+from collections.abc import Callable, Sequence
 
-from rota.runtime.keeper import kernel
+from rota.runtime.keeper import kernel, opened
 from rota.runtime.keeper.child import Child
 from rota.runtime.keeper.loop import Loop
 
@@ -13,6 +15,21 @@ LOOK_SECONDS = 0.5
 WATCHED = ("memory", "pids")
 """Limits that can be held in this way. For half a second a tree may have more."""
 TOO_MANY_PROCESSES = "TooManyProcesses"
+FILES_SECONDS_MAX = 0.1
+"""Of each look that open files are looked at. Those that are left have better luck the next time."""
+
+
+def too_much_memory(tree: Sequence[int], resident: int, most: float, *, with_files: bool = True) -> bool:
+    """Report whether processes have more memory than they may. `resident`: what they have mapped, as it is told fast."""
+    if resident + (kernel.shared_bytes() if with_files else 0) <= most:
+        return False
+    # What several share is counted for each: look again, at what is a process's own.
+    own = [kernel.own_memory(pid) for pid in tree]
+    private, shared = sum(one.private for one in own), sum(one.shared for one in own)
+    if private + shared > most:
+        return True
+    # Files in memory may be mapped, and have been counted then: what there is more of counts.
+    return with_files and private + max(shared, opened.memory_bytes(tree)) > most
 
 
 class Watchdog:
@@ -36,15 +53,21 @@ class Watchdog:
         if not self._watched:
             return
         sizes = kernel.sizes()
-        for child, limits in list(self._watched.items()):
-            tree = child.group.pids() if child.group else kernel.below(child.pid, sizes)
+        watched = list(self._watched.items())
+        random.shuffle(watched)
+        deadline = time.monotonic() + FILES_SECONDS_MAX
+        for child, limits in watched:
+            tops = (child.pid, *(one.pid for one in child.execs))
+            tree = child.group.pids() if child.group else [pid for top in tops for pid in kernel.below(top, sizes)]
             found = [sizes[pid] for pid in tree if pid in sizes]
             if "pids" in limits and sum(one.threads for one in found) > limits["pids"]:
                 child.record["why"] = TOO_MANY_PROCESSES
-            elif "memory" in limits and sum(one.pages for one in found) * self._page > limits["memory"]:
-                # What several share is counted for each: look again, at what is a process's own.
-                if sum(map(kernel.own_bytes, tree)) <= limits["memory"]:
-                    continue
+            elif "memory" in limits and too_much_memory(
+                tree,
+                sum(one.pages for one in found) * self._page,
+                limits["memory"],
+                with_files=time.monotonic() < deadline,
+            ):
                 child.record["oom"] = True
             else:
                 continue

@@ -1,0 +1,113 @@
+"""The files that a process has open, for whoever counts what they take. Standard library only.
+
+Each thread may have files of its own, and a process whose first thread has ended has none but those. A process that
+cannot be traced hides its files from all but root. Whoever made its user namespace gets copies of them all the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+import platform
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from rota.runtime.keeper.kernel import threads_of
+
+BLOCK_BYTES = 512
+MEMORY_FILES_MAX = 20_000
+"""Of one tree that are looked at for memory at a time, by chance: it is looked at again soon."""
+_KCMP = {"x86_64": 312, "aarch64": 272}
+_KCMP_FILES = 2
+_PIDFD_GETFD = 438
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Table(NamedTuple):
+    """Open files of one process, or of one of its threads."""
+
+    numbers: Sequence[int]
+    """Of which some may be none, and others come and go."""
+    stat: Callable[[int], os.stat_result]
+    """Raises OSError for one that is none."""
+
+
+def tables(pid: int) -> Iterator[Table]:
+    """The open files of a process and of its threads, each table once. None where it is gone."""
+    for place in _places(pid):
+        try:
+            numbers = [int(name) for name in os.listdir(place)]
+        except PermissionError:
+            if place == f"/proc/{pid}/fd":
+                yield from _copied(pid)
+        except OSError:
+            continue
+        else:
+            yield Table(numbers, functools.partial(_stat, place))
+
+
+def memory_bytes(pids: Iterable[int]) -> int:
+    """What files take that are in memory alone (memfd) and that some processes have open, mapped or not."""
+    device, found, looked_at = _memory_device(), dict[int, int](), 0
+    mixed = [*pids]
+    random.shuffle(mixed)
+    for pid in mixed:
+        for table in tables(pid):
+            left = MEMORY_FILES_MAX - looked_at
+            if left <= 0:
+                break
+            looked_at += len(table.numbers)
+            for number in table.numbers if len(table.numbers) <= left else random.sample(table.numbers, left):
+                with contextlib.suppress(OSError):
+                    status = table.stat(number)
+                    if status.st_dev == device:
+                        found[status.st_ino] = status.st_blocks * BLOCK_BYTES
+    return sum(found.values())
+
+
+@functools.cache
+def _memory_device() -> int:
+    descriptor = os.memfd_create("device")
+    try:
+        return os.fstat(descriptor).st_dev
+    finally:
+        os.close(descriptor)
+
+
+def _places(pid: int) -> Iterator[str]:
+    yield f"/proc/{pid}/fd"
+    number = _KCMP.get(platform.machine())
+    for thread in threads_of(pid):
+        # With none of its own it has those of the first one. Where that cannot be told, they are looked at.
+        is_shared = number is not None and _libc.syscall(number, pid, int(thread), _KCMP_FILES, 0, 0) == 0
+        if int(thread) != pid and not is_shared:
+            yield f"/proc/{pid}/task/{thread}/fd"
+
+
+def _stat(place: str, number: int) -> os.stat_result:
+    return os.stat(f"{place}/{number}")
+
+
+def _copied(pid: int) -> Iterator[Table]:
+    with contextlib.suppress(OSError, ValueError):
+        lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
+        size = next(int(line.split()[1]) for line in lines if line.startswith("FDSize:"))
+        process = os.pidfd_open(pid)
+        try:
+            yield Table(range(size), functools.partial(_stat_of_copy, process))
+        finally:
+            os.close(process)
+
+
+def _stat_of_copy(process: int, number: int) -> os.stat_result:
+    copy = _libc.syscall(_PIDFD_GETFD, process, number, 0)
+    if copy < 0:
+        raise OSError(ctypes.get_errno(), "it is not open, or cannot be had")
+    try:
+        return os.fstat(copy)
+    finally:
+        os.close(copy)
