@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -357,6 +357,13 @@ sys.stdin.read()
             os.killpg(child.pid, 9)
 
 
+def these(running: Mapping[Subject, Watched]) -> Callable[[], Awaitable[Mapping[Subject, Watched]]]:
+    async def watched() -> Mapping[Subject, Watched]:
+        return running
+
+    return watched
+
+
 def state_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
@@ -370,13 +377,13 @@ async def test_to_stand_still_for_ever_because_a_server_was_killed(tmp_path: Pat
         try:
             assert outer.stdout is not None and outer.stdout.readline() == b"there\n"
             _, inner = kernel.below(outer.pid, kernel.sizes())
-            with frozen([outer.pid]) as stands_still:
-                assert stands_still and state_of(inner) == "T" and state_of(outer.pid) != "T"
+            with frozen([outer.pid]) as stopped:
+                assert stopped.so_far().is_whole and state_of(inner) == "T" and state_of(outer.pid) != "T"
             await until(lambda: asyncio.to_thread(state_of, inner), lambda state: state == "S")
             os.kill(inner, signal.SIGSTOP)
             (tmp_path / "frozen").write_text(f"[{outer.pid}]")
             running = {SOMEBODY: Watched(Bound(str(tmp_path), MIB, False), (outer.pid,))}
-            watchdog = asyncio.create_task(Watchdog(Disk(tmp_path), lambda: running, lambda _: None).run())
+            watchdog = asyncio.create_task(Watchdog(Disk(tmp_path), these(running), lambda _: None).run())
             await until(lambda: asyncio.to_thread(state_of, inner), lambda state: state == "S")
             await until(lambda: asyncio.to_thread((tmp_path / "frozen").exists), lambda there: not there)
             watchdog.cancel()
@@ -461,7 +468,7 @@ async def test_to_keep_the_disk_full_from_a_sandbox_without_storage(tmp_path: Pa
             os.posix_fallocate(file.fileno(), 0, bytes_used)
         running[subject] = Watched(Bound(str(folder), 100 * MIB, is_promised), ())
     now = [0.0]
-    watchdog = Watchdog(disk, lambda: running, told.append, clock=lambda: now[0])
+    watchdog = Watchdog(disk, these(running), told.append, clock=lambda: now[0])
     await watchdog.round()
     assert not told
     filled.free = low_bytes(1000 * MIB) - 1
@@ -494,7 +501,7 @@ async def test_to_use_up_the_files_of_the_disk(tmp_path: Path) -> None:
         for number in range(count):
             (folder / str(number)).symlink_to("nowhere")
         running[subject] = Watched(Bound(str(folder), size, subject is not SOMEBODY), ())
-    watchdog = Watchdog(disk, lambda: running, told.append)
+    watchdog = Watchdog(disk, these(running), told.append)
     await watchdog.round()
     left[0] = 10
     assert disk.look() == "low"
@@ -506,7 +513,7 @@ async def test_to_use_up_the_files_of_the_disk(tmp_path: Path) -> None:
     owed = next(one for one in running if one is not SOMEBODY)
     running[owed].bound.bytes_max = 20 * MIB
     del running[SOMEBODY]
-    second = Watchdog(disk, lambda: running, told.append)
+    second = Watchdog(disk, these(running), told.append)
     await second.round()
     assert told == [SOMEBODY, owed]
 

@@ -18,7 +18,7 @@ from rota.runtime.containers import WAY, Containers
 from rota.runtime.defaults import limits_of
 from rota.runtime.disk import Disk
 from rota.runtime.egress.refusals import Watched as WatchedEgress
-from rota.runtime.entering import Starting, find, inside, own_streams
+from rota.runtime.entering import Starting, find, inside, own_streams, process_of
 from rota.runtime.interface import (
     Box,
     Execution,
@@ -48,6 +48,7 @@ from rota.runtime.keeper.client import (
     Snapshot,
     Started,
 )
+from rota.runtime.keeper.kernel import start_time_of
 from rota.runtime.keeper.records import SET_ASIDE
 from rota.runtime.paths import UnsafeName, step
 from rota.runtime.places import Entry, Launch, Places
@@ -263,15 +264,38 @@ class LocalRuntime:
             return await self._containers.pid(run, entry)
         return int(run.id.partition("@")[0])
 
-    def _watched(self) -> dict[Subject, Watched]:
-        """What runs, with what it may have. In another thread."""
-        found = {}
-        for subject, runs in list(self._runs.items()):
-            pids = tuple(int(run.id.partition("@")[0]) for run in list(runs.values()) if run.exit is None)
-            bound = read_bound(self._places.bound(subject)) if pids else None
-            if bound is not None:
-                found[subject] = Watched(bound, pids)
+    async def _watched(self) -> dict[Subject, Watched]:
+        """What runs, with what it may have."""
+        found, containers = await asyncio.to_thread(self._bounds)
+        for subject, run, entry in containers:
+            pid = await self._contained(run, entry)
+            if pid is not None:
+                found[subject] = found[subject]._replace(pids=(*found[subject].pids, pid))
         return found
+
+    def _bounds(self) -> tuple[dict[Subject, Watched], list[tuple[Subject, Run, Entry]]]:
+        """What was started, with what it may have; and what of it is an engine's client. In another thread."""
+        found: dict[Subject, Watched] = {}
+        containers = []
+        for subject, runs in list(self._runs.items()):
+            going = {name: run for name, run in list(runs.items()) if run.exit is None}
+            bound = read_bound(self._places.bound(subject)) if going else None
+            if bound is not None:
+                found[subject] = Watched(bound, tuple(process_of(run.id)[0] for run in going.values()))
+                entries = ((run, self._places.enter(subject, name)) for name, run in going.items())
+                containers += [(subject, run, one) for run, one in entries if one is not None and one.way == WAY]
+        return found, containers
+
+    async def _contained(self, run: Run, entry: Entry) -> int | None:
+        """Return the first process of a container, which is no child of its client. None: it is not known."""
+        try:
+            pid = await self._containers.pid(run, entry)
+        except Exception as error:
+            log.warning("%s: what it runs is not known, and is not looked at: %s", entry.name, error)
+            return None
+        # An engine may run elsewhere, where the number is another process's.
+        began = start_time_of(pid) if pid is not None else None
+        return pid if began is not None and began >= process_of(run.id)[1] else None
 
     def log_file(self, subject: Subject, container: str) -> Path:
         return Path(f"{self._places.log(subject, container)}.log")

@@ -19,14 +19,14 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import msgspec
 
 from rota.runtime.disk import Disk
-from rota.runtime.freezing import frozen, thaw
+from rota.runtime.freezing import RESTLESS_MAX, RESTLESS_WHY, frozen, thaw
 from rota.runtime.interface import Overuse, Subject
 from rota.runtime.measuring import FILE_BYTES_MIN, NotMeasurable, Used, used
 from rota.runtime.nameless import DESCRIPTORS_MAX, nameless_bytes
@@ -82,6 +82,8 @@ class Unsure(NamedTuple):
     """Since when it may stand still once more."""
     last: Used = Used(0)
     """What was found when it was sure."""
+    restless: int = 0
+    """How often in a row it could not be made to stand still, by its own doing."""
 
 
 class Watchdog:
@@ -90,7 +92,7 @@ class Watchdog:
     def __init__(
         self,
         disk: Disk,
-        running: Callable[[], Mapping[Subject, Watched]],
+        running: Callable[[], Awaitable[Mapping[Subject, Watched]]],
         tell: Callable[[Subject], None],
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -113,7 +115,8 @@ class Watchdog:
 
     async def run(self) -> None:
         try:
-            await asyncio.to_thread(self._thaw)
+            running = await self._running()
+            await asyncio.to_thread(self._thaw, running)
             while True:
                 await asyncio.sleep(MEASURE_SECONDS)
                 await self.round()
@@ -122,7 +125,7 @@ class Watchdog:
 
     async def round(self) -> None:
         """Measure everything that runs once."""
-        running = await asyncio.to_thread(self._running)
+        running = await self._running()
         found: dict[Subject, Used] = {}
         nameless: dict[Subject, int | None] = {}
         if running and (self._rounds % NAMELESS_ROUNDS == 0 or self._hurries()):
@@ -189,15 +192,19 @@ class Watchdog:
         unsure = unsure._replace(rounds=unsure.rounds + 1)
         if self._clock() >= unsure.due and (unsure.rounds >= UNSURE_ROUNDS or self._hurries()):
             began = self._clock()
-            found = self._measured_still(watched)
+            found, is_restless = self._measured_still(watched)
             took = self._clock() - began
             share = FROZEN_SHARE_HURRY if self._hurries() else FROZEN_SHARE
-            unsure = Unsure(0 if found.is_whole else unsure.rounds, began + took / share, found)
+            restless = unsure.restless + 1 if is_restless else 0
+            unsure = Unsure(0 if found.is_whole else unsure.rounds, began + took / share, found, restless)
+            if restless >= RESTLESS_MAX:
+                raise NotMeasurable(RESTLESS_WHY)
         self._unsure[subject] = unsure
         # What was there the last time may be what is hidden now.
         return found._replace(bytes=max(found.bytes, unsure.last.bytes), files=max(found.files, unsure.last.files))
 
-    def _measured_still(self, watched: Watched) -> Used:
+    def _measured_still(self, watched: Watched) -> tuple[Used, bool]:
+        """Return what it has, and whether it was restless."""
         deadline = time.monotonic() + FROZEN_SECONDS_MAX
 
         def check(_: float) -> None:
@@ -207,16 +214,18 @@ class Watchdog:
         # For the next server, should this one not come to have it go on.
         self._note.write_bytes(msgspec.json.encode(watched.pids))
         try:
-            with frozen(watched.pids) as stands_still:
-                return used(Path(watched.bound.folder), breathe=check)._replace(is_whole=stands_still)
+            with frozen(watched.pids) as stopped:
+                found = used(Path(watched.bound.folder), breathe=check)
+                stillness = stopped.so_far()
+                return found._replace(is_whole=stillness.is_whole), stillness.is_restless
         finally:
             self._note.unlink(missing_ok=True)
 
-    def _thaw(self) -> None:
+    def _thaw(self, running: Mapping[Subject, Watched]) -> None:
         """Have go on what an earlier server had stand still when it was killed."""
         with contextlib.suppress(OSError, msgspec.MsgspecError):
             pids = msgspec.json.decode(self._note.read_bytes(), type=list[int])
-            thaw([pid for watched in self._running().values() for pid in watched.pids if pid in pids])
+            thaw([pid for watched in running.values() for pid in watched.pids if pid in pids])
             self._note.unlink()
 
     def _breathe(self, seconds: float) -> None:

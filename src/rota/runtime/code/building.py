@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rota.runtime.freezing import frozen
+from rota.runtime.freezing import RESTLESS_MAX, RESTLESS_WHY, frozen
 from rota.runtime.interface import Subject
 from rota.runtime.keeper import cgroup, kernel, protocol
 from rota.runtime.keeper.controllers import Controllers
@@ -119,7 +119,7 @@ class Building:
 
     async def _watch(self, process: asyncio.subprocess.Process, folders: Sequence[Path], group: _Group) -> None:
         """Raises Exceeded when it has too much, which is ended then."""
-        pid, shortage, disk_due = process.pid, Shortage(str(self._home)), 0.0
+        pid, shortage, disk_due, restless = process.pid, Shortage(str(self._home)), 0.0, 0
         try:
             while True:
                 await asyncio.to_thread(self._check_tree, pid, group)
@@ -127,7 +127,10 @@ class Building:
                     raise Exceeded("NoSpace", "the disk of the server is short of space: nothing is installed now")
                 if time.monotonic() >= disk_due:
                     began = time.monotonic()
-                    await asyncio.to_thread(_check_disk, pid, folders)
+                    is_restless = await asyncio.to_thread(_check_disk, pid, folders)
+                    restless = restless + 1 if is_restless else 0
+                    if restless >= RESTLESS_MAX:
+                        raise Exceeded("RequirementsFailed", f"what is installed cannot be measured: {RESTLESS_WHY}")
                     took = time.monotonic() - began
                     disk_due = began + max(DISK_SECONDS, took / DISK_SHARE)
                 await asyncio.sleep(LOOK_SECONDS)
@@ -155,16 +158,18 @@ class Building:
         return Exceeded("RequirementsFailed", f"what is built may have {most} bytes of memory, and had more")
 
 
-def _check_disk(pid: int, folders: Sequence[Path]) -> None:
-    found = _used(folders)
+def _check_disk(pid: int, folders: Sequence[Path]) -> bool:
+    """Raise Exceeded when a build has too much. Returns whether it could not be made to stand still meanwhile."""
+    found, is_restless = _used(folders), False
     if not found.is_whole:
-        with frozen([pid]):
-            found = _used(folders)
+        with frozen([pid]) as stopped:
+            found, is_restless = _used(folders), stopped.so_far().is_restless
     device = folders[0].stat().st_dev
     nameless = nameless_bytes({_BUILD: [pid]}, device).get(_BUILD, 0)
     if nameless is None or found.bytes + nameless > DISK_BYTES_MAX:
         many = f"{DISK_BYTES_MAX} bytes on the disk, where each file counts for {FILE_BYTES_MIN} or more, and had more"
         raise Exceeded("RequirementsFailed", f"what is installed may have {many}")
+    return is_restless
 
 
 def _used(folders: Sequence[Path]) -> Used:

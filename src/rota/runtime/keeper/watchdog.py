@@ -20,7 +20,7 @@ FILES_SECONDS_MAX = 0.1
 
 
 def too_much_memory(tree: Sequence[int], resident: int, most: float, *, with_files: bool = True) -> bool:
-    """Report whether processes have more memory than they may. `resident`: what they have mapped, as it is told fast."""
+    """Report whether processes have more memory than they may. `resident`: a fast guess at what they have mapped."""
     if resident + (kernel.shared_bytes() if with_files else 0) <= most:
         return False
     # What several share is counted for each: look again, at what is a process's own.

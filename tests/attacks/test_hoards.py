@@ -1,0 +1,149 @@
+"""By files that no folder shows: those of containers, of what hides itself, and what does not stand still."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from rota.runtime import watchdog
+from rota.runtime.code import building
+from rota.runtime.container import Engine
+from rota.runtime.disk import Disk
+from rota.runtime.freezing import RESTLESS_MAX, Stillness, frozen
+from rota.runtime.interface import Order, Owner, Subject
+from rota.runtime.keeper.client import Keeper
+from rota.runtime.local import LocalRuntime
+from rota.runtime.measuring import Used
+from rota.runtime.nameless import nameless_bytes
+from rota.runtime.space import MIB
+from rota.runtime.watchdog import Bound, Watchdog, Watched
+from tests.attacks.test_disk import these
+from tests.runtime_container.conftest import engine, make_image, podman
+from tests.runtime_sandbox.conftest import INSIDE, Box, box, make_box
+
+__all__ = ["box", "engine", "make_box"]
+
+SECONDS_MAX = 60
+SOMEBODY = Subject("tenant", "greedy-0", "some-uid")
+
+
+@pytest.fixture
+async def runtime(tmp_path: Path) -> AsyncIterator[LocalRuntime]:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    keeper = Keeper.connect(home, ["--die-with", str(os.getpid())])
+    async with asyncio.timeout(SECONDS_MAX), LocalRuntime(home, keeper=keeper, disk=Disk(home)) as made:
+        yield made
+        await made.shutdown()
+
+
+async def test_to_hide_it_from_the_host_in_a_container(
+    runtime: LocalRuntime,
+    engine: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its processes are not below what was started, which is the engine's client."""
+    monkeypatch.setattr(watchdog, "MEASURE_SECONDS", 0.1)
+    monkeypatch.setattr(watchdog, "NAMELESS_ROUNDS", 1)
+    hoard = "exec 3> /data/x; busybox rm /data/x; busybox head -c 20000000 /dev/zero >&3; sleep 1000"
+    image = await asyncio.to_thread(make_image, engine)
+    try:
+        order = Order(
+            SOMEBODY, "main", 1, ("sh", "-c", hoard), {}, runtime="container", image=image, network="none",
+            storage_name="s", storage_path="/data", storage_owner=Owner("s", "uid"), storage_bytes=4 * MIB,
+        )  # fmt: skip
+        await runtime.start(order)
+        while (over := runtime.overuse(SOMEBODY)) is None:
+            await asyncio.sleep(0.05)
+        assert over.reason == "StorageExceeded" and "4.0 MiB" in over.message
+        await runtime.stop(SOMEBODY, 0)
+    finally:
+        await asyncio.to_thread(podman, engine, "rmi", "--force", image)
+
+
+HIDES = f"""
+import ctypes, os, time
+ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
+file = os.open("{INSIDE}", os.O_TMPFILE | os.O_RDWR)
+os.write(file, bytes({MIB}))
+print("there", flush=True)
+time.sleep(1000)
+"""
+
+
+def test_to_hide_it_by_being_a_process_that_nobody_can_trace(box: Box) -> None:
+    with box.started("python3", "-I", "-c", HIDES) as process:
+        assert process.stdout is not None and process.stdout.readline() == "there\n"
+        device = box.storage.stat().st_dev
+        assert MIB <= (nameless_bytes({SOMEBODY: [process.pid]}, device)[SOMEBODY] or 0) < 2 * MIB
+
+
+WAKE_EACH_OTHER_UP = """
+import os, signal, time
+for _ in range(10):
+    if os.fork() == 0:
+        while True:
+            time.sleep(0.001)
+            os.kill(-1, signal.SIGCONT)
+print("there", flush=True)
+time.sleep(1000)
+"""
+
+
+def test_to_be_woken_up_whenever_it_is_stopped(box: Box) -> None:
+    """It stands still, or it is told from what takes long to stop."""
+    deadline = time.monotonic() + SECONDS_MAX
+    with box.started("python3", "-I", "-c", WAKE_EACH_OTHER_UP) as process:
+        assert process.stdout is not None and process.stdout.readline() == "there\n"
+        stillness = Stillness(False)
+        while not (stillness.is_whole or stillness.is_restless):
+            assert time.monotonic() < deadline
+            with frozen([process.pid]) as stopped:
+                stillness = stopped.so_far()
+
+
+class Restless:
+    """What goes on however often it is stopped."""
+
+    def so_far(self) -> Stillness:
+        return Stillness(False, is_restless=True)
+
+
+@contextlib.contextmanager
+def never(roots: object) -> Iterator[Restless]:
+    yield Restless()
+
+
+async def test_to_never_be_measured_because_it_never_stands_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved = Used(0, is_whole=False)
+    monkeypatch.setattr(watchdog, "frozen", never)
+    monkeypatch.setattr(watchdog, "used", lambda folder, breathe: moved)
+    running, now = {SOMEBODY: Watched(Bound(str(tmp_path), MIB, True), ())}, [0.0]
+    looking = Watchdog(Disk(tmp_path), these(running), lambda _: None, clock=lambda: now[0])
+    rounds = 0
+    while (over := looking.over(SOMEBODY)) is None:
+        assert (rounds := rounds + 1) < 20
+        now[0] += 3600
+        await looking.round()
+    assert rounds == watchdog.UNSURE_ROUNDS + RESTLESS_MAX - 1
+    assert over.reason == "StorageExceeded" and "SIGCONT" in over.message
+
+
+async def test_to_never_be_measured_while_it_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(building, "frozen", never)
+    monkeypatch.setattr(building, "used", lambda folder: Used(0, is_whole=False))
+    monkeypatch.setattr(building, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(building, "DISK_SECONDS", 0.01)
+    built = building.Building(tmp_path, memory_bytes_max=1 << 40)
+    made = building.Command([sys.executable, "-I", "-c", "import time; time.sleep(1000)"], {})
+    with pytest.raises(building.Exceeded, match="SIGCONT"):
+        await built.run(made, [tmp_path])
