@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -22,6 +23,7 @@ from rota.runtime.keeper.client import Keeper
 from rota.runtime.local import LocalRuntime
 from rota.runtime.measuring import Used
 from rota.runtime.nameless import nameless_bytes
+from rota.runtime.sandbox import Command
 from rota.runtime.space import MIB
 from rota.runtime.watchdog import Bound, Watchdog, Watched
 from tests.attacks.test_disk import these
@@ -144,6 +146,85 @@ async def test_to_never_be_measured_while_it_is_built(tmp_path: Path, monkeypatc
     monkeypatch.setattr(building, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(building, "DISK_SECONDS", 0.01)
     built = building.Building(tmp_path, memory_bytes_max=1 << 40)
-    made = building.Command([sys.executable, "-I", "-c", "import time; time.sleep(1000)"], {})
+    made = Command([sys.executable, "-I", "-c", "import time; time.sleep(1000)"], {})
     with pytest.raises(building.Exceeded, match="SIGCONT"):
         await built.run(made, [tmp_path])
+
+
+SENDS = f"""
+import os, socket, sys, time
+how, folder = sys.argv[1:]
+ends = []
+def sent(kind=socket.SOCK_STREAM):
+    a, b = socket.socketpair(socket.AF_UNIX, kind)
+    ends.extend((a, b))
+    for _ in range(3):
+        file = os.open(folder, os.O_TMPFILE | os.O_RDWR)
+        os.write(file, bytes({MIB}))
+        socket.send_fds(a, [b"x"], [file])
+        os.close(file)
+    return a, b
+if how == "datagrams":
+    sent(socket.SOCK_DGRAM)
+elif how == "stream":
+    sent()
+elif how == "nested":
+    pair = sent()
+    a, b = socket.socketpair()
+    socket.send_fds(a, [b"x"], [one.fileno() for one in pair])
+    for one in pair: one.close()
+elif how == "unaccepted":
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind("\\0rota-%d" % os.getpid())
+    listening.listen()
+    client = socket.socket(socket.AF_UNIX)
+    client.connect(listening.getsockname())
+    file = os.open(folder, os.O_TMPFILE | os.O_RDWR)
+    socket.send_fds(client, [b"x"], [file])
+    os.close(file)
+print("there", flush=True)
+sys.stdin.readline()
+if how == "stream":
+    for number in range(3):
+        data, [file], _, _ = socket.recv_fds(ends[1], 1, 1)
+        assert data == b"x" and os.fstat(file).st_size == {MIB}, number
+print("read", flush=True)
+"""
+
+
+@pytest.mark.parametrize("how", ["stream", "datagrams", "nested", "unaccepted"])
+def test_to_hide_it_in_a_message_that_nobody_has_received(box: Box, how: str) -> None:
+    made = box.command("python3", "-I", "-c", SENDS, how, INSIDE)
+    device, unseen = box.storage.stat().st_dev, set[Subject]()
+    with subprocess.Popen(made.argv, env=made.env, stdin=-1, stdout=-1) as process:
+        try:
+            assert process.stdin is not None and process.stdout is not None
+            assert process.stdout.readline() == b"there\n"
+            for _ in range(2):
+                found = nameless_bytes({SOMEBODY: [process.pid]}, device, unseen)[SOMEBODY] or 0
+                if how == "unaccepted":
+                    assert unseen == {SOMEBODY}
+                else:
+                    assert 3 * MIB <= found < 4 * MIB and not unseen
+            # All of it is still there, for who receives it.
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == b"read\n"
+        finally:
+            process.kill()
+
+
+async def test_to_have_files_wait_where_nobody_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def look(running: object, device: int, unseen: set[Subject]) -> dict[Subject, int | None]:
+        unseen.add(SOMEBODY)
+        return {}
+
+    monkeypatch.setattr(watchdog, "nameless_bytes", look)
+    monkeypatch.setattr(watchdog, "NAMELESS_ROUNDS", 1)
+    running = {SOMEBODY: Watched(Bound(str(tmp_path / "storage"), MIB, True), ())}
+    looking = Watchdog(Disk(tmp_path), these(running), lambda _: None)
+    for number in range(watchdog.UNSEEN_LOOKS_MAX):
+        assert looking.over(SOMEBODY) is None, number
+        await looking.round()
+    over = looking.over(SOMEBODY)
+    assert over is not None and over.reason == "StorageExceeded" and "accepts" in over.message

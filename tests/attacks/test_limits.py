@@ -71,20 +71,23 @@ async def test_to_take_the_host_down_with_all_its_memory(runtime: LocalRuntime) 
 
 
 UNMAPPED = """
-import ctypes, os, time
-if {hidden}:
+import ctypes, os, socket, time
+if "{how}" == "hidden":
     ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
 file = os.memfd_create("hoard")
 for _ in range(128): os.write(file, bytes(1 << 20))
+if "{how}" == "under way":
+    ends = socket.socketpair()
+    socket.send_fds(ends[0], [b"x"], [file])
+    os.close(file)
 time.sleep(1000)
 """
 
 
-@pytest.mark.parametrize("hidden", [False, True], ids=["seen", "hidden"])
-async def test_to_have_memory_that_no_process_has_mapped(runtime: LocalRuntime, hidden: bool) -> None:
-    """Its files are hidden, too, by a process that cannot be traced."""
-    code = UNMAPPED.format(hidden=hidden)
-    argv = (PYTHON, "-I", "-c", code)
+@pytest.mark.parametrize("how", ["open", "hidden", "under way"])
+async def test_to_have_memory_that_no_process_has_mapped(runtime: LocalRuntime, how: str) -> None:
+    """By a process that cannot be traced, its files are hidden, too; or it has sent them to itself."""
+    argv = (PYTHON, "-I", "-c", UNMAPPED.format(how=how))
     order = Order(SUBJECT, "main", 0, argv, {}, memory_bytes=64 * 1024 * 1024, isolation=ISOLATION)
     run = await runtime.start(order)
     assert "memory" not in run.limits_unmet

@@ -1,4 +1,4 @@
-"""Files that are open and have no name any more: they take space, and no folder shows them."""
+"""Files that are open, or under way in a socket, and have no name: they take space, and no folder shows them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import contextlib
 import os
 import stat
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rota.runtime.interface import Subject
-from rota.runtime.keeper.opened import BLOCK_BYTES, Table, tables
+from rota.runtime.keeper.opened import BLOCK_BYTES, tables
 
 DESCRIPTORS_MAX = 200_000
 """Of one instance that are looked at. Who has more keeps everybody from being measured."""
@@ -17,10 +17,12 @@ _PARENT = 1
 """Of what follows the name in /proc/PID/stat: the state, then the parent."""
 
 
-def nameless_bytes(running: Mapping[Subject, Sequence[int]], device: int) -> dict[Subject, int | None]:
+def nameless_bytes(
+    running: Mapping[Subject, Sequence[int]], device: int, unseen: set[Subject] | None = None
+) -> dict[Subject, int | None]:
     """What the processes of each instance hold of such files on a device, by the processes that each was started as.
 
-    None: it has too many open to be looked at.
+    None: it has too many open to be looked at. `unseen` is given those of which something could not be looked at.
 
     Those that came in later, by a command beside it, are known by their PID namespace.
     """
@@ -43,7 +45,10 @@ def nameless_bytes(running: Mapping[Subject, Sequence[int]], device: int) -> dic
         for table in tables(pid) if looked_at[subject] <= DESCRIPTORS_MAX else ():
             looked_at[subject] += len(table.numbers)
             if looked_at[subject] <= DESCRIPTORS_MAX:
-                files.setdefault(subject, {}).update(_nameless(table, device))
+                found = [*table.files(table.numbers)]
+                files.setdefault(subject, {}).update(_nameless(found, device))
+                if unseen is not None and None in found:
+                    unseen.add(subject)
     sums = {subject: sum(found.values()) for subject, found in files.items()}
     return sums | {subject: None for subject, count in looked_at.items() if count > DESCRIPTORS_MAX}
 
@@ -72,9 +77,7 @@ def _space(pid: int | str) -> str:
         return ""
 
 
-def _nameless(table: Table, device: int) -> Iterator[tuple[tuple[int, int], int]]:
-    for number in table.numbers:
-        with contextlib.suppress(OSError):
-            found = table.stat(number)
-            if found.st_nlink == 0 and found.st_dev == device and stat.S_ISREG(found.st_mode):
-                yield (found.st_dev, found.st_ino), found.st_blocks * BLOCK_BYTES
+def _nameless(files: Iterable[os.stat_result | None], device: int) -> Iterator[tuple[tuple[int, int], int]]:
+    for one in files:
+        if one is not None and one.st_nlink == 0 and one.st_dev == device and stat.S_ISREG(one.st_mode):
+            yield (one.st_dev, one.st_ino), one.st_blocks * BLOCK_BYTES

@@ -56,6 +56,9 @@ FROZEN = "frozen"
 NAMELESS_ROUNDS = 5
 """Without a hurry, files without a name are looked for once in so many rounds: that takes a look at every process."""
 
+UNSEEN_LOOKS_MAX = 3
+"""Who sends files to a connection that nobody accepts has so many looks to accept it."""
+
 
 class Bound(msgspec.Struct):
     """What an instance may have on the disk, and where. Kept with the instance, for a server that comes later."""
@@ -106,6 +109,8 @@ class Watchdog:
         self._pressed_at = float("-inf")
         self._over: dict[Subject, Overuse] = {}
         self._unsure: dict[Subject, Unsure] = {}
+        self._unseen: dict[Subject, int] = {}
+        """At how many looks in a row something of an instance could not be looked at."""
         self._stopping = threading.Event()
         self._note = disk.home / FROZEN
 
@@ -130,7 +135,9 @@ class Watchdog:
         nameless: dict[Subject, int | None] = {}
         if running and (self._rounds % NAMELESS_ROUNDS == 0 or self._hurries()):
             pids = {one: each.pids for one, each in running.items()}
-            nameless = await asyncio.to_thread(nameless_bytes, pids, self._disk.device)
+            unseen: set[Subject] = set()
+            nameless = await asyncio.to_thread(nameless_bytes, pids, self._disk.device, unseen)
+            self._unseen = {one: self._unseen.get(one, 0) + 1 for one in unseen}
         self._rounds += 1
         free = self._disk.space.free
         for subject, watched in running.items():
@@ -138,6 +145,8 @@ class Watchdog:
             try:
                 measured = await asyncio.to_thread(self._measured, subject, watched)
                 found[subject] = measured._replace(bytes=measured.bytes + _counted(nameless.get(subject, 0)))
+                if self._unseen.get(subject, 0) >= UNSEEN_LOOKS_MAX:
+                    raise NotMeasurable("files wait in a connection that none of its processes accepts")
             except NotMeasurable as error:
                 self._name(subject, "StorageExceeded", f"what it has on the disk cannot be measured: {error}")
                 continue

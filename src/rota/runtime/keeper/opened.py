@@ -1,4 +1,6 @@
-"""The files that a process has open, for whoever counts what they take. Standard library only.
+"""The files that a process has open or has sent to nobody yet, for whoever counts what they take.
+
+Standard library only.
 
 Each thread may have files of its own, and a process whose first thread has ended has none but those. A process that
 cannot be traced hides its files from all but root. Whoever made its user namespace gets copies of them all the same.
@@ -12,10 +14,12 @@ import functools
 import os
 import platform
 import random
+import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from rota.runtime.keeper.inflight import copied, in_flight
 from rota.runtime.keeper.kernel import threads_of
 
 BLOCK_BYTES = 512
@@ -23,31 +27,44 @@ MEMORY_FILES_MAX = 20_000
 """Of one tree that are looked at for memory at a time, by chance: it is looked at again soon."""
 _KCMP = {"x86_64": 312, "aarch64": 272}
 _KCMP_FILES = 2
-_PIDFD_GETFD = 438
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Table(NamedTuple):
     """Open files of one process, or of one of its threads."""
 
+    pid: int
+    """The process, or the thread."""
     numbers: Sequence[int]
     """Of which some may be none, and others come and go."""
     stat: Callable[[int], os.stat_result]
     """Raises OSError for one that is none."""
 
+    def files(self, numbers: Iterable[int]) -> Iterator[os.stat_result | None]:
+        """Some of them, and what is under way in those that are sockets. None: something there cannot be looked at."""
+        for number in numbers:
+            with contextlib.suppress(OSError):
+                found = self.stat(number)
+                yield found
+                if stat.S_ISSOCK(found.st_mode):
+                    under_way = in_flight(self.pid, number)
+                    yield from under_way.files
+                    if under_way.unseen:
+                        yield None
+
 
 def tables(pid: int) -> Iterator[Table]:
     """The open files of a process and of its threads, each table once. None where it is gone."""
-    for place in _places(pid):
+    for owner, place in _places(pid):
         try:
             numbers = [int(name) for name in os.listdir(place)]
         except PermissionError:
-            if place == f"/proc/{pid}/fd":
+            if owner == pid:
                 yield from _copied(pid)
         except OSError:
             continue
         else:
-            yield Table(numbers, functools.partial(_stat, place))
+            yield Table(owner, numbers, functools.partial(_stat, place))
 
 
 def memory_bytes(pids: Iterable[int]) -> int:
@@ -61,16 +78,17 @@ def memory_bytes(pids: Iterable[int]) -> int:
             if left <= 0:
                 break
             looked_at += len(table.numbers)
-            for number in table.numbers if len(table.numbers) <= left else random.sample(table.numbers, left):
-                with contextlib.suppress(OSError):
-                    status = table.stat(number)
-                    if status.st_dev == device:
-                        found[status.st_ino] = status.st_blocks * BLOCK_BYTES
+            numbers = table.numbers if len(table.numbers) <= left else random.sample(table.numbers, left)
+            for file in table.files(numbers):
+                if file is not None and file.st_dev == device:
+                    found[file.st_ino] = file.st_blocks * BLOCK_BYTES
     return sum(found.values())
 
 
 @functools.cache
 def _memory_device() -> int:
+    if not hasattr(os, "memfd_create"):  # As with an old C library, which tells nothing of other programs.
+        return -1
     descriptor = os.memfd_create("device")
     try:
         return os.fstat(descriptor).st_dev
@@ -78,14 +96,14 @@ def _memory_device() -> int:
         os.close(descriptor)
 
 
-def _places(pid: int) -> Iterator[str]:
-    yield f"/proc/{pid}/fd"
+def _places(pid: int) -> Iterator[tuple[int, str]]:
+    yield pid, f"/proc/{pid}/fd"
     number = _KCMP.get(platform.machine())
     for thread in threads_of(pid):
         # With none of its own it has those of the first one. Where that cannot be told, they are looked at.
         is_shared = number is not None and _libc.syscall(number, pid, int(thread), _KCMP_FILES, 0, 0) == 0
         if int(thread) != pid and not is_shared:
-            yield f"/proc/{pid}/task/{thread}/fd"
+            yield int(thread), f"/proc/{pid}/task/{thread}/fd"
 
 
 def _stat(place: str, number: int) -> os.stat_result:
@@ -98,15 +116,13 @@ def _copied(pid: int) -> Iterator[Table]:
         size = next(int(line.split()[1]) for line in lines if line.startswith("FDSize:"))
         process = os.pidfd_open(pid)
         try:
-            yield Table(range(size), functools.partial(_stat_of_copy, process))
+            yield Table(pid, range(size), functools.partial(_stat_of_copy, process))
         finally:
             os.close(process)
 
 
 def _stat_of_copy(process: int, number: int) -> os.stat_result:
-    copy = _libc.syscall(_PIDFD_GETFD, process, number, 0)
-    if copy < 0:
-        raise OSError(ctypes.get_errno(), "it is not open, or cannot be had")
+    copy = copied(process, number)
     try:
         return os.fstat(copy)
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Collection, Iterable
 from itertools import pairwise
@@ -31,7 +32,9 @@ class Outside:
         self.is_apart = self._agent is not None and len(_numbers(self._agent)) > len(_numbers(os.getpid()))
         """Whether it is in a namespace of its own."""
         if self.is_apart:
-            self._proc = os.open(f"/proc/{self._agent}/root/proc", os.O_RDONLY | os.O_DIRECTORY)
+            # Where it cannot be had, nothing is certain, and the box is replaced after each task.
+            with contextlib.suppress(OSError):
+                self._proc = os.open(f"/proc/{self._agent}/root/proc", os.O_RDONLY | os.O_DIRECTORY)
 
     def close(self) -> None:
         if self._proc is not None:

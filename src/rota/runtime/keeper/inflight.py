@@ -1,0 +1,127 @@
+"""Files under way: descriptors that were sent through a socket, and that nobody has received. Standard library only.
+
+No process has them open. They are looked at as they are, and stay where they are: a copy of the socket is had from the
+process that has it, and peeked into.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import ctypes
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+MESSAGES_MAX = 4096
+"""Of one socket that are looked at: its buffer has room for some hundreds."""
+NESTED_MAX = 16
+"""Sockets may be under way themselves, with others in them."""
+_FILES_OF_A_MESSAGE = 253
+_READ_BYTES = 65536
+_SO_PEEK_OFF = 42
+_PIDFD_GETFD = 438
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Found(NamedTuple):
+    """What is under way in one socket."""
+
+    files: list[os.stat_result]
+    unseen: int = 0
+    """How many more there are that cannot be looked at, as in a connection that nobody has accepted."""
+
+
+def copied(process: int, number: int) -> int:
+    """Copy a descriptor of another process, which is given by one. Raises OSError."""
+    copy = int(_libc.syscall(_PIDFD_GETFD, process, number, 0))
+    if copy < 0:
+        raise OSError(ctypes.get_errno(), "it is not open, or cannot be had")
+    return copy
+
+
+def in_flight(pid: int, number: int) -> Found:
+    """Look at what is under way in a socket of a process."""
+    count = _count(f"/proc/{pid}/fdinfo/{number}")
+    if count == 0:
+        return Found([])
+    try:
+        process = os.pidfd_open(pid)
+        try:
+            copy = copied(process, number)
+        finally:
+            os.close(process)
+    except OSError:
+        return Found([], count or 0)
+    return _peeked(copy, set(), NESTED_MAX)
+
+
+def _count(path: str) -> int | None:
+    """How many descriptors wait in a socket. None: it cannot be told."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path(path).read_text().splitlines():
+            if line.startswith("scm_fds:"):
+                return int(line.split()[1])
+        return 0
+    return None
+
+
+def _peeked(copy: int, known: set[int], nested: int) -> Found:
+    """Look into a socket, of which the descriptor is closed."""
+    try:
+        opened = socket.socket(fileno=copy)
+    except OSError:
+        os.close(copy)
+        return Found([])
+    with opened as one:
+        inode, count = os.fstat(copy).st_ino, _count(f"/proc/self/fdinfo/{copy}") or 0
+        if not count or one.family != socket.AF_UNIX or inode in known:
+            return Found([])
+        known.add(inode)
+        if not nested:
+            return Found([], count)
+        files: list[os.stat_result] = []
+        unseen, seen = 0, 0
+        with contextlib.suppress(OSError):
+            before = one.getsockopt(socket.SOL_SOCKET, _SO_PEEK_OFF)
+            one.setsockopt(socket.SOL_SOCKET, _SO_PEEK_OFF, 0)
+            try:
+                for descriptor in _waiting(one):
+                    seen += 1
+                    files.append(found := os.fstat(descriptor))
+                    if stat.S_ISSOCK(found.st_mode):
+                        below = _peeked(descriptor, known, nested - 1)
+                        files += below.files
+                        unseen += below.unseen
+                    else:
+                        os.close(descriptor)
+            finally:
+                one.setsockopt(socket.SOL_SOCKET, _SO_PEEK_OFF, before)
+        return Found(files, unseen + max(0, count - seen))
+
+
+def _waiting(one: socket.socket) -> Iterator[int]:
+    """Copies of the descriptors that wait in a socket, which are the caller's."""
+    flags = socket.MSG_PEEK | socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
+    room = socket.CMSG_SPACE(_FILES_OF_A_MESSAGE * array.array("i").itemsize)
+    for _ in range(MESSAGES_MAX):
+        try:
+            content, more, _, _ = one.recvmsg(_READ_BYTES, room, flags)
+        except OSError:
+            return
+        numbers = array.array("i")
+        for level, kind, data in more:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                numbers.frombytes(data[: len(data) - len(data) % numbers.itemsize])
+        left = list(numbers)
+        try:
+            while left:
+                yield left.pop()
+        finally:
+            for number in left:
+                os.close(number)
+        if not content and not numbers:
+            return
