@@ -246,6 +246,8 @@ def test_a_command_has_no_descriptor_but_its_three(agent: Spoken) -> None:
 def test_the_agent_keeps_no_descriptor_of_its_commands(agent: Spoken) -> None:
     folder = Path(f"/proc/{agent.process.pid}/fd")
     agent.run("true")
+    if not os.access(folder, os.R_OK):
+        pytest.skip("only root can look at the descriptors of what cannot be traced")
     before = len(list(folder.iterdir()))
     for argv in (("true",), ("no-such-program",)) * 20:
         agent.start("one", *argv)
