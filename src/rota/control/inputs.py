@@ -2,16 +2,21 @@
 
 Whoever can write a Secret, a ConfigMap, an AgentConfig, a Workspace or a task that others depend on says what is run
 with it: a variable such as BASH_ENV is a program. So what runs outside a sandbox, or with more network than all get,
-takes nothing from anybody but an admin. The references are those that kinds declare (`rota.api.references`).
+takes nothing from anybody but an admin. What has a repository of the host in it (a Workspace with a `file://` address)
+reaches the host, too, unless an admin shares that. The references are those that kinds declare (`rota.api.references`).
 """
 
 from __future__ import annotations
 
-from rota.api import KINDS, Instance, Object, Task
+import msgspec
+
+from rota.api import KINDS, Instance, Object, Task, Workspace
+from rota.api.model import Ref
 from rota.control.instances.names import controller_of
-from rota.engine.objects import Objects
+from rota.control.instances.states import is_isolated, why_open
+from rota.engine.objects import Objects, get
 from rota.engine.references import id_of, kind_of, references_of, shown, target_of
-from rota.registry.privileges import RESTRICTED, is_restricted
+from rota.registry.privileges import RESTRICTED, SHARED, asked_for, is_restricted, is_shared
 
 FIX = f"an admin can delete it and make it again, or look at it and remove its annotation {RESTRICTED}"
 
@@ -47,6 +52,24 @@ def refusal(objects: Objects, where: str, why_open: str, *roots: Object | None) 
     """Say why something must not run where nothing keeps it apart; empty: it may."""
     whose = foreign(objects, *roots)
     return f"{where} {why_open}, and {whose} was written by somebody who is no admin: {FIX}" if whose else ""
+
+
+def reach(objects: Objects, instance: Instance) -> str:
+    """Say in which way an instance reaches the host; empty: in none."""
+    if not is_isolated(instance):
+        return why_open(instance)
+    return host_files(objects, instance.metadata.namespace, instance.spec.workspace_ref)
+
+
+def host_files(objects: Objects, namespace: str, workspace_ref: Ref | None) -> str:
+    """Say that a workspace is a repository of this host, which is not for all; empty: it is not, or is shared."""
+    workspace = get(objects, Workspace, workspace_ref.name, namespace) if workspace_ref is not None else None
+    if workspace is None or is_shared(workspace.metadata.annotations):
+        return ""
+    if not asked_for({"spec": msgspec.to_builtins(workspace.spec)}):
+        return ""
+    name = shown(id_of(workspace))
+    return f'has {name}, a repository of this host that no admin has shared (annotation {SHARED}: "true")'
 
 
 def marks(objects: Objects, obj: Object) -> dict[str, str]:

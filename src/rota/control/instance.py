@@ -310,13 +310,16 @@ class Instances(Gate[Instance]):
         return self._probed(context, obj, runs, found)
 
     def _taken_from_others(self, context: Context, obj: Instance) -> str:
-        """Say which input of an instance that nothing keeps apart is not an admin's; empty: all are."""
+        """Say which input of an instance that reaches the host is not an admin's; empty: all are."""
         isolated, _ = self._runtime.isolates(obj.spec.isolation, obj.spec.runtime)
         has_more = networks.beyond_policy(obj.spec.network, obj.spec.egress, self._runtime.policy)
         # What asks for a sandbox gets one, or is not started.
         if (isolated or obj.spec.isolation == "sandbox") and not has_more:
+            why_open = inputs.host_files(context.objects, obj.metadata.namespace, obj.spec.workspace_ref)
+        else:
+            why_open = NOT_ISOLATED if not isolated else MORE_NETWORK
+        if not why_open:
             return ""
-        why_open = NOT_ISOLATED if not isolated else MORE_NETWORK
         owner = inputs.made_for(context.objects, obj) or obj
         where = f"{owner.api.name}/{owner.metadata.name}"
         return inputs.refusal(context.objects, where, why_open, obj, owner)

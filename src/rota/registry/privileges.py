@@ -24,6 +24,8 @@ FREE = frozenset(("payload", "podOverrides"))
 """Fields whose content is somebody else's, and means nothing here."""
 RESTRICTED = "rota.dev/restricted"
 """Annotation of what was written by somebody who is no admin: it gets nothing that is not isolated."""
+SHARED = "rota.dev/shared"
+"""Annotation by which an admin hands a repository of the host to all who may refer to it."""
 RUNNING = frozenset((Claim.api, Function.api, Schedule.api, Task.api, TaskSpawner.api, WorkerPool.api, Workload.api))
 """Kinds that run something."""
 MARKED = RUNNING.union(*(targets_of(kind) for kind in KINDS.values()))
@@ -88,6 +90,11 @@ def own(kind: Kind, new: Object, old: Object | None, user: str) -> None:
 def is_restricted(annotations: Mapping[str, str]) -> bool:
     """Report whether somebody who is no admin has written an object, by its annotations."""
     return RESTRICTED in annotations
+
+
+def is_shared(annotations: Mapping[str, str]) -> bool:
+    """Report whether an admin has handed an object to all. What somebody else has written of it counts for nothing."""
+    return annotations.get(SHARED) == "true" and RESTRICTED not in annotations
 
 
 def inherited(annotations: Mapping[str, str]) -> dict[str, str]:

@@ -31,7 +31,7 @@ from rota.api.problems import Problem
 from rota.client import Key
 from rota.control.claims import lifecycle
 from rota.control.claims.claiming import Claiming
-from rota.control.instances.states import is_isolated, why_open
+from rota.control.inputs import host_files, reach
 from rota.control.networks import beyond_policy
 from rota.control.tasks.telling import standing_of
 from rota.control.workers import template_of
@@ -106,7 +106,7 @@ class ClaimRequests:
         pool = get(running.objects, WorkerPool, name, namespace)
         if pool is None:
             raise _no_pool(running.objects, namespace, name)
-        _check(asked, pool, user, running.runtime)
+        _check(running.objects, asked, pool, user, running.runtime)
         for _ in range(TRIES_MAX):
             known = await self._known(running.objects, claiming, asked, user, namespace, name)
             if known is not None:
@@ -313,7 +313,7 @@ def _differing(asked: Asked, claim: Claim) -> str:
     return ""
 
 
-def _check(asked: Asked, pool: WorkerPool, user: User, runtime: Runtime | None) -> None:
+def _check(objects: Objects, asked: Asked, pool: WorkerPool, user: User, runtime: Runtime | None) -> None:
     """What can be seen to be no use before anybody waits for it."""
     template = template_of(pool)
     if (wrong := lifecycle.unfit(asked.images, asked.labels, asked.annotations, template)) is not None:
@@ -326,14 +326,16 @@ def _check(asked: Asked, pool: WorkerPool, user: User, runtime: Runtime | None) 
         raise ApiError(403, "Forbidden", message)
     if beyond := beyond_policy(template.network, template.egress, runtime.policy):
         raise ApiError(403, "Forbidden", f"WorkerPool/{pool.metadata.name}: {beyond}: only an admin can claim of it")
+    if files := host_files(objects, pool.metadata.namespace, template.workspace_ref):
+        raise ApiError(403, "Forbidden", f"WorkerPool/{pool.metadata.name} {files}: only an admin can claim of it")
 
 
 def _check_taken(objects: Objects, claim: Claim, user: User) -> None:
     """Refuse to hand a claim that an admin asked for to somebody else, where its instance is on the host."""
     name = claim.status.instance_name if claim.status is not None else None
     instance = get(objects, Instance, name or "", claim.metadata.namespace)
-    if user.scope != "admin" and instance is not None and not is_isolated(instance):
-        said = f"Instance/{instance.metadata.name} {why_open(instance)}: only an admin can have it"
+    if user.scope != "admin" and instance is not None and (why := reach(objects, instance)):
+        said = f"Instance/{instance.metadata.name} {why}: only an admin can have it"
         raise ApiError(403, "Forbidden", said)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rota.api import Claim, Instance
-from rota.control.instances.states import is_isolated, why_open
+from rota.control.inputs import reach
 from rota.engine.objects import Objects, get
 from rota.registry import ApiError
 from rota.registry.errors import bad_request, forbidden, not_found
@@ -26,12 +26,12 @@ def authorise(
         claim = claim_of(user, objects)
         if instance is None or not _is_held_by(instance, user):
             raise forbidden(Instance.api, name, f'the claim "{user.name}" has another instance')
-        if is_restricted(claim.metadata.annotations) and not is_isolated(instance):
-            raise forbidden(Instance.api, name, f"it {why_open(instance)}: this takes a claim of an admin's")
+        if is_restricted(claim.metadata.annotations) and (why := reach(objects, instance)):
+            raise forbidden(Instance.api, name, f"it {why}: this takes a claim of an admin's")
     elif not allows(user, verb, Instance.api, namespace, name, part):
         raise forbidden(Instance.api, name, f'User "{user.name}" cannot {verb} resource "instances/{part}" of it')
-    elif user.scope != "admin" and instance is not None and not is_isolated(instance):
-        raise forbidden(Instance.api, name, f"it {why_open(instance)}: this takes a token of scope admin")
+    elif user.scope != "admin" and instance is not None and (why := reach(objects, instance)):
+        raise forbidden(Instance.api, name, f"it {why}: this takes a token of scope admin")
 
 
 def _is_held_by(instance: Instance, user: User) -> bool:

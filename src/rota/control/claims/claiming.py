@@ -28,10 +28,9 @@ from rota.control.holds.members import Member, PoolKey
 from rota.control.holds.named import ByName
 from rota.control.holds.options import is_restarted_for, options_of, run_of
 from rota.control.holds.turns import Turn, Turned
-from rota.control.inputs import refusal
+from rota.control.inputs import reach, refusal
 from rota.control.instances.names import controller_of
 from rota.control.instances.reasons import is_ready
-from rota.control.instances.states import is_isolated, why_open
 from rota.engine import Context
 from rota.engine.objects import Objects, get
 from rota.pools import Binding
@@ -410,7 +409,7 @@ class Claiming:
             self.desk.give_up(pool, binding, is_wanted=claim is not None)
             return
         where = f"WorkerPool/{pool.name}"
-        open_ = "" if is_isolated(member.instance) else why_open(member.instance)
+        open_ = reach(self.objects, member.instance)
         if open_ and (refused := refusal(self.objects, where, open_, claim)):
             self._refuse(pool, binding, ApiError(403, "Forbidden", f"{refused}; only an admin can claim of it"))
             return

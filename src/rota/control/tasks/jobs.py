@@ -9,8 +9,8 @@ from rota.api.egress import Policy
 from rota.api.parts import EnvVar
 from rota.api.worker import AGENT_TYPES, WorkerRole
 from rota.control.agents import AGENTS
-from rota.control.inputs import made_for, refusal
-from rota.control.instances.states import MORE_NETWORK, NOT_ISOLATED, is_isolated, why_open
+from rota.control.inputs import host_files, made_for, reach, refusal
+from rota.control.instances.states import MORE_NETWORK, NOT_ISOLATED
 from rota.control.networks import beyond_policy
 from rota.control.orders import secret
 from rota.control.schedules.making import environment as told_by_schedule
@@ -60,8 +60,8 @@ def _check_isolation(objects: Objects, task: Task, pool: WorkerPool, policy: Pol
         elif part is not None and beyond_policy(part.network, part.egress, policy):
             why = MORE_NETWORK
         else:
-            continue
-        if refused := refusal(objects, f"WorkerPool/{pool.metadata.name}", why, task, pool):
+            why = host_files(objects, pool.metadata.namespace, part.workspace_ref) if part is not None else ""
+        if why and (refused := refusal(objects, f"WorkerPool/{pool.metadata.name}", why, task, pool)):
             raise CannotRun("NotAllowed", refused)
 
 
@@ -81,9 +81,9 @@ def check_role(task: Task, role: WorkerRole) -> None:
 
 def job(objects: Objects, task: Task, instance: Instance, id_: str, log: str) -> Job:
     """What the runner of an instance does for a task. Raises what `check` raises."""
-    if not is_isolated(instance):
+    if why := reach(objects, instance):
         where, made = f"Instance/{instance.metadata.name}", made_for(objects, instance)
-        if refused := refusal(objects, where, why_open(instance), task, instance, made):
+        if refused := refusal(objects, where, why, task, instance, made):
             raise CannotRun("NotAllowed", refused)
     role = instance.spec.worker or WorkerRole()
     env = instance.spec.containers[0].env

@@ -1,0 +1,85 @@
+"""By an admin's Workspace of the host's files: what is checked out of it is for admins, unless they share it."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rota.runtime import sandbox
+from tests.attacks.conftest import API, TENANT, deployer
+from tests.attacks.test_privileges import body, made, until_over
+from tests.server.conftest import Server, served
+
+SECONDS_MAX = 60
+MERGE = {"Content-Type": "application/merge-patch+json"}
+SHELL = {"type": "shell", "workspaceRef": {"name": "host"}}
+READS = ["sh", "-c", "cat secret.txt"]
+
+
+def _repository(folder: Path) -> str:
+    folder.mkdir()
+    (folder / "secret.txt").write_text("the admin's\n")
+    who = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+    for args in (("init", "-q"), ("add", "."), (*who, "commit", "-qm", "all")):
+        subprocess.run(("git", *args), cwd=folder, check=True, capture_output=True)
+    return f"file://{folder}"
+
+
+async def _condition(server: Server, owner: str, part: str) -> dict[str, Any]:
+    """Wait until an instance has a condition that says something."""
+    async with asyncio.timeout(SECONDS_MAX):
+        while True:
+            for one in (await server.ask("GET", f"{API}/{TENANT}/instances")).json["items"]:
+                for condition in one.get("status", {}).get("conditions", ()):
+                    if one["metadata"]["ownerReferences"][0]["kind"] == owner and part in condition.get("message", ""):
+                        return dict(condition)
+            await asyncio.sleep(0.05)
+
+
+async def _ready(server: Server, pool: str) -> str:
+    async with asyncio.timeout(SECONDS_MAX):
+        while True:
+            for one in (await server.ask("GET", f"{API}/{TENANT}/instances")).json["items"]:
+                said = {each["type"]: each["status"] for each in one.get("status", {}).get("conditions", ())}
+                if one["metadata"]["name"].startswith(pool) and said.get("Ready") == "True":
+                    return str(one["metadata"]["name"])
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.skipif(not sandbox.available().ok, reason="this host makes no sandboxes")
+async def test_to_read_the_hosts_files_by_an_admins_workspace(tmp_path: Path) -> None:
+    repo = await asyncio.to_thread(_repository, tmp_path / "repo")
+    async with served(tmp_path / "home") as server:
+        attacker = await deployer(server)
+        workspace = body("Workspace", "host", {"repo": repo})
+        assert (await server.ask("POST", f"{API}/{TENANT}/workspaces", workspace)).status == 201
+        assert (await made(server, "WorkerPool", "admins", {"worker": SHELL, "replicas": 1})).status == 201
+        # By a pool of their own, by a task's own worker, by a task on the admin's pool, by a claim, and by going in.
+        assert (await made(server, "WorkerPool", "own", {"worker": SHELL, "replicas": 1}, by=attacker)).status == 201
+        own = {"command": READS, "worker": SHELL}
+        there = {"command": READS, "workerPoolRef": {"name": "admins"}}
+        assert (await made(server, "Task", "own", own, by=attacker)).status == 201
+        assert (await made(server, "Task", "there", there, by=attacker)).status == 201
+        for owner in ("WorkerPool", "Task"):
+            found = await _condition(server, owner, "a repository of this host")
+            assert found["reason"] == "ConfigurationError" and "was written by somebody" in found["message"], found
+        status = await until_over(server, "there")
+        assert (status["phase"], status["reason"]) == ("Failed", "NotAllowed"), status
+        instance = await _ready(server, "admins")
+        claim = await attacker.ask("POST", f"/v1/pools/{TENANT}/admins/claims", {"waitSeconds": 0})
+        assert claim.status == 403 and "a repository of this host" in claim.json["message"], claim.body
+        entered = await attacker.ask("GET", f"/v1/instances/{TENANT}/{instance}/files?path=secret.txt")
+        assert entered.status == 403, entered.body
+        # An admin's own task has it; and an admin can hand it to all.
+        assert (await made(server, "Task", "admins", there)).status == 201
+        assert (await until_over(server, "admins"))["phase"] == "Succeeded"
+        shared = {"metadata": {"annotations": {"rota.dev/shared": "true"}}}
+        where = f"{API}/{TENANT}/workspaces/host"
+        assert (await attacker.ask("PATCH", where, shared, headers=MERGE)).status == 403
+        assert (await server.ask("PATCH", where, shared, headers=MERGE)).status == 200
+        assert (await made(server, "Task", "shared", there, by=attacker)).status == 201
+        assert (await until_over(server, "shared"))["phase"] == "Succeeded"
