@@ -54,6 +54,20 @@ def moving(**template: Any) -> dict[str, Any]:
     return {"template": {"spec": spec}, "placements": [placement]}
 
 
+def large(size: int) -> list[dict[str, Any]]:
+    """Variables of a size in all."""
+    return [{"name": f"A{at}", "value": "x" * 50_000} for at in range(size // 50_000)]
+
+
+def workload(cities: int, count: int, **fields: Any) -> dict[str, Any]:
+    names = [f"c{at:02}" for at in range(64)]
+    placements = [
+        {"name": f"p{at}", "cityCodes": names[: min(64, cities - at)], "scale": {"min": count}}
+        for at in range(0, cities, 64)
+    ]
+    return {"template": {"spec": container(**fields)["template"]}, "placements": placements}
+
+
 URL = "mcpServers[0].url"
 ONE, OTHER = {"name": "a", "port": 1}, {"name": "b", "port": 1}
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
@@ -139,6 +153,13 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         ("WorkerPool", template(storage={"size": 1, "path": path}), "template.storage.path")
         for path in ("/usr", "/usr/", "//usr", "/./usr/bin", "/lib64", "/etc", "/etc/ld.so.preload", "/proc/sys")
     ),
+    # Copies of templates.
+    ("WorkerPool", {"worker": {"env": large(100_000)}, "replicas": 1000}, "worker"),
+    ("WorkerPool", {**container(env=large(100_000)), "scale": {"min": 0, "max": 1000}}, "template"),
+    ("Function", {"entrypoint": "a:b", "source": {"inline": "x"}, "env": large(600_000), "scale": {"max": 100}}, "env"),
+    ("Workload", workload(8, 1000, env=large(50_000)), "template"),
+    ("Workload", {**workload(1, 1, env=large(900_000)), "revisionHistoryLimit": 100}, "template"),
+    ("Workload", workload(128, 1000), "template"),
     ("WorkerPool", volumes("/data", "/usr/share/x"), "template.volumes"),
     ("WorkerPool", volumes("/etc/ssl/certs", runtime="process"), "template.volumes"),
     # Workloads.
@@ -178,6 +199,9 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("InstanceType", {"cpu": 1, "memory": "0Gi"}, "memory"),
 ]
 TAKEN: list[tuple[str, dict[str, Any]]] = [
+    ("WorkerPool", {"worker": {"env": large(50_000)}, "replicas": 1000}),
+    ("WorkerPool", {"worker": {"env": large(900_000)}, "replicas": 10}),
+    ("Workload", workload(64, 200)),
     ("WorkerPool", template(isolation="gvisor", runtime="container")),
     ("Workspace", workspace(remotes=[{"name": "upstream", "url": "ssh://git@host:2222/x.git"}], ref="feature/a-1")),
     ("Workspace", workspace(repo="file:///srv/git/app", ref="v1.2.3")),

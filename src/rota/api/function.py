@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import field
 
+from rota.api.copies import FUNCTION_COPIES
 from rota.api.egress import Network
 from rota.api.kind import ALL, Column, kind
 from rota.api.meta import Object, ObjectStatus, Readiness, by_condition
@@ -81,6 +82,7 @@ class FunctionSpec(Model):
         ),
         EGRESS,
     )
+    checks = (FUNCTION_COPIES,)
     runtime: Annotated[Literal["python", "command"], doc("What runs it.")] = "python"
     entrypoint: Annotated[str | None, doc("The handler, as module:callable.", max_length=253)] = None
     command: Annotated[

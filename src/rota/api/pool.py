@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import field
 
+from rota.api.copies import POOL_COPIES
 from rota.api.instance import Address, InstanceTemplate
 from rota.api.kind import ALL, SCALE_MAX, Column, Scale, kind
 from rota.api.meta import Object, ObjectStatus, Readiness, by_condition
@@ -79,7 +80,7 @@ class WorkerPoolSpec(Model):
             "storage",
         ),
     )
-    checks = (WORKER_TEMPLATES,)
+    checks = (WORKER_TEMPLATES, POOL_COPIES)
     worker: Annotated[WorkerConfig | None, doc("What each worker is.")] = None
     template: Annotated[
         InstanceTemplate | None, doc("What each instance is. Without a runner it can be claimed, but runs no Tasks.")

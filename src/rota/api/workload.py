@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import field
 
+from rota.api.copies import WORKLOAD_COPIES
 from rota.api.instance import IDENTITY, InstanceTemplate
 from rota.api.kind import ALL, SCALE_MAX, Column, Scale, kind
 from rota.api.meta import Object, ObjectStatus, Readiness, by_condition
@@ -94,6 +95,7 @@ class WorkloadSpec(Model):
             "template",
         ),
     )
+    checks = (WORKLOAD_COPIES,)
     template: Annotated[WorkloadTemplate, doc("What each instance is.")]
     placements: Annotated[
         list[Placement], doc("Where, and how many.", min_length=1, max_length=PLACEMENTS_MAX, keys=("name",))

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
-from rota.api import Condition, Function, Instance, Quota
+from rota.api import Condition, Function, Instance, InstanceType, Quota
 from rota.api.instance import AssignmentStatus, Container, InstanceStatus
 from rota.client import Key
 from rota.control import inputs, networks, ports, workers
@@ -63,6 +63,7 @@ class Instances(Gate[Instance]):
     """Has a runtime do what instances ask for, and says what came of it."""
 
     follows = True
+    reads = (InstanceType,)
     concurrency = CONCURRENCY
     spin_runs_max = 100_000  # a worker is handed out again and again, and that is all that changes
 

@@ -11,11 +11,13 @@ from rota.api.egress import Policy
 from rota.api.instance import Container
 from rota.api.parts import EnvVar
 from rota.control.holds.options import as_held, has_runner
-from rota.control.instances import storage_name
+from rota.control.instances import Size, storage_name
 from rota.control.instances.names import CITY_LABEL, STORAGE_OWNER, TERM, controller_of
 from rota.control.instances.template import UNIT_NANOS, nanos
 from rota.control.networks import network_of, targets_of
 from rota.control.ports import environment
+from rota.control.quotas.asking import quota_of
+from rota.control.sizes import share_of
 from rota.engine.objects import Objects, get
 from rota.runtime.composing import NO_RUNNER
 from rota.runtime.interface import Order, Owner, Refused, Subject
@@ -66,6 +68,7 @@ def order(
         raise Refused("ConfigurationError", why)
     container = as_held(obj, container)
     limits = container.resources.limits if container.resources else None
+    held = _held(objects, obj, container)
     return Order(
         subject=subject_of(obj),
         container=container.name,
@@ -89,12 +92,24 @@ def order(
         isolation=spec.isolation,
         network=network_of(spec, policy),
         egress=tuple(map(str, targets_of(spec, policy))) if network_of(spec, policy) == "egress" else (),
-        memory_bytes=nanos(limits.memory) // UNIT_NANOS if limits and limits.memory is not None else None,
-        cpus=nanos(limits.cpu) / UNIT_NANOS if limits and limits.cpu is not None else None,
+        memory_bytes=held.memory_bytes,
+        cpus=held.cpu_nanos / UNIT_NANOS if held.cpu_nanos is not None else None,
         pids=limits.pids if limits else None,
         code=(spec.handler.code or "").removeprefix("sha256:") if spec.handler is not None else "",
         packages=spec.handler.packages or "" if spec.handler is not None else "",
     )
+
+
+def _held(objects: Objects, obj: Instance, container: Container) -> Size:
+    """What a container is held to: its limits, and what it counts for where a quota of its namespace has a bound."""
+    quota = quota_of(objects, obj.metadata.namespace)
+    limits = container.resources.limits if container.resources else None
+    counted = share_of(objects, obj.spec, container.name)
+    has_cpu, has_memory = (
+        any(one is not None and getattr(one, name) is not None for one in (limits, quota and quota.spec.hard))
+        for name in ("cpu", "memory")
+    )
+    return Size(counted.cpu_nanos if has_cpu else None, counted.memory_bytes if has_memory else None)
 
 
 def _where(obj: Instance) -> dict[str, str]:

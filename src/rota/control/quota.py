@@ -197,6 +197,9 @@ def _waiting(one: Waiting, decided: Granting) -> QuotaWaiting:
 
 def _message(one: Waiting, decided: Granting) -> str:
     """Say what is short, and who holds it."""
+    if one.is_unsaid:
+        limits = " and ".join(f"resources.limits.{name}" for name in one.short)
+        return f"the budget has a bound for {' and '.join(one.short)}: set {limits} of each container"
     if one.is_too_large:
         return f"one of them is more than the whole budget has of {' and '.join(one.short)}"
     held: dict[str, int] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -14,10 +15,12 @@ from rota.api import (
     Object,
     ObjectMeta,
     OwnerReference,
+    Quota,
     Revision,
     Workload,
     WorkloadDeployment,
 )
+from rota.api.cell import Budget
 from rota.api.model import Ref
 from rota.api.workload import Placement, TemplateMeta, WorkloadDeploymentSpec, WorkloadTemplate
 from rota.client import Key
@@ -28,6 +31,8 @@ from rota.control.instances import Size
 from rota.control.instances.names import STEM_LENGTH_MAX, tailed
 from rota.control.instances.template import TEMPLATE_RESTARTED
 from rota.control.plane import HERE, Plane
+from rota.control.quotas.amounts import Bound, bound_of, parsed
+from rota.control.quotas.asking import quota_of
 from rota.control.sizes import size_of
 from rota.control.workloads import rollup
 from rota.control.workloads.book import Book, Booked
@@ -76,7 +81,11 @@ class Workloads(Gate[Workload]):
         self._scaling = Scaling()
         self._objects: Objects | None = None
         self._wake: Callable[[Key], None] = lambda key: None
-        self.watches = (Watch(Cell, self._by_cell), Watch(Location, self._concerned.by_location))
+        self.watches = (
+            Watch(Cell, self._by_cell),
+            Watch(Location, self._concerned.by_location),
+            Watch(Quota, self._concerned.by_quota),
+        )
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
         # What was known may be from a time when somebody else placed workloads.
@@ -112,8 +121,9 @@ class Workloads(Gate[Workload]):
         if is_bound(deployment):
             return  # What it is a copy of is booked.
         spec = deployment.spec
-        booked = Booked(spec.cell_name, spec.replicas, size_of(objects, spec.template.spec)) if is_there else None
-        self._book.set(_id(deployment.metadata.namespace, deployment.metadata.name), booked)
+        namespace, size = deployment.metadata.namespace, size_of(objects, spec.template.spec)
+        booked = Booked(spec.cell_name, namespace, spec.replicas, size) if is_there else None
+        self._book.set(_id(namespace, deployment.metadata.name), booked)
 
     def gone_at_once(self, context: Context, key: Key) -> bool:
         self._concerned.forget(key)
@@ -159,7 +169,7 @@ class Workloads(Gate[Workload]):
                 own = _of_city(there, placement, city)
                 measured = [_measured(one) for one in own]
                 scaled = self._scaling.decide(key, placement.name, city, placement.scale, measured, now)
-                candidates = [self._candidate(cell, needs) for cell in _cells(objects, city)]
+                candidates = [self._candidate(objects, cell, needs, key.namespace) for cell in _cells(objects, city)]
                 moved = self._moved(own, candidates)
                 placing = self._place(objects, obj, city, scaled.replicas, candidates, own, moved)
                 waits = [each for each in (scaled.again_after, self._until_lost(own)) if each is not None]
@@ -168,7 +178,7 @@ class Workloads(Gate[Workload]):
                 decisions.append(decision)
                 for cell, replicas in placing.cells.items():
                     name = deployment_name(key.name, placement.name, cell)
-                    self._book.set(_id(key.namespace, name), Booked(cell, replicas, needs))
+                    self._book.set(_id(key.namespace, name), Booked(cell, key.namespace, replicas, needs))
         waiting = {one.city for one in decisions if one.placing.unplaced}
         self._concerned.note(key, {one.city for one in decisions}, waiting)
         return decisions
@@ -232,11 +242,11 @@ class Workloads(Gate[Workload]):
             is_known=_is_known(objects, city),
         )
 
-    def _candidate(self, cell: Cell, needs: Size) -> Candidate:
+    def _candidate(self, objects: Objects, cell: Cell, needs: Size, namespace: str) -> Candidate:
         return Candidate(
             cell.metadata.name,
             weight=cell.spec.weight,
-            room=self._book.room(cell, needs),
+            room=self._book.room(cell, needs, namespace, partial(_most, objects)),
             is_ready=cell.readiness().state == "Ready",
             is_cordoned=cell.spec.cordoned,
             is_draining=cell.spec.drain,
@@ -368,6 +378,16 @@ def _cells(objects: Objects, city: str) -> list[Cell]:
     """Return the cells of a city."""
     every = cast("list[Cell]", objects.list(Cell.api))
     return [one for one in every if one.spec.city_code == city and one.metadata.deletion_timestamp is None]
+
+
+def _most(objects: Objects, namespace: str) -> Bound:
+    """Return the most that may run of a namespace: what its quota has, or what runs of a larger one."""
+    quota = quota_of(objects, namespace)
+    if quota is None:
+        return Bound()
+    used = parsed(status_of(quota).used or Budget())
+    each = zip(bound_of(quota.spec.hard), used, strict=True)
+    return Bound(*(None if most is None else max(most, has) for most, has in each))
 
 
 def _is_known(objects: Objects, city: str) -> bool:

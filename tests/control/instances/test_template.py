@@ -13,7 +13,7 @@ from rota.api.cell import InstanceTypeSpec
 from rota.api.instance import Container, InstanceTemplate
 from rota.api.parts import Amounts, Limits, Resources
 from rota.control.instances import Size, restart_stamps, size, template_hash
-from rota.control.instances.template import RESTARTED, UnknownInstanceTypeError
+from rota.control.instances.template import CPU_NANOS_MIN, RESTARTED, UnknownInstanceTypeError, shares
 from tests.control.instances.making import TEMPLATE, an_instance
 
 GIB = 1 << 30
@@ -103,12 +103,34 @@ def test_the_size_is_the_sum_of_the_limits() -> None:
     assert size(template, TYPES) == Size(CPU * 3 // 2, 2 * GIB)
 
 
-@pytest.mark.parametrize("second", [Container(name="b"), limited(cpu=1), limited(memory=1)])
-def test_limits_that_leave_something_open_do_not_count(second: Container) -> None:
+def requested(**requests: Any) -> Container:
+    return Container(name="main", resources=Resources(requests=Amounts(**requests)))
+
+
+@pytest.mark.parametrize(
+    ("second", "parts"),
+    [
+        (Container(name="b"), [Size(CPU, 1), Size(CPU, 4)]),
+        (limited(cpu=3), [Size(CPU, 1), Size(3 * CPU, 4)]),
+        (requested(memory=7), [Size(CPU, 1), Size(CPU, 7)]),
+    ],
+)
+def test_what_is_left_of_the_request_is_for_containers_that_say_nothing(second: Container, parts: list[Size]) -> None:
     template = InstanceTemplate(
         containers=[limited(cpu=1, memory=1), second], requests=Amounts(cpu=2, memory=5), instance_type="small"
     )
-    assert size(template, TYPES) == Size(2 * CPU, 5)
+    assert shares(template, TYPES) == parts
+    assert size(template, TYPES) == Size(sum(one.cpu_nanos or 0 for one in parts), sum(one[1] or 0 for one in parts))
+
+
+def test_a_limit_counts_whatever_is_requested() -> None:
+    template = InstanceTemplate(containers=[limited(memory="2Gi")], requests=Amounts(cpu="1n", memory="1n"))
+    assert size(template, TYPES) == Size(CPU_NANOS_MIN, 2 * GIB)
+
+
+def test_what_leaves_nothing_for_a_container_is_no_size() -> None:
+    nothing = InstanceTemplate(containers=[limited(memory=5), Container(name="b")], requests=Amounts(cpu=0, memory=5))
+    assert size(nothing, TYPES) == Size(None, None)
 
 
 def test_the_size_is_that_of_the_type_if_nothing_else_says_it() -> None:

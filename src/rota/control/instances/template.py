@@ -12,7 +12,7 @@ import msgspec
 from rota.api import InstanceType
 from rota.api.cel.quantity import parse_quantity
 from rota.api.instance import FunctionTemplate, InstanceTemplate, Storage
-from rota.api.parts import Amounts, Limits
+from rota.api.parts import Amounts, Limits, Resources
 
 HASH_BYTES = 8
 SETTLE_SECONDS = 0.5
@@ -23,6 +23,8 @@ TEMPLATE_RESTARTED = "kubectl.kubernetes.io/restartedAt"
 RESTARTS = (RESTARTED, TEMPLATE_RESTARTED)
 """Annotations that mean nothing but: run it anew."""
 UNIT_NANOS = 1_000_000_000
+CPU_NANOS_MIN = 10_000_000
+"""The least that a container counts for, and is held to: the kernel holds it to no less."""
 _QUANTITIES: dict[type[Any], tuple[str, ...]] = {
     Amounts: ("cpu", "memory"),
     Limits: ("cpu", "memory"),
@@ -109,34 +111,60 @@ class UnknownInstanceTypeError(LookupError):
 
 
 def size(template: InstanceTemplate, types: Mapping[str, InstanceType]) -> Size:
-    """The size of an instance: its containers' limits if all set both, else its requests, else its instance type.
-
-    What requests leave open is taken from the instance type: half a request must not make the other half free.
-    """
+    """The size of an instance: what its containers may use together, as far as that is said (`shares`)."""
     storage = None if template.storage is None else _bytes(template.storage.size)
-    return _computing(template, types)._replace(storage_bytes=storage)
+    every = shares(template, types)
+    return Size(_sum([one.cpu_nanos for one in every]), _sum([one.memory_bytes for one in every]), storage)
 
 
-def _computing(template: InstanceTemplate, types: Mapping[str, InstanceType]) -> Size:
-    limits = [container.resources.limits if container.resources else None for container in template.containers]
-    if all(one is not None and one.cpu is not None and one.memory is not None for one in limits):
-        sizes = [_size_of(one) for one in limits if one is not None]
-        return Size(sum(one.cpu_nanos or 0 for one in sizes), sum(one.memory_bytes or 0 for one in sizes))
-    asked = _size_of(template.requests) if template.requests is not None else Size()
-    if None not in asked[:2] or template.instance_type is None:
-        return asked
+def shares(template: InstanceTemplate, types: Mapping[str, InstanceType]) -> list[Size]:
+    """What each container may use of CPU and of memory: its limit, else its request, else a part of the instance's.
+
+    What the instance asks for, itself or by its type, is shared out evenly among the containers that say nothing, after
+    those that do. None: nothing says it, or nothing is left.
+    """
+    return [Size(*each) for each in zip(*(_shared(template, types, name) for name in ("cpu", "memory")), strict=True)]
+
+
+def _shared(template: InstanceTemplate, types: Mapping[str, InstanceType], name: str) -> list[int | None]:
+    own = [_own(container.resources, name) for container in template.containers]
+    unsaid = own.count(None)
+    if not unsaid or (whole := _whole(template, types, name)) is None:
+        return own
+    left = whole - sum(one or 0 for one in own)
+    each, more = divmod(max(left, 0), unsaid)
+    parts = iter([each + (at < more) or None for at in range(unsaid)])
+    return [next(parts) if one is None else one for one in own]
+
+
+def _own(resources: Resources | None, name: str) -> int | None:
+    """What a container says itself. A limit is what it may use, whatever it requests."""
+    for amounts in (resources.limits, resources.requests) if resources is not None else ():
+        if amounts is not None and getattr(amounts, name) is not None:
+            return _amount(getattr(amounts, name), name)
+    return None
+
+
+def _whole(template: InstanceTemplate, types: Mapping[str, InstanceType], name: str) -> int | None:
+    """What an instance asks for as a whole: half a request does not make the other half free."""
+    asked = getattr(template.requests, name) if template.requests is not None else None
+    if asked is not None or template.instance_type is None:
+        return None if asked is None else _amount(asked, name)
     type_ = types.get(template.instance_type)
     if type_ is None:
         raise UnknownInstanceTypeError(f'instance type "{template.instance_type}" not found')
-    named = _size_of(Amounts(cpu=type_.spec.cpu, memory=type_.spec.memory))
-    return Size(*(named[at] if one is None else one for at, one in enumerate(asked[:2])))
+    return _amount(getattr(type_.spec, name), name)
 
 
-def _size_of(amounts: Amounts) -> Size:
-    return Size(
-        None if amounts.cpu is None else nanos(amounts.cpu),
-        None if amounts.memory is None else _bytes(amounts.memory),
-    )
+def _amount(quantity: int | str, name: str) -> int | None:
+    """Return an amount of something; None for nothing, which is no size."""
+    if name == "memory":
+        return _bytes(quantity) or None
+    return max(nanos(quantity), CPU_NANOS_MIN) if nanos(quantity) else None
+
+
+def _sum(parts: list[int | None]) -> int | None:
+    return None if None in parts else sum(one or 0 for one in parts)
 
 
 def _bytes(quantity: int | str) -> int:

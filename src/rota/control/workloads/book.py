@@ -1,16 +1,18 @@
 """How much each cell has been given, as of the last decision.
 
 A decision is booked before it is written: two workloads that are placed at the same time must not both be given the
-last room of a cell.
+last room of a cell. What the quota of a namespace keeps from running takes no room from other namespaces.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from rota.api import Cell
 from rota.api.cell import Capacity
 from rota.control.instances.template import UNIT_NANOS, Size, nanos
+from rota.control.quotas.amounts import Bound
 from rota.control.workloads.placing import NO_BOUND
 
 
@@ -18,6 +20,7 @@ class Booked(NamedTuple):
     """What a cell was given for one deployment."""
 
     cell: str
+    namespace: str
     replicas: int
     size: Size
 
@@ -37,16 +40,23 @@ class Amount(NamedTuple):
             self.memory_bytes + count * (booked.size.memory_bytes or 0),
         )
 
+    def sum(self, other: Amount) -> Amount:
+        return Amount(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+    def at_most(self, bound: Bound) -> Amount:
+        most = (bound.instances, bound.cpu_nanos, bound.memory_bytes)
+        return Amount(*(has if one is None else min(has, one) for has, one in zip(self, most, strict=True)))
+
 
 NOTHING = Amount()
 
 
 class Book:
-    """Deployments by what identifies them, and the sum of each cell."""
+    """Deployments by what identifies them, and the sums of each cell, by namespace."""
 
     def __init__(self) -> None:
         self._booked: dict[str, Booked] = {}
-        self._sums: dict[str, Amount] = {}
+        self._sums: dict[str, dict[str, Amount]] = {}
 
     def set(self, id_: str, booked: Booked | None) -> None:
         """Book a deployment as it is now, or that it is gone."""
@@ -58,23 +68,29 @@ class Book:
             self._add(booked, 1)
 
     def _add(self, booked: Booked, sign: int) -> None:
-        now = self._sums.get(booked.cell, NOTHING).plus(booked, sign)
-        if now == NOTHING:
-            self._sums.pop(booked.cell, None)
-        else:
-            self._sums[booked.cell] = now
+        sums = self._sums.setdefault(booked.cell, {})
+        sums[booked.namespace] = sums.get(booked.namespace, NOTHING).plus(booked, sign)
+        if sums[booked.namespace] == NOTHING:
+            del sums[booked.namespace]
+        if not sums:
+            del self._sums[booked.cell]
 
     def clear(self) -> None:
         self._booked.clear()
         self._sums.clear()
 
-    def room(self, cell: Cell, size: Size) -> int:
-        """Return how many more instances of a size a cell takes."""
+    def room(self, cell: Cell, size: Size, namespace: str, bound: Callable[[str], Bound]) -> int:
+        """Return how many more instances of a size a cell takes for a namespace.
+
+        `bound`: the most that may run of another namespace, by its quota.
+        """
         capacity = cell.spec.capacity
         if capacity is None:
             return NO_BOUND
         said = _amount(cell.status.allocated) if cell.status is not None and cell.status.allocated else NOTHING
-        booked = self._sums.get(cell.metadata.name, NOTHING)
+        booked = NOTHING
+        for whose, amount in self._sums.get(cell.metadata.name, {}).items():
+            booked = booked.sum(amount if whose == namespace else amount.at_most(bound(whose)))
         rooms = [NO_BOUND]
         if capacity.instances is not None:
             rooms.append(capacity.instances - max(said.instances, booked.instances))

@@ -1,4 +1,4 @@
-"""Which workloads the news of a cell or a city matters to.
+"""Which workloads the news of a cell, a city or a quota matters to.
 
 Cells report all the time how much of them is in use. That matters only to workloads that wait for room.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from rota.api import Cell, Location
+from rota.api import Cell, Location, Quota
 from rota.client import Key
 
 
@@ -44,6 +44,10 @@ class Concerned:
     def waiting(self, city: str) -> list[Key]:
         """Return the workloads that have no room in a city."""
         return list(self._waiting.get(city, ()))
+
+    def by_quota(self, quota: Quota) -> Iterable[Key]:
+        """Everyone who waits for room: a namespace may take less of it now."""
+        return {key: None for there in self._waiting.values() for key in there}
 
     def by_location(self, location: Location) -> Iterable[Key]:
         return list(self._cities.get(location.spec.city_code, ()))

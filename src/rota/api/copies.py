@@ -1,0 +1,69 @@
+"""Bounds what one object can have the store hold: each of its instances has a copy of its template."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from rota.api.model import Check, Rule, Wrong
+
+Json = dict[str, Any]
+
+COPIES_BYTES_MAX = 64 << 20
+"""What all instances of one object have together, template and all."""
+INSTANCE_BYTES = 4096
+"""What an instance has beside the template: its names, its status, who wrote what of it."""
+INSTANCES_MAX = COPIES_BYTES_MAX // INSTANCE_BYTES
+"""Instances of one object, with the smallest template."""
+_NOT_COPIED = ("source", "requirements", "scale", "regions")
+"""Of a function: instances have the digest of its code, and the name of its packages."""
+
+
+def _too_much(field: str, template: Any, instances: int, others: int = 0) -> Iterator[Wrong]:
+    """Find a template of which there would be too many copies: of so many instances, and in so many other objects."""
+    size = len(msgspec.json.encode(template))
+    if instances * (size + INSTANCE_BYTES) + others * size <= COPIES_BYTES_MAX:
+        return
+    why = (
+        f"up to {instances} instances have a copy of it, and with {INSTANCE_BYTES} bytes more for each that must be at "
+        f"most {COPIES_BYTES_MAX >> 20} MiB in all: have fewer, or put long values into a ConfigMap, a Secret or a "
+        "Workspace, which they refer to"
+    )
+    yield Wrong(field, f"{size} bytes", why)
+
+
+def _of_pool(spec: Json) -> Iterator[Wrong]:
+    field = "worker" if "worker" in spec else "template"
+    scale = spec.get("scale")
+    yield from _too_much(field, spec.get(field), scale["max"] if scale is not None else spec.get("replicas", 1))
+
+
+def _of_function(spec: Json) -> Iterator[Wrong]:
+    copied = {name: one for name, one in spec.items() if name not in _NOT_COPIED}
+    # While a version takes the place of another one, there are instances of both.
+    yield from _too_much("env", copied, 2 * spec.get("scale", {}).get("max", 1))
+
+
+def _of_workload(spec: Json) -> Iterator[Wrong]:
+    cities = [(len(one["cityCodes"]), one.get("scale", {})) for one in spec["placements"]]
+    instances = sum(number * (scale.get("max") or scale.get("min", 1)) for number, scale in cities)
+    others = sum(number for number, _ in cities) + spec.get("revisionHistoryLimit", 0)
+    yield from _too_much("template", spec["template"], instances, others)
+
+
+POOL_COPIES = Check(_of_pool, ("worker", "template", "replicas", "scale"))
+FUNCTION_COPIES = Check(_of_function, ("env", "command", "egress", "scale"))
+WORKLOAD_COPIES = Check(
+    _of_workload,
+    ("template", "placements", "revisionHistoryLimit"),
+    rules=(
+        Rule(
+            "self.placements.map(one, size(one.cityCodes) * (has(one.scale.max) ? one.scale.max : one.scale.min)).sum()"
+            f" <= {INSTANCES_MAX}",
+            f"placements must not have more than {INSTANCES_MAX} instances in all",
+            "placements",
+        ),
+    ),
+)
