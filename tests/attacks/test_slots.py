@@ -9,9 +9,11 @@ from typing import Any, cast
 
 import pytest
 
+from rota.api import Kind
+from rota.engine.objects import Objects
 from rota.registry import ApiError
 from rota.runtime import sandbox
-from rota.runtime.blobs import Blobs
+from rota.runtime.blobs import Blobs, digest_of
 from rota.runtime.code import packages as packages_module
 from rota.runtime.code.packages import Packages
 from rota.runtime.interface import Subject
@@ -19,12 +21,13 @@ from rota.runtime.keeper import protocol
 from rota.runtime.keeper.child import Exec
 from rota.runtime.keeper.children import Children
 from rota.runtime.keeper.fields import Refused
+from rota.runtime.space import Space, low_bytes
 from rota.server.audit import Audit
 from rota.server.auth import User
 from rota.server.blobs import PUTS_AT_ONCE_MAX, BlobRequests
 from rota.server.body import BYTES_PER_SECOND_MIN, Body
 from rota.server.files import AT_ONCE_MAX, FileRequests
-from rota.server.http import STALLED_SECONDS_MAX, Request
+from rota.server.http import STALLED_SECONDS_MAX, Request, Response
 from tests.attacks.conftest import TENANT, Deployer
 
 SOON_SECONDS = 10.0
@@ -88,9 +91,19 @@ def test_to_run_all_commands_that_can_be() -> None:
 class Slow(Blobs):
     """Takes a blob for as long as somebody sends it."""
 
-    async def put(self, digest: str, pieces: AsyncIterator[bytes]) -> bool:
+    async def put(self, digest: str, pieces: AsyncIterator[bytes], share: int | None = None) -> bool:
         await asyncio.Event().wait()
         return True
+
+
+class NoObjects:
+    """A store in which nothing refers to anything."""
+
+    def list(self, kind: Kind, namespace: str = "") -> list[Any]:
+        return []
+
+
+OBJECTS = cast(Objects, NoObjects())
 
 
 def upload() -> Request:
@@ -102,7 +115,7 @@ def upload() -> Request:
 async def put_all(blobs: BlobRequests, user: User, tasks: list[asyncio.Task[Any]]) -> int:
     """Begin uploads until one is refused: how many there are then."""
     for count in range(PUTS_AT_ONCE_MAX + 1):
-        task = asyncio.create_task(blobs._kept(upload(), user, "sha256:x"))
+        task = asyncio.create_task(blobs._kept(OBJECTS, upload(), user, "sha256:x"))
         await asyncio.sleep(0)
         if task.done():
             with pytest.raises(ApiError) as refused:
@@ -123,6 +136,76 @@ async def test_to_take_all_uploads_of_blobs(tmp_path: Path, audit: Audit) -> Non
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert blobs._puts.used == 0
+
+
+MIB = 1 << 20
+
+
+async def _fill(blobs: BlobRequests, user: User, at: int, *, is_said: bool) -> int:
+    """Put blobs until one is refused: how many bytes there are then."""
+    total = 0
+    for number in range(64):
+        content = f"{user.name} {at} {number}".encode().ljust(MIB, b"x")
+
+        async def pieces(content: bytes = content) -> AsyncIterator[bytes]:
+            yield content
+
+        request = Request("PUT", b"/v1/blobs/x", {"content-length": str(MIB)} if is_said else {}, b"", None)
+        request.pieces = cast(Any, pieces())
+        answer = await asyncio.gather(blobs._kept(OBJECTS, request, user, digest_of(content)), return_exceptions=True)
+        if isinstance(answer[0], ApiError) and answer[0].code == 507:
+            assert "you may have" in answer[0].message
+            return total
+        assert isinstance(answer[0], Response)
+        total += MIB
+    raise AssertionError("there is no end to it")
+
+
+@pytest.mark.parametrize("is_said", [True, False])
+async def test_to_fill_the_room_for_blobs(tmp_path: Path, audit: Audit, is_said: bool) -> None:
+    blobs = BlobRequests(Blobs(tmp_path, blob_bytes_max=MIB, blobs_bytes_max=16 * MIB), audit)
+    assert await _fill(blobs, ATTACKER, 0, is_said=is_said) == 8 * MIB
+    # Another token of the same tenant has no share of its own.
+    again = User("again", "deployer", TENANT, "again")
+    assert await _fill(blobs, again, 1, is_said=is_said) == 0
+    assert await _fill(blobs, OTHER, 2, is_said=is_said) == 4 * MIB
+    assert not blobs._coming
+
+
+async def test_to_fill_the_disk_with_blobs(tmp_path: Path, audit: Audit, monkeypatch: pytest.MonkeyPatch) -> None:
+    def space(path: Path) -> Space:
+        used = sum(one.stat().st_size for one in path.iterdir())
+        return Space(1000 * MIB, low_bytes(1000 * MIB) + 10 * MIB - used)
+
+    monkeypatch.setattr("rota.runtime.blobs.space_of", space)
+    blobs = BlobRequests(Blobs(tmp_path, blob_bytes_max=MIB), audit)
+    assert await _fill(blobs, ATTACKER, 0, is_said=True) == 5 * MIB
+
+
+class Slots(Children):
+    """The containers of a keeper, none of which is real."""
+
+    def __init__(self, most: int) -> None:
+        self.live = cast(Any, {})
+        self._children_max = most
+
+    def run_all(self, namespace: str) -> int:
+        """Run as many as there is room for."""
+        for count in range(protocol.CHILDREN_MAX):
+            key = f"{namespace}/it-{count}/uid/main"
+            try:
+                self._check_slot(key)
+            except Refused:
+                return count
+            self.live[key] = cast(Any, None)
+        raise AssertionError("there is no end to it")
+
+
+def test_to_run_all_containers_that_can_be() -> None:
+    slots = Slots(256)
+    assert slots.run_all(TENANT) == 128
+    assert slots.run_all("other") == 64
+    assert slots.run_all("third") >= protocol.CHILDREN_LEAST
 
 
 def test_to_take_all_requests_for_files(audit: Audit) -> None:
@@ -159,6 +242,36 @@ async def test_to_have_all_builds_wait_for_ones_own(tmp_path: Path, monkeypatch:
     async with asyncio.timeout(SOON_SECONDS):
         await asyncio.gather(*asked, return_exceptions=True)
     assert len(running) == count + 1
+    await packages.close()
+
+
+async def test_to_have_a_list_of_packages_wait_behind_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packages, running = Packages(tmp_path), cast(list[str], [])
+    go_on = asyncio.Event()
+
+    async def build(self: Packages, folder: Path, name: str, requirements: list[str]) -> None:
+        running.append(requirements[0])
+        if requirements[0] != "popular":
+            await go_on.wait()
+
+    monkeypatch.setattr(Packages, "_run_pip", build)
+    monkeypatch.setattr(sandbox, "available", lambda: sandbox.Availability(True, ""))
+    # The attacker asks for it first, and has it wait behind others.
+    lists = (["slow"], ["slower"], ["popular"])
+    evil = [asyncio.create_task(packages.install(one, tenant=TENANT)) for one in lists]
+    async with asyncio.timeout(SOON_SECONDS):
+        while not running:
+            await asyncio.sleep(0.01)
+        await packages.install(["popular"], tenant="other")
+        # It is there for all, and is built once.
+        await evil[-1]
+        assert running == ["slow", "popular"] and not evil[0].done()
+        go_on.set()
+        await asyncio.gather(*evil)
+    assert running == ["slow", "popular", "slower"]
+    while packages._installing:
+        await asyncio.sleep(0)
+    assert not packages._there
     await packages.close()
 
 

@@ -17,7 +17,7 @@ from rota.engine import StoreObjects
 from rota.engine.clock import VirtualClock, VirtualTimer
 from rota.manifest.deploying_blobs import GatewayBlobs
 from rota.runtime import blobs as kept
-from rota.runtime.blobs import BlobRefused, Blobs, digest_of
+from rota.runtime.blobs import COUNTED_BYTES_MIN, BlobRefused, Blobs, digest_of
 from rota.runtime.interface import Subject
 from rota.server.blob_collecting import COLLECT_SECONDS, BlobCollecting
 from rota.server.signed import SignedTokens
@@ -196,13 +196,16 @@ async def test_the_client_asks_before_it_sends(server: Server) -> None:
 
 
 async def test_the_bounds_hold_while_a_blob_comes(tmp_path: Path) -> None:
-    blobs = Blobs(tmp_path, blob_bytes_max=10, blobs_bytes_max=15)
-    with pytest.raises(BlobRefused, match="a blob has at most 10 bytes"):
-        await blobs.put(digest_of(b"a" * 11), pieces(b"a" * 6, b"a" * 5))
-    assert await blobs.put(digest_of(b"b" * 10), pieces(b"b" * 10))
-    with pytest.raises(BlobRefused, match="all blobs together have at most 15 bytes"):
-        await blobs.put(digest_of(b"c" * 10), pieces(b"c" * 10))
-    assert [path.stat().st_size for path in (tmp_path / "blobs").iterdir()] == [10]
+    size = COUNTED_BYTES_MIN
+    blobs = Blobs(tmp_path, blob_bytes_max=size, blobs_bytes_max=size * 3 // 2)
+    with pytest.raises(BlobRefused, match=f"a blob has at most {size} bytes"):
+        await blobs.put(digest_of(b"a" * (size + 1)), pieces(b"a" * size, b"a"))
+    assert await blobs.put(digest_of(b"b" * size), pieces(b"b" * size))
+    # A small one counts as well: it is a file.
+    for content in (b"c" * size, b"c"):
+        with pytest.raises(BlobRefused, match=f"all blobs together have at most {size * 3 // 2} bytes"):
+            await blobs.put(digest_of(content), pieces(content))
+    assert [path.stat().st_size for path in (tmp_path / "blobs").iterdir()] == [size]
 
 
 async def test_what_a_killed_server_left_unfinished_goes(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 from typing import IO
 
+from rota.runtime.space import low_bytes, space_of
+
 BLOB_BYTES_MAX = 64 * 1024 * 1024
 BLOBS_BYTES_MAX = 8 * 1024 * 1024 * 1024
 """All blobs of a home together."""
@@ -27,6 +29,8 @@ UNUSED_SECONDS_MIN = 3600.0
 ABANDONED_SECONDS = 3600.0
 """What was begun longer ago than this is not being written any more."""
 CHUNK_BYTES = 256 * 1024
+COUNTED_BYTES_MIN = 64 * 1024
+"""What a blob counts for at least: all of them are looked at when one is put."""
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 INCOMING = "incoming-"
 
@@ -78,18 +82,32 @@ class Blobs:
             return False
         return True
 
-    async def put(self, digest: str, pieces: AsyncIterator[bytes]) -> bool:
-        """Keep what comes. Returns False when it was here already; then nothing is taken. Raises `BlobRefused`."""
+    def counted(self, digest: str) -> int:
+        """How many bytes a blob counts for; 0: it is not here."""
+        size = self.size(digest)
+        return max(size, COUNTED_BYTES_MIN) if size is not None else 0
+
+    def left(self) -> int:
+        """How many bytes more there is room for: of all blobs, and on the disk before it is short of space."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        disk = space_of(self._folder)
+        return max(0, min(self._blobs_bytes_max - self._used(), disk.free - low_bytes(disk.total)))
+
+    async def put(self, digest: str, pieces: AsyncIterator[bytes], share: int | None = None) -> bool:
+        """Keep what comes. Returns False when it was here already; then nothing is taken. Raises `BlobRefused`.
+
+        `share`: the bytes that whoever puts it may still have.
+        """
         path = self.path(digest)
         if self.keep(digest):
             return False
+        left = await asyncio.to_thread(self.left)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        left = self._blobs_bytes_max - await asyncio.to_thread(self._used)
         descriptor, name = tempfile.mkstemp(prefix=INCOMING, dir=self._folder)
         incoming = Path(name)
         try:
             with os.fdopen(descriptor, "wb") as file:
-                found = await self._written(file, pieces, left)
+                found = await self._written(file, pieces, left, left if share is None else share)
                 if found != digest:
                     raise BlobRefused("WrongDigest", f"what came is {found}, not {digest}: it was changed on its way")
                 await asyncio.to_thread(_flush, file)
@@ -103,17 +121,18 @@ class Blobs:
             incoming.unlink(missing_ok=True)  # noqa: ASYNC240
         return True
 
-    async def _written(self, file: IO[bytes], pieces: AsyncIterator[bytes], left: int) -> str:
+    async def _written(self, file: IO[bytes], pieces: AsyncIterator[bytes], left: int, share: int) -> str:
         hashed, total = hashlib.sha256(), 0
         async for piece in pieces:
             total += len(piece)
             if total > self.blob_bytes_max:
                 raise BlobRefused("TooLarge", f"a blob has at most {self.blob_bytes_max} bytes")
-            if total > left:
-                why = (
-                    f"all blobs together have at most {self._blobs_bytes_max} bytes; delete functions that are not used"
-                )
-                raise BlobRefused("NoSpace", why)
+            if max(total, COUNTED_BYTES_MIN) > left:
+                why = f"all blobs together have at most {self._blobs_bytes_max} bytes, and no more than the disk has"
+                raise BlobRefused("NoSpace", f"{why}; delete functions that are not used")
+            if max(total, COUNTED_BYTES_MIN) > share:
+                why = f"of what is left for all blobs you may have {share} bytes more"
+                raise BlobRefused("NoSpace", f"{why}; delete functions that are not used, or try again in an hour")
             await asyncio.to_thread(_write, file, hashed, piece)
         return f"sha256:{hashed.hexdigest()}"
 
@@ -149,7 +168,7 @@ class Blobs:
         sizes = 0
         for path in self._files():
             with contextlib.suppress(FileNotFoundError):
-                sizes += path.stat().st_size
+                sizes += max(path.stat().st_size, COUNTED_BYTES_MIN)
         return sizes
 
     @staticmethod

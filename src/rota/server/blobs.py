@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
+from collections.abc import AsyncIterator
 
 import msgspec
 
@@ -57,12 +59,16 @@ class BlobRequests:
         self.blobs = blobs
         self._audit = audit
         self._puts = Shares(PUTS_AT_ONCE_MAX, 1, least=PUTS_LEAST)
+        self._put_by: dict[str, set[str]] = {}
+        """By tenant, the digests that it has put, of those that are there."""
+        self._coming: Counter[str] = Counter()
+        """By tenant, the bytes that are on their way."""
 
     async def __call__(self, objects: Objects, request: Request, user: User, digest: str) -> Answer:
         if not is_digest(digest):
             raise bad_request(f"{digest!r} is no digest: write sha256: and 64 hexadecimal digits")
         if request.method == "PUT":
-            return await self._put(request, user, digest)
+            return await self._put(objects, request, user, digest)
         if not moves_blobs(user, "get") and not _may_get(objects, user, digest):
             raise ApiError(403, "Forbidden", f'User "{user.name}" may not read {digest}')
         known = moves_blobs(user, "get") and self.blobs.keep(digest)
@@ -75,10 +81,10 @@ class BlobRequests:
             return Response(200, _encode({"digest": digest, "bytes": size}))
         return Stream(self.blobs.read(digest), BYTES, headers=(("Rota-Length", str(size)),))
 
-    async def _put(self, request: Request, user: User, digest: str) -> Response:
+    async def _put(self, objects: Objects, request: Request, user: User, digest: str) -> Response:
         code = 500
         try:
-            response = await self._kept(request, user, digest)
+            response = await self._kept(objects, request, user, digest)
             code = response.status
             return response
         except ApiError as error:
@@ -90,7 +96,7 @@ class BlobRequests:
         finally:
             self._audit.record(user, "update", "blobs", "", digest, "", code)
 
-    async def _kept(self, request: Request, user: User, digest: str) -> Response:
+    async def _kept(self, objects: Objects, request: Request, user: User, digest: str) -> Response:
         length = request.headers.get("content-length", "")
         if length.isdigit() and int(length) > self.blobs.blob_bytes_max:
             raise ApiError(413, "RequestEntityTooLarge", f"a blob has at most {self.blobs.blob_bytes_max} bytes")
@@ -102,7 +108,9 @@ class BlobRequests:
         self._puts.take(party)
         try:
             async with asyncio.timeout(min(PUT_SECONDS_MAX, user.seconds_left or PUT_SECONDS_MAX)):
-                new = await self.blobs.put(digest, request.pieces)
+                new = await self._stored(
+                    objects, user, digest, request.pieces, int(length or self.blobs.blob_bytes_max)
+                )
         except BlobRefused as refused:
             raise ApiError(*CODES[refused.reason], str(refused)) from None
         except ConnectionResetError:
@@ -112,6 +120,35 @@ class BlobRequests:
         finally:
             self._puts.give_back(party)
         return Response(201 if new else 200, _encode({"digest": digest, "bytes": self.blobs.size(digest)}))
+
+    async def _stored(self, objects: Objects, user: User, digest: str, pieces: AsyncIterator[bytes], size: int) -> bool:
+        """Keep a blob within the share of a tenant: at most as much as is left for all others, and one at any time."""
+        tenant = user.namespace or payer_of(user).party
+        # What it refers to is its own, whoever has put that.
+        digests = self._put_by.get(tenant, set()) | (referred_to(objects, tenant) if user.namespace else set())
+        sizes = await asyncio.to_thread(lambda: {one: self.blobs.counted(one) for one in digests})
+        left = await asyncio.to_thread(self.blobs.left) - self._coming.total()
+        self._forget(tenant, {one for one, counted in sizes.items() if not counted})
+        own = sum(sizes.values()) + self._coming[tenant]
+        share = max(0, min(left, max(self.blobs.blob_bytes_max - own, (left + 1 - own) // 2)))
+        if user.scope == "admin":
+            share = max(0, left)
+        size = min(size, share)
+        self._coming[tenant] += size
+        try:
+            new = await self.blobs.put(digest, pieces, share)
+        finally:
+            self._coming[tenant] -= size
+            if not self._coming[tenant]:
+                del self._coming[tenant]
+        if new:
+            self._put_by.setdefault(tenant, set()).add(digest)
+        return new
+
+    def _forget(self, tenant: str, gone: set[str]) -> None:
+        left = self._put_by.pop(tenant, set()) - gone
+        if left:
+            self._put_by[tenant] = left
 
 
 def _may_get(objects: Objects, user: User, digest: str) -> bool:

@@ -68,16 +68,21 @@ class Packages:
         self._at_once = asyncio.Semaphore(AT_ONCE_MAX)
         self._building = Building(self._home, memory_bytes_max=default_memory() // AT_ONCE_MAX)
         self._removals = Removals()
-        self._installing: dict[str, asyncio.Task[None]] = {}
+        self._installing: dict[tuple[str, str], asyncio.Task[None]] = {}
+        """By tenant and list: each waits for its own turn."""
         self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._lists: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._there: dict[str, asyncio.Event] = {}
+        """By list: it was installed in somebody's turn."""
 
     def has(self, name: str) -> bool:
         return is_there(cached(self._home, PACKAGES, name))
 
     async def install(self, requirements: Sequence[str], *, needs_sandbox: bool = False, tenant: str = "") -> None:
-        """Have them there. Who asks for what is being installed waits for it. Raises `CodeRefused`.
+        """Have them there. Raises `CodeRefused`.
 
-        Tenants take turns, however many of their functions wait.
+        Tenants take turns, however many of their functions wait. A list that several want is installed in the first of
+        their turns, for all of them.
 
         With `needs_sandbox` nothing is installed where there can be none: a build runs what a package brings.
         """
@@ -88,13 +93,24 @@ class Packages:
         if needs_sandbox and not found.ok:
             why = f"only an admin's are installed without a sandbox: {found.why_not}"
             raise CodeRefused("NotIsolated", f"requirements: {why}")
-        task = self._installing.get(name)
+        there = self._there.setdefault(name, asyncio.Event())
+        task = self._installing.get((tenant, name))
         if task is None:
-            task = self._installing[name] = asyncio.create_task(
-                self._install(name, requirements, tenant), name="packages"
-            )
-            task.add_done_callback(lambda _: self._installing.pop(name, None))
-        await asyncio.shield(task)
+            task = asyncio.create_task(self._install(name, requirements, tenant), name="packages")
+            self._installing[tenant, name] = task
+            task.add_done_callback(lambda _: self._over(tenant, name))
+        by_others = asyncio.create_task(there.wait(), name="packages of another's turn")
+        try:
+            await asyncio.wait((task, by_others), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            by_others.cancel()
+        if not there.is_set():
+            await task
+
+    def _over(self, tenant: str, name: str) -> None:
+        del self._installing[tenant, name]
+        if not any(one == name for _, one in self._installing):
+            self._there.pop(name, None)
 
     async def close(self) -> None:
         tasks = list(self._installing.values())
@@ -107,7 +123,15 @@ class Packages:
             if not _REQUIREMENT.fullmatch(one):
                 raise CodeRefused("BadRequirement", f"requirements: {one!r} must name a package, such as requests>=2")
         turn = self._turns.setdefault(tenant, asyncio.Semaphore(AT_ONCE_OF_ONE_MAX))
-        async with turn, self._at_once:
+        of_list = self._lists.setdefault(name, asyncio.Lock())
+        async with turn, of_list:
+            if not self.has(name):
+                await self._build(name, requirements)
+        if there := self._there.pop(name, None):
+            there.set()
+
+    async def _build(self, name: str, requirements: Sequence[str]) -> None:
+        async with self._at_once:
             whole = cached(self._home, PACKAGES, name)
             folder = await asyncio.to_thread(begun, whole)
             try:

@@ -91,8 +91,7 @@ class Children:
             raise Refused("AlreadyRuns", f"{key} runs already, as run {child.record['run']}: stop it first")
         if self.is_closing:
             raise Refused("ShuttingDown", "the keeper is stopping everything")
-        if len(self.live) >= self._children_max:
-            raise Refused("TooMany", f"{self._children_max} children run already")
+        self._check_slot(key)
         if key not in self.records and len(self.records) >= protocol.RECORDS_MAX:
             raise Refused("TooMany", f"{protocol.RECORDS_MAX} records are kept already: forget some")
         self._start(key, run, fields).starting.append(reply)
@@ -168,17 +167,18 @@ class Children:
         child.execs.add(started)
         return started
 
+    def _check_slot(self, key: str) -> None:
+        """Refuse a container for which there is no room."""
+        tenant = _tenant(key)
+        own = sum(_tenant(one) == tenant for one in self.live)
+        _check_share("containers", tenant, own, len(self.live), self._children_max, protocol.CHILDREN_LEAST)
+
     def _check_room(self, key: str) -> None:
-        """Refuse a command for which there is no room. A tenant has at most as many as are left for all others."""
-        tenant = key.partition("/")[0]
+        """Refuse a command for which there is no room."""
+        tenant = _tenant(key)
         count = sum(isinstance(one, Exec) for one in self._by_pid.values())
-        own = sum(len(child.execs) for one, child in self.live.items() if one.partition("/")[0] == tenant)
-        left = protocol.EXECS_MAX - count
-        if left <= 0:
-            raise Refused("TooMany", f"{protocol.EXECS_MAX} commands run already")
-        if own >= max(protocol.EXECS_LEAST, left):
-            why = f"{own} commands of {tenant} run already, which is its share while {count} run"
-            raise Refused("TooMany", f"{why} of {protocol.EXECS_MAX} that can")
+        own = sum(len(child.execs) for one, child in self.live.items() if _tenant(one) == tenant)
+        _check_share("commands", tenant, own, count, protocol.EXECS_MAX, protocol.EXECS_LEAST)
 
     def end_exec(self, one: Exec) -> None:
         if one.pid in self._by_pid:
@@ -484,3 +484,17 @@ def _keep_from_oom() -> str | None:
     except OSError:
         return None
     return before
+
+
+def _tenant(key: str) -> str:
+    return key.partition("/")[0]
+
+
+def _check_share(what: str, tenant: str, own: int, count: int, most: int, least: int) -> None:
+    """Refuse one more of what there are few of. A tenant has at most as many as are left for all others."""
+    left = most - count
+    if left <= 0:
+        raise Refused("TooMany", f"{most} {what} run already")
+    if own >= max(least, left):
+        why = f"{own} {what} of {tenant} run already, which is its share while {count} run"
+        raise Refused("TooMany", f"{why} of {most} that can")

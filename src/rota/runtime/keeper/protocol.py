@@ -16,6 +16,7 @@ VERSION = 1
 VERBS_OF_ALL_VERSIONS = frozenset({"hello", "list", "shutdown"})
 
 CHILDREN_MAX = 4096
+CHILDREN_LEAST = 16
 EXECS_MAX = 256
 EXECS_LEAST = 8
 """What each tenant has of them, while there are any."""
