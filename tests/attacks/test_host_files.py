@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from rota.runtime import sandbox
+from rota.runtime.container.images import check_reference
+from rota.runtime.interface import Refused
 from tests.attacks.conftest import API, TENANT, deployer
 from tests.attacks.test_privileges import body, made, until_over
 from tests.server.conftest import Server, served
@@ -48,6 +50,27 @@ async def _ready(server: Server, pool: str) -> str:
                 if one["metadata"]["name"].startswith(pool) and said.get("Ready") == "True":
                     return str(one["metadata"]["name"])
             await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        *("tarball:/etc/shadow", "docker-archive:/srv/x.tar", "oci-archive:x.tar", "oci:5000/x", "dir:1/x", "oci:1"),
+        *("/etc/shadow", "../x", "-v=/:/host", "a b", "x" * 1025, "containers-storage:[overlay@/x]y"),
+    ],
+)
+def test_to_have_a_file_of_the_host_taken_for_an_image(reference: str) -> None:
+    """Also by what was admitted by an earlier release."""
+    with pytest.raises(Refused) as refused:
+        check_reference(reference)
+    assert refused.value.reason == "ConfigurationError"
+
+
+@pytest.mark.parametrize(
+    "reference", ["app", "docker:24", "docker:5000/x", "oci", "oci/x:1", "host.example:5000/a/b@sha256:" + "a" * 64]
+)
+def test_names_of_images_are_taken(reference: str) -> None:
+    check_reference(reference)
 
 
 @pytest.mark.skipif(not sandbox.available().ok, reason="this host makes no sandboxes")

@@ -16,6 +16,7 @@ import pytest
 
 from rota.client.claims.packing import TreeRefused
 from rota.client.claims.unpacking import unpack
+from rota.engine.recorder import event_name
 from rota.runtime import removing, sandbox
 from rota.runtime.blobs import Blobs
 from rota.runtime.code import CODE, PACKAGES, CodeCache, CodeRefused
@@ -76,6 +77,43 @@ def test_to_open_a_folder_of_the_host_by_links_that_lead_through_links(tmp_path:
         CodeCache(home).unpack(digest)
     assert mode_of(private) == 0o700
     assert list((home / "functions" / CODE).iterdir()) == []
+
+
+def header(name: bytes, kind: bytes = b"0", link: bytes = b"", modified: bytes = b"00000000000\0") -> bytes:
+    """A member of a tar, with whatever is said there."""
+    block = bytearray(512)
+    fields = {0: name, 100: b"0000644\0", 108: b"0000000\0" * 2, 124: b"00000000000\0", 136: modified, 156: kind}
+    for at, value in {**fields, 148: b" " * 8, 157: link, 257: b"ustar\x0000"}.items():
+        block[at : at + len(value)] = value
+    block[148:156] = b"%06o\0 " % sum(block)
+    return bytes(block)
+
+
+HOSTILE = {
+    "a name that is no text": (header(b"a\xff\xfe", b"2", b"../../etc"), "its link leads out"),
+    "a time without end": (header(b"x", modified=b"\x80" + b"\x7f" * 11), ""),
+    "a time before all": (header(b"x", modified=b"\xff" + b"\x00" * 11), ""),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_to_break_what_unpacks_a_tree(tmp_path: Path, what: str) -> None:
+    member, refused = HOSTILE[what]
+    content = member + bytes(1024)
+    digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    place = Blobs(tmp_path).path(digest)
+    place.parent.mkdir(parents=True)
+    place.write_bytes(content)
+    if not refused:
+        CodeCache(tmp_path).unpack(digest)
+        return
+    with pytest.raises(CodeRefused, match=refused) as raised:
+        CodeCache(tmp_path).unpack(digest)
+    # It is said in a condition and in an Event, which are written.
+    assert str(raised.value).encode()
+    assert event_name("a", "uid", "Warning", "CodeDamaged", "a\udcff") == event_name(
+        "a", "uid", "Warning", "CodeDamaged", "a?"
+    )
 
 
 def test_to_change_modes_and_owners_through_a_link_that_is_there_all_the_same(tmp_path: Path, private: Path) -> None:

@@ -107,3 +107,8 @@ def _amount(field: str) -> str:
 
 def _matches(field: str, pattern: str, why: str) -> Rule:
     return Rule(f"!has(self.{field}) || self.{field}.matches(r'{pattern}')", why, field)
+
+
+def whole(text: str) -> str:
+    """Return a text without halves of characters, which cannot be written: names of files may have some."""
+    return text.encode("utf-8", "replace").decode()

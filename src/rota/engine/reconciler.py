@@ -11,6 +11,7 @@ import msgspec
 from rota.api import BY_BUCKET, Condition, Event, Kind, Object
 from rota.api.conditions import with_condition, without_condition
 from rota.api.references import Need
+from rota.api.texts import whole
 from rota.client import Client, Key
 from rota.engine.node import FORCE
 from rota.engine.outcome import DONE, Blocked, Failed, Outcome
@@ -133,6 +134,7 @@ class Context:
 
     def tell_once(self, obj: Object, reason: str, message: str) -> None:
         """Record a warning, unless it is there already: said by an earlier run, process or leader."""
+        message = whole(message)
         name = event_name(obj.metadata.name, obj.metadata.uid, "Warning", reason, message)
         if self.objects.find(Event.api, obj.metadata.namespace or CLUSTER_NAMESPACE, name) is None:
             self.events.record(obj, "Warning", reason, message)
@@ -152,7 +154,8 @@ class Context:
     def condition(self, obj: Object, status: Any, condition: Condition) -> Any:
         """A status with a condition in it."""
         now = self.clock.time()
-        placed = msgspec.structs.replace(condition, observed_generation=obj.metadata.generation)
+        message, generation = whole(condition.message), obj.metadata.generation
+        placed = msgspec.structs.replace(condition, message=message, observed_generation=generation)
         conditions = with_condition(status.conditions, placed, now)
         return msgspec.structs.replace(status, conditions=conditions)
 

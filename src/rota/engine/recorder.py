@@ -26,6 +26,7 @@ import msgspec
 
 from rota.api import Event, Object, ObjectMeta
 from rota.api.core import EventSource, ObjectReference
+from rota.api.texts import whole
 from rota.client import Client, ConnectionFailed
 from rota.engine.clock import Clock, RealClock, after
 from rota.registry import ApiError
@@ -162,7 +163,7 @@ class Recorder:
         """Something happened to an object that a person should notice."""
         now = self._clock.now()
         meta = about.metadata
-        reason, message = _whole(reason)[:REASON_LENGTH_MAX], _whole(message)[:MESSAGE_LENGTH_MAX]
+        reason, message = whole(reason)[:REASON_LENGTH_MAX], whole(message)[:MESSAGE_LENGTH_MAX]
         identity = meta.uid or f"{about.api.bucket}/{meta.namespace}/{meta.name}"
         name = event_name(meta.name, identity, type, reason, message)
         if self._too_similar(name, self._similar.get((identity, type, reason)), now):
@@ -321,7 +322,9 @@ class Recorder:
 
 def event_name(about: str, identity: str, type_: str, reason: str, message: str) -> str:
     """The name of the Event that says this of an object of that name: always the same, and always a valid one."""
-    digest = blake2b("\0".join((identity, type_, reason, message)).encode(), digest_size=8).hexdigest()
+    digest = blake2b(
+        "\0".join((identity, type_, reason, message)).encode("utf-8", "replace"), digest_size=8
+    ).hexdigest()
     allowed = re.sub(r"[^a-z0-9.-]", "-", about.lower())[: NAME_LENGTH_MAX - len(digest) - 1]
     parts = [part.strip("-") for part in allowed.split(".")]
     return ".".join([*filter(None, parts), digest])
@@ -353,11 +356,6 @@ def _known(event: Event) -> tuple[int, str]:
 
 def _second(seconds: float) -> datetime:
     return datetime.fromtimestamp(int(seconds), UTC)
-
-
-def _whole(text: str) -> str:
-    """Without halves of characters, which cannot be written."""
-    return text.encode("utf-8", "replace").decode()
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

@@ -9,6 +9,7 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
+from rota.api.texts import whole
 from rota.runtime.blobs import Blobs
 from rota.runtime.code.places import CODE, FOLDER_MODE, cached, coming, is_there
 from rota.runtime.files.archive import Archive
@@ -28,7 +29,7 @@ class CodeRefused(Exception):  # noqa: N818 - says what became of it
     """Code that cannot be had: the reason is one word for a condition."""
 
     def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
+        super().__init__(whole(message))
         self.reason = reason
 
 

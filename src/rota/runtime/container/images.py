@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 
+from rota.api.texts import IMAGE
 from rota.runtime.container.client import PROXIES, Said, ask, environment
 from rota.runtime.container.dialect import DIALECTS, base
 from rota.runtime.container.facts import Facts
@@ -17,8 +18,16 @@ PULLS_MAX = 3
 LOOK_SECONDS_MAX = 30
 LOCAL = "localhost/"
 HUB, HUB_LIBRARY = "docker.io", "docker.io/library"
-# An engine would take what begins with a dash for an option.
-REFERENCE = re.compile(r"[A-Za-z0-9][^\s\0]{0,1023}")
+# As admission has it. An engine would take what begins with a dash for an option, and a path for a file of the host.
+REFERENCE = re.compile(IMAGE)
+REFERENCE_LENGTH_MAX = 1024
+TRANSPORTS = frozenset(
+    (
+        *("atomic", "containers-storage", "dir", "docker-archive", "docker-daemon"),
+        *("oci", "oci-archive", "ostree", "sif", "tarball"),
+    )
+)
+"""With one of these before a colon, podman takes what follows for a file of the host, whatever it is told of pulls."""
 
 
 class Images:
@@ -78,8 +87,12 @@ class Images:
 
 
 def check_reference(reference: str) -> None:
-    if not REFERENCE.fullmatch(reference):
-        raise Refused("ConfigurationError", f"{reference!r} is not the name of an image")
+    if len(reference) > REFERENCE_LENGTH_MAX or not REFERENCE.fullmatch(reference):
+        raise Refused("ConfigurationError", f"{reference[:REFERENCE_LENGTH_MAX]!r} is not the name of an image")
+    first, colon, _ = reference.partition(":")
+    if colon and first in TRANSPORTS:
+        why = f"with {first}: in front an engine takes files of this host; name its registry, too"
+        raise Refused("ConfigurationError", f"{reference!r} is not taken for an image: {why}")
 
 
 def qualified(reference: str) -> str:

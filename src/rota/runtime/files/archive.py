@@ -21,6 +21,8 @@ from rota.runtime.files.bounds import (
 )
 from rota.runtime.files.failing import FileFailed
 
+MODIFIED_MAX = 2**33
+"""Seconds since 1970, in the year 2242: what a tar says beyond that, no file system keeps."""
 BLOCK_BYTES = tarfile.BLOCKSIZE
 FILES = frozenset((tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE))
 LONG = {tarfile.GNUTYPE_LONGNAME: "path", tarfile.GNUTYPE_LONGLINK: "linkpath"}
@@ -164,7 +166,7 @@ class Archive:
     def _checked(self, info: tarfile.TarInfo, said: dict[str, str], size: int) -> Member | Skipped:
         raw = said.get("path", info.name)
         name = _inside(raw)
-        mode, modified = info.mode & MODE_MASK, float(info.mtime)
+        mode, modified = info.mode & MODE_MASK, float(min(max(info.mtime, 0), MODIFIED_MAX))
         for above in _above(name):
             if above in self._links:
                 raise FileFailed("BadArchive", f"{raw}: it goes through a link of the same tar, {above}")

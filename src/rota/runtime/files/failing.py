@@ -25,9 +25,10 @@ class FileFailed(Exception):  # noqa: N818 - says what became of it
     """An operation on a file cannot be done. `reason` is one word for programs."""
 
     def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
+        # A name may have halves of characters, which cannot be written down.
+        self.message = message.encode("utf-8", "replace").decode()
+        super().__init__(self.message)
         self.reason = reason
-        self.message = message
 
 
 def explained(error: OSError, path: str) -> FileFailed:
