@@ -255,6 +255,32 @@ async def test_to_delete_what_an_admin_made_without_isolation(bare: Server, atta
     assert (await bare.ask("GET", f"{where}/open")).status == 200
 
 
+@pytest.mark.parametrize("kind", ["WorkerPool", "Workload"])
+async def test_to_leave_instances_that_nobody_can_delete(bare: Server, attacker: Deployer, kind: str) -> None:
+    template = {"containers": TEMPLATE["containers"], "isolation": "sandbox"}
+    placements = [{"name": "here", "cityCodes": ["local"]}]
+    workload = {"template": {"spec": template}, "placements": placements}
+    spec = {"template": template} if kind == "WorkerPool" else workload
+    assert (await made(bare, kind, "squat", spec, by=attacker)).status == 201
+    where = f"{API}/{TENANT}/{kind.lower()}s"
+    operation = {"verb": "delete", "apiVersion": "rota.dev/v1alpha1", "kind": kind, "namespace": TENANT}
+    batch = {"operations": [{**operation, "name": "squat", "propagationPolicy": "Orphan"}]}
+    for refused in (
+        await attacker.ask("DELETE", f"{where}/squat?propagationPolicy=Orphan"),
+        await attacker.ask("DELETE", f"{where}/squat?orphanDependents=true"),
+        await attacker.ask("DELETE", f"{where}?propagationPolicy=Orphan"),
+        await attacker.ask("POST", "/v1/batch", batch),
+        # By the finalizer that means the same.
+        await attacker.ask("PATCH", f"{where}/squat", {"metadata": {"finalizers": ["orphan"]}}, headers=MERGE),
+        await made(bare, kind, "born", spec, by=attacker, finalizers=["orphan"]),
+    ):
+        assert refused.status == 403 and b"only an admin can delete those" in refused.body, refused.body
+    assert (await attacker.ask("DELETE", f"{where}/squat")).status == 200
+    # An admin, who can delete them, may leave them.
+    assert (await made(bare, kind, "left", spec)).status == 201
+    assert (await bare.ask("DELETE", f"{where}/left?propagationPolicy=Orphan")).status == 200
+
+
 async def instances(server: Server, least: int = 1) -> list[dict[str, Any]]:
     async with asyncio.timeout(SECONDS_MAX):
         while True:

@@ -30,9 +30,11 @@ def body(kind: str, name: str, spec: dict[str, Any], **metadata: Any) -> dict[st
     return {"apiVersion": "rota.dev/v1alpha1", "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}
 
 
-async def made(server: Server, kind: str, name: str, spec: dict[str, Any], by: Deployer | None = None) -> Reply:
+async def made(
+    server: Server, kind: str, name: str, spec: dict[str, Any], by: Deployer | None = None, **metadata: Any
+) -> Reply:
     ask = by.ask if by is not None else server.ask
-    return await ask("POST", f"{API}/{TENANT}/{KINDS[kind]}", body(kind, name, spec))
+    return await ask("POST", f"{API}/{TENANT}/{KINDS[kind]}", body(kind, name, spec, **metadata))
 
 
 async def until_over(server: Server, name: str) -> dict[str, Any]:

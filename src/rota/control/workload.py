@@ -102,6 +102,9 @@ class Workloads(Gate[Workload]):
         changed = new or old
         if self._objects is not None and isinstance(changed, WorkloadDeployment):
             self._note(self._objects, changed, is_there=new is not None)
+            if new is None:
+                # Its name is free, also if it was nobody's.
+                self._wake(Key(changed.metadata.namespace, changed.spec.workload_ref.name))
             before = old.spec.replicas if isinstance(old, WorkloadDeployment) else 0
             if new is None or changed.spec.replicas < before:
                 # There is room now for who waits for it.
@@ -264,7 +267,10 @@ class Workloads(Gate[Workload]):
             await self._delete(context, one)
         for name, deployment in wanted.items():
             before = by_name.get(name)
-            if before is None:
+            if before is None and context.find(WorkloadDeployment.api, obj.metadata.namespace, name) is not None:
+                left = f"WorkloadDeployment/{name} is there, of a workload of the same name before"
+                context.tell_once(obj, "NameTaken", f"{left}: an admin can delete it, if it does not go by itself")
+            elif before is None:
                 await unless_overtaken(context.client.create(deployment))
             elif before.metadata.deletion_timestamp is None and (changed := _changed(before, deployment)) is not None:
                 await context.client.update(changed)

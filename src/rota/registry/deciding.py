@@ -336,7 +336,7 @@ class Decider:
         if kind is Namespace.api and name in PROTECTED_NAMESPACES:
             raise errors.forbidden(kind, name, "this namespace may not be deleted")
         if options.restricted:
-            privileges.check_deletion(kind, old, self._policy)
+            privileges.check_deletion(kind, old, options.propagation, self._policy)
         deletion.check_preconditions(kind, old, options)
         marked = deletion.marked(kind, old, options.propagation, self._now())
         if marked is old:

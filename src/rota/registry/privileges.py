@@ -17,7 +17,8 @@ from typing import Any
 from rota.api import KINDS, Claim, Function, Kind, Schedule, Task, TaskSpawner, WorkerPool, Workload
 from rota.api.egress import Policy, beyond
 from rota.api.references import targets_of
-from rota.registry import errors, events
+from rota.registry import deletion, errors, events
+from rota.registry.options import Propagation
 
 FILE_SCHEME = "file://"
 FREE = frozenset(("payload", "podOverrides"))
@@ -28,6 +29,8 @@ SHARED = "rota.dev/shared"
 """Annotation by which an admin hands a repository of the host to all who may refer to it."""
 RUNNING = frozenset((Claim.api, Function.api, Schedule.api, Task.api, TaskSpawner.api, WorkerPool.api, Workload.api))
 """Kinds that run something."""
+MAKING = frozenset((Function.api, Task.api, WorkerPool.api, Workload.api))
+"""Kinds that have instances, which nobody but an admin can delete by themselves."""
 MARKED = RUNNING.union(*(targets_of(kind) for kind in KINDS.values()))
 """Those, and the kinds of their inputs: all that any kind refers to."""
 
@@ -38,6 +41,8 @@ NO_POLICY = Policy()
 def check(kind: Kind, new: Object, old: Object | None, policy: Policy = NO_POLICY) -> None:
     """Raise Forbidden when an object that reaches the host, or more network than the policy has, is made or changed."""
     check_owners(kind, new, old)
+    if not (old is not None and _orphans(old)):
+        check_orphans(kind, new, is_orphaned=_orphans(new))
     if kind.name == "Event":
         events.check_reporter(kind, new, old)
     for obj in (new, old):
@@ -56,9 +61,21 @@ def check_owners(kind: Kind, new: Object, old: Object | None) -> None:
             raise errors.forbidden(kind, new["metadata"].get("name", ""), f"{message}; leave out blockOwnerDeletion")
 
 
-def check_deletion(kind: Kind, obj: Object, policy: Policy = NO_POLICY) -> None:
-    """Raise Forbidden when what is to be deleted reaches the host: what it leaves behind would be somebody else's."""
+def check_orphans(kind: Kind, obj: Object, *, is_orphaned: bool) -> None:
+    """Raise Forbidden when an object is to leave its instances behind: they would run on, and nobody could end them."""
+    if is_orphaned and kind in MAKING:
+        message = "its instances would stay, and only an admin can delete those: delete it without orphaning them"
+        raise errors.forbidden(kind, obj["metadata"].get("name", ""), message)
+
+
+def _orphans(obj: Object) -> bool:
+    return deletion.ORPHAN in obj["metadata"].get("finalizers", ())
+
+
+def check_deletion(kind: Kind, obj: Object, propagation: Propagation = "", policy: Policy = NO_POLICY) -> None:
+    """Raise Forbidden when what is to be deleted reaches the host, or would leave behind what others cannot delete."""
     check(kind, obj, obj, policy)
+    check_orphans(kind, obj, is_orphaned=propagation == "Orphan" or (not propagation and _orphans(obj)))
 
 
 def differs(new: Object, old: Object) -> bool:
