@@ -17,9 +17,12 @@ from rota.control.pool import Pools
 from rota.control.quota import Quotas
 from rota.control.shipped import Shipped
 from rota.control.workload import Workloads
+from tests.attacks.conftest import API, TENANT, Deployer
+from tests.attacks.test_privileges import made
 from tests.control.running.fake import FakeRuntime
 from tests.engine_loop.conftest import world
 from tests.engine_loop.loops import World
+from tests.server.conftest import Server
 
 __all__ = ["world"]
 GIB = 1 << 30
@@ -110,3 +113,20 @@ async def test_to_book_a_whole_cell_behind_a_small_budget(world: World, runtime:
     await world.delete("Workload", "greedy")
     await settle(world)
     assert len(running(runtime, "other")) == 9
+
+
+async def test_to_fill_the_store_with_copies_of_a_template(bare: Server, attacker: Deployer) -> None:
+    pools = f"{API}/{TENANT}/workerpools"
+    env = [{"name": f"A{at}", "value": "x" * 50_000} for at in range(10)]
+    large = {"worker": {"env": env}, "replicas": 1}
+    assert (await made(bare, "WorkerPool", "large", large, by=attacker)).status == 201
+    scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "large"}, "spec": {"replicas": 1000}}
+    merge = {"Content-Type": "application/merge-patch+json"}
+    for refused in (
+        await made(bare, "WorkerPool", "larger", {**large, "replicas": 1000}, by=attacker),
+        await attacker.ask("PATCH", f"{pools}/large", {"spec": {"replicas": 1000}}, headers=merge),
+        await attacker.ask("PUT", f"{pools}/large/scale", scale),
+    ):
+        assert refused.status == 422, refused.body
+        assert "up to 1000 instances have a copy of it" in refused.json["message"]
+    assert (await bare.ask("GET", f"{pools}/large")).json["spec"]["replicas"] == 1

@@ -18,9 +18,13 @@ import pytest
 
 from rota.runtime import descriptors
 from rota.runtime.descriptors import Connections, shared_out
+from rota.runtime.interface import Subject
 from rota.server import listening
+from rota.server.auth import User
 from rota.server.listening import Listener
 from rota.server.shares import LEAST, Seats, Shares
+from rota.server.signed import SignedTokens
+from rota.server.unread import payer_of
 from tests.attacks.conftest import API, TENANT, Deployer, deployer
 from tests.server.conftest import Reply, Server, parsed, served
 
@@ -267,3 +271,21 @@ async def test_who_waits_for_too_long_is_told_and_leaves_nothing() -> None:
     assert seats.waiting == 0
     seats.leave()
     await seats.enter("b")
+
+
+def test_to_have_a_share_for_each_of_many_claims(tmp_path: Path) -> None:
+    """All claims that were asked for with one token have the share of that token, together with it."""
+    key = tmp_path / "key"
+    key.write_bytes(b"k" * 32)
+    key.chmod(0o600)
+    tokens = SignedTokens(key, "claim")
+    asking = User("mallory", "deployer", TENANT, "token-of-mallory")
+    made = [tokens.of(Subject(TENANT, f"claim-{at}", f"uid-{at}"), asking.token_id) for at in range(8)]
+    shares = Shares(64, 16)
+    for user in (asking, *map(tokens.user, made)):
+        assert user is not None
+        party = payer_of(user).party
+        assert party == user.party == asking.party
+        while shares.has_room(party):
+            shares.take(party)
+    assert shares.used == 24

@@ -267,15 +267,15 @@ class App:
         raise forbidden(user, verb, where)
 
     async def _under_bound(self, request: Request, where: Route, verb: str, user: User) -> Answer:
-        count = self._requests.get(user.token_id, 0)
+        count = self._requests.get(user.party, 0)
         if count >= REQUESTS_PER_USER_MAX:
             return refusal(429, f"there are {REQUESTS_PER_USER_MAX} requests with this credential under way already")
         if crowded := self._crowded(request, user):
             return crowded
         give_back = self._keep(request, user)
-        self._requests[user.token_id] = count + 1
+        self._requests[user.party] = count + 1
         try:
-            await self._seats.enter(user.token_id, may_use_reserve=user.scope == "admin")
+            await self._seats.enter(user.party, may_use_reserve=user.scope == "admin")
             try:
                 if verb == "list":
                     return await self._objects.list(request, where)
@@ -291,9 +291,9 @@ class App:
         finally:
             give_back()
             # A claim has a credential of its own: those that have nothing under way are not remembered.
-            left = self._requests.pop(user.token_id) - 1
+            left = self._requests.pop(user.party) - 1
             if left:
-                self._requests[user.token_id] = left
+                self._requests[user.party] = left
 
     async def _write(self, request: Request, where: Route, verb: str, user: User) -> Response:
         handler: Callable[..., Awaitable[Written]] = getattr(self._objects, verb)
@@ -314,16 +314,16 @@ class App:
     def _keep(self, request: Request, user: User) -> Callable[[], None]:
         """Count a connection that is kept busy. Returns how to give it back."""
         shares = self._shares(request)
-        shares.take(user.token_id)
-        return lambda: shares.give_back(user.token_id)
+        shares.take(user.party)
+        return lambda: shares.give_back(user.party)
 
     def _crowded(self, request: Request, user: User) -> Response | None:
         """A refusal if this credential keeps its share of connections busy; None if there is room."""
         shares = self._shares(request)
-        if shares.has_room(user.token_id, may_use_reserve=user.scope == "admin"):
+        if shares.has_room(user.party, may_use_reserve=user.scope == "admin"):
             return None
         message = (
-            f'User "{user.name}" has {shares.of(user.token_id)} requests and watches under way, which is the share of '
+            f'User "{user.name}" has {shares.of(user.party)} requests and watches under way, which is the share of '
             f"this credential while {shares.used} of {shares.total} connections are busy; try again later"
         )
         return refusal(429, message)
@@ -337,7 +337,7 @@ class App:
         credentials = [user.token_id, *(one for one in (user.maker, role) if one)]
 
         def started(end: Callable[[], None]) -> None:
-            self._shares(request).take(user.token_id)
+            self._shares(request).take(user.party)
             for credential in credentials:
                 self._watches.setdefault(credential, {})[key] = end
             stream.on_start(end)
@@ -345,7 +345,7 @@ class App:
         seconds = min(stream.seconds_max or user.seconds_left, user.seconds_left or stream.seconds_max)
 
         def ended() -> None:
-            self._shares(request).give_back(user.token_id)
+            self._shares(request).give_back(user.party)
             for credential in credentials:
                 ends = self._watches[credential]
                 del ends[key]

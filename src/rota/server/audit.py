@@ -140,7 +140,7 @@ class Audit:
         if int(now) // HOUR_SECONDS != self._hour:
             self._hour = int(now) // HOUR_SECONDS
             self._refused = {id_: one for id_, one in self._refused.items() if one.held_back}
-        key = user.token_id
+        key = user.party
         if key not in self._refused and len(self._refused) >= REFUSED_KEYS_MAX:
             key = "*"
         return self._refused.setdefault(key, _Refusals()).take(now)

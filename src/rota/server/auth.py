@@ -72,6 +72,11 @@ class User(msgspec.Struct, frozen=True):
     """The id of the token with which this one was asked for, and with which it ends."""
 
     @property
+    def party(self) -> str:
+        """Whose share it uses up: all that was asked for with one token has that token's."""
+        return self.maker or self.token_id
+
+    @property
     def role_path(self) -> str:
         """The namespace and the name of its Role; empty if it has none."""
         return f"{self.namespace}/{self.role}" if self.role else ""

@@ -9,7 +9,7 @@ from rota.server.shares import Shares
 
 
 def payer_of(user: User) -> Payer:
-    return Payer(user.token_id or user.name, user.scope == "admin")
+    return Payer(user.party or user.name, user.scope == "admin")
 
 
 def check_room(answers: Shares, user: User, size: int = 1) -> None:
