@@ -75,15 +75,18 @@ async def test_to_use_more_memory_than_is_counted(world: World, runtime: FakeRun
 async def test_to_run_what_is_not_counted_at_all(world: World, runtime: FakeRuntime) -> None:
     await world.create("Quota", "default", {"hard": {"memory": "3Gi"}})
     await serve(world, runtime)
-    await world.create("WorkerPool", "sly", {"template": template(), "replicas": 2})
+    # Nothing, and next to nothing beside something: each container counts, and is held to what it counts for.
+    await world.create("WorkerPool", "sly", {"template": template(), "replicas": 8})
     await settle(world)
-    sized = template({"limits": {"memory": "1Gi"}})
-    await world.create("WorkerPool", "sized", {"template": sized, "replicas": 2})
+    assert running(runtime) == ["sly-0", "sly-1", "sly-2"]
+    assert {(one.memory_bytes, one.cpus) for one in runtime.orders} == {(GIB, None)}
+    await world.delete("WorkerPool", "sly")
+    two = template({"limits": {"memory": "1Gi"}}, requests={"memory": "1Mi"})
+    two["containers"].append({"name": "more", "command": ["serve"]})
+    await world.create("WorkerPool", "two", {"template": two, "replicas": 2})
     await settle(world)
-    # It is told what to set, and does not stand in anybody's way.
-    assert running(runtime) == ["sized-0", "sized-1"]
-    ready = (await world.get("Instance", "sly-0")).status.condition("Ready")
-    assert ready.reason == "QuotaExceeded" and "set resources.limits.memory" in ready.message
+    assert running(runtime) == ["two-0"]
+    assert {one.memory_bytes for one in runtime.orders if one.container == "more"} == {GIB}
 
 
 async def test_to_book_a_whole_cell_behind_a_small_budget(world: World, runtime: FakeRuntime) -> None:

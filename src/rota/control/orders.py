@@ -104,11 +104,13 @@ def _held(objects: Objects, obj: Instance, container: Container) -> Size:
     """What a container is held to: its limits, and what it counts for where a quota of its namespace has a bound."""
     quota = quota_of(objects, obj.metadata.namespace)
     limits = container.resources.limits if container.resources else None
-    counted = share_of(objects, obj.spec, container.name)
     has_cpu, has_memory = (
         any(one is not None and getattr(one, name) is not None for one in (limits, quota and quota.spec.hard))
         for name in ("cpu", "memory")
     )
+    if not (has_cpu or has_memory):
+        return Size()
+    counted = share_of(objects, obj.spec, container.name)
     return Size(counted.cpu_nanos if has_cpu else None, counted.memory_bytes if has_memory else None)
 
 

@@ -21,7 +21,7 @@ from rota.control.quotas.asking import QUOTA_NAME, is_charged_here
 from rota.control.quotas.granting import Granting, Held, Slot, Waiting, grant
 from rota.control.quotas.opening import open_gate
 from rota.control.quotas.tally import Tally, is_gated
-from rota.control.sizes import size_of
+from rota.control.sizes import counted_of
 from rota.control.writing import unless_overtaken
 from rota.engine import DONE, Context, ObjectReconciler, Outcome, Watch
 from rota.engine.objects import Objects
@@ -111,7 +111,7 @@ class Quotas(ObjectReconciler[Quota]):
         if known is not None:
             return known
         tally = Tally(
-            lambda instance: size_of(objects, instance.spec), lambda instance: is_charged_here(objects, instance)
+            lambda instance: counted_of(objects, instance.spec), lambda instance: is_charged_here(objects, instance)
         )
         for one in objects.list(Instance.api, namespace):
             tally.see(cast(Instance, one))
@@ -197,9 +197,6 @@ def _waiting(one: Waiting, decided: Granting) -> QuotaWaiting:
 
 def _message(one: Waiting, decided: Granting) -> str:
     """Say what is short, and who holds it."""
-    if one.is_unsaid:
-        limits = " and ".join(f"resources.limits.{name}" for name in one.short)
-        return f"the budget has a bound for {' and '.join(one.short)}: set {limits} of each container"
     if one.is_too_large:
         return f"one of them is more than the whole budget has of {' and '.join(one.short)}"
     held: dict[str, int] = {}

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from rota.api import InstanceType
 from rota.api.instance import InstanceTemplate
 from rota.control.instances import Size, size
-from rota.control.instances.template import UnknownInstanceTypeError, shares
+from rota.control.instances.template import DEFAULT, UNSAID, UnknownInstanceTypeError, shares
 from rota.engine.objects import Objects, get
 
 
 def size_of(objects: Objects, template: InstanceTemplate) -> Size:
-    """Return the size of an instance; of one whose type is not there, nothing: it waits for that."""
-    try:
-        return size(template, _types(objects, template))
-    except UnknownInstanceTypeError:
-        return Size()
+    """Return the size of an instance, as far as it says that."""
+    return _sized(objects, template, UNSAID)
+
+
+def counted_of(objects: Objects, template: InstanceTemplate) -> Size:
+    """Return what an instance counts for in a budget."""
+    return _sized(objects, template, DEFAULT)
 
 
 def share_of(objects: Objects, template: InstanceTemplate, container: str) -> Size:
-    """Return what one container of an instance counts for, as far as that is said."""
-    try:
-        every = shares(template, _types(objects, template))
-    except UnknownInstanceTypeError:
-        return Size()
+    """Return what one container of an instance counts for in a budget."""
+    types = _types(objects, template)
+    if not types:  # One that is not there says nothing.
+        template = msgspec.structs.replace(template, instance_type=None)
+    every = shares(template, types, DEFAULT)
     return next(one for each, one in zip(template.containers, every, strict=True) if each.name == container)
+
+
+def _sized(objects: Objects, template: InstanceTemplate, default: Size) -> Size:
+    try:
+        return size(template, _types(objects, template), default)
+    except UnknownInstanceTypeError:
+        return Size()  # It waits for that.
 
 
 def _types(objects: Objects, template: InstanceTemplate) -> dict[str, InstanceType]:

@@ -13,7 +13,7 @@ from rota.api.cell import InstanceTypeSpec
 from rota.api.instance import Container, InstanceTemplate
 from rota.api.parts import Amounts, Limits, Resources
 from rota.control.instances import Size, restart_stamps, size, template_hash
-from rota.control.instances.template import CPU_NANOS_MIN, RESTARTED, UnknownInstanceTypeError, shares
+from rota.control.instances.template import CPU_NANOS_MIN, DEFAULT, RESTARTED, UnknownInstanceTypeError, shares
 from tests.control.instances.making import TEMPLATE, an_instance
 
 GIB = 1 << 30
@@ -131,6 +131,7 @@ def test_a_limit_counts_whatever_is_requested() -> None:
 def test_what_leaves_nothing_for_a_container_is_no_size() -> None:
     nothing = InstanceTemplate(containers=[limited(memory=5), Container(name="b")], requests=Amounts(cpu=0, memory=5))
     assert size(nothing, TYPES) == Size(None, None)
+    assert size(nothing, TYPES, DEFAULT) == Size(2 * CPU, 5 + GIB)
 
 
 def test_the_size_is_that_of_the_type_if_nothing_else_says_it() -> None:

@@ -106,24 +106,30 @@ class Size(NamedTuple):
         return blake2b("/".join(map(str, self)).encode(), digest_size=HASH_BYTES).hexdigest()
 
 
+UNSAID = Size()
+DEFAULT = Size(UNIT_NANOS, 1 << 30)
+"""What a container that says nothing counts for in a budget, and is held to: 1 CPU and 1 GiB."""
+
+
 class UnknownInstanceTypeError(LookupError):
     """The size of an instance rests on an instance type that is not there."""
 
 
-def size(template: InstanceTemplate, types: Mapping[str, InstanceType]) -> Size:
+def size(template: InstanceTemplate, types: Mapping[str, InstanceType], default: Size = UNSAID) -> Size:
     """The size of an instance: what its containers may use together, as far as that is said (`shares`)."""
     storage = None if template.storage is None else _bytes(template.storage.size)
-    every = shares(template, types)
+    every = shares(template, types, default)
     return Size(_sum([one.cpu_nanos for one in every]), _sum([one.memory_bytes for one in every]), storage)
 
 
-def shares(template: InstanceTemplate, types: Mapping[str, InstanceType]) -> list[Size]:
+def shares(template: InstanceTemplate, types: Mapping[str, InstanceType], default: Size = UNSAID) -> list[Size]:
     """What each container may use of CPU and of memory: its limit, else its request, else a part of the instance's.
 
     What the instance asks for, itself or by its type, is shared out evenly among the containers that say nothing, after
-    those that do. None: nothing says it, or nothing is left.
+    those that do. Where nothing says it, or nothing is left, it is the default.
     """
-    return [Size(*each) for each in zip(*(_shared(template, types, name) for name in ("cpu", "memory")), strict=True)]
+    said = zip(*(_shared(template, types, name) for name in ("cpu", "memory")), strict=True)
+    return [Size(cpu or default.cpu_nanos, memory or default.memory_bytes) for cpu, memory in said]
 
 
 def _shared(template: InstanceTemplate, types: Mapping[str, InstanceType], name: str) -> list[int | None]:

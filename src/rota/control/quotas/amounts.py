@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from rota.api.cell import Budget
@@ -40,10 +39,6 @@ class Bound(NamedTuple):
             if most is not None and more > 0 and has + more > most
         ]
 
-    def counted(self, names: Iterable[str]) -> list[str]:
-        """Return those of these resources that have a bound."""
-        return [name for name in names if self[NAMES.index(name)] is not None]
-
     def room(self, used: Amount, one: Amount) -> int | None:
         """Return how many more such amounts fit. None: any number."""
         each = zip(self, used, one, strict=True)
@@ -57,11 +52,6 @@ NAMES = ("instances", "cpu", "memory", "storage")
 def amount_of(size: Size) -> Amount:
     """Return what an instance of a size takes. What its size leaves open is not counted."""
     return Amount(1, size.cpu_nanos or 0, size.memory_bytes or 0, size.storage_bytes or 0)
-
-
-def unsaid_of(size: Size) -> tuple[str, ...]:
-    """Return the resources of which an instance has some, and nothing says how much."""
-    return tuple(name for name, one in (("cpu", size.cpu_nanos), ("memory", size.memory_bytes)) if one is None)
 
 
 def bound_of(hard: Budget) -> Bound:

@@ -13,7 +13,7 @@ from rota.control.cells.names import source_of
 from rota.control.instances.names import controller_of, tailed
 from rota.control.instances.reasons import QUOTA_GATE
 from rota.control.quotas.amounts import amount_of, budget_of
-from rota.control.sizes import size_of
+from rota.control.sizes import counted_of
 from rota.control.writing import unless_overtaken
 from rota.engine import Context
 from rota.engine.objects import Objects, get
@@ -73,7 +73,7 @@ async def ask(context: Context, owner: Object, template: InstanceTemplate, count
         if there is not None:
             await unless_overtaken(context.client.delete(kind, name, namespace=meta.namespace, uid=there.metadata.uid))
         return
-    size = size_of(context.objects, template)
+    size = counted_of(context.objects, template)
     slots = [QuotaSlots(hash=size.hash(), count=count, requests=budget_of(amount_of(size)))]
     if there is not None and there.spec.owner.uid == meta.uid:
         if there.spec.slots != slots:

@@ -6,7 +6,6 @@
   instance that is made anew needs no new grant.
 - *In order.* Who has waited longest gets what fits, and nobody behind it gets anything before it has all. What would
   not fit into the whole budget does not stand in the way.
-- *Nothing uncounted.* What does not say how much it takes of something that has a bound is granted nothing.
 
 Never: reads a clock or an object.
 """
@@ -43,8 +42,6 @@ class Wish(NamedTuple):
     """Of these, those that may run."""
     since: float = 0.0
     """Since when the oldest of the others waits."""
-    unsaid: Sequence[str] = ()
-    """Resources of which it is not said how much each takes."""
 
 
 class Held(NamedTuple):
@@ -63,8 +60,6 @@ class Waiting(NamedTuple):
     """What there is too little of. Empty: others waited before."""
     is_too_large: bool = False
     """One of it is more than the whole budget."""
-    is_unsaid: bool = False
-    """It is not said how much one takes of what is short."""
 
 
 class Granting(NamedTuple):
@@ -92,9 +87,6 @@ def grant(hard: Bound, ledger: Mapping[Slot, Held], wishes: Iterable[Wish]) -> G
         has = after[wish.slot].number if wish.slot in after else 0
         need = wish.there - has
         if need <= 0:
-            continue
-        if unsaid := hard.counted(wish.unsaid):
-            waiting.append(Waiting(wish.slot, need, unsaid, is_unsaid=True))
             continue
         if hard.short(Amount(), wish.size):
             waiting.append(Waiting(wish.slot, need, hard.short(Amount(), wish.size), is_too_large=True))

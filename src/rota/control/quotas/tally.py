@@ -9,7 +9,7 @@ from rota.api import Instance, QuotaClaim
 from rota.control.instances import Size
 from rota.control.instances.names import controller_of
 from rota.control.instances.reasons import QUOTA_GATE
-from rota.control.quotas.amounts import Amount, amount_of, unsaid_of
+from rota.control.quotas.amounts import Amount, amount_of
 from rota.control.quotas.granting import Held, Slot, Wish
 
 
@@ -21,8 +21,6 @@ class Counted(NamedTuple):
     is_gated: bool
     ordinal: int
     since: float
-    unsaid: tuple[str, ...] = ()
-    """Resources of which it is not said how much it has."""
 
 
 class Tally:
@@ -100,7 +98,6 @@ class Tally:
                 there=len(there),
                 running=len(there) - len(gated),
                 since=min(gated, default=0.0),
-                unsaid=there[0].unsaid if there else (),
             )
 
     def gated(self, slot: Slot) -> list[str]:
@@ -120,7 +117,6 @@ class Tally:
             is_gated(instance),
             instance.spec.ordinal,
             created.timestamp() if created is not None else 0.0,
-            unsaid_of(size),
         )
 
 

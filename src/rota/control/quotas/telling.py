@@ -8,7 +8,7 @@ from rota.control.gate import status_of
 from rota.control.instances.reasons import HUB_QUOTA_GATE
 from rota.control.quotas.asking import quota_of
 from rota.control.quotas.tally import is_gated, slot_of
-from rota.control.sizes import size_of
+from rota.control.sizes import counted_of
 from rota.engine.objects import Objects
 
 QUOTA = "QuotaGranted"
@@ -48,7 +48,7 @@ def quota_condition(objects: Objects, instance: Instance) -> Condition:
     if not is_gated(instance):
         return Condition(type=QUOTA, status="True", reason="NotRequired" if quota is None else "QuotaAvailable")
     if quota is not None:
-        slot = slot_of(instance, size_of(objects, instance.spec))
+        slot = slot_of(instance, counted_of(objects, instance.spec))
         status = status_of(quota)
         for one in status.waiting:
             if (one.uid, one.hash) == (slot.uid, slot.hash):
