@@ -194,7 +194,7 @@ def task(name: str) -> dict[str, Any]:
             "timeoutSeconds": 60,
             "ttlSecondsAfterFinished": 3600,
             "affinity": {"key": "abc"},
-            "retry": {"limit": 3},
+            "retry": {"limit": 3, "reasons": ["Failed"]},
         },
     }
 
