@@ -232,4 +232,6 @@ def test_the_number_of_operations_is_limited() -> None:
 def test_copies_of_copies_are_limited() -> None:
     double: Ops = [{"op": "copy", "from": "/a", "path": "/a/-"}]
     with pytest.raises(JSONPatchError, match="accumulated size increase of copy"):
-        json_patch({"a": ["x" * 100]}, double * 64)
+        json_patch({"a": ["x" * 100_000]}, double * 64)
+    with pytest.raises(JSONPatchError, match="more than 10000 values"):
+        json_patch({"a": ["x"]}, double * 64)

@@ -47,6 +47,21 @@ def _separators(text: bytes) -> int:
     return text.count(b",") + text.count(b"{") + text.count(b"[")
 
 
+def counted(value: Any, most: int) -> int:
+    """Return how many values something has, itself included. Counting ends soon after there are more than `most`."""
+    waiting, count = [value], 0
+    while waiting and count <= most:
+        one = waiting.pop()
+        count += 1
+        if one.__class__ is dict:
+            waiting += one.values()
+        elif one.__class__ is list:
+            waiting += one
+        if len(waiting) > most:
+            return count + len(waiting)
+    return count
+
+
 def of_metadata(meta: dict[str, Any]) -> Problem | None:
     """Report what metadata has too much of."""
     for name, most in METADATA_ITEMS_MAX.items():

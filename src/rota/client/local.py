@@ -115,16 +115,18 @@ class LocalBackend:
             return lambda: cast(Decision, o.body)
         if o.verb == "amend":
             return lambda: decide.amend(*where, o.name, o.body, o.options)
-        body = _own(o.body)
+        # A copy for each call: what is decided on is the registry's own.
         if o.verb == "create":
-            return lambda: decide.create(*where, body, o.options)
+            return lambda: decide.create(*where, _own(o.body), o.options)
         if o.verb == "update":
-            return lambda: decide.update(*where, o.name, body, o.options, subresource=o.subresource)
+            return lambda: decide.update(*where, o.name, _own(o.body), o.options, subresource=o.subresource)
         if o.verb == "apply":
-            return lambda: decide.apply(*where, o.name, body, o.options, subresource=o.subresource)
+            return lambda: decide.apply(*where, o.name, _own(o.body), o.options, subresource=o.subresource)
         if o.verb == "delete":
             return lambda: decide.delete(*where, o.name, o.delete)
-        return lambda: decide.patch(*where, o.name, body, o.options, type_=o.patch_type, subresource=o.subresource)
+        return lambda: decide.patch(
+            *where, o.name, _own(o.body), o.options, type_=o.patch_type, subresource=o.subresource
+        )
 
     async def close(self) -> None:
         """Nothing of its own to close."""

@@ -97,6 +97,7 @@ class Amended:
 class Unchanged(msgspec.Struct):
     """A decided write that changes nothing: the object as it is."""
 
+    key: str
     value: bytes
     revision: int
     warnings: tuple[str, ...] = ()
@@ -304,7 +305,10 @@ class Decider:
             # repeated.
             said = re.sub(r", got .*", "", str(problem)) if kind.name == "Secret" else str(problem)
             raise errors.bad_request(said) from None
-        new = _decode(_encode(new))
+        # What was applied was looked at; what it makes together with what is there was not.
+        text = _encode(new)
+        check_size(kind, new, name, text)
+        new = _decode(text)
         managed = versions.managed_outward(version, managed)
         if old is None or entry is None:
             moment = Moment(self._now(), new_uid())
@@ -340,7 +344,7 @@ class Decider:
         deletion.check_preconditions(kind, old, options)
         marked = deletion.marked(kind, old, options.propagation, self._now())
         if marked is old:
-            return Unchanged(value, revision)
+            return Unchanged(key, value, revision)
         if marked is None:
             return Change(kind, key, revision, old, {**old, "metadata": dict(old["metadata"])}, gone=True)
         return Change(kind, key, revision, old, marked)
@@ -352,9 +356,20 @@ class Decider:
         spec = old.get("spec") or {}
         kept = [name for name in spec.get("finalizers", ()) if name != core_kinds.NAMESPACE_FINALIZER]
         if len(kept) == len(spec.get("finalizers", ())):
-            return Unchanged(value, revision)
+            return Unchanged(key, value, revision)
         new = {**old, "metadata": dict(old["metadata"]), "spec": {"finalizers": kept} if kept else {}}
         return Change(kind, key, revision, old, new, gone=deletion.released(kind, new))
+
+    def is_stale(self, decision: Decision) -> bool:
+        """Whether what a decision rests on has changed since. Raises if its namespace takes no new objects any more."""
+        entry = self._store.head(decision.key)
+        expect = decision.revision if isinstance(decision, Unchanged) else decision.expect
+        if (entry.rev if entry is not None else 0) != expect:
+            return True
+        if isinstance(decision, Change) and decision.old is None:
+            meta = decision.new["metadata"]
+            self._check_namespace(decision.kind, meta.get("namespace", ""), meta["name"])
+        return False
 
     def _change(
         self,
@@ -384,11 +399,11 @@ class Decider:
                 roles.check(kind, admitted, options.held)
             elif privileges.asked_for(old, self._policy):
                 # Who manages which field of it is an admin's to say, too.
-                return Unchanged(at.value, at.revision, tuple(warnings))
+                return Unchanged(at.key, at.value, at.revision, tuple(warnings))
         if deletion.released(kind, admitted):
             return Change(kind, at.key, at.revision, old, admitted, gone=True, warnings=tuple(warnings))
         if admitted == old and same(admitted, old):
-            return Unchanged(at.value, at.revision, tuple(warnings))
+            return Unchanged(at.key, at.value, at.revision, tuple(warnings))
         return Change(kind, at.key, at.revision, old, admitted, warnings=tuple(warnings))
 
     def _current(self, kind: Kind, namespace: str, name: str) -> tuple[str, int, bytes, Object]:

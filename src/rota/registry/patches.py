@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rota.api.sizes import counted
 from rota.registry.strategic import StrategicPatchError as StrategicPatchError
 from rota.registry.strategic import strategic_merge as strategic_merge
 
@@ -17,6 +18,8 @@ DEPTH_MAX = 100
 """Levels of an object that is patched. No kind has more than a few dozen."""
 COPY_BYTES_MAX = 3 * 1024 * 1024
 """What the `copy` operations of one JSON patch may add in all: copies of copies grow without bound otherwise."""
+COPY_VALUES_MAX = 10_000
+"""And how many values: each takes far more memory and time than its text."""
 
 INDEX_DIGITS_MAX = 9
 _INDEX = re.compile(r"[+-]?[0-9]+")
@@ -74,7 +77,7 @@ def json_patch(target: Any, ops: Sequence[dict[str, Any]], *, max_ops: int) -> A
 
 def _is_deeper(value: Any, depth_max: int) -> bool:
     """Whether something is nested deeper than this. Operations that move things into others can nest without end."""
-    level = [value]
+    level = [value] if isinstance(value, dict | list) else []
     for _ in range(depth_max):
         level = [
             inner
@@ -99,6 +102,7 @@ class _Patching:
         # By id, with the containers themselves so that no id is given away while it is in here.
         self._own: dict[int, Any] = {}
         self._copied_bytes = 0
+        self._copied_values = 0
         self._kinds: dict[str, Callable[[dict[str, Any], str], None]] = {
             "add": self._add,
             "remove": self._remove,
@@ -163,6 +167,11 @@ class _Patching:
         value = _get(holder, key, f"error in copy for from: '{source}'")
         missing = f"copy operation does not apply: doc is missing destination path: {path}: missing value"
         holder, key = self._find(path, missing)
+        self._copied_values += counted(value, COPY_VALUES_MAX - self._copied_values)
+        if self._copied_values > COPY_VALUES_MAX:
+            raise _Problem(f"Unable to complete the copy, all that is copied has more than {COPY_VALUES_MAX} values")
+        if _is_deeper(value, DEPTH_MAX):
+            raise _Problem(f"Unable to complete the copy, the value is nested deeper than {DEPTH_MAX} levels")
         text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
         self._copied_bytes += len(text.encode("utf-8", "surrogatepass"))
         if self._copied_bytes > COPY_BYTES_MAX:

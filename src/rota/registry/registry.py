@@ -6,13 +6,14 @@ process never race. An answer, also a refusal, is given only when the state that
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
 
-from rota.api import Kind, Namespace
+from rota.api import Kind, Namespace, sizes
 from rota.api.egress import Policy
 from rota.registry import errors, privileges, reading, scaling, versions
 from rota.registry.admission import Object
@@ -34,6 +35,13 @@ from rota.store import Conflict, Store, StoreFull, StoreStopped
 
 BATCH_OBJECTS_MAX = 1_000
 """Objects of one atomic batch at most."""
+BATCH_BYTES_MAX = 16 * 1024 * 1024
+"""Of all objects of one batch as they will be: of their text, and `VALUE_BYTES` for each value."""
+VALUE_BYTES = 64
+BATCH_SLICE_SECONDS = 0.02
+"""Deciding a batch lets others go on after each such time."""
+BATCH_ROUNDS_MAX = 5
+"""How often a batch decides anew on what changed meanwhile, before it is refused as a conflict."""
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -187,10 +195,39 @@ class Registry:
         return found
 
     async def batch(self, decide: Sequence[Callable[[], Decision]], *, dry_run: bool = False) -> Answers:
-        """Several writes in one atomic commit. Each object at most once."""
+        """Several writes in one atomic commit. Each object at most once.
+
+        Each of `decide` may be called several times: deciding a long batch lets other writes come in between.
+        """
         if len(decide) > BATCH_OBJECTS_MAX:
             raise errors.bad_request(f"a batch has at most {BATCH_OBJECTS_MAX} objects, not {len(decide)}")
-        return await self._do_all(lambda: [one() for one in decide], dry_run)
+        return await self._do_all(lambda: self._decided(decide), dry_run)
+
+    async def _decided(self, decide: Sequence[Callable[[], Decision]]) -> Decisions:
+        """All decisions, on the newest accepted state. Nothing comes in between the last look at it and the return."""
+        loop = asyncio.get_running_loop()
+        found: dict[int, Decision] = {}
+        taken = 0
+        left: Sequence[int] = range(len(decide))
+        for _ in range(BATCH_ROUNDS_MAX):
+            began, seen = loop.time(), self.store.accepted
+            for at in left:
+                if loop.time() - began > BATCH_SLICE_SECONDS:
+                    await asyncio.sleep(0)
+                    began = loop.time()
+                taken -= _taken(found.pop(at, None))
+                found[at] = decide[at]()
+                taken += _taken(found[at])
+                if taken > BATCH_BYTES_MAX:
+                    message = f"the objects of a batch have at most {BATCH_BYTES_MAX} bytes, and those of this one more"
+                    raise errors.ApiError(413, "RequestEntityTooLarge", f"{message}: write them in parts")
+            if self.store.accepted != seen:
+                left = [at for at, decision in found.items() if self.decide.is_stale(decision)]
+            else:
+                left = ()
+            if not left:
+                return [found[at] for at in range(len(decide))]
+        raise errors.too_busy("what the batch changes was changed by others each time that it was decided; try again")
 
     # Scale.
 
@@ -208,10 +245,11 @@ class Registry:
             return answer
         return msgspec.structs.replace(answer, value=versions.shown(kind, answer.value))
 
-    async def _do_all(self, decide: Callable[[], Decisions], dry_run: bool) -> Answers:
+    async def _do_all(self, decide: Callable[[], Decisions | Awaitable[Decisions]], dry_run: bool) -> Answers:
         await self.store.room()
         try:
-            decisions = decide()
+            decided = decide()
+            decisions = decided if isinstance(decided, list) else await decided
             changes = [d for d in decisions if not isinstance(d, Unchanged)]
             if len(changes) > 1 and len({c.key for c in changes}) < len(changes):
                 raise errors.bad_request("a batch may change each object only once")
@@ -259,6 +297,13 @@ class Registry:
         if self.store.head(Namespace.api.key("", name)) is None:
             obj = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
             await self.create(Namespace.api, "", obj, WriteOptions(manager="rota"))
+
+
+def _taken(decision: Decision | None) -> int:
+    """Memory that a decision keeps, in about: most of it is for the values of an object."""
+    if not isinstance(decision, Change):
+        return 0
+    return len(_encode(decision.new)) + VALUE_BYTES * sizes.counted(decision.new, sizes.VALUES_MAX)
 
 
 def _time_text(second: int) -> str:
