@@ -89,7 +89,7 @@ async def test_to_grow_an_object_by_several_managers(registry: Registry) -> None
         if manager == "a":
             await registry.apply(ConfigMap.api, "default", "x", config, options)
             continue
-        with pytest.raises(ApiError, match="metadata.annotations: Too many: 5001"):
+        with pytest.raises(ApiError, match=r"metadata\.annotations: Too many: 5001"):
             await registry.apply(ConfigMap.api, "default", "x", config, options)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,9 +15,9 @@ from rota.api import Secret
 from rota.registry import Registry
 from rota.registry.options import WatchOptions
 from rota.registry.reading import INITIAL_PAGE_BYTES
-from rota.server import http
+from rota.server import http, objects
 from rota.server import main as server_main
-from rota.server.holding import MIB, Memory, payer_at
+from rota.server.holding import MIB, Answers, Memory, Payer, payer_at
 from rota.store import MemoryStore
 from rota.store.watch import WATCH_BATCH_BYTES_MAX
 from tests.attacks.conftest import API, TENANT, Deployer, deployer
@@ -184,6 +185,82 @@ async def test_to_fill_the_memory_with_lists_that_are_not_read(
         while answers.used:
             await asyncio.sleep(0.05)
     assert (await viewer.ask("GET", CONFIG)).status == 200
+
+
+async def test_to_fill_the_memory_with_watches_that_are_not_read(
+    small: Server, opened: list[Open], memories: list[Memory], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects, "ROOM_SECONDS_MAX", 0.05)
+    viewer, other = await deployer(small, scope="viewer"), await deployer(small)
+    await fill(small, 8)  # The kernel takes some of them.
+    answers, share = memories[0].answers, (ANSWERS - 4 * MIB) // 2
+    for _ in range(share // MIB + 6):
+        await ask_and_look_away(viewer, opened, f"{CONFIG}?watch=1")
+        assert answers.used <= share + MIB
+    # For the others there was no room: they have ended.
+    async with asyncio.timeout(SOON_SECONDS):
+        while not MIB < answers.used <= share:
+            await asyncio.sleep(0.02)
+    for asks in (other, Deployer(small, small.token)):
+        assert len((await asks.ask("GET", f"{CONFIG}?limit=2")).json["items"]) == 2
+    monkeypatch.setattr(http, "STALLED_SECONDS_MAX", 0.0)
+    async with asyncio.timeout(SOON_SECONDS):
+        while answers.used:
+            await asyncio.sleep(0.05)
+
+
+async def lines(reader: asyncio.StreamReader, count: int) -> list[bytes]:
+    """So many lines of a chunked answer."""
+    text = b""
+    async with asyncio.timeout(SOON_SECONDS):
+        while text.count(b"\n") < count:
+            size = int(await reader.readline(), 16)
+            text += await reader.readexactly(size)
+            await reader.readexactly(2)
+    return text.splitlines()
+
+
+async def test_large_events_of_a_watch_come_whole(small: Server, opened: list[Open], memories: list[Memory]) -> None:
+    viewer = await deployer(small, scope="viewer")
+    await fill(small, 3)
+    reader, writer = await small.connect()
+    opened.append((reader, writer))
+    head = f"HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {viewer.token}\r\n\r\n"
+    writer.write(f"GET {CONFIG}?watch=1 {head}".encode())
+    await reader.readuntil(b"\r\n\r\n")
+    await fill_more(small)
+    names = [json.loads(line)["object"]["metadata"]["name"] for line in await lines(reader, 4)]
+    assert names == ["large-0", "large-1", "large-2", "large-9"]
+    async with asyncio.timeout(SOON_SECONDS):
+        while memories[0].answers.used:
+            await asyncio.sleep(0.01)
+
+
+async def fill_more(server: Server) -> None:
+    note = {"metadata": {"name": "large-9"}, "data": {"text": "x" * MIB}}
+    assert (await server.ask("POST", CONFIG, note)).status == 201
+
+
+async def test_whoever_waits_for_room_gets_it_in_turn_or_not_at_all() -> None:
+    answers = Answers(32 * MIB, 0)
+    one, other = Payer("one"), Payer("other")
+    assert await answers.wait(one, 16 * MIB, 1.0)
+    assert not await answers.wait(one, MIB, 0.0)
+    first, second = (asyncio.create_task(answers.wait(one, 8 * MIB, SOON_SECONDS)) for _ in range(2))
+    await asyncio.sleep(0)
+    assert await answers.wait(other, MIB, 0.0)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    answers.give_back("one", 16 * MIB)
+    assert await second
+    assert (answers.of("one"), answers.used) == (8 * MIB, 9 * MIB)
+    # One that is given room in the moment in which it is cancelled gives it back.
+    third = asyncio.create_task(answers.wait(one, 15 * MIB, SOON_SECONDS))
+    await asyncio.sleep(0)
+    answers.give_back("one", answers.of("one"))
+    third.cancel()
+    await asyncio.gather(third, return_exceptions=True)
+    assert (answers.of("one"), answers.used) == (0, MIB)
 
 
 async def test_to_have_all_of_a_watch_kept_without_reading_it() -> None:

@@ -175,6 +175,7 @@ async def watching(store: Store, kind: Kind, namespace: str, options: WatchOptio
         if initial:
             for batch in _initial(store, kind, prefix, since, selection):
                 yield batch
+            del batch
             if options.send_initial_events and options.bookmarks:
                 yield [bookmark(kind, since, initial_end=True)]
         while True:
@@ -198,6 +199,8 @@ async def watching(store: Store, kind: Kind, namespace: str, options: WatchOptio
                 batch = [WatchEvent(e.type, versions.shown(kind, e.object), e.revision) for e in batch]
             if batch:
                 yield batch
+            # Not kept while the next events are waited for: others may have long forgotten these.
+            del events, batch
 
 
 def _initial(store: Store, kind: Kind, prefix: str, revision: int, selection: Selection) -> Iterator[list[WatchEvent]]:

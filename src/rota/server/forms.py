@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -48,6 +49,20 @@ def whole_list(where: Route, listing: Listing, wanted: Wanted) -> bytes:
         return _encode({**frame, "metadata": meta, "items": items})
     head = _encode({"apiVersion": where.kind.api_version, "kind": f"{where.kind.name}List", "metadata": meta})
     return b'%b,"items":[%b]}' % (head[:-1], b",".join(listing.items))
+
+
+def grouped(batch: list[WatchEvent], most: int) -> Iterator[tuple[list[WatchEvent], int]]:
+    """The events in groups of so many bytes at most, or of one event, with the bytes of each."""
+    group: list[WatchEvent] = []
+    size = 0
+    for each in batch:
+        more = len(each.object)
+        if group and size + more > most:
+            yield group, size
+            group, size = [], 0
+        group.append(each)
+        size += more
+    yield group, size
 
 
 def events(where: Route, batch: list[WatchEvent], wanted: Wanted, *, headed: bool) -> bytes:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+from collections import OrderedDict, deque
 from typing import Any, NamedTuple
 
 from rota.server.shares import Shares
@@ -31,6 +33,58 @@ class Payer(NamedTuple):
     may_use_reserve: bool = False
 
 
+class Answers(Shares):
+    """Bytes of answers that are not read yet. Whoever has more to say to somebody can wait until there is room."""
+
+    def __init__(self, total: int, reserve: int) -> None:
+        super().__init__(total, reserve, least=ANSWERS_BYTES_LEAST)
+        self._waiting: OrderedDict[Payer, deque[tuple[int, asyncio.Future[None]]]] = OrderedDict()
+
+    async def wait(self, payer: Payer, amount: int, seconds_max: float) -> bool:
+        """Count so many more as soon as there is room. Returns False, and counts nothing, if that takes too long."""
+        if payer not in self._waiting and self._has_room(payer, amount):
+            self.take(payer.party, amount)
+            return True
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting = (amount, turn)
+        self._waiting.setdefault(payer, deque()).append(waiting)
+        try:
+            async with asyncio.timeout(seconds_max):
+                await turn
+        except TimeoutError:
+            return not self._forget(payer, waiting)
+        except asyncio.CancelledError:
+            if not self._forget(payer, waiting):
+                self.give_back(payer.party, amount)
+            raise
+        return True
+
+    def give_back(self, party: str, amount: int = 1) -> None:
+        super().give_back(party, amount)
+        for payer in tuple(self._waiting):
+            queue = self._waiting[payer]
+            while queue and self._has_room(payer, queue[0][0]):
+                more, turn = queue.popleft()
+                self.take(payer.party, more)
+                if not turn.done():
+                    turn.set_result(None)
+            if not queue:
+                del self._waiting[payer]
+
+    def _has_room(self, payer: Payer, amount: int) -> bool:
+        return self.has_room(payer.party, amount, may_use_reserve=payer.may_use_reserve)
+
+    def _forget(self, payer: Payer, waiting: tuple[int, asyncio.Future[None]]) -> bool:
+        """Whether it still waited. What does not has been counted meanwhile."""
+        queue = self._waiting.get(payer, ())
+        if waiting not in queue:
+            return False
+        self._waiting[payer].remove(waiting)
+        if not self._waiting[payer]:
+            del self._waiting[payer]
+        return True
+
+
 class Memory:
     """What is kept of both, by party: a credential, or an address of somebody who has none."""
 
@@ -43,7 +97,7 @@ class Memory:
         answers_reserved: int = ANSWERS_BYTES_RESERVED,
     ) -> None:
         self.bodies = Shares(bodies, bodies_reserved, least=BODIES_BYTES_LEAST)
-        self.answers = Shares(answers, answers_reserved, least=ANSWERS_BYTES_LEAST)
+        self.answers = Answers(answers, answers_reserved)
 
 
 def payer_at(peer: Any) -> Payer:

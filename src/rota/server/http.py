@@ -667,14 +667,18 @@ class Connection(asyncio.Protocol):
         answers.take(party, size)
         try:
             self._transport.write(b"%bContent-Length: %d\r\n\r\n" % (head, size))
-            body = memoryview(b"" if request.method == "HEAD" else response.body)
-            for start in range(0, len(body), WRITE_BUFFER_BYTES):
-                self._transport.write(body[start : start + WRITE_BUFFER_BYTES])
-                if self._writable is not None:
-                    await self._writable
+            await self._write_large(b"" if request.method == "HEAD" else response.body)
         finally:
             answers.give_back(party, size)
         self._sent(request, keep_alive)
+
+    async def _write_large(self, data: bytes) -> None:
+        """Write no faster than the client reads."""
+        view = memoryview(data)
+        for start in range(0, len(view), WRITE_BUFFER_BYTES):
+            self._transport.write(view[start : start + WRITE_BUFFER_BYTES])
+            if self._writable is not None:
+                await self._writable
 
     def _sent(self, request: Request, keep_alive: bool) -> None:
         self._release(request)
@@ -699,17 +703,26 @@ class Connection(asyncio.Protocol):
         self._transport.write(head + b"Transfer-Encoding: chunked\r\n\r\n")
         self._last = self._streaming = True
         timer = self._loop.call_later(stream.seconds_max, self.finish) if stream.seconds_max else None
+        is_whole = True
         try:
             async for chunk in stream.chunks:
                 assert chunk, "an empty chunk would end the stream"
-                self._transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+                if len(chunk) <= WRITE_BUFFER_BYTES:
+                    self._transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+                else:
+                    is_whole = False
+                    self._transport.write(b"%x\r\n" % len(chunk))
+                    await self._write_large(chunk)
+                    self._transport.write(b"\r\n")
+                    is_whole = True
+                del chunk  # The next one may be hours away.
                 if self._writable is not None:
                     await self._writable
             self._transport.write(b"0\r\n\r\n")
         except asyncio.CancelledError:
             if not self._ending:
                 raise
-            if stream.endless:
+            if stream.endless and is_whole:
                 self._transport.write(b"0\r\n\r\n")
             else:
                 self.abort()

@@ -18,17 +18,19 @@ from rota.server import forms, media, parameters
 from rota.server.accepting import JSON, PROTOBUF
 from rota.server.auth import sight
 from rota.server.compressing import gzipped
+from rota.server.holding import Answers, Payer
 from rota.server.http import Request, Response, Stream
 from rota.server.media import Shape, Wanted
 from rota.server.routing import Route
-from rota.server.shares import Shares
 from rota.server.unread import check_room, payer_of
 
 WARNINGS_MAX = 20
 WARNING_LENGTH_MAX = 256
 
 COUNTED_BYTES_MIN = 64 * 1024
-"""A list smaller than this is not counted while it is made."""
+"""A list smaller than this is not counted while it is made, nor are events of a watch that are sent together."""
+ROOM_SECONDS_MAX = 5.0
+"""How long a watch waits until its credential has read enough of other answers; then it is ended."""
 
 METHOD = "MethodNotAllowed"
 NOT_ALLOWED = "the server does not allow this method on the requested resource"
@@ -95,7 +97,7 @@ class Written(NamedTuple):
 class Objects:
     """The handlers, by verb. Each settles the form of its answer before it does anything."""
 
-    def __init__(self, registry: Registry, definitions: Registry, answers: Shares) -> None:
+    def __init__(self, registry: Registry, definitions: Registry, answers: Answers) -> None:
         """`definitions` has the CustomResourceDefinitions, and nothing else. `answers`: bytes of them in memory."""
         self._registry = registry
         self._definitions = definitions
@@ -141,20 +143,30 @@ class Objects:
         Selection(where.kind, options.label_selector, options.field_selector)
         revision_of(options.resource_version)
         batches = self._reading(where).watch(where.kind, where.namespace, options)
-        lines = self._lines(where, batches, wanted)
+        lines = self._lines(where, batches, wanted, payer_of(request.user))
         type_ = f"{PROTOBUF};stream=watch" if wanted.media_type == PROTOBUF else JSON
         return Stream(lines, type_, seconds_max=parameters.watch_seconds(request.query), endless=True)
 
-    @staticmethod
-    async def _lines(where: Route, batches: AsyncIterator[Any], wanted: Wanted) -> AsyncIterator[bytes]:
-        """The events as they are sent."""
+    async def _lines(
+        self, where: Route, batches: AsyncIterator[Any], wanted: Wanted, payer: Payer
+    ) -> AsyncIterator[bytes]:
+        """The events as they are sent. Large ones are counted until they are read; without room for one it ends."""
         first = True
         try:
             async for batch in batches:
-                lines = forms.events(where, batch, wanted, headed=first)
-                if lines:
-                    yield lines
-                    first = False
+                for group, size in forms.grouped(batch, COUNTED_BYTES_MIN):
+                    counted = size if size > COUNTED_BYTES_MIN else 0
+                    if counted and not await self._answers.wait(payer, counted, ROOM_SECONDS_MAX):
+                        return
+                    # Nothing here keeps what was sent: the next event may be hours away.
+                    try:
+                        if group:
+                            yield forms.events(where, group, wanted, headed=first)
+                            first = False
+                    finally:
+                        if counted:
+                            self._answers.give_back(payer.party, counted)
+                del batch, group
         except ApiError as error:
             yield forms.event("ERROR", error.status(), wanted)
         finally:
