@@ -100,6 +100,28 @@ class Memory:
         self.answers = Answers(answers, answers_reserved)
 
 
+class Held:
+    """Bytes that are kept for one connection, of somebody's share."""
+
+    def __init__(self, shares: Shares, payer: Payer) -> None:
+        self._shares = shares
+        self._payer = payer
+        self._counted = 0
+
+    def may_hold(self, total: int) -> bool:
+        """Count that so many are kept now. Returns False, and counts as before, if there is no room for more."""
+        party, may_use_reserve = self._payer
+        more = (total if total > SMALL_BODY_BYTES else 0) - self._counted
+        if more > 0 and not self._shares.has_room(party, more, may_use_reserve=may_use_reserve):
+            return False
+        if more > 0:
+            self._shares.take(party, more)
+        elif more < 0:
+            self._shares.give_back(party, -more)
+        self._counted += more
+        return True
+
+
 def payer_at(peer: Any) -> Payer:
     """Who pays where nobody has said who they are: the address at the other end."""
     host = peer[0] if isinstance(peer, tuple) else ""

@@ -31,7 +31,7 @@ from rota.client.websocket import handshake
 from rota.runtime.descriptors import MOST
 from rota.server.body import Body
 from rota.server.heartbeats import Heartbeats, wants_heartbeats
-from rota.server.holding import SMALL_BODY_BYTES, Memory, Payer, payer_at
+from rota.server.holding import SMALL_BODY_BYTES, Held, Memory, Payer, payer_at
 from rota.server.listening import Listener
 from rota.server.upgrade import Upgrade, Upgraded
 
@@ -749,8 +749,16 @@ class Connection(asyncio.Protocol):
         self._last = True
         self._forget_requests()
         self._release(request)
+        held = Held(self._server.memory.bodies, self._payer(request))
         self._upgraded = Upgraded(
-            upgrade, request.headers, self._transport, is_local=self.is_local, path=request.path, gone=self._left
+            upgrade,
+            request.headers,
+            self._transport,
+            is_local=self.is_local,
+            path=request.path,
+            gone=self._left,
+            # At the local socket are the server's own runners. Nobody else's share keeps them from going on.
+            may_hold=_always if self.is_local else held.may_hold,
         )
         if self._after:
             self._put_aside(self._after)
@@ -855,6 +863,10 @@ class Connection(asyncio.Protocol):
 
 def _nothing() -> None:
     """Where there is nobody to tell."""
+
+
+def _always(held: int) -> bool:
+    return True
 
 
 def _head(status: int, content_type: str, headers: tuple[tuple[str, str], ...], keep_alive: bool) -> bytes:

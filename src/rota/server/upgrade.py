@@ -45,6 +45,7 @@ class Upgraded:
         is_local: bool,
         path: str,
         gone: Callable[[], None],
+        may_hold: Callable[[int], bool] = lambda held: True,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._upgrade = upgrade
@@ -57,6 +58,7 @@ class Upgraded:
             heartbeat=HEARTBEAT_LOCAL if is_local else HEARTBEAT,
             message_bytes_max=upgrade.message_bytes_max,
             on_lost=self._lost,
+            may_hold=may_hold,
         )
         transport.set_protocol(self.websocket)
         transport.write(handshake.answer(headers, upgrade.protocol))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple, cast
@@ -13,6 +14,10 @@ from rota.client.websocket.framing import Framing, Role, Violation
 MESSAGES_WAITING_MAX = 64
 """Messages that came and were not received, above which no more is read."""
 BYTES_WAITING_MAX = 1024 * 1024
+FRAMES_PER_TURN_MAX = 1000
+"""Frames that are taken in one turn of the loop; then others go on first."""
+CONTROLS_PER_SECOND_MAX = 100
+"""Pings and pongs. Both ends need one in many seconds."""
 WRITE_BUFFER_BYTES = 256 * 1024
 """Bytes on their way to the other end above which `drain` waits."""
 TOGETHER_BYTES = 64 * 1024
@@ -68,7 +73,9 @@ class WebSocket(asyncio.Protocol):
         heartbeat: Heartbeat = HEARTBEAT,
         message_bytes_max: int = framing.MESSAGE_BYTES_MAX,
         on_lost: Callable[[], None] = lambda: None,
+        may_hold: Callable[[int], bool] = lambda held: True,
     ) -> None:
+        """`may_hold`: told how many bytes are kept of what came, and says whether there is memory for them."""
         self.protocol = protocol
         """What both ends have agreed to speak."""
         self._loop = asyncio.get_running_loop()
@@ -76,6 +83,10 @@ class WebSocket(asyncio.Protocol):
         self._framing = Framing(role, message_bytes_max)
         self._heartbeat = heartbeat
         self._on_lost = on_lost
+        self._may_hold = may_hold
+        self._has_more = False  # frames that are taken in the next turn
+        self._controls = 0
+        self._controls_since = self._loop.time()
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._unsent: list[bytes] = []
         """What is sent in one turn of the loop goes out together."""
@@ -114,6 +125,7 @@ class WebSocket(asyncio.Protocol):
                 self._receiver = None
         message = self._waiting.popleft()
         self._waiting_bytes -= len(message)
+        self._may_hold(self._held)
         if self._reading_paused and not self._is_full():
             self._read_on()
         return message
@@ -182,6 +194,8 @@ class WebSocket(asyncio.Protocol):
             self._end(Closed(code, reason))
             self._cut_after(seconds_max)
             self._waiting.clear()
+            self._waiting_bytes = 0
+            self._may_hold(self._held)
             if self._reading_paused:
                 # The answer to it comes after what was not read.
                 self._read_on()
@@ -202,21 +216,58 @@ class WebSocket(asyncio.Protocol):
         if self._deaf:
             return
         self._framing.feed(data)
+        if not self._has_more:
+            self._take()
+
+    def _take(self) -> None:
+        """Take what has come, so many frames at a time."""
+        if self._deaf or self.lost.done():
+            return
+        had_more, self._has_more = self._has_more, False
         try:
-            while (event := self._framing.take()) is not None:
+            for _ in range(FRAMES_PER_TURN_MAX):
+                event = self._framing.take()
+                if event is None:
+                    break
                 self._happened(event)
+            else:
+                self._has_more = True
+            if not self._may_hold(self._held):
+                raise Violation(framing.TRY_LATER, "there is no memory for what you send now; try again later")
         except Violation as violation:
             self._deaf = True
+            self._framing.forget()
+            self._may_hold(self._held)
             self._end(Closed(violation.code, violation.reason))
             self._say_close(violation.code, violation.reason)
             self._cut_after(LINGER_SECONDS)
+            if had_more:
+                self._resume_reading()
             return
-        if not self._reading_paused and self._is_full():
+        if self._has_more:
+            if not had_more and not self._reading_paused:
+                self._transport.pause_reading()
+            self._loop.call_soon(self._take)
+        elif not self._reading_paused and self._is_full():
             self._reading_paused = True
-            self._transport.pause_reading()
+            if not had_more:
+                self._transport.pause_reading()
             self._set_pulse()
+        elif had_more and not self._reading_paused:
+            self._resume_reading()
+
+    @property
+    def _held(self) -> int:
+        return self._framing.held + self._waiting_bytes
 
     def connection_lost(self, error: Exception | None) -> None:
+        if self._has_more:
+            with contextlib.suppress(Violation):
+                while (event := self._framing.take()) is not None:
+                    self._happened(event)
+        self._framing.forget()
+        self._may_hold(0)
+        self._may_hold = lambda held: True
         self._end(Closed(framing.ABNORMAL, str(error) if error is not None else "the other end is gone"))
         for timer in (self._pulse, self._limit):
             if timer is not None:
@@ -242,13 +293,22 @@ class WebSocket(asyncio.Protocol):
                 self._waiting.append(event)
                 self._waiting_bytes += len(event)
                 self._wake()
-        elif isinstance(event, framing.Ping):
-            # To answer one that does not read would be to keep the answers for it.
-            if not self._close_sent and self._writable is None:
-                self._transport.write(self._framing.pong(event.payload))
         elif isinstance(event, framing.Close):
             self._end(Closed(event.code, event.reason))
             self._hang_up(event.code, event.reason)
+        else:
+            self._count_control()
+        # To answer one that does not read would be to keep the answers for it.
+        is_read = self._writable is None and not self._transport.is_closing()
+        if isinstance(event, framing.Ping) and is_read and not self._close_sent:
+            self._transport.write(self._framing.pong(event.payload))
+
+    def _count_control(self) -> None:
+        if (now := self._loop.time()) - self._controls_since > 1.0:
+            self._controls, self._controls_since = 0, now
+        self._controls += 1
+        if self._controls > CONTROLS_PER_SECOND_MAX:
+            raise Violation(framing.POLICY, f"there are more than {CONTROLS_PER_SECOND_MAX} pings in a second")
 
     def _is_full(self) -> bool:
         return len(self._waiting) >= MESSAGES_WAITING_MAX or self._waiting_bytes >= BYTES_WAITING_MAX
@@ -256,6 +316,10 @@ class WebSocket(asyncio.Protocol):
     def _read_on(self) -> None:
         self._reading_paused = False
         self._heard_at = self._loop.time()
+        if not self._has_more:
+            self._resume_reading()
+
+    def _resume_reading(self) -> None:
         if not self._transport.is_closing():
             self._transport.resume_reading()
 

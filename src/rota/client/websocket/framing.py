@@ -16,11 +16,15 @@ Role = Literal["client", "server"]
 
 MESSAGE_BYTES_MAX = 8 * 1024 * 1024
 """Of one message, whole, in both directions."""
+FRAGMENTS_FREE = 1024
+FRAGMENT_BYTES_MIN = 128
+"""A message may have so many fragments, and one more for each so many of its bytes: each takes time, however small."""
 CONTROL_BYTES_MAX = 125
 REASON_BYTES_MAX = CONTROL_BYTES_MAX - 2
 
 NORMAL, GOING_AWAY, PROTOCOL_ERROR, UNSUPPORTED = 1000, 1001, 1002, 1003
 NO_CODE, ABNORMAL, BAD_DATA, POLICY, TOO_BIG, SERVER_ERROR = 1005, 1006, 1007, 1008, 1009, 1011
+TRY_LATER = 1013
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 _KNOWN = frozenset((CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG))
@@ -65,9 +69,20 @@ class Framing:
         self._came = bytearray()
         self._opcode = 0  # of the message that is being put together; 0: none
         self._parts = bytearray()
+        self._fragments = 0
         self._closed = False
 
     # What comes.
+
+    @property
+    def held(self) -> int:
+        """Bytes of what is not whole yet."""
+        return len(self._came) + len(self._parts)
+
+    def forget(self) -> None:
+        """Let go of what is not whole, and take nothing more."""
+        self._closed = True
+        self._came, self._parts = bytearray(), bytearray()
 
     def feed(self, data: bytes) -> None:
         if not self._closed:
@@ -86,7 +101,11 @@ class Framing:
                 return _message(opcode, payload)
             self._opcode = opcode or self._opcode
             self._parts += payload
+            self._fragments += 1
+            if self._fragments > FRAGMENTS_FREE + len(self._parts) // FRAGMENT_BYTES_MIN:
+                raise Violation(POLICY, f"a message comes in pieces of {FRAGMENT_BYTES_MIN} bytes or more")
             if final:
+                self._fragments = 0
                 opcode, payload = self._opcode, bytes(self._parts)
                 self._opcode, self._parts = 0, bytearray()
                 return _message(opcode, payload)
