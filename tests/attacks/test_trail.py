@@ -55,6 +55,67 @@ async def test_to_read_secrets_unseen(bare: Server, attacker: Deployer) -> None:
     assert "correct-horse" not in trail and attacker.token not in trail and bare.token not in trail
 
 
+PASSWORD = "aHVudGVyMi1zdXBlcg=="
+PLACES = ("labels/x", "uid", "name", "namespace", "finalizers/0", "annotations/x", "resourceVersion", "generateName")
+
+
+@pytest.mark.parametrize("op", ["copy", "move"])
+@pytest.mark.parametrize("source", ["/data/password", "/metadata/annotations/applied", "/data"])
+async def test_to_have_a_refusal_say_what_is_in_a_secret(
+    bare: Server, attacker: Deployer, op: str, source: str
+) -> None:
+    meta = {"name": "s", "annotations": {"applied": PASSWORD}, "labels": {"x": "y"}, "finalizers": ["a.b/c"]}
+    await bare.ask("POST", SECRETS, {"metadata": meta, "data": {"password": PASSWORD}})
+    kind = {"Content-Type": "application/json-patch+json"}
+    for place in (*(f"/metadata/{one}" for one in PLACES), "/type", "/kind", "/immutable", "/data", "/none"):
+        patch = [{"op": op, "from": source, "path": place}]
+        refused = await attacker.ask("PATCH", f"{SECRETS}/s?dryRun=All", patch, headers=kind)
+        assert refused.status == 422, place
+        assert PASSWORD not in refused.body.decode() + str(refused.headers), place
+    inside = [{"op": op, "from": "/data/password", "path": "/data/other"}]
+    assert (await attacker.ask("PATCH", f"{SECRETS}/s", inside, headers=kind)).status == 200
+
+
+async def test_to_look_into_a_secret_by_a_batch_that_fails(bare: Server, attacker: Deployer) -> None:
+    for name in ("s", "t"):
+        await bare.ask("POST", SECRETS, {"metadata": {"name": name}, "data": {"password": PASSWORD}})
+    about = {"apiVersion": "v1", "kind": "Secret", "namespace": TENANT, "verb": "patch", "patchType": "json"}
+    guess = [{"op": "test", "path": "/data/password", "value": "bm9uZQ=="}]
+    operations = [{**about, "name": "t", "body": []}, {**about, "name": "s", "body": guess}]
+    for dry_run in (False, True):
+        sent = [{**one, "dryRun": dry_run} for one in operations]
+        assert (await attacker.ask("POST", "/v1/batch", {"operations": sent})).status == 422
+    found = [line for line in lines(bare.home) if line["resource"] == "secrets" and line.get("code") == 422]
+    assert [line["name"] for line in found] == ["t", "s", "t", "s"]
+    assert {line["verb"] for line in found} == {"patch"}
+
+
+async def test_to_look_into_a_secret_while_refusals_are_only_counted(bare: Server, attacker: Deployer) -> None:
+    await bare.ask("POST", SECRETS, {"metadata": {"name": "s"}, "data": {"password": PASSWORD}})
+    guess = [{"op": "test", "path": "/data/password", "value": "bm9uZQ=="}]
+    kind = {"Content-Type": "application/json-patch+json"}
+    many = 3 * audit_module.REFUSALS_PER_SECOND_MAX
+    for _ in range(many):
+        assert (await attacker.ask("DELETE", f"{SECRETS}/none")).status == 404
+        assert (await attacker.ask("PATCH", f"{SECRETS}/s", guess, headers=kind)).status == 422
+    trail = [line for line in lines(bare.home) if line["resource"] == "secrets"]
+    assert sum(line["code"] == 422 for line in trail) == many
+    assert sum(line["code"] == 404 for line in trail) < many
+
+
+def test_what_has_a_line_after_all_is_not_counted_as_well(tmp_path: Path) -> None:
+    trail = Audit(tmp_path / "audit.log", clock=lambda: 1000.0)
+    user = User("u", "deployer", token_id="t")
+    for _ in range(audit_module.REFUSALS_PER_SECOND_MAX):
+        trail.record(user, "delete", "configmaps", "n", "none", code=404)
+    trail.record(user, "patch", "secrets", "n", "s", code=422)
+    trail.record(user, "delete", "configmaps", "n", "none", code=404)
+    trail.close()
+    written = [json.loads(line) for line in (tmp_path / "audit.log").read_text().splitlines()]
+    assert [line["resource"] for line in written[-2:]] == ["secrets", "requests"]
+    assert written[-1]["count"] == 1
+
+
 async def test_to_take_everything_by_a_backup_unseen(bare: Server, attacker: Deployer) -> None:
     assert (await bare.ask("GET", "/v1/backup")).status == 200
     admin = await token_id(bare, "rota-admin")

@@ -40,6 +40,8 @@ OBJECT_BYTES_MAX = 1_572_864
 SURELY_SMALL_BYTES = 16 * 1024
 """An object that has no more bytes does not have too many parts either."""
 NAME_LENGTH_SHOWN = 253
+SECRET_PLACES = ("/data/", "/stringData/")
+"""Where a Secret has its values."""
 PROTECTED_NAMESPACES = frozenset(("default", "rota-system", "kube-system", "kube-public"))
 
 PatchType = Literal["merge", "json", "strategic"]
@@ -461,6 +463,8 @@ def patched(kind: Kind, base: Object, patch: Any, type_: PatchType) -> Object:
         raise errors.bad_request("error decoding patch: json: a JSON patch is a list of operations")
     try:
         if type_ == "json":
+            if kind.name == "Secret":
+                _check_stays_inside(patch)
             new = patches.json_patch(base, patch, max_ops=JSON_PATCH_OPERATIONS_MAX)
         elif type_ == "strategic" and isinstance(patch, dict):
             new = strategic.strategic_merge(base, patch, form(kind).node)
@@ -477,6 +481,17 @@ def patched(kind: Kind, base: Object, patch: Any, type_: PatchType) -> Object:
     if not isinstance(new, dict):
         raise errors.bad_request("the patch does not leave an object")
     return new
+
+
+def _check_stays_inside(patch: list[Object]) -> None:
+    """Refuse to put values of a Secret elsewhere: what is said about any other field may repeat what is in it."""
+    for operation in patch:
+        if operation.get("op") not in ("copy", "move"):
+            continue
+        for place in (operation.get("from"), operation.get("path")):
+            if not str(place).startswith(SECRET_PLACES):
+                why = "in a Secret, copy and move go from and to places in /data and /stringData alone"
+                raise errors.unprocessable(f"{operation['op']} operation does not apply: {why}: use add and remove")
 
 
 def _check_uid(kind: Kind, meta: Any, old_meta: Object) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from rota.api import Secret
 from rota.registry import ApiError
 from rota.server.auth import User
 
@@ -36,6 +37,7 @@ TEXT_LENGTH_MAX = 253
 LINE_BYTES_USUAL = 512
 FAILURE = 400
 """The code from which on something was not done."""
+NOT_FOUND = 404
 NOBODY = User("", "")
 """Somebody who has not said who they are."""
 _encode = msgspec.json.Encoder().encode
@@ -109,10 +111,13 @@ class Audit:
         revision: int = 0,
         dry_run: bool = False,
     ) -> None:
-        """Write down what was done, or failed."""
+        """Write down what was done, or failed. A failure that looked into a Secret has a line, however many there are."""
         count = self._count(user) if code >= FAILURE else 0
         if count is None:
-            return
+            if not _looked_into_secret(verb, resource, code):
+                return
+            self._uncount(user)
+            count = 0
         about = (self._now(), user.name, user.scope, verb, resource, namespace, name, subresource, code, revision)
         self._write(Line(*about, dry_run, user.token_id, count=count, role=user.role_path))
 
@@ -144,6 +149,10 @@ class Audit:
         if key not in self._refused and len(self._refused) >= REFUSED_KEYS_MAX:
             key = "*"
         return self._refused.setdefault(key, _Refusals()).take(now)
+
+    def _uncount(self, user: User) -> None:
+        """The last one that was only counted has a line after all."""
+        self._refused[user.token_id if user.token_id in self._refused else "*"].held_back -= 1
 
     def begin(self, user: User, method: str, path: str) -> None:
         """Where recording is required, write down what is about to be done. Raises ApiError if that cannot be."""
@@ -235,6 +244,11 @@ class _Refusals:
         self.written_in_hour += 1
         count, self.held_back = self.held_back, 0
         return count
+
+
+def _looked_into_secret(verb: str, resource: str, code: int) -> bool:
+    """Whether something that failed was decided by what a Secret has in it. Of one that is not there nothing is."""
+    return resource == Secret.api.bucket and verb != "create" and code != NOT_FOUND
 
 
 def _not_recorded() -> ApiError:

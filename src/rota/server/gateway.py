@@ -325,8 +325,14 @@ class Gateway:
             operations = [self._operation(o, user) for o in _typed(request, Batch).operations]
             if any(o.verb != "delete" for o in operations):
                 self._shedding.check(user)
+        except ApiError as error:
+            return Response(error.code, _encode(error.status()))
+        try:
             answers = await self._backend.batch(operations)
         except ApiError as error:
+            # Whichever of them failed, the others were looked at, too. Each object has one line.
+            for about in dict.fromkeys((VERBS[o.verb], o.kind.bucket, o.namespace, o.name) for o in operations):
+                self._audit.record(user, *about, code=error.code)
             return Response(error.code, _encode(error.status()))
         for o, answer in zip(operations, answers, strict=True):
             name = o.name or msgspec.json.decode(answer.value)["metadata"]["name"]
