@@ -28,6 +28,7 @@ AMOUNTS: Object = {"cpu": "500m", "memory": "1Gi"}
 CAPACITY: Object = {**AMOUNTS, "instances": 3}
 QUOTA_OWNER: Object = {"kind": "WorkerPool", "name": "web", "uid": "web-uid"}
 BUDGET: Object = {**CAPACITY, "storage": "10Gi"}
+USED: Object = {"instances": 3, "cpu": "500m", "memory": "1073741824", "storage": "10737418240"}
 RESOURCES: Object = {"requests": AMOUNTS, "limits": {"cpu": 2, "memory": 2147483648, "pids": 100}}
 TIMING: Object = {"periodSeconds": 5, "timeoutSeconds": 2, "failureThreshold": 4, "initialDelaySeconds": 1}
 ENV: list[Object] = [
@@ -283,9 +284,9 @@ _ALL: list[Object] = [
         {"hard": BUDGET},
         {
             **OBSERVED,
-            "used": BUDGET,
+            "used": USED,
             "sequence": 4,
-            "holders": [{**QUOTA_OWNER, "hash": "0123456789abcdef", "count": 3, "requests": BUDGET}],
+            "holders": [{**QUOTA_OWNER, "hash": "0123456789abcdef", "count": 3, "requests": USED}],
             "waiting": [{**QUOTA_OWNER, "hash": "fedcba9876543210", "count": 1, "message": "it is short of cpu"}],
             "waitingInstances": 1,
         },
@@ -295,7 +296,7 @@ _ALL: list[Object] = [
         "QuotaClaim",
         {
             "owner": {"kind": "WorkloadDeployment", "name": "web", "uid": "web-uid"},
-            "slots": [{"hash": "0123456789abcdef", "count": 3, "requests": BUDGET}],
+            "slots": [{"hash": "0123456789abcdef", "count": 3, "requests": USED}],
         },
         {**OBSERVED, "granted": [{"hash": "0123456789abcdef", "count": 2}]},
     ),

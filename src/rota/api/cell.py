@@ -10,7 +10,7 @@ from msgspec import field
 from rota.api.instance import IDENTITY
 from rota.api.kind import Column, kind
 from rota.api.meta import Object, ObjectStatus, Readiness, by_condition
-from rota.api.model import CityCode, Model, Name, Quantity, Text, Time, doc, immutable
+from rota.api.model import CityCode, Model, Name, Quantity, Text, Time, Total, doc, immutable
 from rota.api.parts import Amounts
 from rota.api.texts import more_than_nothing
 
@@ -131,6 +131,15 @@ class Budget(Capacity):
     storage: Annotated[Quantity | None, doc("Storage of instances: 10Gi.")] = None
 
 
+class Used(Model):
+    """How much is used of everything that a quota counts."""
+
+    instances: Annotated[int | None, doc("Instances.", ge=0)] = None
+    cpu: Annotated[Total | None, doc("Virtual CPUs: 2, 1500m.")] = None
+    memory: Annotated[Total | None, doc("Bytes of memory.")] = None
+    storage: Annotated[Total | None, doc("Bytes of storage.")] = None
+
+
 class QuotaSpec(Model):
     """A namespace's budget."""
 
@@ -139,7 +148,7 @@ class QuotaSpec(Model):
 
 OwnerKind = Annotated[Text, doc("Its kind: WorkloadDeployment, WorkerPool, Function, Task or Instance.")]
 Hash = Annotated[str, doc("Tells sizes apart.", min_length=1, max_length=64, pattern=IDENTITY)]
-Requests = Annotated[Budget | None, doc("How much each of them takes.")]
+Requests = Annotated[Used | None, doc("How much each of them takes.")]
 
 
 class QuotaHolder(Model):
@@ -173,7 +182,7 @@ WAITING_MAX = 64
 class QuotaStatus(ObjectStatus):
     """How much of the budget is used."""
 
-    used: Annotated[Budget | None, doc("How much is granted.")] = None
+    used: Annotated[Used | None, doc("How much is granted.")] = None
     sequence: Annotated[int, doc("Counts changes of what is granted.", ge=0)] = 0
     holders: Annotated[list[QuotaHolder], doc("Who holds how much.", max_length=HOLDERS_MAX, keys=("uid", "hash"))] = []
     waiting: Annotated[

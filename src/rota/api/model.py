@@ -211,7 +211,25 @@ TIME_PATTERN = (
     "([.][0-9]{1,9})?([Zz]|[-+]([01][0-9]|2[0-3]):[0-5][0-9])$"
 )
 """What an API server, whose own idea of a time is wider, must ask of one for it to be readable everywhere."""
-QUANTITY_PATTERN = r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]+)?$"
+_DIGITS_OF_UNIT = {
+    "[num]?": "[0-9]{1,18}",
+    "Ki|k": "[0-9]{1,15}",
+    "Mi?": "[0-9]{1,12}",
+    "Gi?": "[0-9]{1,9}",
+    "Ti?": "[0-9]{1,6}",
+    "Pi?": "[0-9]{1,3}",
+    "Ei?": "[0-7]",
+    "[eE][-+]?[0-9]": "[0-9]{1,9}",
+    "[eE][+]?1[0-7]": "[0-9]",
+}
+_AMOUNTS = "|".join(
+    rf"({whole}([.][0-9]{{0,18}})?|[.][0-9]{{1,18}})({unit})" for unit, whole in _DIGITS_OF_UNIT.items()
+)
+QUANTITY_PATTERN = rf"^[+]?({_AMOUNTS})$"
+"""Of Kubernetes' quantities those below 2^63 of whatever is counted: no sum, file or call of the system has more."""
+QUANTITY_MAX = 10**18
+"""Of one that is a number."""
+TOTAL_PATTERN = "^[0-9]{1,62}[nm]?$"
 
 LABEL_LENGTH_MAX = 63
 LABEL_PATTERN = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
@@ -235,8 +253,12 @@ Text = Annotated[str, Meta(max_length=TEXT_LENGTH_MAX)]
 """A short text: a path, an argument, a label's value."""
 Value = Annotated[str, Meta(max_length=VALUE_LENGTH_MAX)]
 """A long text: a prompt, a file's content, an environment value."""
-Quantity = Annotated[int, Meta(ge=0)] | Annotated[str, Meta(max_length=64, pattern=exact(QUANTITY_PATTERN))]
-"""A Kubernetes quantity that is not negative: 2, 500m, 1Gi."""
+Quantity = (
+    Annotated[int, Meta(ge=0, le=QUANTITY_MAX)] | Annotated[str, Meta(max_length=64, pattern=exact(QUANTITY_PATTERN))]
+)
+"""A Kubernetes quantity that is not negative, and less than 2^63: 2, 500m, 1Gi."""
+Total = Annotated[str, Meta(max_length=64, pattern=exact(TOTAL_PATTERN))]
+"""A sum of quantities, as it is counted: 2, 1500m, 1073741824."""
 CityCode = Annotated[str, Meta(min_length=1, max_length=63, pattern=exact("^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
 """A city's short name."""
 Time = Annotated[datetime, Meta(tz=True)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rota.api import Quota
-from rota.api.cell import Budget, QuotaStatus
+from rota.api.cell import QuotaStatus, Used
 from rota.cli.command import command
 from rota.cli.output import Columns, line
 from rota.cli.session import FAILED, Session
@@ -23,7 +23,7 @@ async def quota(session: Session) -> int:
             line(f"namespace {client.namespace} has no Quota named {NAME}: nothing is limited")
             return 0
         status = found.status or QuotaStatus()
-        used = status.used or Budget()
+        used = status.used or Used()
         rows = [
             (name, getattr(used, name) or 0, getattr(found.spec.hard, name))
             for name in COUNTED
@@ -36,7 +36,7 @@ async def quota(session: Session) -> int:
                 [
                     (f"{one.kind}/{one.name}", one.count, each.cpu, each.memory, each.storage)
                     for one in status.holders
-                    for each in (one.requests or Budget(),)
+                    for each in (one.requests or Used(),)
                 ]
             )
         if status.waiting:

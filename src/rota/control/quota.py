@@ -16,7 +16,7 @@ from rota.api import Condition, Instance, InstanceType, Object, Quota, QuotaClai
 from rota.api.cell import SIZES_MAX, WAITING_MAX, QuotaGrant, QuotaHolder, QuotaStatus, QuotaWaiting
 from rota.client import Key
 from rota.control.gate import status_of, with_conditions
-from rota.control.quotas.amounts import bound_of, budget_of, parsed
+from rota.control.quotas.amounts import bound_of, parsed, used_of
 from rota.control.quotas.asking import QUOTA_NAME, is_charged_here
 from rota.control.quotas.granting import Granting, Held, Slot, Waiting, grant
 from rota.control.quotas.opening import open_gate
@@ -140,7 +140,7 @@ class Quotas(ObjectReconciler[Quota]):
             msgspec.structs.replace(
                 status,
                 observed_generation=obj.metadata.generation,
-                used=budget_of(decided.used),
+                used=used_of(decided.used),
                 sequence=before.sequence + is_moved,
                 holders=[_holder(slot, held) for slot, held in sorted(decided.ledger.items())],
                 waiting=[_waiting(one, decided) for one in decided.waiting[:WAITING_MAX]],
@@ -184,7 +184,7 @@ def _opening(tally: Tally, ledger: Mapping[Slot, Held]) -> list[str]:
 
 def _holder(slot: Slot, held: Held) -> QuotaHolder:
     return QuotaHolder(
-        kind=slot.kind, name=slot.name, uid=slot.uid, hash=slot.hash, count=held.number, requests=budget_of(held.size)
+        kind=slot.kind, name=slot.name, uid=slot.uid, hash=slot.hash, count=held.number, requests=used_of(held.size)
     )
 
 

@@ -111,7 +111,7 @@ class Audit:
         revision: int = 0,
         dry_run: bool = False,
     ) -> None:
-        """Write down what was done, or failed. A failure that looked into a Secret has a line, however many there are."""
+        """Write down what was done, or failed. Each failure that looked into a Secret has a line."""
         count = self._count(user) if code >= FAILURE else 0
         if count is None:
             if not _looked_into_secret(verb, resource, code):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rota.api.cell import Budget
+from rota.api.cell import Budget, Used
 from rota.control.instances import Size
 from rota.control.instances.template import UNIT_NANOS, nanos
 
@@ -54,7 +54,7 @@ def amount_of(size: Size) -> Amount:
     return Amount(1, size.cpu_nanos or 0, size.memory_bytes or 0, size.storage_bytes or 0)
 
 
-def bound_of(hard: Budget) -> Bound:
+def bound_of(hard: Budget | Used) -> Bound:
     return Bound(
         hard.instances,
         None if hard.cpu is None else nanos(hard.cpu),
@@ -63,10 +63,10 @@ def bound_of(hard: Budget) -> Bound:
     )
 
 
-def budget_of(amount: Amount) -> Budget:
+def used_of(amount: Amount) -> Used:
     """Return an amount as it is written."""
     instances, cpu, memory, storage = amount
-    return Budget(
+    return Used(
         instances=instances,
         cpu=_cpu_text(cpu) if cpu else None,
         memory=str(memory) if memory else None,
@@ -74,9 +74,9 @@ def budget_of(amount: Amount) -> Budget:
     )
 
 
-def parsed(budget: Budget) -> Amount:
+def parsed(used: Used | None) -> Amount:
     """Return an amount as it was written."""
-    return Amount(*(each or 0 for each in bound_of(budget)))
+    return Amount(*(each or 0 for each in bound_of(used or Used())))
 
 
 def _cpu_text(cpu_nanos: int) -> str:

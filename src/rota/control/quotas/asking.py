@@ -12,7 +12,7 @@ from rota.api.instance import InstanceTemplate, SchedulingGate
 from rota.control.cells.names import source_of
 from rota.control.instances.names import controller_of, tailed
 from rota.control.instances.reasons import QUOTA_GATE
-from rota.control.quotas.amounts import amount_of, budget_of
+from rota.control.quotas.amounts import amount_of, used_of
 from rota.control.sizes import counted_of
 from rota.control.writing import unless_overtaken
 from rota.engine import Context
@@ -74,7 +74,7 @@ async def ask(context: Context, owner: Object, template: InstanceTemplate, count
             await unless_overtaken(context.client.delete(kind, name, namespace=meta.namespace, uid=there.metadata.uid))
         return
     size = counted_of(context.objects, template)
-    slots = [QuotaSlots(hash=size.hash(), count=count, requests=budget_of(amount_of(size)))]
+    slots = [QuotaSlots(hash=size.hash(), count=count, requests=used_of(amount_of(size)))]
     if there is not None and there.spec.owner.uid == meta.uid:
         if there.spec.slots != slots:
             spec = msgspec.structs.replace(there.spec, slots=slots)
