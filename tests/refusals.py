@@ -68,6 +68,11 @@ def workload(cities: int, count: int, **fields: Any) -> dict[str, Any]:
     return {"template": {"spec": container(**fields)["template"]}, "placements": placements}
 
 
+def placed(*cities: str, times: int = 1, **fields: Any) -> dict[str, Any]:
+    placements = [{"name": f"p{i}", "cityCodes": list(cities or ("a",)), **fields} for i in range(times)]
+    return {"template": {"spec": {"containers": [{"name": "a"}]}}, "placements": placements}
+
+
 URL = "mcpServers[0].url"
 ONE, OTHER = {"name": "a", "port": 1}, {"name": "b", "port": 1}
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
@@ -191,6 +196,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("TaskSpawner", webhook(map={"a.b": "x"}), "source.webhook.map"),
     ("TaskSpawner", webhook(map={"a": "x..y"}), "source.webhook.map.a"),
     # The rest.
+    ("Workload", placed(restartedAt={"../x": "2026-01-01T00:00:00Z"}), "placements[0].restartedAt"),
+    ("Workload", placed(*(f"c{i}" for i in range(64)), times=5), "placements"),
     ("Claim", {"poolRef": REF, "images": {"a": "Not An Image"}}, "images"),
     ("Claim", {"poolRef": REF, "labels": {"-a": "b"}}, "labels"),
     ("Claim", {"poolRef": REF, "labels": {"a": "b c"}}, "labels.a"),
@@ -240,5 +247,6 @@ TAKEN: list[tuple[str, dict[str, Any]]] = [
         "TaskSpawner",
         webhook(map={"by_whom": "pusher.name"}, filters=[{"path": "$event", "values": ["x"]}]),
     ),
+    ("Workload", placed(*(f"c{i}" for i in range(64)), times=4, restartedAt={"c1": "2026-01-01T00:00:00Z"})),
     ("Claim", {"poolRef": REF, "images": {"a": "b:1"}, "labels": {"example.com/a": "", "b": "c"}}),
 ]

@@ -102,6 +102,25 @@ def _mapped(source: Json) -> Iterator[Wrong]:
             yield Wrong(f"map.{name}", path, f"it {PATH_RULE}")
 
 
+# Workloads.
+
+CITIES_IN_ALL_MAX = 256
+"""Cities of all placements of a workload together: in each of them it is placed anew whenever something changes."""
+
+
+def _restarts(placement: Json) -> Iterator[Wrong]:
+    for city in placement.get("restartedAt", {}):
+        if len(city) > LABEL_LENGTH_MAX or not _PART.fullmatch(city):
+            yield Wrong("restartedAt", city[:LABEL_LENGTH_MAX], "it cannot be the code of a city")
+
+
+def _cities(spec: Json) -> Iterator[Wrong]:
+    count = sum(len(placement["cityCodes"]) for placement in spec["placements"])
+    if count > CITIES_IN_ALL_MAX:
+        why = f"all placements together have at most {CITIES_IN_ALL_MAX} cities: make several workloads of it"
+        yield Wrong("placements", count, why)
+
+
 # Labels and annotations.
 
 
@@ -140,5 +159,7 @@ PLACES = Check(_places, ("volumes", "storage"))
 FILES = Check(_files, ("files",))
 HEADERS = Check(_headers, ("headers",))
 MAPPED = Check(_mapped, ("map",))
+RESTARTS = Check(_restarts, ("restartedAt",))
+CITIES = Check(_cities, ("placements",))
 IMAGES = Check(_images, ("images",))
 MARKS = Check(_marks, ("labels", "annotations"))

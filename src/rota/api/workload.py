@@ -9,7 +9,7 @@ from rota.api.instance import IDENTITY, InstanceTemplate
 from rota.api.kind import ALL, SCALE_MAX, Column, Scale, kind
 from rota.api.meta import Object, ObjectStatus, Readiness, by_condition
 from rota.api.model import CityCode, Model, Name, Ref, Rule, Text, Time, doc, immutable
-from rota.api.sharing import MARKS
+from rota.api.sharing import CITIES, MARKS, RESTARTS
 
 REPLICAS_MAX = 1000
 PLACEMENTS_MAX = 32
@@ -59,6 +59,7 @@ class PlacementScale(Model):
 class Placement(Model):
     """Some cities, and how many instances in each."""
 
+    checks = (RESTARTS,)
     name: Annotated[
         str, doc("The placement's name.", min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
     ]
@@ -95,7 +96,7 @@ class WorkloadSpec(Model):
             "template",
         ),
     )
-    checks = (WORKLOAD_COPIES,)
+    checks = (CITIES, WORKLOAD_COPIES)
     template: Annotated[WorkloadTemplate, doc("What each instance is.")]
     placements: Annotated[
         list[Placement], doc("Where, and how many.", min_length=1, max_length=PLACEMENTS_MAX, keys=("name",))

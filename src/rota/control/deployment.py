@@ -16,13 +16,7 @@ from rota.control.cells.grants import granted_to, opening
 from rota.control.cells.names import is_bound, source_of
 from rota.control.gate import Gate, status_of
 from rota.control.instances import Desired, Plan, plan, selector, settle_seconds, template_hash
-from rota.control.instances.names import (
-    CELL_LABEL,
-    CITY_LABEL,
-    PLACEMENT_LABEL,
-    TERM,
-    WORKLOAD_LABEL,
-)
+from rota.control.instances.names import CELL_LABEL, CITY_LABEL, PLACEMENT_LABEL, TERM, WORKLOAD_LABEL, derived
 from rota.control.instances.reasons import HUB_QUOTA_GATE
 from rota.control.instances.template import UNIT_NANOS
 from rota.control.plane import Plane
@@ -58,7 +52,7 @@ def desired(deployment: WorkloadDeployment, gates: tuple[str, ...] = ()) -> Desi
         template_hash=template_hash(spec.template.spec, labels, annotations),
         labels={
             **labels,
-            WORKLOAD_LABEL: spec.workload_ref.name,
+            WORKLOAD_LABEL: derived(spec.workload_ref.name),
             PLACEMENT_LABEL: spec.placement_name,
             CITY_LABEL: spec.city_code,
             CELL_LABEL: spec.cell_name,

@@ -17,6 +17,7 @@ from typing import Any
 from rota.api import KINDS, Claim, Function, Kind, Schedule, Task, TaskSpawner, WorkerPool, Workload
 from rota.api.egress import Policy, beyond
 from rota.api.references import targets_of
+from rota.api.sharing import is_own
 from rota.registry import deletion, errors, events
 from rota.registry.options import Propagation
 
@@ -95,6 +96,8 @@ def own(kind: Kind, new: Object, old: Object | None, user: str) -> None:
     if kind is Claim.api and old is None and new["spec"].setdefault("holder", user) != user:
         message = f'spec.holder: it is "{user}", as the token says; leave it out'
         raise errors.forbidden(kind, new["metadata"].get("name", ""), message)
+    if kind is Claim.api:
+        _keep_own(new, old)
     new["metadata"].setdefault("annotations", {})[RESTRICTED] = "true"
     if kind not in RUNNING:
         return
@@ -102,6 +105,13 @@ def own(kind: Kind, new: Object, old: Object | None, user: str) -> None:
         new["spec"].setdefault("isolation", "sandbox")
     for running in _running(new.get("spec")):
         running.setdefault("isolation", "sandbox")
+
+
+def _keep_own(new: Object, old: Object | None) -> None:
+    """Have Rota's own annotations as they were: they say with which token it was asked for. In place."""
+    others = {key: value for key, value in new["metadata"].get("annotations", {}).items() if not is_own(key)}
+    before = old["metadata"].get("annotations", {}) if old is not None else {}
+    new["metadata"]["annotations"] = others | {key: value for key, value in before.items() if is_own(key)}
 
 
 def is_restricted(annotations: Mapping[str, str]) -> bool:

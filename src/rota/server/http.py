@@ -128,6 +128,12 @@ class Request:
             self._query = dict(parse_qsl(self.query_text, keep_blank_values=True))
         return self._query
 
+    def values(self, name: str) -> list[str]:
+        """All values of a query parameter. Raises TooManyParameters."""
+        if name not in self.query:
+            return []
+        return [value for each, value in parse_qsl(self.query_text, keep_blank_values=True) if each == name]
+
 
 class Response(msgspec.Struct, frozen=True):
     """A whole answer."""

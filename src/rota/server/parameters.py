@@ -111,7 +111,7 @@ def of_write(request: Request, duplicates: tuple[str, ...] = (), *, is_apply: bo
     """`duplicates`: the fields that the body has twice."""
     query = request.query
     validation: Any = query.get("fieldValidation", "")
-    dry_run = [query["dryRun"]] if query.get("dryRun") else []
+    dry_run = _dry_run(request)
     manager = query.get("fieldManager", "")
     found = []
     if is_apply and not manager:
@@ -140,6 +140,12 @@ def of_write(request: Request, duplicates: tuple[str, ...] = (), *, is_apply: bo
         held=request.user.rules if request.user is not None else (),
         duplicates=duplicates,
     )
+
+
+def _dry_run(request: Request) -> list[str]:
+    """The values of dryRun. One that is empty says nothing; beside others it is one that is not supported."""
+    values = request.values("dryRun")
+    return [] if values == [""] else values
 
 
 def _wrong_with_dry_run(values: list[str]) -> list[Problem]:
@@ -191,7 +197,7 @@ def of_delete(request: Request) -> Deletion:
     number(query, "gracePeriodSeconds")  # there is nothing here that would need a while to end
     policy = query.get("propagationPolicy") if sent.propagation_policy is None else sent.propagation_policy
     orphan = flag(query, "orphanDependents") if "orphanDependents" in query else sent.orphan_dependents
-    dry_run = sent.dry_run or ([query["dryRun"]] if query.get("dryRun") else [])
+    dry_run = [*(sent.dry_run or ()), *_dry_run(request)]
     found = []
     if orphan is not None and policy is not None:
         why = "orphanDependents and deletionPropagation cannot be both set"

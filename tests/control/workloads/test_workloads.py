@@ -96,6 +96,14 @@ async def test_it_comes_up_and_says_so_at_each_level(world: World, runtime: Fake
         assert one.metadata.labels["rota.dev/city"] == "local"
 
 
+@pytest.mark.parametrize("name", ["a" * 64, "a.b" * 60, "a" * 253], ids=len)
+async def test_it_runs_whatever_the_length_of_its_name(world: World, runtime: FakeRuntime, name: str) -> None:
+    await world.create("Workload", name, {"template": a_template(), "placements": [placed(2)]})
+    await serve(world, runtime)
+    await settle(world)
+    assert (await world.get("Workload", name)).status.ready_replicas == 2
+
+
 async def test_each_is_told_where_it_is(world: World, runtime: FakeRuntime) -> None:
     await up(world, runtime, 2)
     told = [{key: one for key, one in order.env.items() if key.startswith("ROTA_")} for order in runtime.orders]
