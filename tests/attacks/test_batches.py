@@ -48,12 +48,13 @@ def test_to_have_a_patch_copy_its_own_copies(into: str, end: list[dict[str, Any]
 
 
 def test_to_break_a_copy_by_depth() -> None:
-    deeper = [
+    deeper: list[dict[str, Any]] = [
         {"op": "add", "path": "/b", "value": {}},
         {"op": "move", "from": "/a", "path": "/b/a"},
         {"op": "move", "from": "/b", "path": "/a"},
     ]
-    ops = [{"op": "add", "path": "/a", "value": {}}, *deeper * 1500, {"op": "copy", "from": "/a", "path": "/c"}]
+    ops: list[dict[str, Any]] = [{"op": "add", "path": "/a", "value": {}}, *deeper * 1500]
+    ops.append({"op": "copy", "from": "/a", "path": "/c"})
     with pytest.raises(JSONPatchError, match="nested deeper than"):
         json_patch({}, ops, max_ops=10_000)
 

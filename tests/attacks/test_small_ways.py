@@ -1,4 +1,4 @@
-"""To get what is small: a write that says that it is none, a claim that outlives its token, a name that nothing fits."""
+"""To get what is small: a write that is said to be none, a claim that outlives its token, names that do not fit."""
 
 from __future__ import annotations
 
@@ -53,20 +53,20 @@ async def test_to_keep_a_claim_when_its_token_is_revoked(type_: Any, patch: Any)
     made = {**body, "metadata": {"name": "c", "annotations": {**OWN, "mine": "1"}}}
     await registry.create(Claim.api, "default", made, WriteOptions("rota"))
     await registry.patch(Claim.api, "default", "c", patch, tenant, type_=type_)
-    kept = annotations(registry, "c")
+    kept = marks(registry, "c")
     assert {key: value for key, value in kept.items() if key in OWN} == OWN
     assert "rota.dev/more" not in kept
     # Nor is it somebody's to say so of a new one.
     forged = {**body, "metadata": {"name": "d", "annotations": {**OWN, "mine": "1"}}}
     await registry.create(Claim.api, "default", forged, tenant)
-    assert annotations(registry, "d") == {"mine": "1", "rota.dev/restricted": "true"}
+    assert marks(registry, "d") == {"mine": "1", "rota.dev/restricted": "true"}
     # Annotations of one's own can be changed.
     await registry.patch(Claim.api, "default", "c", {"metadata": {"annotations": {"mine": "2"}}}, tenant)
-    assert annotations(registry, "c")["mine"] == "2"
+    assert marks(registry, "c")["mine"] == "2"
     await registry.stop()
 
 
-def annotations(registry: Registry, name: str) -> dict[str, str]:
+def marks(registry: Registry, name: str) -> dict[str, str]:
     stored = msgspec.json.decode(registry.get(Claim.api, "default", name).value)
     found: dict[str, str] = stored["metadata"]["annotations"]
     return found

@@ -81,7 +81,7 @@ async def test_to_look_into_a_secret_by_a_batch_that_fails(bare: Server, attacke
         await bare.ask("POST", SECRETS, {"metadata": {"name": name}, "data": {"password": PASSWORD}})
     about = {"apiVersion": "v1", "kind": "Secret", "namespace": TENANT, "verb": "patch", "patchType": "json"}
     guess = [{"op": "test", "path": "/data/password", "value": "bm9uZQ=="}]
-    operations = [{**about, "name": "t", "body": []}, {**about, "name": "s", "body": guess}]
+    operations: list[dict[str, Any]] = [{**about, "name": "t", "body": []}, {**about, "name": "s", "body": guess}]
     for dry_run in (False, True):
         sent = [{**one, "dryRun": dry_run} for one in operations]
         assert (await attacker.ask("POST", "/v1/batch", {"operations": sent})).status == 422

@@ -331,8 +331,9 @@ class Gateway:
             answers = await self._backend.batch(operations)
         except ApiError as error:
             # Whichever of them failed, the others were looked at, too. Each object has one line.
-            for about in dict.fromkeys((VERBS[o.verb], o.kind.bucket, o.namespace, o.name) for o in operations):
-                self._audit.record(user, *about, code=error.code)
+            tried = dict.fromkeys((VERBS[o.verb], o.kind.bucket, o.namespace, o.name) for o in operations)
+            for verb, resource, namespace, name in tried:
+                self._audit.record(user, verb, resource, namespace, name, code=error.code)
             return Response(error.code, _encode(error.status()))
         for o, answer in zip(operations, answers, strict=True):
             name = o.name or msgspec.json.decode(answer.value)["metadata"]["name"]
