@@ -47,6 +47,15 @@ class Capacity(Amounts):
     instances: Annotated[int | None, doc("Instances.", ge=0)] = None
 
 
+class Used(Model):
+    """How much is used: sums, of which each is read back as it was written."""
+
+    instances: Annotated[int | None, doc("Instances.", ge=0)] = None
+    cpu: Annotated[Total | None, doc("Virtual CPUs: 2, 1500m.")] = None
+    memory: Annotated[Total | None, doc("Bytes of memory.")] = None
+    storage: Annotated[Total | None, doc("Bytes of storage.")] = None
+
+
 class CellSpec(Model):
     """One site's control plane."""
 
@@ -62,7 +71,7 @@ class CellStatus(ObjectStatus):
 
     last_heartbeat_time: Annotated[Time | None, doc("When it was last heard of.")] = None
     version: Annotated[Text | None, doc("The Rota it runs.")] = None
-    allocated: Annotated[Capacity | None, doc("How much is in use.")] = None
+    allocated: Annotated[Used | None, doc("How much is in use.")] = None
     instances: Annotated[int, doc("Instances it runs.", ge=0)] = 0
     identity: Annotated[
         str | None, doc("Of the home that joined under this name.", min_length=1, max_length=64, pattern=IDENTITY)
@@ -129,15 +138,6 @@ class Budget(Capacity):
     """How much of everything that a quota counts."""
 
     storage: Annotated[Quantity | None, doc("Storage of instances: 10Gi.")] = None
-
-
-class Used(Model):
-    """How much is used of everything that a quota counts."""
-
-    instances: Annotated[int | None, doc("Instances.", ge=0)] = None
-    cpu: Annotated[Total | None, doc("Virtual CPUs: 2, 1500m.")] = None
-    memory: Annotated[Total | None, doc("Bytes of memory.")] = None
-    storage: Annotated[Total | None, doc("Bytes of storage.")] = None
 
 
 class QuotaSpec(Model):

@@ -16,7 +16,7 @@ from rota.control.instances.names import CITY_LABEL, STORAGE_OWNER, TERM, contro
 from rota.control.instances.template import UNIT_NANOS, nanos
 from rota.control.networks import network_of, targets_of
 from rota.control.ports import environment
-from rota.control.quotas.asking import quota_of
+from rota.control.quotas.asking import bounded
 from rota.control.sizes import share_of
 from rota.engine.objects import Objects, get
 from rota.runtime.composing import NO_RUNNER
@@ -102,11 +102,10 @@ def order(
 
 def _held(objects: Objects, obj: Instance, container: Container) -> Size:
     """What a container is held to: its limits, and what it counts for where a quota of its namespace has a bound."""
-    quota = quota_of(objects, obj.metadata.namespace)
     limits = container.resources.limits if container.resources else None
+    counts = bounded(objects, obj)
     has_cpu, has_memory = (
-        any(one is not None and getattr(one, name) is not None for one in (limits, quota and quota.spec.hard))
-        for name in ("cpu", "memory")
+        name in counts or (limits is not None and getattr(limits, name) is not None) for name in ("cpu", "memory")
     )
     if not (has_cpu or has_memory):
         return Size()

@@ -20,7 +20,6 @@ from rota.api import (
     Workload,
     WorkloadDeployment,
 )
-from rota.api.cell import Budget
 from rota.api.model import Ref
 from rota.api.workload import Placement, TemplateMeta, WorkloadDeploymentSpec, WorkloadTemplate
 from rota.client import Key
@@ -391,7 +390,7 @@ def _most(objects: Objects, namespace: str) -> Bound:
     quota = quota_of(objects, namespace)
     if quota is None:
         return Bound()
-    used = parsed(status_of(quota).used or Budget())
+    used = parsed(status_of(quota).used)
     each = zip(bound_of(quota.spec.hard), used, strict=True)
     return Bound(*(None if most is None else max(most, has) for most, has in each))
 

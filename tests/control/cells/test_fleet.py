@@ -13,6 +13,7 @@ from rota.client import ALL_NAMESPACES
 from rota.control.cells.heard import GRACE_SECONDS, moves_after
 from rota.control.cells.messages import DeploymentReport, InstanceReport, Report
 from rota.control.cells.names import cell_namespace
+from rota.control.orders import order
 from rota.registry import ApiError
 from rota.testing.fleet import Fleet, Site
 
@@ -561,3 +562,19 @@ def test_a_quota_in_the_cell_does_not_count_what_is_the_hubs(fleet: Fleet) -> No
     fleet.do(fleet.cells["lhr-1"].client.create(body))
     apply(fleet, workload(2, "lhr"))
     assert running(fleet) == {"lhr-1": 2}
+
+
+def test_what_is_counted_at_the_hub_is_held_in_the_cell(fleet: Fleet) -> None:
+    body = {
+        "apiVersion": "rota.dev/v1alpha1",
+        "kind": "Quota",
+        "metadata": {"name": "default"},
+        "spec": {"hard": {"memory": "10Gi"}},
+    }
+    fleet.do(fleet.hub.client.create(body))
+    apply(fleet, workload(1, "lhr", requests={"memory": "2Gi"}))
+    site = fleet.cells["lhr-1"]
+    [instance] = fleet.instances(site)
+    [container] = instance.spec.containers
+    made = order(site.objects, instance, container, policy=site.runtime.policy)
+    assert made.memory_bytes == 2 << 30 and made.cpus is None

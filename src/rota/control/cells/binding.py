@@ -26,6 +26,7 @@ from rota.api.references import references
 from rota.client import Key, to_dict
 from rota.control.cells.grants import grants
 from rota.control.cells.names import (
+    BOUNDED,
     CELL_FINALIZER,
     GRANTED,
     Source,
@@ -188,7 +189,7 @@ class Binding:
 
 def renewed(before: Object, wanted: Object) -> dict[str, str]:
     """Return the annotations of a copy as they are to be. A mark that it has stays; what was granted does not."""
-    kept = {name: value for name, value in before.metadata.annotations.items() if name != GRANTED}
+    kept = {name: value for name, value in before.metadata.annotations.items() if name not in (GRANTED, BOUNDED)}
     return {**kept, **wanted.metadata.annotations}
 
 

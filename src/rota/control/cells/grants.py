@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from rota.api import Instance, Object, QuotaClaim, WorkloadDeployment
-from rota.control.cells.names import GRANTED
+from rota.control.cells.names import BOUNDED, GRANTED
 from rota.control.instances.reasons import HUB_QUOTA_GATE
+from rota.control.quotas.amounts import NAMES, bound_of
 from rota.control.quotas.asking import claim_name, quota_of
-from rota.control.sizes import size_of
+from rota.control.sizes import counted_of
 from rota.engine.objects import Objects, get
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -24,12 +25,18 @@ _decode = msgspec.json.Decoder(dict[str, int]).decode
 def grants(objects: Objects, deployment: WorkloadDeployment) -> dict[str, str]:
     """Return, as an annotation, what is granted to a deployment of this hub; nothing where there is no quota."""
     meta = deployment.metadata
-    if quota_of(objects, meta.namespace) is None:
+    quota = quota_of(objects, meta.namespace)
+    if quota is None:
         return {}
     claim = get(objects, QuotaClaim, claim_name(deployment), meta.namespace)
     known = claim is not None and claim.spec.owner.uid == meta.uid
     granted = claim.status.granted if claim is not None and known and claim.status is not None else []
-    return {GRANTED: _encode({one.hash: one.count for one in granted}).decode()}
+    return {
+        GRANTED: _encode({one.hash: one.count for one in granted}).decode(),
+        BOUNDED: ",".join(
+            name for name, most in zip(NAMES, bound_of(quota.spec.hard), strict=True) if most is not None
+        ),
+    }
 
 
 def granted_to(deployment: Object) -> Mapping[str, int] | None:
@@ -52,7 +59,7 @@ def opening(objects: Objects, there: Iterable[Instance], granted: Mapping[str, i
     """Return the instances whose gates are to be opened: of each size, those of the lowest ordinals."""
     by_size: dict[str, list[Instance]] = {}
     for one in there:
-        by_size.setdefault(size_of(objects, one.spec).hash(), []).append(one)
+        by_size.setdefault(counted_of(objects, one.spec).hash(), []).append(one)
     found: list[Instance] = []
     for hash_, every in by_size.items():
         gated = sorted((one for one in every if is_waiting(one)), key=lambda one: one.spec.ordinal)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol, cast
 import msgspec
 
 from rota.api import Cell, Condition, Instance, InstanceType, Object, WorkloadDeployment
-from rota.api.cell import Capacity
+from rota.api.cell import Used
 from rota.api.conditions import with_condition
 from rota.client import Client
 from rota.control.cells.binding import TRAVELLING
@@ -24,7 +24,7 @@ from rota.control.cells.mirror import Mirror
 from rota.control.cells.names import BOUND_NAME, BOUND_NAMESPACE, source_of
 from rota.control.cells.telling import Telling
 from rota.control.gate import status_of
-from rota.control.quotas.amounts import Amount, amount_of, budget_of
+from rota.control.quotas.amounts import Amount, amount_of, used_of
 from rota.control.sizes import size_of
 from rota.control.writing import is_overtaken
 from rota.engine import ControlLoop
@@ -96,7 +96,7 @@ class Link:
         self._news = asyncio.Event()
         self._telling: Telling | None = None
         self._bound: Objects | None = None
-        self._counted: tuple[float, int, Capacity | None] = (float("-inf"), 0, None)
+        self._counted: tuple[float, int, Used | None] = (float("-inf"), 0, None)
         self.trouble = ""
         """What is wrong with the link, if anything is."""
         self.is_cut = False
@@ -189,7 +189,7 @@ class Link:
             orphans=self._orphans(),
         )
 
-    def _count(self) -> tuple[int, Capacity | None]:
+    def _count(self) -> tuple[int, Used | None]:
         """Return how many instances this cell has, and how much they take."""
         at, count, allocated = self._counted
         now = self._clock.now()
@@ -199,9 +199,7 @@ class Link:
             total = Amount()
             for one in living:
                 total = total.plus(amount_of(size_of(self._objects, one.spec)))
-            budget = budget_of(total)
-            allocated = Capacity(instances=len(living), cpu=budget.cpu, memory=budget.memory)
-            count = len(living)
+            count, allocated = len(living), used_of(total)
             self._counted = (now, count, allocated)
         return count, allocated
 

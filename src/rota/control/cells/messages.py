@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from rota.api.cell import Capacity
+from rota.api.cell import Used
 from rota.api.instance import InstanceSpec, InstanceStatus
 from rota.api.workload import WorkloadDeploymentStatus
 
@@ -69,7 +69,7 @@ class Report(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_de
     """Counts the reports since its start."""
     version: Annotated[str, msgspec.Meta(max_length=NAME_LENGTH_MAX)] = ""
     instances: Count = 0
-    allocated: Capacity | None = None
+    allocated: Used | None = None
     deployments: Annotated[list[DeploymentReport], msgspec.Meta(max_length=DEPLOYMENTS_MAX)] = []
     orphans: Annotated[list[Name], msgspec.Meta(max_length=DEPLOYMENTS_MAX)] = []
     """Deployments that run in the cell, and that the hub does not know: namespace/name."""

@@ -15,7 +15,7 @@ import msgspec
 from rota.api import InstanceType, Kind, Namespace, Object, ObjectMeta, WorkloadDeployment
 from rota.client import Key, Update
 from rota.control.cells.binding import TRAVELLING, renewed
-from rota.control.cells.names import BOUND_NAME, BOUND_NAMESPACE, GRANTED, Source, source_of
+from rota.control.cells.names import BOUND_NAME, BOUND_NAMESPACE, BOUNDED, GRANTED, Source, source_of
 from rota.control.writing import is_overtaken, unless_overtaken
 from rota.engine import DONE, Context, Outcome, Reconciler, Watch
 from rota.engine.objects import Objects, get
@@ -175,8 +175,7 @@ def local_copy(bound: WorkloadDeployment, source: Source) -> WorkloadDeployment:
     """Return the deployment that a cell runs for one that is bound to it."""
     meta = bound.metadata
     names = {BOUND_NAME: meta.name, BOUND_NAMESPACE: meta.namespace}
-    if GRANTED in meta.annotations:
-        names[GRANTED] = meta.annotations[GRANTED]
+    names |= {name: meta.annotations[name] for name in (GRANTED, BOUNDED) if name in meta.annotations}
     return WorkloadDeployment(
         metadata=ObjectMeta(
             name=source.name,

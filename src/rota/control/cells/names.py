@@ -21,6 +21,8 @@ BOUND_NAME = "rota.dev/bound-name"
 GRANTED = "rota.dev/granted"
 """The annotation of a bound deployment, and of that in the cell: how many instances of each size the quota at the hub
 has room for. Without it, there is no quota."""
+BOUNDED = "rota.dev/bounded"
+"""Beside that: of what the quota at the hub has a bound, as `cpu,memory`."""
 CELL_UID = "rota.dev/cell-uid"
 """The annotation of an Instance at the hub: the uid that it has in its cell."""
 

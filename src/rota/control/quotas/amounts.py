@@ -49,6 +49,11 @@ class Bound(NamedTuple):
 NAMES = ("instances", "cpu", "memory", "storage")
 
 
+def names_of(hard: Budget) -> list[str]:
+    """Return of what a budget has a bound."""
+    return [name for name, most in zip(NAMES, bound_of(hard), strict=True) if most is not None]
+
+
 def amount_of(size: Size) -> Amount:
     """Return what an instance of a size takes. What its size leaves open is not counted."""
     return Amount(1, size.cpu_nanos or 0, size.memory_bytes or 0, size.storage_bytes or 0)

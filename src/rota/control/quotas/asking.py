@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -9,10 +10,10 @@ import msgspec
 from rota.api import Instance, InstanceType, Object, ObjectMeta, OwnerReference, Quota, QuotaClaim, WorkloadDeployment
 from rota.api.cell import QuotaClaimSpec, QuotaOwner, QuotaSlots
 from rota.api.instance import InstanceTemplate, SchedulingGate
-from rota.control.cells.names import source_of
+from rota.control.cells.names import BOUNDED, source_of
 from rota.control.instances.names import controller_of, tailed
 from rota.control.instances.reasons import QUOTA_GATE
-from rota.control.quotas.amounts import amount_of, used_of
+from rota.control.quotas.amounts import NAMES, amount_of, bound_of, used_of
 from rota.control.sizes import counted_of
 from rota.control.writing import unless_overtaken
 from rota.engine import Context
@@ -36,11 +37,27 @@ def gates_of(objects: Objects, namespace: str) -> tuple[str, ...]:
 
 def is_charged_here(objects: Objects, instance: Instance) -> bool:
     """Report whether an instance is charged to the quota of its namespace here. What a cell runs for its hub is not."""
+    return _of_hub(objects, instance) is None
+
+
+def bounded(objects: Objects, instance: Instance) -> Collection[str]:
+    """Return of what the quota that an instance is charged to has a bound: `cpu`, `memory` and others."""
+    deployment = _of_hub(objects, instance)
+    if deployment is not None:
+        return deployment.metadata.annotations.get(BOUNDED, "").split(",")
+    quota = quota_of(objects, instance.metadata.namespace)
+    if quota is None:
+        return ()
+    return [name for name, most in zip(NAMES, bound_of(quota.spec.hard), strict=True) if most is not None]
+
+
+def _of_hub(objects: Objects, instance: Instance) -> WorkloadDeployment | None:
+    """Return the deployment of an instance that a cell runs for its hub; None: it is the cell's own."""
     owner = controller_of(instance)
     if owner is None or owner.kind != WorkloadDeployment.api.name:
-        return True
+        return None
     deployment = get(objects, WorkloadDeployment, owner.name, instance.metadata.namespace)
-    return deployment is None or source_of(deployment) is None
+    return deployment if deployment is not None and source_of(deployment) is not None else None
 
 
 def gated(objects: Objects, instance: Instance) -> Instance:

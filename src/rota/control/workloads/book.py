@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from rota.api import Cell
-from rota.api.cell import Capacity
+from rota.api.cell import Capacity, Used
 from rota.control.instances.template import UNIT_NANOS, Size, nanos
 from rota.control.quotas.amounts import Bound
 from rota.control.workloads.placing import NO_BOUND
@@ -102,7 +102,7 @@ class Book:
         return max(0, min(rooms))
 
 
-def _amount(capacity: Capacity) -> Amount:
+def _amount(capacity: Capacity | Used) -> Amount:
     return Amount(
         capacity.instances or 0,
         nanos(capacity.cpu) if capacity.cpu is not None else 0,
