@@ -114,14 +114,18 @@ class Line:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.is_cut = False
+        self.loss = 0.0
+        """The share of messages that do not arrive."""
+        self.latency_seconds = LATENCY_SECONDS
+        """How long a message takes at most, where that differs; at least it takes what all take."""
         self._following: set[asyncio.Task[Any]] = set()
 
     async def carry(self) -> None:
         """Take one message over. Raises `ConnectionError` if it does not arrive."""
         if self.is_cut:
             raise ConnectionError("cut off")
-        await sleep(self._clock, LATENCY_SECONDS)
-        if self.is_cut:
+        await sleep(self._clock, random.uniform(LATENCY_SECONDS, self.latency_seconds))
+        if self.is_cut or random.random() < self.loss:
             raise ConnectionError("cut off")
 
     def cut(self) -> None:

@@ -13,7 +13,7 @@ import msgspec
 from rota.api import Instance, Object, QuotaClaim, WorkloadDeployment
 from rota.control.cells.names import BOUNDED, GRANTED
 from rota.control.instances.reasons import HUB_QUOTA_GATE
-from rota.control.quotas.amounts import NAMES, bound_of
+from rota.control.quotas.amounts import names_of
 from rota.control.quotas.asking import claim_name, quota_of
 from rota.control.sizes import counted_of
 from rota.engine.objects import Objects, get
@@ -33,9 +33,7 @@ def grants(objects: Objects, deployment: WorkloadDeployment) -> dict[str, str]:
     granted = claim.status.granted if claim is not None and known and claim.status is not None else []
     return {
         GRANTED: _encode({one.hash: one.count for one in granted}).decode(),
-        BOUNDED: ",".join(
-            name for name, most in zip(NAMES, bound_of(quota.spec.hard), strict=True) if most is not None
-        ),
+        BOUNDED: ",".join(names_of(quota.spec.hard)),
     }
 
 

@@ -13,7 +13,7 @@ from rota.api.instance import InstanceTemplate, SchedulingGate
 from rota.control.cells.names import BOUNDED, source_of
 from rota.control.instances.names import controller_of, tailed
 from rota.control.instances.reasons import QUOTA_GATE
-from rota.control.quotas.amounts import NAMES, amount_of, bound_of, used_of
+from rota.control.quotas.amounts import amount_of, names_of, used_of
 from rota.control.sizes import counted_of
 from rota.control.writing import unless_overtaken
 from rota.engine import Context
@@ -48,7 +48,7 @@ def bounded(objects: Objects, instance: Instance) -> Collection[str]:
     quota = quota_of(objects, instance.metadata.namespace)
     if quota is None:
         return ()
-    return [name for name, most in zip(NAMES, bound_of(quota.spec.hard), strict=True) if most is not None]
+    return names_of(quota.spec.hard)
 
 
 def _of_hub(objects: Objects, instance: Instance) -> WorkloadDeployment | None:
