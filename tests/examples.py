@@ -168,7 +168,16 @@ _ALL: list[Object] = [
     example(
         "Cell",
         {"cityCode": "ams", "weight": 50, "cordoned": True, "drain": True, "capacity": CAPACITY},
-        {**OBSERVED, "lastHeartbeatTime": TIME, "version": "1.0", "allocated": CAPACITY, "instances": 2},
+        {
+            **OBSERVED,
+            "lastHeartbeatTime": TIME,
+            "version": "1.0",
+            "allocated": {"instances": 2, "cpu": "1500m", "memory": "1073741824"},
+            "instances": 2,
+            "identity": "b0a3c1e2-0000-4000-8000-000000000001",
+            "hubID": "b0a3c1e2-0000-4000-8000-000000000002",
+            "orphans": ["shop/web-all-ams-1-0123456789ab"],
+        },
     ),
     example("Claim", {"poolRef": {"name": "pool"}}),
     example(
