@@ -466,7 +466,7 @@ _ALL: list[Object] = [
                     "name": "eu",
                     "cityCodes": ["ams", "fra"],
                     "scale": {"min": 2, "max": 5, "metric": {"cpuPercent": 60}},
-                    "onCellLost": "Move",
+                    "onCellLost": "Keep",
                     "leaseSeconds": 30,
                     "restartedAt": {"ams": TIME},
                 },
