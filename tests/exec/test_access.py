@@ -58,11 +58,11 @@ async def token_of(server: Server, scope: str, namespace: str = "") -> str:
 
 
 @pytest.mark.parametrize("scope", SCOPES)
-@pytest.mark.parametrize("namespace", ["", "rota-cell-here", "elsewhere"])
+@pytest.mark.parametrize("namespace", ["", "here", "elsewhere"])
 def test_only_admins_and_those_who_deploy_there_may(scope: Any, namespace: str) -> None:
     user = User("someone", scope, namespace)
-    may = allows(user, "create", Instance.api, "rota-cell-here", "box-0", "exec")
-    assert may == (scope == "admin" or (scope == "deployer" and namespace in ("", "rota-cell-here")))
+    may = allows(user, "create", Instance.api, "here", "box-0", "exec")
+    assert may == (scope == "admin" or (scope == "deployer" and namespace in ("", "here")))
 
 
 def test_the_right_to_run_commands_is_for_instances_and_nothing_else() -> None:
