@@ -27,7 +27,7 @@ from rota.control.tasks.retrying import retried
 from rota.engine import StoreObjects
 from rota.engine.objects import Objects
 from rota.registry import ApiError, Registry, WriteOptions
-from rota.registry.privileges import MARKED, RESTRICTED
+from rota.registry.privileges import RESTRICTED, marked
 from rota.server.auth import User
 from rota.server.claims import Asked, ClaimRequests
 from rota.server.entering import authorise
@@ -125,7 +125,7 @@ def test_to_be_an_input_that_is_not_looked_at(kind: Kind) -> None:
         seen |= {re.sub(r"\[\d+\]", "", one.path) for one in found}
         obj = kind.type.decode(json.dumps(example).encode())
         for reference in found:
-            assert reference.kind in MARKED
+            assert reference.kind in marked()
             said = foreign(cast(Objects, _One(reference.kind, reference.name)), obj)
             assert said.startswith(f"{reference.kind.name}/"), reference
     assert seen == _declared(kind)

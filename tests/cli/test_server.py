@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rota.server import DEFAULT_HOST
+from rota.server.addresses import DEFAULT_HOST
 
 COMMAND = str(Path(sys.executable).parent / "rota")
 STOP_SECONDS_MAX = 20

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from rota.server import Ready, run
+from rota.server.main import Ready, run
 
 STOP_SECONDS_MAX = 30.0
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from rota.api import AgentConfig, Task, WorkerPool, Workspace
-from rota.control import Gate, Settling
-from rota.control.gate import NOTICE_SECONDS, READY, RESOLVED
+from rota.control.gate import NOTICE_SECONDS, READY, RESOLVED, Gate, Settling
 from rota.engine import StoreObjects
 from tests.engine_loop.loops import World
 

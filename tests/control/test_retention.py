@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from rota.api import Event
-from rota.control import EventRetention
-from rota.control.retention import LOOK_SECONDS
+from rota.control.retention import LOOK_SECONDS, EventRetention
 from rota.engine import retention
 from rota.engine.retention import EVENT_KEEP_SECONDS
 from tests.engine_loop.loops import World

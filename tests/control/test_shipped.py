@@ -6,10 +6,9 @@ from typing import Any
 
 from rota.api import KINDS
 from rota.client import Client
-from rota.control import Shipped
 from rota.control.cell import Cells
 from rota.control.plane import HERE
-from rota.control.shipped import shipped
+from rota.control.shipped import Shipped, shipped
 from rota.registry import ApiError
 from tests.engine_loop.loops import World
 

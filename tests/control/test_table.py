@@ -9,9 +9,9 @@ import pytest
 
 from rota.api import KINDS, Cell, Instance, Quota, WorkerPool
 from rota.api.references import references, referring_kinds
-from rota.control import controllers, simulated
-from rota.control.simulation import GATES
+from rota.control.simulation import GATES, simulated
 from rota.control.spawners.apis import Apis
+from rota.control.table import controllers
 from tests.engine_loop.loops import World
 from tests.examples import Object, examples
 

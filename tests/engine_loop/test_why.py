@@ -12,7 +12,8 @@ import pytest
 
 from rota.api import KINDS, Function, Kind, Object, Task, Workspace
 from rota.client import Client
-from rota.control import Gate, Settling, controllers
+from rota.control.gate import Gate, Settling
+from rota.control.table import controllers
 from rota.engine import (
     DONE,
     Context,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rota.api import Function
-from rota.control import controllers
+from rota.control.table import controllers
 from tests.control.conftest import world
 from tests.engine_loop.loops import World
 from tests.functions.town import API

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from rota.api import Function, Instance, Task
 from rota.client import Client
 from rota.runtime.runner.agent import descendants
-from rota.server import run
+from rota.server.main import run
 from tests.workers.farm import environments
 from tests.workers.running import command_of
 

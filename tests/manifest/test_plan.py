@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rota.api import Condition, Function, Object, Task, WorkerPool, Workspace
 from rota.api.meta import empty_status
 from rota.client import Key
-from rota.control import controllers as all_controllers
+from rota.control.table import controllers as all_controllers
 from rota.engine import DONE, Context, ObjectReconciler, Outcome, Reconciler, RequeueAfter
 from rota.manifest import ManifestError, loads
 from rota.manifest.causes import trees

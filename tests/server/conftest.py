@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rota.server import Ready, run
+from rota.server.main import Ready, run
 
 POOLS = "/apis/rota.dev/v1alpha1/namespaces/default/workerpools"
 

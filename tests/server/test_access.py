@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from rota.api import KINDS, Kind
-from rota.server import auth, run, tls
+from rota.server import auth, tls
 from rota.server.auth import READ, SCOPES, Tokens, User, allows
 from rota.server.home import Home
+from rota.server.main import run
 from tests.examples import examples
 from tests.server.conftest import POOLS, Server, pool
 

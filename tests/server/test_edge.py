@@ -19,8 +19,9 @@ import pytest
 
 from rota.api import Task
 from rota.client import Client
-from rota.server import AddressInUse, Ready, edge, run
+from rota.server import edge
 from rota.server.edge import EDGE_BODY_BYTES_MAX, Rates
+from rota.server.main import AddressInUse, Ready, run
 from tests.server.conftest import Reply, parsed
 from tests.server.live import ROTA, live
 

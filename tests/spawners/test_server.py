@@ -10,7 +10,7 @@ from typing import Any
 
 from rota.api import Task, TaskSpawner
 from rota.client import Client
-from rota.server import run
+from rota.server.main import run
 from tests.spawners.tracker import Tracker, issue
 
 PATIENCE_SECONDS = 20

@@ -17,7 +17,7 @@ from rota.client.websocket import connect_unix, handshake
 from rota.runtime.interface import Subject
 from rota.runtime.runner.messages import PROTOCOL, Report, encode
 from rota.runtime.runners import BAD_MESSAGE
-from rota.server import Ready
+from rota.server.main import Ready
 from rota.server.signed import SignedTokens
 from tests.client.running import running
 from tests.workers.running import end_of

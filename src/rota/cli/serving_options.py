@@ -175,9 +175,8 @@ def options_from(
 ) -> Options:
     """Return the options that are given, else those of the last start, else the defaults."""
     from rota.control.spawners.apis import api_of
-    from rota.server.addresses import NoSuchAddress, check
+    from rota.server.addresses import DEFAULT_HOST, DEFAULT_PORT, NoSuchAddress, check
     from rota.server.background_state import Options
-    from rota.server.main import DEFAULT_HOST, DEFAULT_PORT
 
     for url in allow_api or ():
         try:

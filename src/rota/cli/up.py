@@ -69,9 +69,9 @@ def up(
     ] = "",
 ) -> None:
     """Start a server here, in the foreground. Ctrl-C stops it. `rota start` starts one in the background."""
-    from rota.server import Ready, serve
     from rota.server.background_state import State, announce, find, last_start, own_state, port_of, withdraw
     from rota.server.home import Home
+    from rota.server.main import Ready, serve
 
     if session.settings.context or session.settings.kubeconfig:
         raise bad_usage("a server starts here: --context and --kubeconfig mean another one")

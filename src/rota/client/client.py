@@ -19,14 +19,14 @@ from rota.api.served import OTHER_VERSIONS
 from rota.api.shared import decoded
 from rota.client.backend import Backend, Object, Operation, PatchType
 from rota.client.http import HttpBackend
-from rota.client.local import LocalBackend
 from rota.client.target import DEFAULT_NAMESPACE, PathLike
-from rota.registry import Answer, DeleteOptions, Listing, ListOptions, Registry, WatchEvent, WatchOptions, WriteOptions
+from rota.registry import Answer, DeleteOptions, Listing, ListOptions, WatchEvent, WatchOptions, WriteOptions
 from rota.registry.errors import bad_request
 from rota.registry.options import FieldValidation, Propagation
 
 if TYPE_CHECKING:
     from rota.client.claims import Holding
+    from rota.registry import Registry
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -81,6 +81,8 @@ class Client:
     @classmethod
     def local(cls, registry: Registry, *, manager: str = "rota-client", namespace: str = DEFAULT_NAMESPACE) -> Client:
         """A client straight on a registry in this process."""
+        from rota.client.local import LocalBackend
+
         return cls(LocalBackend(registry), manager=manager, namespace=namespace)
 
     @classmethod

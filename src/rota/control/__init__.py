@@ -5,11 +5,3 @@ deterministic name; so a repeated or late action has no second effect. Each kind
 
 Never: polls, keeps state that is not in the objects, dials what a tenant wrote.
 """
-
-from rota.control.gate import Gate, Settling
-from rota.control.retention import EventRetention
-from rota.control.shipped import Shipped
-from rota.control.simulation import simulated
-from rota.control.table import controllers
-
-__all__ = ["EventRetention", "Gate", "Settling", "Shipped", "controllers", "simulated"]

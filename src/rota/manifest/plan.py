@@ -16,8 +16,8 @@ import msgspec
 from rota.api import KINDS, Kind, Namespace, Object, Secret
 from rota.api.references import references
 from rota.client import Client, Update
-from rota.control import controllers as all_controllers
-from rota.control import simulated
+from rota.control.simulation import simulated
+from rota.control.table import controllers as all_controllers
 from rota.engine import ControlLoop, Graph, Reconciler, StoreObjects, View, VirtualClock
 from rota.engine.references import id_of, kind_of
 from rota.engine.why import Why, explain

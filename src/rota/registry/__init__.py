@@ -8,9 +8,15 @@ bytes that are stored, encoded once.
 Never: speaks HTTP, knows callers or their rights, looks at a kind's meaning beyond what the kind declares.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from rota.registry.errors import ApiError
 from rota.registry.options import Answer, DeleteOptions, Listing, ListOptions, WatchEvent, WatchOptions, WriteOptions
-from rota.registry.registry import Registry
+
+if TYPE_CHECKING:
+    from rota.registry.registry import Registry
 
 __all__ = [
     "Answer",
@@ -23,3 +29,13 @@ __all__ = [
     "WatchOptions",
     "WriteOptions",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the registry itself when it is first used: a command needs its errors and options alone."""
+    if name != "Registry":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from rota.registry.registry import Registry
+
+    globals()[name] = Registry
+    return Registry

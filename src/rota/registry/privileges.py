@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from rota.api import KINDS, Claim, Function, Kind, Schedule, Task, TaskSpawner, WorkerPool, Workload
@@ -32,11 +33,18 @@ RUNNING = frozenset((Claim.api, Function.api, Schedule.api, Task.api, TaskSpawne
 """Kinds that run something."""
 MAKING = frozenset((Function.api, Task.api, WorkerPool.api, Workload.api))
 """Kinds that have instances, which nobody but an admin can delete by themselves."""
-MARKED = RUNNING.union(*(targets_of(kind) for kind in KINDS.values()))
-"""Those, and the kinds of their inputs: all that any kind refers to."""
 
 Object = dict[str, Any]
 NO_POLICY = Policy()
+
+
+@cache
+def marked() -> frozenset[Kind]:
+    """Return the kinds that run something, and those of their inputs: all that any kind refers to.
+
+    Looking through the schemas of all kinds takes a while, which the start of a command has no use for.
+    """
+    return RUNNING.union(*(targets_of(kind) for kind in KINDS.values()))
 
 
 def check(kind: Kind, new: Object, old: Object | None, policy: Policy = NO_POLICY) -> None:
@@ -91,7 +99,7 @@ def own(kind: Kind, new: Object, old: Object | None, user: str) -> None:
 
     A claim is on the account of who asks for it.
     """
-    if kind not in MARKED:
+    if kind not in marked():
         return
     if kind is Claim.api and old is None and new["spec"].setdefault("holder", user) != user:
         message = f'spec.holder: it is "{user}", as the token says; leave it out'

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from rota.api import Kind, Role
 from rota.api.core import PolicyRule
 from rota.registry import errors
-from rota.store import Store
+
+if TYPE_CHECKING:
+    from rota.store import Store
 
 ALL = "*"
 DECODED_MAX = 1024

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from rota.api import Lease, Namespace
 from rota.registry.errors import ApiError
 from rota.registry.options import DeleteOptions, WriteOptions
-from rota.registry.registry import Registry
+
+if TYPE_CHECKING:
+    from rota.registry.registry import Registry
 
 SYSTEM_NAMESPACE = "rota-system"
 CELL_NAMESPACE_PREFIX = "rota-cell-"

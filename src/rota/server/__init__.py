@@ -6,7 +6,3 @@ write leaves a line in the audit trail.
 
 Never: decides what a verb means, keeps anything for a client that does not read, writes a Secret's data anywhere.
 """
-
-from rota.server.main import DEFAULT_HOST, DEFAULT_PORT, AddressInUse, Ready, run, serve
-
-__all__ = ["DEFAULT_HOST", "DEFAULT_PORT", "AddressInUse", "Ready", "run", "serve"]

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 7443
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 ANY = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 """Addresses to listen on that stand for all, and cannot be dialled; and the one of each that always can."""

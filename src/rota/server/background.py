@@ -26,8 +26,7 @@ from rota.server.background_image import Container
 from rota.server.background_log import end_of, log_of, opened, size_of
 from rota.server.background_state import Found, Options, State, find
 from rota.server.home import Home, usable
-from rota.server.main import HAND_OVER
-from rota.server.stopping import Ended, held, kill, stop
+from rota.server.stopping import HAND_OVER, Ended, held, kill, stop
 
 READY_SECONDS_MAX = 60.0
 """What a server may take until it is ready: it reads all objects first."""

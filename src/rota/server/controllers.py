@@ -12,7 +12,6 @@ from typing import Any
 
 from rota.api import Kind, Namespace
 from rota.client import Client, Update
-from rota.control import controllers
 from rota.control.cells.fence import Fence
 from rota.control.cells.heard import Heard
 from rota.control.cells.link import Link
@@ -23,6 +22,7 @@ from rota.control.function import Serving
 from rota.control.plane import HERE, Plane
 from rota.control.spawner import Spawning
 from rota.control.spawners.apis import Apis
+from rota.control.table import controllers
 from rota.control.task import uid_of
 from rota.engine import ControlLoop, Objects
 from rota.engine.clock import Clock, RealClock

@@ -33,7 +33,7 @@ from rota.runtime.interface import Subject
 from rota.runtime.keeper.client import KeeperError
 from rota.runtime.local import NO_POLICY, LocalRuntime
 from rota.server import tls
-from rota.server.addresses import check, dialled, family_of, names_of
+from rota.server.addresses import DEFAULT_HOST, DEFAULT_PORT, check, dialled, family_of, names_of
 from rota.server.app import App, refusal
 from rota.server.audit import Audit
 from rota.server.auth import Tokens
@@ -63,20 +63,17 @@ from rota.server.membership import Member
 from rota.server.mirror_collecting import MirrorCollecting
 from rota.server.shedding import Shedding
 from rota.server.signed import SignedTokens
+from rota.server.stopping import HAND_OVER
 from rota.server.tables import Tables
 from rota.store import SqliteStore, read_key
 
 log = logging.getLogger(__name__)
 
-DEFAULT_HOST = "127.0.0.1"
-DEFAULT_PORT = 7443
 SWITCH_SECONDS = 0.0005
 COME_UP_SECONDS_MAX = 2.0
 """How long a server that is asked to stop while it starts has to be ready."""
 ANSWER_SECONDS_MAX = 5.0
 """How long the end of a server waits for a keeper that does not answer."""
-HAND_OVER = signal.SIGUSR1
-"""Ends a server, and leaves what it runs to the next one."""
 COLLECT_OBJECTS = 50_000
 """So many more are made than freed before rings among them are looked for: a request makes and frees thousands."""
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from rota.client import Client
 from rota.client.http import HttpBackend
-from rota.control import controllers
 from rota.control.schedule import Schedules
+from rota.control.table import controllers
 from rota.engine import CachedObjects, kinds_of
 from rota.engine.leadership import Leadership
 from rota.engine.metrics import CONTENT_TYPE

@@ -26,6 +26,8 @@ from rota.server import background_image
 from rota.server.background_state import withdraw
 from rota.server.home import Home
 
+HAND_OVER = signal.SIGUSR1
+"""Ends a server, and leaves what it runs to the next one."""
 GRACE_SECONDS = protocol.STOP_GRACE_SECONDS
 """What instances have to end by themselves, whatever they ask for themselves."""
 STOP_SECONDS_MAX = 5.0

@@ -10,8 +10,8 @@ from typing import Protocol, cast
 import msgspec
 
 from rota.api import KINDS, Claim, Event, Kind, Lease, Object, Task, WorkerPool
-from rota.control import Gate
 from rota.control.claim import Claims
+from rota.control.gate import Gate
 from rota.control.task import Tasks
 from rota.control.tasks.telling import Standing
 from rota.engine import ControlLoop, Objects

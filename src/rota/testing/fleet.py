@@ -14,7 +14,6 @@ from rota.api.cell import CellSpec, LocationSpec
 from rota.client import Client
 from rota.client.backend import Batches
 from rota.client.local import LocalBackend
-from rota.control import controllers
 from rota.control.cells.fence import Fence
 from rota.control.cells.heard import Heard
 from rota.control.cells.link import MIRRORED, About, Link
@@ -22,6 +21,7 @@ from rota.control.cells.messages import Answer, Report
 from rota.control.cells.names import cell_namespace
 from rota.control.cells.reports import Reports
 from rota.control.plane import Plane
+from rota.control.table import controllers
 from rota.engine import CachedObjects, ControlLoop, StoreObjects, VirtualClock
 from rota.engine.clock import Clock, sleep
 from rota.engine.objects import Objects

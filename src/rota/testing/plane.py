@@ -20,16 +20,18 @@ from rota.api import (
 )
 from rota.client import Client
 from rota.client.target import DEFAULT_NAMESPACE
-from rota.control import EventRetention, Gate, Settling, Shipped
 from rota.control.cell import Cells
 from rota.control.deployment import Deployments
+from rota.control.gate import Gate, Settling
 from rota.control.holds.desk import Desk
 from rota.control.instance import Instances
 from rota.control.plane import HERE
 from rota.control.pool import Pools
 from rota.control.quota import Quotas
+from rota.control.retention import EventRetention
 from rota.control.schedule import Schedules
 from rota.control.schedules.making import SCHEDULE_NAME
+from rota.control.shipped import Shipped
 from rota.control.task import Tasks
 from rota.control.tasks.assigner import Assigner
 from rota.control.tasks.jobs import job
