@@ -131,7 +131,7 @@ def value_there(rule: str, value: object) -> Any:
         return ERROR
 
 
-@settings(max_examples=amount(500, 3_000), deadline=None)
+@settings(max_examples=amount(200, 3_000), deadline=None)
 @given(rule=st.one_of(bools(3), ints(2), doubles(2), texts(2), int_lists(2)), value=OBJECTS)
 def test_a_generated_rule_has_the_value_that_another_implementation_gives_it(rule: str, value: object) -> None:
     here, there = value_here(rule, value), value_there(rule, value)

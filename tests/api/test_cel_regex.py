@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from rota.api.cel.automaton import TRANSITIONS_KEPT_MAX, Regex
 from rota.api.cel.regex import RegexError, parse_regex
+from tests.amount import amount
 
 ATOMS = st.sampled_from(
     ["a", "b", "-", ".", "[ab]", "[^a]", r"\d", r"\w", "[a-]", "[0-9_]", r"\.", "é", "^", "$", r"\A", "()"]
@@ -31,7 +32,7 @@ PATTERNS = st.recursive(ATOMS, grow, max_leaves=8)
 TEXTS = st.text(alphabet="ab-.09_é\n", max_size=8)
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=amount(500, 5_000), deadline=None)
 @given(pattern=PATTERNS, text=TEXTS)
 def test_a_pattern_matches_what_pythons_does(pattern: str, text: str) -> None:
     # Python's `$` also stands before a last newline.

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from rota.api.cron import BadCron, Cron, cron
 from rota.api.zones import NoSuchZone, zone
+from tests.amount import amount
 from tests.schedules import oracle
 from tests.schedules.zones import AUTUMN, DAYS, HOURS, MINUTES, MONTH_SECONDS, MONTHS, SPRING, WEEKDAYS, ZONES
 
 BERLIN = "Europe/Berlin"
-CRONS_PER_ZONE = int(os.environ.get("ROTA_CRONS_PER_ZONE", "4"))
+CRONS_PER_ZONE = int(os.environ.get("ROTA_CRONS_PER_ZONE", amount(2, 25)))
 """25 makes it 1,000 schedules, for each of the two months; with fewer, each zone has one of them."""
 MANY = 25
 MONTHS_OF_ZONES = [

@@ -25,8 +25,8 @@ from tests.deploy.world import World, in_memory
 
 Object = dict[str, Any]
 
-EXAMPLES = amount(40, 3_000)
-CLUSTER_EXAMPLES = amount(8, 200)
+EXAMPLES = amount(20, 3_000)
+CLUSTER_EXAMPLES = amount(5, 200)
 PATIENCE_SECONDS = 1_800
 FREE_FORM = ("payload", "podOverrides")
 """Fields that are one value, whatever is in them."""

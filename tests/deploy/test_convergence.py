@@ -22,7 +22,7 @@ from tests.conformance.objects import namespace as a_namespace
 from tests.conformance.planes import kubernetes
 from tests.deploy.world import World, in_memory
 
-EXAMPLES = amount(60, 3_000)
+EXAMPLES = amount(30, 3_000)
 PATIENCE_SECONDS = 1_800
 pytestmark = [pytest.mark.timeout(PATIENCE_SECONDS)] if LONG else []
 CLUSTER_EXAMPLES = EXAMPLES // 10

@@ -121,7 +121,7 @@ class Actors:
 
 
 @given(PLAYS)
-@settings(max_examples=amount(300, 5_000), deadline=None)
+@settings(max_examples=amount(120, 5_000), deadline=None)
 def test_every_run_ends_whatever_bodies_emit(play: Play) -> None:
     note(str(play))
 

@@ -309,7 +309,7 @@ async def simulate(seed: int) -> None:
         await store.close()
 
 
-@settings(max_examples=amount(25, 200), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=amount(12, 200), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32))
 def test_whatever_happens_there_are_never_two_leaders_and_in_the_end_there_is_one(seed: int) -> None:
     asyncio.run(simulate(seed))

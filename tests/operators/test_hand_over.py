@@ -20,7 +20,7 @@ from tests.conformance.cluster import cluster
 from tests.operators.processes import Operator, holder, kubeconfig_of, until
 from tests.server.live import ROTA, live
 
-ROUNDS = int(os.environ.get("ROTA_HAND_OVERS", "4"))
+ROUNDS = int(os.environ.get("ROTA_HAND_OVERS", "2"))
 """More of them: `make chaos`."""
 HAND_OVER_SECONDS_MAX = 20.0
 """Generous, for busy machines; a lease lasts 6 s."""

@@ -189,4 +189,4 @@ class AgainstModel(RuleBasedStateMachine):
 
 
 TestAgainstModel = AgainstModel.TestCase
-TestAgainstModel.settings = settings(max_examples=amount(60, 500), stateful_step_count=50, deadline=None)
+TestAgainstModel.settings = settings(max_examples=amount(30, 500), stateful_step_count=50, deadline=None)

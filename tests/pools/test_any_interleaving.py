@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from rota.pools import Request
+from tests.amount import amount
 from tests.pools.world import STRANGER, Instance, World
 
 FEATURES = st.sampled_from([frozenset[str](), frozenset[str](), frozenset({"gpu"})])
@@ -100,4 +101,4 @@ class Interleavings(RuleBasedStateMachine):
 
 
 TestInterleavings = Interleavings.TestCase
-TestInterleavings.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+TestInterleavings.settings = settings(max_examples=amount(60, 1_500), stateful_step_count=50, deadline=None)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rota.pools.ordered import CHUNK_ITEMS_MAX, Ordered
+from tests.amount import amount
 
 MANY = 5 * CHUNK_ITEMS_MAX
 
@@ -47,7 +48,7 @@ def test_there_is_nothing_past_the_end() -> None:
         filled([1]).at(1)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=amount(20, 500), deadline=None)
 @given(
     st.randoms(use_true_random=False),
     st.lists(st.tuples(st.sampled_from(["add", "remove", "pop", "burst"]), st.integers(0, MANY)), max_size=60),

@@ -439,7 +439,7 @@ class OnSqlite(Machine):
 @pytest.mark.parametrize("machine", [Machine, OnSqlite], ids=["memory", "sqlite"])
 def test_random_use_agrees_with_the_model(machine: type[Machine]) -> None:
     steps = settings(
-        max_examples=amount(16, 200),
+        max_examples=amount(8, 200),
         stateful_step_count=40,
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

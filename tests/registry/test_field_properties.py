@@ -13,9 +13,10 @@ from rota.registry import fieldset, managed
 from rota.registry.apply import ApplyConflict, apply
 from rota.registry.elements import of_item
 from rota.registry.patches import json_patch, merge_patch, strategic_merge
+from tests.amount import amount
 from tests.registry.field_nodes import API_VERSION, SPEC, WIDGET, config
 
-EXAMPLES_MAX = 50
+EXAMPLES_MAX = amount(25, 300)
 """Objects of this size take long to make; what fails, fails early."""
 few = settings(max_examples=EXAMPLES_MAX, deadline=None)
 

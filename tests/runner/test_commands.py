@@ -13,9 +13,11 @@ import pytest
 from rota.runtime.runner.box import BoxLost
 from rota.runtime.runner.jobs import JOB_BYTES_MAX, RESULT_BYTES_MAX, Outcome
 from rota.runtime.runner.tasklog import LOG_BYTES_MAX
+from tests.amount import amount
 from tests.runner.boxes import Bench, in_a_sandbox, in_both, plain
 from tests.workers.running import eventually
 
+JOBS = amount(50, 150)
 DAEMON = "setsid sh -c '{}' >/dev/null 2>&1 &"
 
 
@@ -246,9 +248,9 @@ async def test_many_jobs_leave_no_descriptor_no_process_and_no_memory(bench: Ben
     for _ in range(20):
         await bench.sh("echo x")
     descriptors, processes, memory = _descriptors(bench), bench.below(), _resident()
-    for _ in range(150):
+    for number in range(JOBS):
         outcome = await bench.sh(
-            "echo ::rota output a=b; (setsid sleep 1000 &)", files={"f": "x"} if _ % 50 == 0 else {}
+            "echo ::rota output a=b; (setsid sleep 1000 &)", files={"f": "x"} if number % 20 == 0 else {}
         )
         bench.journal.acknowledged(outcome.id)
     assert (_descriptors(bench), bench.below()) == (descriptors, processes)

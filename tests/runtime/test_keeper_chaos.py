@@ -11,7 +11,7 @@ from rota.runtime.keeper.client import Keeper, KeeperError
 from tests.amount import amount
 from tests.runtime.homes import Home, gone
 
-KILLS = amount(60, 400)
+KILLS = amount(30, 400)
 KEYS = 8
 KEEPER_KILLS_EVERY = 20
 SCRIPT = "(setsid sh -c 'sleep 1000 & exec sleep 1000' &); exec sleep 1000"

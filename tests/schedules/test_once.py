@@ -25,10 +25,11 @@ from rota.engine.leadership import LEASE_SECONDS, Leadership
 from rota.engine.recorder import Recorder
 from rota.registry import Registry
 from rota.store import MemoryStore
+from tests.amount import amount
 from tests.schedules.scene import COMMAND, START, OneByOne
 from tests.server.live import Live
 
-KILLS = int(os.environ.get("ROTA_SCHEDULE_KILLS", "4"))
+KILLS = int(os.environ.get("ROTA_SCHEDULE_KILLS", amount(2, 20)))
 SCHEDULES = 40
 MISSED_MINUTES = 90
 LOOKS_MAX = 4

@@ -27,11 +27,15 @@ from schemathesis.specs.openapi.checks import (
 from rota.api import KINDS, Kind
 from rota.api.openapi import base_path, component, document
 from rota.api.served import SERVED, group_versions
+from tests.amount import amount
 from tests.examples import examples
 from tests.server.live import Live, live
 
 CASES_PER_OPERATION = 1
-DEEP_CASES_PER_KIND = 6
+DEEP_CASES_PER_KIND = amount(3, 30)
+NEGATIVE_ONE_IN = amount(5, 1)
+"""Of the operations with a body, in turn, which has each verb tried with some kinds and nearly each kind with one:
+most kinds share the parts that are made wrong, and making them takes longer than sending them."""
 CHECKS = [
     not_a_server_error,
     status_code_conformance,
@@ -119,9 +123,13 @@ def test_the_documents_that_are_served_are_those_that_are_tested(asking: Asking,
 @pytest.mark.parametrize("mode", list(schemathesis.GenerationMode))
 @pytest.mark.parametrize("path", DOCUMENTS)
 def test_every_answer_is_as_declared(asking: Asking, path: str, mode: schemathesis.GenerationMode) -> None:
+    with_body = 0
     for operation in operations(path):
         if mode.is_negative and not (operation.query or operation.body):
             continue  # everything that can be sent is as declared
+        with_body += bool(operation.body)
+        if mode.is_negative and operation.body and (with_body - 1) % NEGATIVE_ONE_IN:
+            continue
 
         requested = operation.as_strategy(generation_mode=mode, path_parameters=placed(operation))
         bounded(given(case=requested)(answered_as_declared(asking, kind_of(operation))), CASES_PER_OPERATION)()

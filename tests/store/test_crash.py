@@ -8,7 +8,7 @@ from bench.crash import crash
 
 from tests.amount import amount
 
-KILLS = amount(15, 60)
+KILLS = amount(8, 60)
 
 
 async def test_nothing_acknowledged_is_lost_and_no_event_is_missed_or_repeated_whenever_killed(

@@ -17,7 +17,7 @@ from rota.runtime import sandbox
 from tests.server.live import ROTA
 from tests.tasks.chaos import Storm, is_over
 
-KILLS = int(os.environ.get("ROTA_TASK_KILLS", "8"))
+KILLS = int(os.environ.get("ROTA_TASK_KILLS", "5"))
 """More of them: `make chaos`."""
 SEED = int(os.environ.get("ROTA_TASK_SEED", "1"))
 FAILURE_CODE = 3

@@ -18,6 +18,7 @@ from rota.control.claims import opening as opening_module
 from rota.control.claims.lifecycle import time_of
 from rota.control.holds import desk as desk_module
 from rota.registry import ApiError
+from tests.amount import amount
 from tests.control.claims.party import PLAIN, WORKERS, Party, a_claim, is_clean
 from tests.control.running.fake import FakeRuntime
 from tests.engine_loop.loops import World, world_in
@@ -279,7 +280,7 @@ class OneByOne(Interleavings):
     is_atomic = False
 
 
-SETTINGS = settings(max_examples=15, stateful_step_count=25, deadline=None)
+SETTINGS = settings(max_examples=amount(8, 150), stateful_step_count=25, deadline=None)
 TestInterleavings = Interleavings.TestCase
 TestInterleavings.settings = SETTINGS
 TestWithoutRunners = WithoutRunners.TestCase

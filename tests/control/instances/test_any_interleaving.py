@@ -131,5 +131,5 @@ class Interleavings(RuleBasedStateMachine):
 
 TestInterleavings = Interleavings.TestCase
 TestInterleavings.settings = settings(
-    max_examples=amount(80, 2_000), stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=amount(40, 2_000), stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

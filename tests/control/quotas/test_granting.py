@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from rota.api.cell import HOLDERS_MAX
 from rota.control.quotas.amounts import Amount, Bound
 from rota.control.quotas.granting import Granting, Held, Slot, Wish, grant
+from tests.amount import amount
 
 SMALL, LARGE = Amount(1, 1, 10), Amount(1, 4, 40)
 
@@ -120,7 +121,7 @@ def worlds(draw: st.DrawFn) -> tuple[Bound, Mapping[Slot, Held], Sequence[Wish]]
     return bound, ledger, wishes
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=amount(100, 3_000))
 @given(worlds())
 def test_never_more_than_the_budget_is_granted_anew(world: tuple[Bound, Mapping[Slot, Held], Sequence[Wish]]) -> None:
     bound, ledger, wishes = world

@@ -15,7 +15,7 @@ from rota.server.stopping import STOP_SECONDS_MAX
 from tests.control.running.chaos import World
 from tests.server.live import ROTA
 
-KILLS = int(os.environ.get("ROTA_POOL_KILLS", "7"))
+KILLS = int(os.environ.get("ROTA_POOL_KILLS", "5"))
 """More of them: `make chaos`."""
 SEED = int(os.environ.get("ROTA_POOL_SEED", "1"))
 SLACK_SECONDS = 5.0

@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from rota.api.pool import PoolScale
 from rota.control.instances import is_ready
 from rota.control.scaling.planner import BATCHES
+from tests.amount import amount
 from tests.control.scaling.load import Pool
 
 
@@ -86,12 +87,12 @@ class Loads(RuleBasedStateMachine):
 
 TestLoads = Loads.TestCase
 TestLoads.settings = settings(
-    max_examples=200, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=amount(80, 2_000), stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 
 @given(scales(), st.integers(0, 8), st.integers(0, 3), st.floats(0.5, 20.0))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=amount(25, 500), deadline=None)
 def test_a_load_that_comes_and_goes_makes_and_ends_nothing(
     scale: PoolScale, busy: int, more: int, pause: float
 ) -> None:
@@ -112,7 +113,7 @@ def test_a_load_that_comes_and_goes_makes_and_ends_nothing(
 
 
 @given(scales(), st.integers(0, 8))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=amount(25, 500), deadline=None)
 def test_a_constant_load_is_met_and_then_nothing_changes(scale: PoolScale, busy: int) -> None:
     pool = Pool(scale)
     pool.come(busy)
