@@ -44,12 +44,11 @@ def pytest_runtest_setup() -> None:
 LONG_FILES = (
     "tests/soak/test_soak.py",
     "tests/test_pages.py",
-    "tests/server/test_schema_fuzz.py",
+    "tests/claims/test_environment.py",
+    "tests/cli/test_stop.py",
     "tests/test_docs.py",
     "tests/cli/test_printed.py",
     "tests/local/",
-    "tests/operators/test_hand_over.py",
-    "tests/soak/",
 )
 """Files that take a minute or more. Begun last, they would have one process work while the others are done."""
 

@@ -118,10 +118,10 @@ class Rush(World):
         self.end()
         self.until(lambda: self.phases()["Bound"] + self.phases()["Waiting"] == 0, SETTLE_SECONDS)
         self.until(self.is_settled, SETTLE_SECONDS)
-        self.until(lambda: all(map(_is_idle, self.live.json("get", "inst")["items"])), SETTLE_SECONDS)
+        self.until(lambda: all(map(_is_idle, self.live.read("inst")["items"])), SETTLE_SECONDS)
 
     def phases(self) -> Counter[str]:
-        return Counter(one.get("status", {}).get("phase", "") for one in self.live.json("get", "claim")["items"])
+        return Counter(one.get("status", {}).get("phase", "") for one in self.live.read("claim")["items"])
 
     def leftovers(self) -> list[str]:
         """Files of holders that are still there, and what they had run."""
@@ -130,7 +130,7 @@ class Rush(World):
 
     def told(self) -> str:
         said = self.live.kubectl("get", "claim,wp,inst", "-o", "wide")
-        stuck = [json.dumps(one) for one in self.live.json("get", "inst")["items"] if not _is_idle(one)]
+        stuck = [json.dumps(one) for one in self.live.read("inst")["items"] if not _is_idle(one)]
         return "\n".join([said, str(self.outcomes), *stuck, *(f"{one.pid} {one.command}" for one in self.processes())])
 
 

@@ -143,6 +143,9 @@ def test_colour_is_for_terminals_and_not_where_it_is_unwanted() -> None:
     [
         (("version",), ("rich", "yaml", "pydantic", "rota.server", "rota.manifest")),
         (("get", "wp"), ("rich", "yaml", "pydantic", "rota.server", "rota.manifest", "rota.cli.apply")),
+        (("get", "wp"), ("rota.registry.registry", "rota.client.local", "rota.control")),
+        (("stop",), ("yaml", "rota.server.main", "rota.registry.registry", "rota.control.table", "rota.store")),
+        (("status",), ("yaml", "rota.server.main", "rota.registry.registry", "rota.control.table")),
     ],
 )
 def test_a_command_imports_no_more_than_it_needs(

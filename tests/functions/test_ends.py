@@ -169,12 +169,12 @@ async def test_a_server_that_is_told_to_end_and_comes_back_serves_again(tmp_path
 def test_a_server_that_is_killed_finds_its_workers_and_a_task_is_tried_again(tmp_path: Path) -> None:
     with farm(tmp_path / "home") as one:
         one.apply(_function("slow", scale={"min": 1, "max": 1}), _task("t", "slow", {"path": "/once"}))
-        one.until(lambda: one.json("get", "task", "t").get("status", {}).get("phase") == "Running")
+        one.until(lambda: one.read("task", "t").get("status", {}).get("phase") == "Running")
         (before,) = one.runners().values()
         one.kill()
         one.start()
-        one.until(lambda: one.json("get", "task", "t").get("status", {}).get("phase") == "Succeeded")
-        attempts = one.json("get", "task", "t")["status"]["attempts"]
+        one.until(lambda: one.read("task", "t").get("status", {}).get("phase") == "Succeeded")
+        attempts = one.read("task", "t")["status"]["attempts"]
         assert [attempt["reason"] for attempt in attempts] == ["WorkerLost", "Succeeded"]
         assert list(one.runners().values()) == [before]
 

@@ -198,16 +198,16 @@ def _settled(live: Live, first: int) -> Counter[tuple[str, str]]:
     """All Tasks, when every schedule has come to now."""
     until = time.monotonic() + PATIENCE_SECONDS
     while True:
-        schedules = live.json("get", "sched")["items"]
+        schedules = live.read("sched")["items"]
         counts = [one.get("status", {}).get("runCount", 0) for one in schedules]
         nexts = [datetime.fromisoformat(one["status"]["nextRunTime"]) for one in schedules]
         if min(counts) >= MISSED_MINUTES and min(nexts) > datetime.now(UTC):
             break
         assert time.monotonic() < until, counts
-    tasks = live.json("get", "tasks")["items"]
+    tasks = live.read("tasks")["items"]
     notes = [task["metadata"]["annotations"] for task in tasks]
     made = Counter((one[SCHEDULE_NAME], one[SCHEDULED_TIME]) for one in notes)
-    for schedule in live.json("get", "sched")["items"]:
+    for schedule in live.read("sched")["items"]:
         status, name = schedule["status"], schedule["metadata"]["name"]
         last = int(datetime.fromisoformat(status["lastScheduledTime"]).timestamp())
         assert status["runCount"] == (last - first) // 60 + 1, "none is counted twice, none left out"

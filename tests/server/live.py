@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import http.client
 import json
 import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -19,11 +21,24 @@ from typing import Any
 
 import pytest
 
-from rota.client import channels
+from rota.api import KINDS
+from rota.client import channels, paths
 from rota.client.http import HttpBackend
 
 ROTA = str(Path(sys.executable).parent / "rota")
 PR_SET_PDEATHSIG = 1
+_KIND_BY_NAME = {name: kind for kind in KINDS.values() for name in (kind.singular, kind.plural, *kind.short_names)}
+
+
+class _SocketConnection(http.client.HTTPConnection):
+    """A connection to the socket in the home of a server, which takes no credential."""
+
+    socket_path = Path()
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self.socket_path))
 
 
 class Live:
@@ -95,6 +110,27 @@ class Live:
 
     def json(self, *arguments: str) -> Any:
         return json.loads(self.kubectl(*arguments, "-o", "json"))
+
+    def read(self, kind: str, name: str = "") -> Any:
+        """Return an object of the default namespace, or the list of all, by any name that kubectl knows the kind by.
+
+        Without a process of its own: whoever looks again and again would take a processor with kubectl.
+        """
+        api = _KIND_BY_NAME[kind]
+        namespace = "default" if api.namespaced else ""
+        where = paths.item(api, namespace, name) if name else paths.collection(api, namespace)
+        connection = _SocketConnection("localhost", timeout=60)
+        try:
+            connection.socket_path = self.home / "rota.sock"
+            connection.request("GET", where)
+            answer = connection.getresponse()
+            said = answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise AssertionError(f"{kind} {name}: {error!r}") from None
+        finally:
+            connection.close()
+        assert answer.status == 200, said.decode()
+        return json.loads(said)
 
 
 def die_with_parent() -> None:

@@ -170,7 +170,7 @@ class Storm(World):
     # What there is.
 
     def tasks(self) -> dict[str, Any]:
-        return {one["metadata"]["name"]: one for one in self.live.json("get", "task")["items"]}
+        return {one["metadata"]["name"]: one for one in self.live.read("task")["items"]}
 
     def unfinished(self) -> list[str]:
         return sorted(name for name, one in self.tasks().items() if not is_over(one))
@@ -225,7 +225,7 @@ class Storm(World):
     def told(self) -> str:
         said = self.live.kubectl("get", "task,wp,inst", "-o", "wide")
         stuck = [json.dumps(one) for one in self.tasks().values() if not is_over(one)]
-        instances = [json.dumps(one) for one in self.live.json("get", "inst")["items"]]
+        instances = [json.dumps(one) for one in self.live.read("inst")["items"]]
         return "\n".join([said, *stuck, *instances, *(f"{one.pid} {one.command}" for one in self.processes())])
 
 

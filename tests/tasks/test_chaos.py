@@ -97,7 +97,7 @@ def _is_accounted_for(task: Any, effects: Counter[str]) -> None:
 
 
 def _nothing_is_left(storm: Storm) -> None:
-    storm.until(lambda: not any("assignment" in one["spec"] for one in storm.live.json("get", "inst")["items"]))
+    storm.until(lambda: not any("assignment" in one["spec"] for one in storm.live.read("inst")["items"]))
     assert storm.instances().keys() == storm.wanted()
     storm.until(lambda: storm.pending() == [])
     storm.until(lambda: storm.commands() == [])

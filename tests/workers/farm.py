@@ -37,14 +37,14 @@ class Farm(Live):
         """Returns when so many of its instances are ready, and no others are there."""
 
         def is_so() -> bool:
-            status = self.json("get", "wp", pool).get("status", {})
+            status = self.read("wp", pool).get("status", {})
             found = [status.get(name) for name in ("phase", "readyReplicas", "replicas", "updatedReplicas")]
             return found == ["Ready", *[count or None] * 3] or (count == 0 and found[0] == "Ready" and not found[2])
 
         self.until(is_so)
 
     def instance(self, name: str) -> Any:
-        return self.json("get", "inst", name)
+        return self.read("inst", name)
 
     def hold(self, name: str, id_: str = "h") -> None:
         """Returns when its runner has taken it on."""
@@ -60,13 +60,10 @@ class Farm(Live):
         self.kubectl("patch", "inst", name, "--type", "merge", "-p", json.dumps({"spec": {"assignment": held}}))
 
     def _is_free(self, name: str) -> bool:
-        found = self.json("get", "inst", name, "--ignore-not-found") if self._exists(name) else {}
+        found: Any = next((one for one in self.read("inst")["items"] if one["metadata"]["name"] == name), {})
         status = found.get("status", {})
         is_ready = any(one["type"] == "Ready" and one["status"] == "True" for one in status.get("conditions", ()))
         return is_ready and "assignment" not in status and status.get("phase") == "Idle"
-
-    def _exists(self, name: str) -> bool:
-        return bool(self.kubectl("get", "inst", name, "--ignore-not-found", "-o", "name").strip())
 
     def execute(self, name: str, script: str, check: bool = True) -> str:
         """What a script says that is run in an instance."""

@@ -64,7 +64,7 @@ def run(made: Farm, name: str, pool_: str) -> Any:
     made.apply(task)
 
     def over() -> Any:
-        status = made.json("get", "task", name).get("status", {})
+        status = made.read("task", name).get("status", {})
         return status if status.get("phase") in ("Succeeded", "Failed") else None
 
     return made.until(over)
@@ -104,9 +104,9 @@ def test_a_branch_that_has_not_moved_keeps_its_tree(made: Farm, repo: Repo) -> N
     repo_commit = commit(repo)
     task = {"command": ["stat", "-c", "%i", "made"], "workerPoolRef": {"name": "still"}}
     made.apply({"apiVersion": API, "kind": "Task", "metadata": {"name": "still"}, "spec": task})
-    made.until(lambda: made.json("get", "task", "still").get("status", {}).get("phase") == "Succeeded")
+    made.until(lambda: made.read("task", "still").get("status", {}).get("phase") == "Succeeded")
     assert log(made, "still") == f"{before}\n"
-    assert made.json("get", "task", "still")["status"]["commit"] == repo_commit
+    assert made.read("task", "still")["status"]["commit"] == repo_commit
 
 
 def test_where_the_origin_is_away_the_task_runs_on_what_there_is_and_says_so(made: Farm, repo: Repo) -> None:
@@ -146,11 +146,11 @@ def test_a_task_whose_new_tree_cannot_be_made_is_tried_again(made: Farm, repo: R
     def lost() -> Any:
         return [
             one
-            for one in made.json("get", "task", "broken").get("status", {}).get("attempts", [])
+            for one in made.read("task", "broken").get("status", {}).get("attempts", [])
             if one["reason"] == "WorkerLost"
         ]
 
     made.until(lost)
     repo.commit("file", "mended\n")
-    made.until(lambda: made.json("get", "task", "broken")["status"].get("phase") == "Succeeded")
+    made.until(lambda: made.read("task", "broken")["status"].get("phase") == "Succeeded")
     assert log(made, "broken").endswith("mended\n")

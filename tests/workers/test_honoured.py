@@ -29,7 +29,7 @@ def obj(kind: str, name: str, **spec: Any) -> dict[str, Any]:
 
 
 def condition(made: Farm, kind: str, name: str, type_: str) -> dict[str, Any]:
-    found = made.json("get", kind, name).get("status", {}).get("conditions", [])
+    found = made.read(kind, name).get("status", {}).get("conditions", [])
     return next((one for one in found if one["type"] == type_), {})
 
 
@@ -50,7 +50,7 @@ def ended(made: Farm, name: str) -> Any:
     return made.until(
         lambda: (
             status
-            if (status := made.json("get", "task", name).get("status", {})).get("phase") in ("Succeeded", "Failed")
+            if (status := made.read("task", name).get("status", {})).get("phase") in ("Succeeded", "Failed")
             else None
         )
     )
@@ -94,7 +94,7 @@ def test_an_image_and_the_overrides_of_a_pod_are_told_where_there_are_none(made:
     made.until(
         lambda: any(
             one["reason"] == "NotHonoured" and one["involvedObject"]["name"] == "imaged"
-            for one in made.json("get", "events")["items"]
+            for one in made.read("events")["items"]
         )
     )
     made.apply(pool("imaged", worker={}))
@@ -143,6 +143,6 @@ def test_a_chain_that_is_applied_in_one_go_is_never_said_to_lack_anything(made: 
     nightly = obj("Schedule", "links", cron="@yearly", target={"taskTemplate": on})
     made.apply(*links, nightly, pool("links", worker={}))
     assert ended(made, names[0])["phase"] == "Succeeded"
-    told_of = [one for one in made.json("get", "events")["items"] if one["involvedObject"]["name"] in (*names, "links")]
+    told_of = [one for one in made.read("events")["items"] if one["involvedObject"]["name"] in (*names, "links")]
     assert not [one["reason"] for one in told_of if one["type"] == "Warning"]
     assert "DependencyNotFound" not in made.kubectl("get", "tasks,schedules", "-o", "yaml")

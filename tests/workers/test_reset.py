@@ -204,5 +204,5 @@ def test_a_box_that_is_killed_ends_the_hold_and_leaves_nothing(seen: Seen) -> No
 
 
 def test_the_events_say_nothing_of_what_was_in_the_tree(seen: Seen) -> None:
-    said = json.dumps(seen.farm.json("get", "events"))
+    said = json.dumps(seen.farm.read("events"))
     assert "evil" not in said

@@ -124,14 +124,14 @@ def test_a_killed_keeper_takes_the_workers_with_it_and_they_come_back_clean(made
 
 def test_an_idle_pool_is_not_written_to(made: Farm) -> None:
     """While everything is asked for that makes a controller look: the news of another pool, a restart, an exec."""
-    before = {one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in made.json("get", "inst")["items"]}
-    version = made.json("get", "wp", "w")["metadata"]["resourceVersion"]
+    before = {one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in made.read("inst")["items"]}
+    version = made.read("wp", "w")["metadata"]["resourceVersion"]
     made.execute("w-0", "true")
     made.kill()
     made.start()
     made.apply(pool("other", worker={"type": "shell"}))
     made.ready("other", 1)
     made.kubectl("delete", "wp", "other")
-    after = {one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in made.json("get", "inst")["items"]}
+    after = {one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in made.read("inst")["items"]}
     assert {name: after[name] for name in before} == before
-    assert made.json("get", "wp", "w")["metadata"]["resourceVersion"] == version
+    assert made.read("wp", "w")["metadata"]["resourceVersion"] == version

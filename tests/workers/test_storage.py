@@ -84,7 +84,7 @@ def test_it_goes_also_with_a_pool_that_went_while_nobody_was_there(tmp_path: Pat
         made.arguments = ()
         made.start()
         made.until(lambda: left_of(made, "gone") == [])
-        assert not made.json("get", "inst")["items"]
+        made.until(lambda: not made.read("inst")["items"])
 
 
 @in_sandbox

@@ -154,7 +154,7 @@ class World:
         return None
 
     def _assignment(self, name: str) -> Any:
-        found = [one for one in self.live.json("get", "inst")["items"] if one["metadata"]["name"] == name]
+        found = [one for one in self.live.read("inst")["items"] if one["metadata"]["name"] == name]
         return found[0].get("status", {}).get("assignment") if found else None
 
     def release(self, ordinal: int | None = None) -> None:
@@ -251,7 +251,7 @@ class World:
 
     def instances(self) -> dict[str, str]:
         """Their names, with their uids."""
-        return {one["metadata"]["name"]: one["metadata"]["uid"] for one in self.live.json("get", "inst")["items"]}
+        return {one["metadata"]["name"]: one["metadata"]["uid"] for one in self.live.read("inst")["items"]}
 
     def wanted(self) -> set[str]:
         return {f"{pool}-{ordinal}" for pool, count in self.replicas.items() for ordinal in range(count)}
@@ -271,7 +271,7 @@ class World:
         self.until(self.is_settled)
 
     def is_settled(self) -> bool:
-        found = [one for one in self.live.json("get", "wp")["items"] if one["metadata"]["name"] != "brief"]
+        found = [one for one in self.live.read("wp")["items"] if one["metadata"]["name"] != "brief"]
         wanted = {name: ("Ready", count, count, count) for name, count in self.replicas.items()}
         fields = ("phase", "replicas", "readyReplicas", "updatedReplicas")
         status = {one["metadata"]["name"]: one.get("status", {}) for one in found}

@@ -85,14 +85,14 @@ def pool(image: str, replicas: int = 2, **template: Any) -> str:
 
 
 def is_ready(server: Live, count: int) -> bool:
-    found = server.json("get", "wp", "box")
+    found = server.read("wp", "box")
     status = found.get("status", {})
     seen = [status.get(name) for name in ("observedGeneration", "replicas", "readyReplicas", "updatedReplicas")]
     return status.get("phase") == "Ready" and seen == [found["metadata"]["generation"], count, count, count]
 
 
 def restarts(server: Live) -> int:
-    return int(server.json("get", "inst", "box-0")["status"].get("restarts", 0))
+    return int(server.read("inst", "box-0")["status"].get("restarts", 0))
 
 
 def inside(server: Live, script: str) -> str:
@@ -106,7 +106,7 @@ def test_containers_come_up_keep_their_storage_and_leave_nothing(server: Live, e
     apply(server, pool(image))
     until(lambda: is_ready(server, 2), told(server), seconds=PATIENCE_SECONDS)
     until(lambda: len(containers(engine, server.home)) == 2, told(server), seconds=PATIENCE_SECONDS)
-    conditions = server.json("get", "inst", "box-0")["status"]["conditions"]
+    conditions = server.read("inst", "box-0")["status"]["conditions"]
     assert [one["reason"] for one in conditions if one["type"] == "Isolated"] == ["Contained"]
     assert inside(server, 'echo kept > /data/f; echo "$TOKEN"; cat /etc/s/token') == f"{SECRET}\n{SECRET}"
     assert not [path for path in Path("/proc").glob("[0-9]*/cmdline") if SECRET.encode() in _read(path)]
@@ -116,7 +116,7 @@ def test_containers_come_up_keep_their_storage_and_leave_nothing(server: Live, e
     until(lambda: len(containers(engine, server.home)) == 1, told(server), seconds=PATIENCE_SECONDS)
     assert inside(server, "cat /data/f") == "kept\n"
     server.kubectl("delete", "wp", "box")
-    until(lambda: not server.json("get", "inst")["items"], told(server), seconds=PATIENCE_SECONDS)
+    until(lambda: not server.read("inst")["items"], told(server), seconds=PATIENCE_SECONDS)
     assert containers(engine, server.home) == []
     assert not list((server.home / "storage" / "default").iterdir())
 
@@ -129,9 +129,7 @@ def test_containers_of_a_killed_keeper_are_replaced_and_none_is_left(server: Liv
     [before] = until(lambda: containers(engine, server.home), told(server), seconds=PATIENCE_SECONDS)
     for pid in keepers_of(server.home):
         os.kill(pid, signal.SIGKILL)
-    until(
-        lambda: server.json("get", "inst", "box-0")["status"]["restarts"] == 1, told(server), seconds=PATIENCE_SECONDS
-    )
+    until(lambda: server.read("inst", "box-0")["status"]["restarts"] == 1, told(server), seconds=PATIENCE_SECONDS)
     until(lambda: is_ready(server, 1), told(server), seconds=PATIENCE_SECONDS)
     until(lambda: containers(engine, server.home) == [before], told(server), seconds=PATIENCE_SECONDS)
     # While nobody looks: its container goes on, and is found by the server that comes then.
@@ -139,9 +137,7 @@ def test_containers_of_a_killed_keeper_are_replaced_and_none_is_left(server: Liv
     for pid in keepers_of(server.home):
         os.kill(pid, signal.SIGKILL)
     server.start()
-    until(
-        lambda: server.json("get", "inst", "box-0")["status"]["restarts"] == 2, told(server), seconds=PATIENCE_SECONDS
-    )
+    until(lambda: server.read("inst", "box-0")["status"]["restarts"] == 2, told(server), seconds=PATIENCE_SECONDS)
     until(lambda: containers(engine, server.home) == [before], told(server), seconds=PATIENCE_SECONDS)
 
 
@@ -149,7 +145,7 @@ def test_an_image_that_is_not_there_is_said_and_a_good_one_takes_its_place(serve
     apply(server, pool("localhost/no-such-image", 1))
 
     def ready() -> Any:
-        status = server.json("get", "wp", "box").get("status", {})
+        status = server.read("wp", "box").get("status", {})
         return next((one for one in status.get("conditions", []) if one["type"] == "Ready"), {})
 
     until(lambda: ready().get("reason") == "ImageUnavailable", told(server), seconds=PATIENCE_SECONDS)

@@ -87,7 +87,7 @@ def apply(server: Live, manifest: str) -> None:
 
 
 def ready(server: Live, count: int) -> bool:
-    status = server.json("get", "wp", "box").get("status", {})
+    status = server.read("wp", "box").get("status", {})
     return (status.get("phase"), status.get("readyReplicas")) == ("Ready", count)
 
 
@@ -111,7 +111,7 @@ def test_a_pool_comes_up_scales_rolls_and_goes(server: Live) -> None:
     apply(server, pool(home, 2, "two"))
     until(lambda: ready(server, 2) and len(mains(home, "two")) == 2 and not mains(home), told(server))
     server.kubectl("delete", "wp", "box")
-    until(lambda: not processes(home) and not server.json("get", "inst")["items"], told(server))
+    until(lambda: not processes(home) and not server.read("inst")["items"], told(server))
     assert not list((home / "instances" / "default").iterdir())
 
 
@@ -122,8 +122,8 @@ def test_what_is_killed_comes_back(server: Live) -> None:
     os.kill(before[0], signal.SIGKILL)
     after = until(lambda: before[0] not in mains(home) and all_of(server, 2), told(server))
     assert before[1] in after
-    until(lambda: sum(one["status"].get("restarts", 0) for one in server.json("get", "inst")["items"]) == 1)
-    restarts = sorted(one["status"].get("restarts", 0) for one in server.json("get", "inst")["items"])
+    until(lambda: sum(one["status"].get("restarts", 0) for one in server.read("inst")["items"]) == 1)
+    restarts = sorted(one["status"].get("restarts", 0) for one in server.read("inst")["items"])
     assert restarts == [0, 1]
 
 
@@ -155,7 +155,7 @@ def test_a_command_that_is_not_there_is_said_and_a_good_one_takes_its_place(serv
     home = server.home
     apply(server, pool(home, 1, container={"command": ["no-such-program"]}))
     until(lambda: "no-such-program" in server.kubectl("get", "wp", "box", "-o", "yaml"), told(server))
-    until(lambda: server.json("get", "wp", "box")["status"].get("phase") == "Degraded", told(server))
+    until(lambda: server.read("wp", "box")["status"].get("phase") == "Degraded", told(server))
     apply(server, pool(home, 1))
     until(lambda: ready(server, 1) and len(mains(home)) == 1, told(server))
 
