@@ -71,7 +71,7 @@ crash: setup
 	$(BIN)/python -m bench.crash --kills 2000
 
 # A server under calls, tasks, claims, ticks, deploys, watches and restarts: nothing that it keeps may grow for ever.
-# The suite has a minute and a half of it.
+# The suite has two minutes of it.
 MINUTES ?= 10
 soak: setup
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) --json soak.json

@@ -172,7 +172,7 @@ _ALL: list[Object] = [
             **OBSERVED,
             "lastHeartbeatTime": TIME,
             "version": "1.0",
-            "allocated": {"instances": 2, "cpu": "1500m", "memory": "1073741824"},
+            "allocated": {"instances": 2, "cpu": "1500m", "memory": "1073741824", "storage": "0"},
             "instances": 2,
             "identity": "b0a3c1e2-0000-4000-8000-000000000001",
             "hubID": "b0a3c1e2-0000-4000-8000-000000000002",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 from typing import Any
 
 import msgspec
@@ -20,8 +19,6 @@ from tests.random_objects import objects
 
 Object = dict[str, Any]
 CORPUS = Corpus()
-ONE_IN = amount(5, 1)
-"""Of the variants of the examples, of which kinds with the same parts have the same."""
 RANDOM_OBJECTS = st.sampled_from(sorted(KINDS)).flatmap(lambda name: objects(KINDS[name]))
 
 
@@ -35,7 +32,7 @@ def test_every_variant_of_the_examples_conforms_as_the_walk_says(kind: str) -> N
     shape = form(KINDS[kind])
     for example in examples(kind):
         for part in example.keys() - {"apiVersion", "kind", "metadata"}:
-            for what, obj in itertools.islice(CORPUS.variants(shape.schema, example, part), None, None, ONE_IN):
+            for what, obj in CORPUS.variants(shape.schema, example, part):
                 walked = copy.deepcopy(obj)
                 assert shape.conform(obj) == shape.walk(walked), what
                 assert encoded(obj) == encoded(walked), what

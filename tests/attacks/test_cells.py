@@ -17,7 +17,7 @@ from rota.client.http import HttpBackend
 from rota.client.target import Tls, at_url
 from rota.control.cells.messages import REPORT_BYTES_MAX
 from rota.registry import ApiError
-from rota.server import Ready, run
+from rota.server.main import Ready, run
 from rota.server.membership import Member, NotJoined, join
 
 CELL = {"apiVersion": "rota.dev/v1alpha1", "kind": "Cell", "spec": {"cityCode": "ber"}}

@@ -84,7 +84,7 @@ class Host:
         for one in self.started:
             if one.process.poll() is None:
                 os.killpg(one.process.pid, signal.SIGKILL)
-            one.process.wait(10)
+            one.process.wait(60)
 
 
 def _take_terminal() -> None:

@@ -257,7 +257,7 @@ def test_the_log_of_the_server_is_followed_across_its_end(place: Place) -> None:
         assert "begins" in following.stdout.readline()
     finally:
         following.kill()
-        following.communicate(timeout=10)
+        following.communicate(timeout=60)
 
 
 def test_names_do_not_go_with_the_log_of_the_server(place: Place) -> None:

@@ -80,7 +80,7 @@ def dev(place: Place) -> Iterator[Dev]:
         yield made
     finally:
         made.process.kill()
-        made.process.communicate(timeout=10)
+        made.process.communicate(timeout=60)
 
 
 def test_a_save_is_deployed(dev: Dev) -> None:
@@ -172,7 +172,7 @@ def test_what_was_over_before_is_not_shown_after_a_restart_either(dev: Dev) -> N
         assert [line for line in later.until("after") if "long past" in line] == []
     finally:
         later.process.kill()
-        later.process.communicate(timeout=10)
+        later.process.communicate(timeout=60)
 
 
 def test_where_there_is_no_project_nothing_is_started(place: Place) -> None:

@@ -123,11 +123,12 @@ async def test_what_no_controller_acts_on_is_assumed_to_become_ready() -> None:
     assert [(one.name, one.type) for one in plan.assumed] == [("Cell/here", "BecomesReady")]
 
 
-async def test_a_cell_that_this_version_does_not_connect_never_becomes_ready() -> None:
+async def test_a_cell_that_nobody_joins_as_never_becomes_ready() -> None:
     plan = await planned(obj("Cell", "here", cityCode="local"))
     [cause] = plan.never_ready
     assert (cause.type, cause.name) == ("Object", "Cell/here")
-    assert "this version of Rota" in cause.message and "nothing here carries it out" in cause.advice
+    assert "`rota cell join here` prints the command" in cause.message
+    assert cause.advice == "have a server join under that name: `rota cell list` says how"
 
 
 async def test_what_a_quota_has_no_room_for_never_becomes_ready() -> None:

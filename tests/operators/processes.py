@@ -42,7 +42,7 @@ class Operator:
 
     def kill(self) -> None:
         self.send(signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(60)
 
     def leads(self, holder: str) -> bool:
         """Whether this is the holder of the lease, which has the process's number in its name."""

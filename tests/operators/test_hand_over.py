@@ -134,7 +134,7 @@ async def test_when_the_leader_is_killed_or_stopped_another_takes_over_and_nothi
                 await until(another_leads, HAND_OVER_SECONDS_MAX, logs)
                 await declaring
                 if round_ % 2 == 0:
-                    first.process.wait(10)
+                    first.process.wait(60)
                     first.start()
                 else:
                     first.send(signal.SIGCONT)

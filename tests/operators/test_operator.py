@@ -64,7 +64,7 @@ def operating(log: Path, *arguments: str) -> Iterator[Operator]:
     finally:
         if operator.process.poll() is None:
             operator.process.kill()
-            operator.process.wait(10)
+            operator.process.wait(60)
 
 
 @pytest.fixture

@@ -73,7 +73,7 @@ class Live:
     def kill(self, how: int = signal.SIGKILL) -> int:
         if self.process.poll() is None:
             os.killpg(self.process.pid, how)
-        code = self.process.wait(10)
+        code = self.process.wait(60)
         self._close()
         return code
 

@@ -107,9 +107,9 @@ def test_a_task_with_an_image_of_its_own_says_that_it_ran_without(made: Farm) ->
     assert "spec.worker.image" in condition(made, "task", "imaged", "Honoured")["message"]
 
 
-def test_a_cell_that_this_version_does_not_connect_says_so(made: Farm) -> None:
+def test_a_cell_that_nobody_has_joined_as_says_so(made: Farm) -> None:
     made.apply(obj("Cell", "nobodys", cityCode="local"))
-    assert "this version of Rota" in told(made, "cell", "nobodys", "Ready", "NotServed")
+    assert "nobody has joined under this name" in told(made, "cell", "nobodys", "Ready", "NotJoined")
 
 
 BAD = {

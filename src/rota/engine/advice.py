@@ -35,7 +35,7 @@ waits for others. Ready: nothing does.
 CREATED_BY_HAND = {"Secret": "secret generic", "ConfigMap": "configmap"}
 UNSERVED = "NotServed"
 """The reason of what nothing here carries out."""
-RUN = ("WorkerPool", "Instance", "Function", "Schedule", "Workload", "WorkloadDeployment")
+RUN = ("WorkerPool", "Instance", "Function", "Schedule", "Workload", "WorkloadDeployment", "Cell")
 """Kinds of which it is told why they do not run."""
 CONFIGURATION = "ConfigurationError"
 TO_CORRECT = {
@@ -45,6 +45,7 @@ TO_CORRECT = {
     "NotIsolated": "install what `rota doctor` says is missing for a sandbox, or do without in {name}: {edit}",
     "LocationNotFound": "make a Location of the city (`rota apply -f FILE`), or correct the cities of {name}: {edit}",
     "NoCellInCity": "correct the cities of {name}: {edit}; `rota get cells` shows where there are cells",
+    "NotJoined": "have a server join under that name: `rota cell list` says how",
     "CellsLost": "see why the cells of the city are not in reach: `rota get cells`",
     "CellsCordoned": "have something placed in a cell of the city again: `rota get cells`, then `rota edit cell/NAME`",
     "CellsFull": "give a cell of the city more capacity (`rota edit cell/NAME`), or want fewer: {edit}",
