@@ -46,6 +46,23 @@ def test_a_bubblewrap_that_cannot_run_is_told_with_its_own_words(
     assert not found.ok and "No permissions to create new namespace" in found.why_not
 
 
+@pytest.mark.usefixtures("asked_anew")
+def test_a_trial_that_hangs_is_ended_with_all_that_it_has_begun(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    slow, begun = tmp_path / "bwrap", tmp_path / "begun"
+    slow.write_text(f"#!/bin/sh\nsleep 1000 &\necho $! > {begun}.new && mv {begun}.new {begun}\nwait\n")
+    slow.chmod(0o755)
+    monkeypatch.setattr(system, "PATH", f"{tmp_path}:{system.PATH}")
+    monkeypatch.setattr("rota.runtime.sandbox.availability.TRIAL_SECONDS_MAX", 1)
+    while not begun.exists():
+        available.cache_clear()
+        found = available()
+        assert not found.ok and "timed out" in found.why_not
+    child = Path("/proc", begun.read_text().strip(), "stat")
+    assert not child.exists() or child.read_text().rpartition(")")[2].split()[0] in "ZX"
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes an ordinary user, which takes root")
 def test_an_ordinary_user_has_one_too(tmp_path: Path) -> None:
     """The other tests of this folder run as whoever runs them; here root has them run by somebody else."""

@@ -26,7 +26,7 @@ from rota.registry import Registry
 from rota.registry.roles import rules_of
 from rota.registry.system import SYSTEM_NAMESPACE
 from rota.registry.system import establish as establish_system
-from rota.runtime import descriptors
+from rota.runtime import descriptors, sandbox
 from rota.runtime.blobs import Blobs
 from rota.runtime.disk import Disk
 from rota.runtime.interface import Subject
@@ -218,6 +218,8 @@ async def run(
         await establish(defined, store)
         await running.enter_async_context(BlobCollecting(Blobs(home.path), StoreObjects(registry)))
         if with_controllers:
+            # Found out here, where somebody who asks the server to stop need not wait for it.
+            await asyncio.to_thread(sandbox.available)
             # Known before it is entered: what is told to end meanwhile ends what it found running.
             runtime = LocalRuntime(home.path, introduce=_introduction(home, workers), disk=disk, policy=policy)
             await running.enter_async_context(runtime)

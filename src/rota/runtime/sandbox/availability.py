@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -11,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rota.runtime.sandbox import filter as calls
-from rota.runtime.sandbox.compose import Bind, Plan, compose
+from rota.runtime.sandbox.compose import Bind, Command, Plan, compose
 from rota.runtime.sandbox.identity import UID_FIRST, own
 
 TRIAL_SECONDS_MAX = 20
@@ -77,13 +79,30 @@ def _try() -> Availability:
                 env={}, cwd=None, network="none", uid=uid, hostname="worker", hide=(), fds=(),
             )
         )  # fmt: skip
-        done = subprocess.run(
-            trial.argv, env=trial.env, stdin=subprocess.DEVNULL, capture_output=True, timeout=TRIAL_SECONDS_MAX
-        )
-    if done.returncode == 0 and done.stdout.decode(errors="replace").strip() == SAYING:
+        code, out, err = _run(trial)
+    if code == 0 and out.decode(errors="replace").strip() == SAYING:
         return Availability(True)
-    said = done.stderr.decode(errors="replace").strip()[-MESSAGE_CHARACTERS_MAX:] or f"it ended with {done.returncode}"
+    said = err.decode(errors="replace").strip()[-MESSAGE_CHARACTERS_MAX:] or f"it ended with {code}"
     return Availability(False, "; ".join(["bubblewrap cannot run", said, *_settings()]))
+
+
+def _run(trial: Command) -> tuple[int, bytes, bytes]:
+    """Run a trial to its end. What takes too long is ended, with all of it: a half-made sandbox waits for ever."""
+    with subprocess.Popen(
+        trial.argv,
+        env=trial.env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=TRIAL_SECONDS_MAX)
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return process.returncode, out, err
 
 
 def _settings() -> list[str]:
