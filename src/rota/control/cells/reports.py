@@ -27,11 +27,16 @@ from rota.control.writing import is_overtaken
 from rota.engine.clock import Clock
 from rota.engine.objects import Objects, get
 from rota.registry import ApiError
-from rota.registry.options import DeleteOptions
+from rota.registry.amending import Amendment
+from rota.registry.options import DeleteOptions, WriteOptions
 from rota.registry.system import SYSTEM_NAMESPACE
 
 HEARTBEAT_SECONDS = 10.0
 """A cell that has nothing to say reports this often, and its heartbeat is written no more often."""
+BATCH_MAX = 500
+"""Writes of one commit."""
+TEST_FAILED = "test failed"
+"""What a server says of a patch that does not fit any more."""
 REPORTING = Condition(type=READY, status="True", reason="Reporting", message="the cell reports")
 
 
@@ -116,7 +121,7 @@ class Reports:
         # In this order: an instance may come under the name of one that is gone, and has a status once it is there.
         await self._write([_delete(one) for _, receipt in receipts for one in receipt.delete])
         await self._write([_create(one) for _, receipt in receipts for one in receipt.create])
-        await self._write(_statuses(receipts))
+        await self._write(self._statuses(receipts))
         for told, deployment in found:
             if told.released:
                 await self._release(cell, told, deployment)
@@ -143,34 +148,68 @@ class Reports:
         return found
 
     async def _write(self, operations: Sequence[Operation]) -> None:
-        """Write all in one commit; where that is not possible, or somebody was faster with one, one by one."""
-        if not operations:
-            return
-        if self._client.atomic:
+        """Write all, many in one commit. Where somebody was faster with one of these, they are written one by one."""
+        options = WriteOptions(manager=self._client.manager)
+        named = [msgspec.structs.replace(one, options=options) for one in operations]
+        size = BATCH_MAX if self._client.atomic else 1
+        for at in range(0, len(named), size):
+            some = named[at : at + size]
             try:
-                await self._client.batch(operations)
-                return
+                await self._commit(some)
             except ApiError as error:
-                if not is_overtaken(error):
+                if not _is_lost(error):
                     raise
-        for one in operations:
-            try:
-                await self._write_one(one)
-            except ApiError as error:
-                # The digest tells if something is missing.
-                if not is_overtaken(error):
-                    raise
+                for one in some if len(some) > 1 else ():
+                    await self._unless_lost(one)
 
-    async def _write_one(self, o: Operation) -> None:
-        backend, options = self._client.backend, msgspec.structs.replace(o.options, manager=self._client.manager)
+    async def _unless_lost(self, operation: Operation) -> None:
+        """Write something, unless that came too late. The digest tells if something is missing then."""
+        try:
+            await self._commit([operation])
+        except ApiError as error:
+            if not _is_lost(error):
+                raise
+
+    async def _commit(self, operations: Sequence[Operation]) -> None:
+        backend = self._client.backend
+        if self._client.atomic:
+            await backend.batch(operations)
+            return
+        [o] = operations
         if o.verb == "create":
-            await backend.create(o.kind, o.namespace, o.body, options)
+            await backend.create(o.kind, o.namespace, o.body, o.options)
         elif o.verb == "delete":
             await backend.delete(o.kind, o.namespace, o.name, o.delete)
         else:
             await backend.patch(
-                o.kind, o.namespace, o.name, o.body, options, type_=o.patch_type, subresource=o.subresource
+                o.kind, o.namespace, o.name, o.body, o.options, type_=o.patch_type, subresource=o.subresource
             )
+
+    def _statuses(self, receipts: Received) -> list[Operation]:
+        found: list[Operation | None] = []
+        for deployment, receipt in receipts:
+            if receipt.status is not None:
+                found.append(self._status(msgspec.structs.replace(deployment, status=receipt.status)))
+            found.extend(map(self._status, receipt.statuses))
+        return [one for one in found if one is not None]
+
+    def _status(self, obj: Object) -> Operation | None:
+        """Return a write of a status, whatever version the object has by now. None: it is not there."""
+        meta = obj.metadata
+        status = msgspec.to_builtins(getattr(obj, "status", None))
+        if self._client.in_process:
+            there = self._objects.find(obj.api, meta.namespace, meta.name)
+            if there is None or there.metadata.annotations.get(CELL_UID) != meta.annotations.get(CELL_UID):
+                return None
+            uid = meta.uid or there.metadata.uid
+            return Operation("amend", obj.api, meta.namespace, meta.name, Amendment(uid, status=status))
+        known = (
+            {"path": f"/metadata/annotations/{CELL_UID.replace('/', '~1')}", "value": meta.annotations[CELL_UID]}
+            if CELL_UID in meta.annotations
+            else {"path": "/metadata/uid", "value": meta.uid}
+        )
+        patch = [{"op": "test", **known}, {"op": "add", "path": "/status", "value": status}]
+        return Operation("patch", obj.api, meta.namespace, meta.name, patch, subresource="status", patch_type="json")
 
     async def _release(self, cell: Cell, told: DeploymentReport, deployment: WorkloadDeployment | None) -> None:
         """Let go of a bound deployment of which nothing is left in its cell, if it is to go."""
@@ -246,23 +285,6 @@ def _create(obj: Object) -> Operation:
     return Operation("create", obj.api, obj.metadata.namespace, body=to_dict(obj))
 
 
-def _statuses(receipts: Received) -> list[Operation]:
-    found = []
-    for deployment, receipt in receipts:
-        if receipt.status is not None:
-            found.append(_status(msgspec.structs.replace(deployment, status=receipt.status)))
-        found.extend(map(_status, receipt.statuses))
-    return found
-
-
-def _status(obj: Object) -> Operation:
-    """Return a write of a status, whatever version the object has by now."""
-    meta = obj.metadata
-    status = msgspec.to_builtins(getattr(obj, "status", None))
-    known = (
-        {"path": f"/metadata/annotations/{CELL_UID.replace('/', '~1')}", "value": meta.annotations[CELL_UID]}
-        if CELL_UID in meta.annotations
-        else {"path": "/metadata/uid", "value": meta.uid}
-    )
-    patch = [{"op": "test", **known}, {"op": "add", "path": "/status", "value": status}]
-    return Operation("patch", obj.api, meta.namespace, meta.name, patch, subresource="status", patch_type="json")
+def _is_lost(error: ApiError) -> bool:
+    """Report whether a write came too late, or for another object of that name."""
+    return is_overtaken(error) or (error.code == 422 and TEST_FAILED in str(error))
