@@ -11,7 +11,7 @@ import pytest
 from rota.api import Cell, ConfigMap, Instance, Quota, Secret, Workload, WorkloadDeployment
 from rota.client import ALL_NAMESPACES
 from rota.control.cells.heard import GRACE_SECONDS, moves_after
-from rota.control.cells.messages import DeploymentReport, InstanceReport, Report
+from rota.control.cells.messages import DeploymentReport, Gone, InstanceReport, Report
 from rota.control.cells.names import cell_namespace
 from rota.control.orders import order
 from rota.registry import ApiError
@@ -295,7 +295,9 @@ def test_a_cell_reports_of_nothing_but_its_own(fleet: Fleet) -> None:
     [theirs] = [one for one in fleet.instances(fleet.hub) if one.spec.cell_name != "lhr-1"]
     assert fleet.hub.reports is not None
     meta = other.metadata
-    told = DeploymentReport(namespace=meta.namespace, name=meta.name, uid=meta.uid, gone=[theirs.metadata.uid])
+    told = DeploymentReport(
+        namespace=meta.namespace, name=meta.name, uid=meta.uid, gone=[Gone(theirs.metadata.name, theirs.metadata.uid)]
+    )
     with pytest.raises(ApiError, match='is none of cell "lhr-1"') as refused:
         fleet.do(fleet.hub.reports.receive("lhr-1", report(deployments=[told])))
     assert refused.value.code == 403
@@ -315,11 +317,11 @@ def test_a_report_that_comes_again_or_late_does_nothing(fleet: Fleet) -> None:
     [one, two] = fleet.instances(fleet.cells["lhr-1"])
     about: dict[str, Any] = {"namespace": meta.namespace, "name": meta.name, "uid": meta.uid}
     fleet.cells["lhr-1"].boot = 100
-    gone = report(sequence=5, deployments=[DeploymentReport(**about, gone=[one.metadata.uid])])
+    gone = report(sequence=5, deployments=[DeploymentReport(**about, gone=[Gone(one.metadata.name, one.metadata.uid)])])
     fleet.do(hub.reports.receive("lhr-1", gone))
     assert len(fleet.instances(hub)) == 1
     fleet.do(hub.reports.receive("lhr-1", gone))
-    late = report(sequence=4, deployments=[DeploymentReport(**about, gone=[two.metadata.uid])])
+    late = report(sequence=4, deployments=[DeploymentReport(**about, gone=[Gone(two.metadata.name, two.metadata.uid)])])
     fleet.do(hub.reports.receive("lhr-1", late))
     assert len(fleet.instances(hub)) == 1
 

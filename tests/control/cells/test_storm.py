@@ -13,7 +13,7 @@ import pytest
 from tests.amount import LONG
 from tests.control.cells.storm import Storm
 
-SEEDS = int(os.environ.get("ROTA_FLEET_SEEDS", "1000" if LONG else "5"))
+SEEDS = int(os.environ.get("ROTA_FLEET_SEEDS", "1000" if LONG else "10"))
 STEPS = 30
 ONE = os.environ.get("ROTA_FLEET_SEED")
 

@@ -36,6 +36,13 @@ class InstanceReport(msgspec.Struct, rename="camel", forbid_unknown_fields=True)
     status: InstanceStatus | None = None
 
 
+class Gone(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """An instance that is no more."""
+
+    name: Name
+    uid: Uid
+
+
 class DeploymentReport(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """News of one deployment. What is left out has not changed."""
 
@@ -48,8 +55,7 @@ class DeploymentReport(msgspec.Struct, rename="camel", forbid_unknown_fields=Tru
     """The generation of the deployment at the hub that the status is about."""
     status: WorkloadDeploymentStatus | None = None
     changed: Annotated[list[InstanceReport], msgspec.Meta(max_length=GONE_MAX)] = []
-    gone: Annotated[list[Uid], msgspec.Meta(max_length=GONE_MAX)] = []
-    """Uids of instances that are no more."""
+    gone: Annotated[list[Gone], msgspec.Meta(max_length=GONE_MAX)] = []
     all: Annotated[list[Uid], msgspec.Meta(max_length=GONE_MAX)] | None = None
     """Uids of all its instances: others are no more. Only where the hub has asked for it."""
     digest: Annotated[str, msgspec.Meta(max_length=IDENTITY_LENGTH_MAX)] = ""

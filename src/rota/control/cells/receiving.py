@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -45,36 +45,49 @@ class Refused(ValueError):  # noqa: N818
     """A report tells of what is not the cell's to tell of."""
 
 
-def receive(deployment: WorkloadDeployment, there: Iterable[Instance], report: DeploymentReport) -> Receipt:
+class Known(Protocol):
+    """The instances of a deployment, as the hub knows them."""
+
+    def find(self, name: str) -> Instance | None:
+        """Return the one of a name."""
+        ...
+
+    def all(self) -> Iterable[Instance]: ...
+
+
+def receive(deployment: WorkloadDeployment, known: Known, report: DeploymentReport) -> Receipt:
     """Return what to write of a deployment and its instances.
 
     deployment  as it is at the hub
-    there       its instances, as the hub knows them
     Raises `Refused` for an instance whose name is not one of the deployment's.
     """
-    by_uid = {one.metadata.annotations.get(CELL_UID, ""): one for one in there}
-    by_name = {one.metadata.name: one for one in by_uid.values()}
     create, delete, statuses = [], {}, []
     for each in report.changed:
         _check(deployment, each)
-        known = by_uid.get(each.uid)
-        if known is None:
-            namesake = by_name.get(each.name)
-            if namesake is not None:
-                delete[namesake.metadata.name] = namesake
-            known = copy_of(deployment, each)
-            create.append(known)
-        if each.status is not None and known.status != each.status:
-            statuses.append(msgspec.structs.replace(known, status=each.status))
-    gone = {by_uid[uid].metadata.name: by_uid[uid] for uid in report.gone if uid in by_uid}
-    if report.all is not None:
-        # The hub has asked for all of them: what is not among them is a ghost.
-        all_ = {*report.all, *(one.uid for one in report.changed)}
-        gone.update({one.metadata.name: one for uid, one in by_uid.items() if uid not in all_})
+        there = known.find(each.name)
+        if there is None or _uid(there) != each.uid:
+            if there is not None:
+                delete[each.name] = there
+            there = copy_of(deployment, each)
+            create.append(there)
+        if each.status is not None and there.status != each.status:
+            statuses.append(msgspec.structs.replace(there, status=each.status))
+    for gone in report.gone:
+        there = known.find(gone.name)
+        if there is not None and _uid(there) == gone.uid:
+            delete[gone.name] = there
     if report.released:
-        gone.update(by_name)
-    delete.update(gone)
+        delete.update({one.metadata.name: one for one in known.all()})
+    elif report.all is not None:
+        # The hub has asked for all of them: what is not among them is a ghost.
+        every = {*report.all, *(one.uid for one in report.changed)}
+        delete.update({one.metadata.name: one for one in known.all() if _uid(one) not in every})
     return Receipt(create, [*delete.values()], statuses, _status(deployment, report))
+
+
+def _uid(instance: Instance) -> str:
+    """Return the uid that an instance has in its cell."""
+    return instance.metadata.annotations.get(CELL_UID, "")
 
 
 def _status(deployment: WorkloadDeployment, report: DeploymentReport) -> WorkloadDeploymentStatus | None:

@@ -23,6 +23,7 @@ from rota.control.cells.messages import Answer, DeploymentReport, Report
 from rota.control.cells.names import CELL_FINALIZER, CELL_UID, bound_name, cell_namespace, is_bound, source_of
 from rota.control.cells.receiving import Receipt, Refused, is_copy, receive
 from rota.control.gate import READY
+from rota.control.instances.names import controller_of
 from rota.control.writing import is_overtaken
 from rota.engine.clock import Clock
 from rota.engine.objects import Objects, get
@@ -116,8 +117,7 @@ class Reports:
         receipts = []
         for told, deployment in found:
             if deployment is not None:
-                there = cast("Sequence[Instance]", self._objects.owned(Instance.api, deployment.metadata.uid))
-                receipts.append((deployment, _received(deployment, filter(is_copy, there), told)))
+                receipts.append((deployment, _received(deployment, Copies(self._objects, deployment), told)))
         # In this order: an instance may come under the name of one that is gone, and has a status once it is there.
         await self._write([_delete(one) for _, receipt in receipts for one in receipt.delete])
         await self._write([_create(one) for _, receipt in receipts for one in receipt.create])
@@ -266,9 +266,26 @@ def identity_of(objects: Objects) -> str:
     return found.metadata.uid if found is not None else ""
 
 
-def _received(deployment: WorkloadDeployment, there: Iterable[Instance], told: DeploymentReport) -> Receipt:
+class Copies:
+    """The copies that the hub has of the instances of a deployment."""
+
+    def __init__(self, objects: Objects, deployment: WorkloadDeployment) -> None:
+        self._objects = objects
+        self._of = deployment.metadata
+
+    def find(self, name: str) -> Instance | None:
+        found = get(self._objects, Instance, name, self._of.namespace)
+        owner = controller_of(found) if found is not None and is_copy(found) else None
+        return found if owner is not None and owner.uid == self._of.uid else None
+
+    def all(self) -> Iterable[Instance]:
+        there = cast("Sequence[Instance]", self._objects.owned(Instance.api, self._of.uid))
+        return [one for one in there if is_copy(one)]
+
+
+def _received(deployment: WorkloadDeployment, known: Copies, told: DeploymentReport) -> Receipt:
     try:
-        return receive(deployment, there, told)
+        return receive(deployment, known, told)
     except Refused as error:
         raise ApiError(403, "Forbidden", str(error)) from None
 

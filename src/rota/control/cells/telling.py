@@ -12,7 +12,7 @@ from rota.api.conditions import with_condition
 from rota.api.workload import WorkloadDeploymentStatus
 from rota.client import Key, Update
 from rota.control.cells.digests import Digests
-from rota.control.cells.messages import CHANGED_MAX, DEPLOYMENTS_MAX, DeploymentReport, InstanceReport
+from rota.control.cells.messages import CHANGED_MAX, DEPLOYMENTS_MAX, DeploymentReport, Gone, InstanceReport
 from rota.control.cells.names import Source, source_of
 from rota.control.gate import status_of
 from rota.control.instances.names import controller_of
@@ -31,8 +31,8 @@ class _News:
     def __init__(self) -> None:
         self.changed: dict[str, None] = {}
         """Names of instances."""
-        self.gone: dict[str, None] = {}
-        """Uids of instances."""
+        self.gone: dict[str, str] = {}
+        """Names of instances, by their uids."""
         self.all = False
 
 
@@ -130,7 +130,7 @@ class Telling:
         self._digests.hear(old, new)
         news = self._news.setdefault(owner.uid, _News())
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
-            news.gone[old.metadata.uid] = None
+            news.gone[old.metadata.uid] = old.metadata.name
             news.changed.pop(old.metadata.name, None)
         if new is not None:
             news.changed[new.metadata.name] = None
@@ -220,7 +220,7 @@ class Telling:
             generation=source.generation if is_observed else max(source.generation - 1, 0),
             status=status,
             changed=[_told(one) for one in changed if one is not None],
-            gone=[*news.gone],
+            gone=[Gone(name, uid) for uid, name in news.gone.items()],
             all=[one.metadata.uid for one in self._instances(uid)] if news.all else None,
             digest=self._digests.of(uid),
         )
