@@ -15,6 +15,8 @@ COPIES_BYTES_MAX = 64 << 20
 """What all instances of one object have together, template and all."""
 INSTANCE_BYTES = 4096
 """What an instance has beside the template: its names, its status, who wrote what of it."""
+REPLICAS_MAX = 1000
+"""Instances of a placement in a city."""
 INSTANCES_MAX = COPIES_BYTES_MAX // INSTANCE_BYTES
 """Instances of one object, with the smallest template."""
 _NOT_COPIED = ("source", "requirements", "scale", "regions")
@@ -48,7 +50,9 @@ def _of_function(spec: Json) -> Iterator[Wrong]:
 
 def _of_workload(spec: Json) -> Iterator[Wrong]:
     cities = [(len(one["cityCodes"]), one.get("scale", {})) for one in spec["placements"]]
-    instances = sum(number * (scale.get("max") or scale.get("min", 1)) for number, scale in cities)
+    # What is out of its bounds is told as such.
+    most = [min(max(scale.get("max") or scale.get("min", 1), 0), REPLICAS_MAX) for _, scale in cities]
+    instances = sum(number * count for (number, _), count in zip(cities, most, strict=True))
     others = sum(number for number, _ in cities) + spec.get("revisionHistoryLimit", 0)
     yield from _too_much("template", spec["template"], instances, others)
 
@@ -60,10 +64,13 @@ WORKLOAD_COPIES = Check(
     ("template", "placements", "revisionHistoryLimit"),
     rules=(
         Rule(
-            "self.placements.map(one, size(one.cityCodes) * (has(one.scale.max) ? one.scale.max : one.scale.min)).sum()"
+            # A number that is out of its bounds would make the sum overflow.
+            "self.placements.map(one, size(one.cityCodes) * (has(one.scale.max) ?"
+            f" (one.scale.max < 0 ? 0 : one.scale.max > {REPLICAS_MAX} ? {REPLICAS_MAX} : one.scale.max) :"
+            f" (one.scale.min < 0 ? 0 : one.scale.min > {REPLICAS_MAX} ? {REPLICAS_MAX} : one.scale.min))).sum()"
             f" <= {INSTANCES_MAX}",
             f"placements must not have more than {INSTANCES_MAX} instances in all",
-            "placements",
+            "template",
         ),
     ),
 )

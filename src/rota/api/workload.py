@@ -4,14 +4,13 @@ from typing import Annotated, Literal
 
 from msgspec import field
 
-from rota.api.copies import WORKLOAD_COPIES
+from rota.api.copies import REPLICAS_MAX, WORKLOAD_COPIES
 from rota.api.instance import IDENTITY, InstanceTemplate
 from rota.api.kind import ALL, SCALE_MAX, Column, Scale, kind
 from rota.api.meta import Object, ObjectStatus, Readiness, by_condition
 from rota.api.model import CityCode, Model, Name, Ref, Rule, Text, Time, doc, immutable
 from rota.api.sharing import CITIES, MARKS, RESTARTS
 
-REPLICAS_MAX = 1000
 PLACEMENTS_MAX = 32
 CITIES_MAX = 64
 CELLS_MAX = 1024

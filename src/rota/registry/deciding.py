@@ -488,10 +488,12 @@ def _check_stays_inside(patch: list[Object]) -> None:
     for operation in patch:
         if operation.get("op") not in ("copy", "move"):
             continue
-        for place in (operation.get("from"), operation.get("path")):
-            if not str(place).startswith(SECRET_PLACES):
-                why = "in a Secret, copy and move go from and to places in /data and /stringData alone"
-                raise errors.unprocessable(f"{operation['op']} operation does not apply: {why}: use add and remove")
+        source, target = str(operation.get("from")), str(operation.get("path"))
+        # An annotation may have what was applied.
+        is_plain = source.startswith("/metadata/") and not source.startswith("/metadata/annotations")
+        if not is_plain and not (source.startswith(SECRET_PLACES) and target.startswith(SECRET_PLACES)):
+            why = "in a Secret, values are copied and moved within /data and /stringData alone"
+            raise errors.unprocessable(f"{operation['op']} operation does not apply: {why}: use add and remove")
 
 
 def _check_uid(kind: Kind, meta: Any, old_meta: Object) -> None:
