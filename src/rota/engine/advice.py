@@ -46,6 +46,7 @@ TO_CORRECT = {
     "LocationNotFound": "make a Location of the city (`rota apply -f FILE`), or correct the cities of {name}: {edit}",
     "NoCellInCity": "correct the cities of {name}: {edit}; `rota get cells` shows where there are cells",
     "NotJoined": "have a server join under that name: `rota cell list` says how",
+    "VersionSkew": "bring the Rota of the cell and of its hub closer together: `rota cell list` shows which they run",
     "CellsLost": "see why the cells of the city are not in reach: `rota get cells`",
     "CellsCordoned": "have something placed in a cell of the city again: `rota get cells`, then `rota edit cell/NAME`",
     "CellsFull": "give a cell of the city more capacity (`rota edit cell/NAME`), or want fewer: {edit}",

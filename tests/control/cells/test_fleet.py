@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import rota
 from rota.api import Cell, ConfigMap, Instance, Quota, Secret, Workload, WorkloadDeployment
 from rota.client import ALL_NAMESPACES
 from rota.control.cells.heard import GRACE_SECONDS, moves_after
@@ -580,3 +581,16 @@ def test_what_is_counted_at_the_hub_is_held_in_the_cell(fleet: Fleet) -> None:
     [container] = instance.spec.containers
     made = order(site.objects, instance, container, policy=site.runtime.policy)
     assert made.memory_bytes == 2 << 30 and made.cpus is None
+
+
+@pytest.mark.parametrize(
+    ("version", "is_taken"),
+    [(rota.__version__, True), ("0.2.7", True), ("0.3.0", False), ("1.1.0", False), ("", True), ("dev", True)],
+)
+def test_a_cell_of_quite_another_version_gets_nothing(fleet: Fleet, version: str, is_taken: bool) -> None:
+    assert fleet.hub.reports is not None and rota.__version__.startswith("0.1")
+    fleet.lines["lhr-1"].cut()
+    fleet.do(fleet.hub.reports.receive("lhr-1", report(version=version)))
+    assert (cell(fleet, "lhr-1").readiness().state == "Ready") == is_taken
+    if not is_taken:
+        assert why(cell(fleet, "lhr-1"), "Ready") == "VersionSkew"

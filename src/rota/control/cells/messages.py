@@ -19,7 +19,6 @@ CHANGED_MAX = 500
 GONE_MAX = 5000
 NAME_LENGTH_MAX = 253
 IDENTITY_LENGTH_MAX = 64
-LABELS_MAX = 64
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_LENGTH_MAX)]
 Uid = Annotated[str, msgspec.Meta(min_length=1, max_length=IDENTITY_LENGTH_MAX)]
@@ -32,7 +31,6 @@ class InstanceReport(msgspec.Struct, rename="camel", forbid_unknown_fields=True)
     name: Name
     uid: Uid
     spec: InstanceSpec
-    labels: Annotated[dict[str, str], msgspec.Meta(max_length=LABELS_MAX)] = {}
     status: InstanceStatus | None = None
 
 

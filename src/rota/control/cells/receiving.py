@@ -14,20 +14,14 @@ from rota.control.cells.messages import DeploymentReport, InstanceReport
 from rota.control.cells.names import CELL_UID
 from rota.control.deployment import desired
 from rota.control.instances.names import (
-    CELL_LABEL,
-    CITY_LABEL,
     ORDINAL_LABEL,
     OWNER_LABEL,
-    PLACEMENT_LABEL,
     TEMPLATE_LABEL,
-    WORKLOAD_LABEL,
     controller_of,
     instance_name,
+    stem,
 )
 from rota.control.instances.reasons import HUB_QUOTA_GATE, QUOTA_GATE
-
-CELLS_LABELS = frozenset((OWNER_LABEL, ORDINAL_LABEL, TEMPLATE_LABEL))
-"""Labels of an instance that its cell says. The others are from its deployment."""
 
 
 class Receipt(NamedTuple):
@@ -113,8 +107,10 @@ def copy_of(deployment: WorkloadDeployment, report: InstanceReport) -> Instance:
     meta = deployment.metadata
     wanted = desired(deployment)
     labels = {
-        **{name: value for name, value in report.labels.items() if name in CELLS_LABELS},
-        **{name: wanted.labels[name] for name in (WORKLOAD_LABEL, PLACEMENT_LABEL, CITY_LABEL, CELL_LABEL)},
+        **wanted.labels,
+        OWNER_LABEL: stem(deployment.api.name, meta.name),
+        ORDINAL_LABEL: str(report.spec.ordinal),
+        TEMPLATE_LABEL: report.spec.template_hash,
     }
     owner = OwnerReference(
         api_version=deployment.api.api_version,
@@ -133,7 +129,11 @@ def copy_of(deployment: WorkloadDeployment, report: InstanceReport) -> Instance:
             owner_references=[owner],
         ),
         spec=msgspec.structs.replace(
-            report.spec, cell_name=deployment.spec.cell_name, scheduling_gates=_gates(report.spec.scheduling_gates)
+            report.spec,
+            cell_name=deployment.spec.cell_name,
+            scheduling_gates=_gates(report.spec.scheduling_gates),
+            # Nobody holds an instance of a workload.
+            assignment=None,
         ),
     )
 

@@ -7,12 +7,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, cast
 
 import msgspec
 
+from rota import __version__
 from rota.api import Cell, Condition, Instance, Kind, Namespace, Object, WorkloadDeployment
 from rota.api.cell import CellStatus
 from rota.api.conditions import with_condition
@@ -34,6 +36,9 @@ from rota.registry.system import SYSTEM_NAMESPACE
 
 HEARTBEAT_SECONDS = 10.0
 """A cell that has nothing to say reports this often, and its heartbeat is written no more often."""
+VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})", re.ASCII)
+MINORS_MAX = 1
+"""Minor versions that may be between a hub and its cells."""
 BATCH_MAX = 500
 """Writes of one commit."""
 TEST_FAILED = "test failed"
@@ -239,7 +244,7 @@ class Reports:
             instances=report.instances,
             allocated=report.allocated,
             orphans=report.orphans,
-            conditions=with_condition(before.conditions, _ready(cell), now),
+            conditions=with_condition(before.conditions, _ready(cell, report.version), now),
         )
         since = now - before.last_heartbeat_time.timestamp() if before.last_heartbeat_time is not None else None
         if status == before and since is not None and 0 <= since < HEARTBEAT_SECONDS:
@@ -252,8 +257,21 @@ class Reports:
                 raise
 
 
-def _ready(cell: Cell) -> Condition:
-    return msgspec.structs.replace(REPORTING, observed_generation=cell.metadata.generation)
+def _ready(cell: Cell, version: str) -> Condition:
+    said = REPORTING
+    if not fits(version, __version__):
+        message = f"it runs Rota {version}, and this hub {__version__}: at most one minor version may be between them"
+        said = Condition(type=READY, status="False", reason="VersionSkew", message=message)
+    return msgspec.structs.replace(said, observed_generation=cell.metadata.generation)
+
+
+def fits(one: str, other: str) -> bool:
+    """Report whether a hub and a cell of these versions work together. What is no version is taken to."""
+    parts = [VERSION.match(each) for each in (one, other)]
+    if parts[0] is None or parts[1] is None:
+        return True
+    (major, minor), (other_major, other_minor) = ((int(each[1]), int(each[2])) for each in parts if each is not None)
+    return major == other_major and abs(minor - other_minor) <= MINORS_MAX
 
 
 def _moment(now: float) -> datetime:

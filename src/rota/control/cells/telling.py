@@ -228,9 +228,7 @@ class Telling:
 
 def _told(instance: Instance) -> InstanceReport:
     meta = instance.metadata
-    return InstanceReport(
-        name=meta.name, uid=meta.uid, spec=instance.spec, labels=dict(meta.labels), status=instance.status
-    )
+    return InstanceReport(name=meta.name, uid=meta.uid, spec=instance.spec, status=instance.status)
 
 
 def _released(source: Source) -> DeploymentReport:
