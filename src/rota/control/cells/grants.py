@@ -1,6 +1,6 @@
-"""What the hub's quota has granted to a deployment, told to the cell that runs it.
+"""Grants of the hub's quota to a deployment, on their way to the cell that runs it.
 
-It is told by number and size, so that the cell can make an instance anew while the hub is away. It comes with the
+They are told by number and size, so that the cell can make an instance anew while the hub is away. They come with the
 template, in one object: a cell never has the one without the other.
 """
 

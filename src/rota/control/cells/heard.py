@@ -5,7 +5,7 @@ from __future__ import annotations
 from rota.engine.clock import Clock
 
 GRACE_SECONDS = 30.0
-"""How long nothing may be heard of a cell before it counts as lost."""
+"""Silence of a cell after which it counts as lost."""
 
 
 MARGIN_SECONDS = 15.0

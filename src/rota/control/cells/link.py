@@ -44,7 +44,7 @@ RETRY_SECONDS_FIRST = 0.05
 RETRY_SECONDS_MAX = 2.0
 """The shortest lease is 5 seconds, and is not to end because a cell waits."""
 COUNT_SECONDS = 1.0
-"""What is in use is counted no more often."""
+"""The least time between two counts of the instances in use."""
 ORPHANS_MAX = 200
 
 
@@ -56,16 +56,16 @@ class Hub(Protocol):
         ...
 
     def objects(self) -> Objects:
-        """What is bound to this cell. Entered, it waits for the hub."""
+        """Return the objects that are bound to this cell. Entered, they wait for the hub."""
         ...
 
 
 class About(NamedTuple):
-    """What a cell says of itself in every report."""
+    """The part of every report that is about the cell itself."""
 
     cell: str
     identity: str
-    """Of the cell's home."""
+    """The cell's home has it, and keeps it."""
     boot: int
     """Counts its starts."""
     version: str
@@ -98,7 +98,7 @@ class Link:
         self._bound: Objects | None = None
         self._counted: tuple[float, int, Used | None] = (float("-inf"), 0, None)
         self.trouble = ""
-        """What is wrong with the link, if anything is."""
+        """The reason why the hub is not heard; empty: it is."""
         self.is_cut = False
         self._mirroring: asyncio.Task[None] | None = None
 

@@ -1,4 +1,4 @@
-"""What a cell reports to its hub, and what the hub answers."""
+"""The messages between a cell and its hub: a report, and the answer to it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class DeploymentReport(msgspec.Struct, rename="camel", forbid_unknown_fields=Tru
     """Where it is at the hub."""
     name: Name
     uid: Uid
-    """Of the deployment at the hub."""
+    """The uid of the deployment at the hub."""
     generation: Count | None = None
     """The generation of the deployment at the hub that the status is about."""
     status: WorkloadDeploymentStatus | None = None
@@ -57,7 +57,7 @@ class DeploymentReport(msgspec.Struct, rename="camel", forbid_unknown_fields=Tru
     all: Annotated[list[Uid], msgspec.Meta(max_length=GONE_MAX)] | None = None
     """Uids of all its instances: others are no more. Only where the hub has asked for it."""
     digest: Annotated[str, msgspec.Meta(max_length=IDENTITY_LENGTH_MAX)] = ""
-    """Of all its instances, after this report."""
+    """The digest of all its instances, after this report."""
     released: bool = False
     """Nothing of it is left in the cell."""
 
@@ -66,7 +66,7 @@ class Report(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_de
     """News of a cell."""
 
     identity: Uid
-    """Of the cell's home. Another one is another cell, whatever its name is."""
+    """The cell's home has it. Another one is another cell, whatever its name is."""
     boot: Count
     """Counts the starts of the cell."""
     sequence: Count
@@ -80,7 +80,7 @@ class Report(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_de
 
 
 class Answer(msgspec.Struct, rename="camel", omit_defaults=True):
-    """What a cell is told when it has reported. Unknown fields are ignored: the hub may be newer."""
+    """The hub's answer to a report. Unknown fields are ignored: the hub may be newer."""
 
     hub: str
     """The identity of the hub's store."""

@@ -24,7 +24,7 @@ from rota.registry.privileges import inherited
 
 
 class Telling(Protocol):
-    """Who tells the hub."""
+    """The side that tells the hub."""
 
     def release(self, source: Source) -> None:
         """Nothing of a deployment is left here."""

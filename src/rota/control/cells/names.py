@@ -1,4 +1,4 @@
-"""How objects at the hub and in its cells say which of them belong together."""
+"""Names and annotations by which objects at the hub and in its cells belong together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the hub writes when a cell reports. Pure: it is told what is there, and says what is to be done."""
+"""The writes that a report comes to. Pure: it is told what is there, and says what is to be done."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rota.control.instances.reasons import HUB_QUOTA_GATE, QUOTA_GATE
 
 
 class Receipt(NamedTuple):
-    """What a report of one deployment comes to."""
+    """The writes that the report of one deployment comes to."""
 
     create: Sequence[Instance] = ()
     delete: Sequence[Instance] = ()

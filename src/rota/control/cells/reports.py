@@ -42,7 +42,7 @@ MINORS_MAX = 1
 BATCH_MAX = 500
 """Writes of one commit."""
 TEST_FAILED = "test failed"
-"""What a server says of a patch that does not fit any more."""
+"""A part of the message about a patch that does not fit any more."""
 REPORTING = Condition(type=READY, status="True", reason="Reporting", message="the cell reports")
 
 
@@ -57,7 +57,7 @@ class Reports:
         self._digests = Digests()
         self._last: dict[str, tuple[int, int]] = {}
         self._moving: dict[str, dict[str, int]] = {}
-        """Of each cell, the deployments that are moved when it is lost, by uid, and their leases."""
+        """Deployments that are moved when their cell is lost: by cell and uid, their leases."""
         self._ends = [
             objects.listen((Instance.api,), self._hear),
             objects.listen((WorkloadDeployment.api,), self._hear_deployment),

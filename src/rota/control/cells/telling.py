@@ -1,4 +1,4 @@
-"""What a cell has to tell its hub: gathered as things change, and put into reports of a bounded size."""
+"""The news that a cell has for its hub, gathered as things change and put into reports of a bounded size."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COMPARED_MAX = 50
 
 
 class _News:
-    """What the hub has not heard of one deployment, beside its status, which is always told."""
+    """News of one deployment that the hub has not heard, beside its status, which is always told."""
 
     def __init__(self) -> None:
         self.changed: dict[str, None] = {}
@@ -55,7 +55,7 @@ class Telling:
         self._refused: dict[str, tuple[Source, Condition]] = {}
         """By uid at the hub, what cannot be run here, and why."""
         self._refusals: dict[str, None] = {}
-        """Those of them that the hub has not heard of, and of which there is no deployment here."""
+        """The refused ones that the hub has not heard of, and that have no deployment here."""
         self._ends = [
             objects.listen((WorkloadDeployment.api,), self._hear_deployment),
             objects.listen((Instance.api,), self._hear_instance),
@@ -69,7 +69,7 @@ class Telling:
             one()
 
     def __bool__(self) -> bool:
-        """Whether there is anything that the hub has not heard."""
+        """Report whether there is anything that the hub has not heard."""
         return bool(self._news or self._released or self._refusals)
 
     # What has changed.
