@@ -92,6 +92,6 @@ def _is_missing_namespace(error: ApiError, to_be: set[str]) -> bool:
 
 
 def substance(obj: Object) -> Object:
-    """Return what can be applied of an object: not its status, which changes meanwhile, nor the server's bookkeeping."""
+    """Return what can be applied of an object: not its status, which changes meanwhile, nor what the server keeps."""
     meta = {name: value for name, value in obj["metadata"].items() if name not in BOOKKEEPING}
     return {**{name: value for name, value in obj.items() if name != "status"}, "metadata": meta}
