@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -234,3 +235,17 @@ async def test_a_home_with_a_long_path_has_a_keeper(tmp_path: Path) -> None:
     async with home.keeper() as keeper:
         assert await keeper.list() == []
         await keeper.shutdown()
+
+
+async def test_a_home_that_was_removed_and_made_anew_is_not_in_the_way_of_itself(home: Home) -> None:
+    """As a folder for tests is: nothing but the groups of the kernel tells of the one before."""
+    async with home.keeper() as keeper:
+        assert keeper.hello is not None
+        before = await home.start(keeper, "a", "sleep 1000")
+        os.kill(keeper.hello.pid, signal.SIGKILL)
+        await gone(keeper.hello.pid)
+    shutil.rmtree(home.path / "keeper")
+    async with home.keeper() as keeper:
+        started = await home.start(keeper, "a", "sleep 1000")
+        assert started.is_running
+        await gone(before.pid)

@@ -50,7 +50,7 @@ class Keeper:
         end_what_is_left(self._noted_groups(), self._records, owner)
         kernel.adopt_orphans()
         kernel.set_readable(False)  # there are other tenants' environments in this memory, and in that of its forks
-        self._groups = self._make_groups() if tree in (None, "cgroup") else None
+        self._groups = self._make_groups(owner) if tree in (None, "cgroup") else None
         if tree == "cgroup" and self._groups is None:
             raise CannotStart("no cgroup2 group can be made here")
         if tree == "namespace" and not can_unshare_pids():
@@ -87,8 +87,12 @@ class Keeper:
         path = Path(note.read_text(errors="replace").replace("\0", "")) if note.is_file() else Path()
         return Groups(path) if path.name == self._name else None
 
-    def _make_groups(self) -> Groups | None:
+    def _make_groups(self, owner: str) -> Groups | None:
         groups = Groups.make(self._name)
+        if groups and groups.left_over():
+            # Of a home that was in this place before, and took its note along.
+            end_what_is_left(groups, self._records, owner)
+            groups = Groups.make(self._name)
         if groups:
             (self._folder / "cgroup").write_text(str(groups.path))
         return groups
