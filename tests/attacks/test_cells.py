@@ -92,6 +92,14 @@ async def test_to_use_an_invitation_twice(hub: Hub, tmp_path: Path) -> None:
     assert Member(tmp_path / "two").read() is None
 
 
+async def test_a_server_of_its_own_does_not_become_a_cell(hub: Hub, tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "rota.db").touch()
+    with pytest.raises(NotJoined, match=r"is a server of its own.*--home"):
+        await hub.join(tmp_path / "own")
+    assert Member(tmp_path / "own").read() is None
+
+
 async def test_to_have_a_cell_join_somebody_elses_hub(hub: Hub, tmp_path: Path) -> None:
     """The token must not be sent to whoever answers."""
     with pytest.raises(NotJoined, match=r"another certificate authority.*Nothing was sent"):

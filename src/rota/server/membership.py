@@ -28,6 +28,7 @@ from rota.engine.recorder import Recorder
 from rota.registry import ApiError
 from rota.server.auth import HomeDamaged, write_private
 from rota.server.cells import AUTHORITY, FINGERPRINT, Joined, Joining, fingerprint
+from rota.server.home import Home
 
 CELL_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,51}[a-z0-9])?")
 """With the prefix of its namespace it must still be a name."""
@@ -143,6 +144,10 @@ async def join(home: Path, *, cell: str, city: str, hub: str, authority: str, to
     before = Member(home).read()
     if before is not None and (before.cell, before.city) != (cell, city):
         raise NotJoined(f'{home} is cell "{before.cell}" in {before.city} already: choose another home with --home')
+    if before is None and Home(home).store.exists():
+        raise NotJoined(
+            f"{home} is a server of its own, with what it runs: choose another home for the cell with --home"
+        )
     identity = before.identity if before is not None else str(uuid.uuid4())
     try:
         pem = await _authority(hub, authority)
