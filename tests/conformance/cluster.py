@@ -30,10 +30,10 @@ class Cluster(NamedTuple):
 
 
 @contextlib.contextmanager
-def cluster(assets: Path, folder: Path) -> Iterator[Cluster]:
+def cluster(assets: Path, folder: Path, authorization: str = "AlwaysAllow") -> Iterator[Cluster]:
     """From start to end."""
     with contextlib.ExitStack() as stack:
-        client = stack.enter_context(running(assets, folder))
+        client = stack.enter_context(running(assets, folder, authorization=authorization))
         kubeconfig = _write_kubeconfig(client, folder / "kubeconfig")
         for crd in crds():
             assert client.send("POST", CRD_PATH, crd).code == 201

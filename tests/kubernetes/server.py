@@ -86,7 +86,12 @@ def _warning_text(header: str) -> str:
 
 
 @contextlib.contextmanager
-def running(assets: Path, folder: Path, etcd_flags: tuple[str, ...] = ("--unsafe-no-fsync",)) -> Iterator[Client]:
+def running(
+    assets: Path,
+    folder: Path,
+    etcd_flags: tuple[str, ...] = ("--unsafe-no-fsync",),
+    authorization: str = "AlwaysAllow",
+) -> Iterator[Client]:
     """Start both processes, yield a client that may do everything, and end both whatever happens.
 
     Tests do without etcd's fsync, since they lose nothing but time by it; what measures speed must not.
@@ -116,7 +121,7 @@ def running(assets: Path, folder: Path, etcd_flags: tuple[str, ...] = ("--unsafe
             f"--secure-port={port}",
             "--bind-address=127.0.0.1",
             f"--cert-dir={certificates}",
-            "--authorization-mode=AlwaysAllow",
+            f"--authorization-mode={authorization}",
             f"--token-auth-file={folder / 'tokens.csv'}",
             "--service-account-issuer=https://localhost",
             f"--service-account-key-file={key}",

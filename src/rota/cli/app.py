@@ -104,11 +104,12 @@ def build(only: str = "") -> typer.Typer:
     app.callback()(_start)
     for name in (only,) if only else COMMANDS:
         module, _, attribute = COMMANDS[name].partition(":")
-        found: Any = getattr(importlib.import_module(f"rota.cli.{module}"), attribute)
+        inside = importlib.import_module(f"rota.cli.{module}")
+        found: Any = getattr(inside, attribute)
         if isinstance(found, typer.Typer):
             app.add_typer(found, name=name)
         else:
-            app.command(name, no_args_is_help=False)(found)
+            app.command(name, cls=getattr(inside, "COMMAND_CLASS", None), no_args_is_help=False)(found)
     return app
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import secrets
 import shlex
 from typing import Annotated, Any
 
 import typer
 
-from rota.api import Cell, Location, Namespace, ObjectMeta, WorkloadDeployment
+from rota.api import Cell, ConfigMap, Location, Namespace, ObjectMeta, WorkloadDeployment
 from rota.api.cell import CellSpec, LocationSpec
 from rota.cli.command import command
 from rota.cli.output import Columns, line, note
@@ -17,6 +18,7 @@ from rota.cli.usage import Group
 from rota.client import Client
 from rota.control.cells.names import CELL_FINALIZER, cell_namespace
 from rota.registry import ApiError
+from rota.registry.system import SYSTEM_NAMESPACE
 
 app = typer.Typer(cls=Group, help="Join cells to a hub, and see to them.", rich_markup_mode=None)
 
@@ -45,7 +47,7 @@ async def join(
 
     A cell that has joined before gets a new token, and its old one ends when it joins.
     """
-    from rota.cli.gateway import call
+    from rota.cli.gateway import backend_of, call
 
     if not NAME.fullmatch(name):
         raise bad_usage(f"{name!r} is no name of a cell: that has 1 to 53 letters a-z, digits and '-'")
@@ -60,11 +62,38 @@ async def join(
         await make(client, Namespace(metadata=ObjectMeta(name=cell_namespace(name))))
         if found is None:
             await make(client, Cell(metadata=ObjectMeta(name=name), spec=CellSpec(city_code=code)))
-        invited = await call(client, "POST", f"/v1/cells/{name}/invite")
-        where = url or await _url(session, client)
-    words = ["rota", "start", "--cell", name, "--city", code, "--hub", where, "--hub-ca", invited["authority"]]
-    note(f'run this at the site, within an hour; --home chooses another home there. It joins as cell "{name}":')
-    line(f"echo {invited['token']} | {shlex.join([*words, '--token-file', '-'])}")
+        if "rotaVersion" in await backend_of(client).version():
+            invited = await call(client, "POST", f"/v1/cells/{name}/invite")
+            token, authority, where = invited["token"], invited["authority"], url or await _url(session, client)
+        else:
+            token, authority, where = await _invite_on_cluster(client, name, url)
+    words = ["--cell", name, "--city", code, "--hub", where, "--hub-ca", authority, "--token-file", "-"]
+    note(f'run this at the site, within an hour; --home chooses another home there. It joins as cell "{name}".')
+    note("where the site is a cluster, write `rota operator` in place of `rota start`, with --context:")
+    line(f"echo {token} | {shlex.join(['rota', 'start', *words])}")
+
+
+async def _invite_on_cluster(client: Client, name: str, url: str) -> tuple[str, str, str]:
+    """Invite a cell where the hub is an operator on a cluster. Returns a token, a fingerprint and the hub's URL."""
+    from rota.cli.gateway import backend_of
+    from rota.engine.clock import RealClock
+    from rota.server.accounts import Accounts
+    from rota.server.cells import JOIN_SECONDS, fingerprint
+    from rota.server.operator import PUBLISHED
+
+    try:
+        published = await client.get(ConfigMap, PUBLISHED, namespace=SYSTEM_NAMESPACE)
+    except ApiError as error:
+        if error.code != 404:
+            raise
+        raise CommandError(
+            f"ConfigMap {SYSTEM_NAMESPACE}/{PUBLISHED} is not there: `rota operator --as-hub --gateway FOLDER` runs the"
+            " hub of a cluster, and writes it"
+        ) from None
+    accounts = Accounts(backend_of(client), RealClock())
+    await accounts.prepare(name)
+    token = await accounts.invite(name, secrets.token_hex(4), JOIN_SECONDS)
+    return token, fingerprint(published.data["authority"].encode()), url or published.data["url"]
 
 
 async def _url(session: Session, client: Client) -> str:
@@ -158,8 +187,6 @@ async def remove(
     With --lost, what was placed there is placed in other cells. If the cell is only cut off, it goes on running what
     it had: make sure that it does not.
     """
-    from rota.cli.gateway import call
-
     async with session.client() as client:
         await client.patch(Cell, name, {"spec": {"cordoned": True}})
         bound = (await client.list(WorkloadDeployment, namespace=cell_namespace(name))).items
@@ -168,14 +195,27 @@ async def remove(
                 f'{len(bound)} deployment{"s" if len(bound) != 1 else ""} are in cell "{name}", which is cordoned now:'
                 f" `rota cell drain {name}` moves them, and `rota cell remove {name} --lost` gives them up"
             )
-        for token in (await call(client, "GET", "/v1/tokens"))["tokens"]:
-            if (token["scope"], token.get("namespace")) == ("cell", cell_namespace(name)):
-                await call(client, "DELETE", f"/v1/tokens/{token['id']}")
+        await _end_tokens(client, name)
         await client.delete(Cell, name)
         for one in bound:
             await _let_go(client, one)
         await _delete(client, Namespace, cell_namespace(name))
     line(f"cell.rota.dev/{name} removed")
+
+
+async def _end_tokens(client: Client, name: str) -> None:
+    """End the tokens of a cell: nothing that it says is heard any more."""
+    from rota.cli.gateway import backend_of, call
+    from rota.engine.clock import RealClock
+
+    if "rotaVersion" not in await backend_of(client).version():
+        from rota.server.accounts import Accounts
+
+        await Accounts(backend_of(client), RealClock()).remove(name)
+        return
+    for token in (await call(client, "GET", "/v1/tokens"))["tokens"]:
+        if (token["scope"], token.get("namespace")) == ("cell", cell_namespace(name)):
+            await call(client, "DELETE", f"/v1/tokens/{token['id']}")
 
 
 async def _let_go(client: Client, bound: WorkloadDeployment) -> None:

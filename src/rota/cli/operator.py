@@ -2,14 +2,47 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from rota.cli.command import command
 from rota.cli.output import line
-from rota.cli.session import Session
+from rota.cli.serving_options import City, HubAuthority, HubToken, HubUrl, read_token
+from rota.cli.session import CommandError, Session, bad_usage
+from rota.client import Client
+
+if TYPE_CHECKING:
+    from rota.server.operator import Endpoint, Part
+
+PORT_MAX = 65535
+
+
+class OperatorCommand(TyperCommand):
+    """Takes `--hub` without a URL as well: then this operator is the hub."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        for at, word in enumerate(args):
+            if word == "--hub" and (at + 1 == len(args) or args[at + 1].startswith("-")):
+                args[at] = AS_HUB
+        return super().parse_args(ctx, args)
+
+
+COMMAND_CLASS = OperatorCommand
+AS_HUB = "--as-hub"
+
+OperatedCell = Annotated[
+    str,
+    typer.Option(
+        "--cell",
+        metavar="NAME",
+        help="Be this cell of a hub: it takes what is placed there. `rota cell join NAME` at the hub prints the whole "
+        "command. Once joined, --cell is enough.",
+    ),
+]
 
 
 @command
@@ -27,15 +60,107 @@ async def operator(
     gateway: Annotated[
         Path | None,
         typer.Option(
-            "--gateway", metavar="FOLDER", help="A folder for its socket: `rota why --home FOLDER` then asks it."
+            "--gateway",
+            metavar="FOLDER",
+            help="A folder for its socket: `rota why --home FOLDER` then asks it. A hub keeps its certificates there.",
         ),
     ] = None,
+    as_hub: Annotated[
+        bool,
+        typer.Option(
+            AS_HUB,
+            help="Place workloads in cells elsewhere, which join and report at --listen, and run none here. --hub "
+            "without a URL is the same.",
+        ),
+    ] = False,
+    listen: Annotated[
+        str,
+        typer.Option(
+            "--listen", metavar="HOST:PORT", help="With --as-hub: where cells reach it. Without it, 127.0.0.1:7443."
+        ),
+    ] = "",
+    url: Annotated[
+        str,
+        typer.Option(
+            "--url",
+            metavar="URL",
+            help="With --as-hub: how cells elsewhere reach --listen, as by a load balancer. Without it, as it listens.",
+        ),
+    ] = "",
+    cell: OperatedCell = "",
+    city: City = "",
+    hub: HubUrl = "",
+    hub_ca: HubAuthority = "",
+    token_file: HubToken = None,
 ) -> None:
     """Run the controllers here, for a server elsewhere: a Rota, or a cluster that has Rota's kinds.
 
-    Several may run: one leads, and when it goes another takes over within seconds.
+    Several may run: one leads, and when it goes another takes over within seconds. With --as-hub it is a hub for cells
+    elsewhere; with --cell, the cluster is a cell of a hub, and stays it.
     """
     from rota.server.operator import operate
 
+    if as_hub and cell:
+        raise bad_usage("--as-hub and --cell exclude each other: a cluster is a hub, or a cell of one")
+    if not as_hub and (listen or url):
+        raise bad_usage(f"{'--listen' if listen else '--url'} is for a hub: say --as-hub, too")
+    if as_hub and gateway is None:
+        raise bad_usage("--as-hub: say --gateway FOLDER, too: the hub keeps its certificates there")
     async with session.client() as client:
-        await operate(client, lease_namespace=lease_namespace, gateway=gateway, say=line)
+        part = await _part(client, _endpoint(listen, url) if as_hub else None, cell, city, hub, hub_ca, token_file)
+        await operate(client, lease_namespace=lease_namespace, gateway=gateway, say=line, part=part)
+
+
+def _endpoint(listen: str, url: str) -> Endpoint:
+    from rota.server.addresses import DEFAULT_HOST, DEFAULT_PORT
+    from rota.server.operator import Endpoint
+
+    found = re.fullmatch(r"\[?([^]]+?)\]?:(\d{1,5})", listen or f"{DEFAULT_HOST}:{DEFAULT_PORT}")
+    if found is None or int(found[2]) > PORT_MAX:
+        raise bad_usage(f"--listen {listen}: it takes an address of this machine and a port, such as 0.0.0.0:7443")
+    if url and not re.fullmatch(r"https://[^/@?#\s]+", url):
+        raise bad_usage(f"--url {url}: it takes the form https://HOST:PORT")
+    return Endpoint(found[1], int(found[2]), url)
+
+
+async def _part(
+    client: Client,
+    endpoint: Endpoint | None,
+    cell: str,
+    city: str,
+    hub: str,
+    authority: str,
+    token_file: Path | None,
+) -> Part:
+    """Return the part of Rota that the operator is. A cell that has not joined yet joins."""
+    from rota.server import operator as parts
+    from rota.server.cluster_membership import ClusterMember
+    from rota.server.membership import NotJoined
+
+    if endpoint is not None:
+        return parts.hub(endpoint)
+    given = {"--city": city, "--hub": hub, "--hub-ca": authority, "--token-file": token_file}
+    named = [name for name, value in given.items() if value]
+    if not cell:
+        if named:
+            raise bad_usage(f"{named[0]} is for a cell of a hub: say which, with --cell")
+        return parts.ALONE
+    member = ClusterMember(client)
+    try:
+        kept = await member.read() if not named else None
+        membership = kept.membership if kept is not None else None
+        if membership is not None and membership.cell != cell:
+            raise CommandError(f'this cluster is cell "{membership.cell}", and not "{cell}"')
+        if membership is None:
+            missing = next((name for name, value in given.items() if not value), None)
+            if missing is not None:
+                raise bad_usage(
+                    f"--cell {cell}: {missing} is missing, and this cluster has not joined a hub;"
+                    f" `rota cell join {cell} --city CODE` at the hub prints the command"
+                )
+            token = read_token(token_file)
+            membership = await member.join(cell=cell, city=city.lower(), hub=hub, authority=authority, token=token)
+            line(f'this cluster is cell "{cell}" in {membership.city}, of the hub at {hub}')
+    except NotJoined as error:
+        raise CommandError(str(error)) from None
+    return parts.cell(membership, member)

@@ -223,18 +223,18 @@ async def join_hub(session: Session, cell: str, city: str, hub: str, authority: 
         )
     from rota.server.membership import NotJoined, join
 
-    token = _read_token(token_file)
+    token = read_token(token_file)
     home = session.settings.home_path
     try:
-        await join(home, cell=cell, city=city.lower(), hub=hub, authority=authority, token=token.strip())
+        await join(home, cell=cell, city=city.lower(), hub=hub, authority=authority, token=token)
     except NotJoined as error:
         raise CommandError(str(error)) from None
     line(f'this home is cell "{cell}" in {city.lower()}, of the hub at {hub}')
 
 
-def _read_token(file: Path | None) -> str:
+def read_token(file: Path | None) -> str:
     try:
-        return sys.stdin.read() if str(file) == "-" else Path(file or "").read_text()
+        return (sys.stdin.read() if str(file) == "-" else Path(file or "").read_text()).strip()
     except (OSError, UnicodeDecodeError) as error:
         raise bad_usage(f"--token-file: {error}") from None
 

@@ -46,6 +46,8 @@ class Joined(msgspec.Struct, rename="camel"):
     """What a cell is told when it has joined."""
 
     token: str
+    renew_seconds: float = 0.0
+    """After how long the token is to be renewed; 0: it does not expire."""
 
 
 def fingerprint(authority: bytes) -> str:
@@ -85,13 +87,7 @@ class CellRequests:
 
     def join(self, objects: Objects, request: Request, user: User, name: str) -> Response:
         """Give a cell its token, for the one with which it was invited. Earlier ones of that name end."""
-        cell = _existing(objects, name)
-        asked = _typed(request, Joining)
-        known = cell.status.identity if cell.status is not None else None
-        if known is not None and known != asked.identity:
-            raise taken(name)
-        if asked.city != cell.spec.city_code:
-            raise bad_request(f'cell "{name}" is in city {cell.spec.city_code} here, and not in {asked.city}')
+        check_joining(objects, request, name)
         if not self._tokens.revoke(user.token_id):
             raise ApiError(401, "Unauthorized", "Unauthorized")
         for one in self._tokens.list():
@@ -101,21 +97,34 @@ class CellRequests:
         self._audit.record(user, "create", "tokens", token.namespace, token.id, "", 201)
         return Response(201, _encode(Joined(secret)))
 
-    async def report(self, controllers: Controllers | None, request: Request, user: User, name: str) -> Response:
-        reports = controllers.reports if controllers is not None else None
-        if reports is None:
-            raise ApiError(503, "ServiceUnavailable", "this server places nothing, or another one leads: try again")
-        if len(request.body) > REPORT_BYTES_MAX:
-            raise ApiError(
-                413,
-                "RequestEntityTooLarge",
-                f"the report has {len(request.body)} bytes, and {REPORT_BYTES_MAX} are the most: divide it",
-            )
-        try:
-            told = _report(request.body)
-        except msgspec.MsgspecError as error:
-            raise bad_request(f"this is no report of a cell: {error}") from None
-        return Response(200, _encode(await reports.receive(name, told)))
+
+def check_joining(objects: Objects, request: Request, name: str) -> None:
+    """Check that whoever asks may be this cell. Raises `ApiError`."""
+    cell = _existing(objects, name)
+    asked = _typed(request, Joining)
+    known = cell.status.identity if cell.status is not None else None
+    if known is not None and known != asked.identity:
+        raise taken(name)
+    if asked.city != cell.spec.city_code:
+        raise bad_request(f'cell "{name}" is in city {cell.spec.city_code} here, and not in {asked.city}')
+
+
+async def take_report(controllers: Controllers | None, request: Request, name: str) -> Response:
+    """Take a report of a cell from the cell itself."""
+    reports = controllers.reports if controllers is not None else None
+    if reports is None:
+        raise ApiError(503, "ServiceUnavailable", "this server places nothing, or another one leads: try again")
+    if len(request.body) > REPORT_BYTES_MAX:
+        raise ApiError(
+            413,
+            "RequestEntityTooLarge",
+            f"the report has {len(request.body)} bytes, and {REPORT_BYTES_MAX} are the most: divide it",
+        )
+    try:
+        told = _report(request.body)
+    except msgspec.MsgspecError as error:
+        raise bad_request(f"this is no report of a cell: {error}") from None
+    return Response(200, _encode(await reports.receive(name, told)))
 
 
 def taken(name: str) -> ApiError:

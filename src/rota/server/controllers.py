@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ UP_RENEW_SECONDS = 10.0
 """A server with its own controllers: nobody can take over from it while it is down, so it need not write often."""
 
 
-Linking = Callable[[Client, Objects, Recorder, Clock, Fence], Link]
+Linking = Callable[[Client, Objects, Recorder, Clock, Fence], Awaitable[Link]]
 
 
 class Controllers:
@@ -118,9 +118,7 @@ class Controllers:
             self.runtime.sweep_task_logs(lambda namespace, name: uid_of(self.objects, namespace, name))
         clock = RealClock()
         heard = Heard(clock)
-        fence: Fence | None = None
-        if self._linking is not None and self.runtime is not None:
-            fence = Fence(self.objects, self.runtime, clock)
+        fence = Fence(self.objects, self.runtime, clock) if self._linking is not None else None
         reconcilers = controllers(
             self.runtime, self.runners, self.spawning, self.metrics, self.serving, self._plane, heard, fence
         )
@@ -128,7 +126,7 @@ class Controllers:
             self.reports = Reports(self._client, self.objects, heard, clock)
         linked: asyncio.Task[None] | None = None
         if self._linking is not None and fence is not None:
-            self.link = self._linking(self._client, self.objects, recorder, clock, fence)
+            self.link = await self._linking(self._client, self.objects, recorder, clock, fence)
             linked = asyncio.create_task(self.link.run(), name="link to the hub")
         self.claiming = next((one.claiming for one in reconcilers if isinstance(one, Claims)), None)
         if self.claiming is not None:

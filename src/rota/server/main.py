@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import errno
 import gc
 import logging
 import os
 import signal
-import socket
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack, ExitStack
@@ -33,10 +30,11 @@ from rota.runtime.interface import Subject
 from rota.runtime.keeper.client import KeeperError
 from rota.runtime.local import NO_POLICY, LocalRuntime
 from rota.server import tls
-from rota.server.addresses import DEFAULT_HOST, DEFAULT_PORT, check, dialled, family_of, names_of
+from rota.server.addresses import DEFAULT_HOST, DEFAULT_PORT, check, names_of
 from rota.server.app import App, refusal
 from rota.server.audit import Audit
 from rota.server.auth import Tokens
+from rota.server.binding import authority_of, bind
 from rota.server.blob_collecting import BlobCollecting
 from rota.server.calls import Calling
 from rota.server.controllers import (
@@ -59,7 +57,7 @@ from rota.server.gateway import Gateway
 from rota.server.holding import Memory
 from rota.server.home import Home
 from rota.server.http import HttpServer
-from rota.server.membership import Member
+from rota.server.membership import Member, linking
 from rota.server.mirror_collecting import MirrorCollecting
 from rota.server.shedding import Shedding
 from rota.server.signed import SignedTokens
@@ -76,10 +74,6 @@ ANSWER_SECONDS_MAX = 5.0
 """How long the end of a server waits for a keeper that does not answer."""
 COLLECT_OBJECTS = 50_000
 """So many more are made than freed before rings among them are looked for: a request makes and frees thousands."""
-
-
-class AddressInUse(OSError):  # noqa: N818
-    """Something else listens where the server should."""
 
 
 class Ready(NamedTuple):
@@ -143,9 +137,9 @@ async def run(
     apis = Apis(allowed_apis)
     check(host)
     with ExitStack() as bound:
-        listening = bound.enter_context(_bind(host, port, "--port", before=ports_before[0]))
+        listening = bound.enter_context(bind(host, port, "--port", before=ports_before[0]))
         edge_wanted = (DEFAULT_EDGE_PORT if port else 0) if edge_port is None else edge_port
-        edge_listening = bound.enter_context(_bind(host, edge_wanted, "--edge-port", before=ports_before[1]))
+        edge_listening = bound.enter_context(bind(host, edge_wanted, "--edge-port", before=ports_before[1]))
         disk = Disk(home.path)
         sealer = read_key(key_file) if key_file is not None else None
         store = SqliteStore(home.store, relieve=disk.relieve, sealer=sealer)
@@ -230,8 +224,8 @@ async def run(
             controlling = asyncio.create_task(gateway.controllers.run(), name="controllers")
             controlling.add_done_callback(lambda _: stop.set())
         context = tls.ensure(home.path, sorted(hosts))
-        url = f"https://{_authority(host, listening)}"
-        gateway.edge = f"http://{_authority(host, edge_listening)}"
+        url = f"https://{authority_of(host, listening)}"
+        gateway.edge = f"http://{authority_of(host, edge_listening)}"
         if gateway.controllers is not None:
             gateway.controllers.edge = gateway.edge
         home.write_kubeconfig(tokens, url)
@@ -336,11 +330,11 @@ def _introduction(home: Home, workers: SignedTokens) -> Callable[[Subject], Mapp
 
 def _controllers(registry: Registry, home: Path, runtime: LocalRuntime, apis: Apis, *, no_cell: bool) -> Controllers:
     member = Member(home)
-    membership = member.boot()
+    membership = member.read()
     if membership is not None:
-        plane, linking = Plane(membership.cell, membership.city, places=False), member.linking(membership)
+        plane, link = Plane(membership.cell, membership.city, places=False), linking(member)
     else:
-        plane, linking = Plane(None) if no_cell else HERE, None
+        plane, link = Plane(None) if no_cell else HERE, None
     identity = identity_of_home(home)
     client = Client.local(registry, manager=MANAGER)
     leadership = Leadership(
@@ -350,7 +344,7 @@ def _controllers(registry: Registry, home: Path, runtime: LocalRuntime, apis: Ap
         lease_seconds=UP_LEASE_SECONDS,
         renew_seconds=UP_RENEW_SECONDS,
     )
-    return Controllers(client, StoreObjects(registry), leadership, identity, runtime, apis, home, plane, linking)
+    return Controllers(client, StoreObjects(registry), leadership, identity, runtime, apis, home, plane, link)
 
 
 def _calling(gateway: Gateway, tokens: Tokens) -> Callable[[], Calling | None]:
@@ -366,31 +360,6 @@ def _calling(gateway: Gateway, tokens: Tokens) -> Callable[[], Calling | None]:
         return made[0]
 
     return calling
-
-
-def _authority(host: str, listening: socket.socket) -> str:
-    host = dialled(host)
-    return f"{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
-
-
-def _bind(host: str, port: int, flag: str, *, before: int = 0) -> socket.socket:
-    """Bind first: a taken port is found out before anything is touched. `before` is preferred when any port will do."""
-    if port == 0 and before:
-        with contextlib.suppress(OSError):
-            return _bind(host, before, flag)
-    sock = socket.socket(family_of(host), socket.SOCK_STREAM)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        sock.bind((host, port))
-    except OSError as error:
-        sock.close()
-        if error.errno != errno.EADDRINUSE:
-            raise
-        raise AddressInUse(
-            errno.EADDRINUSE,
-            f"port {port} on {host} is taken; stop what listens there, or choose another with {flag} (0: a free one)",
-        ) from None
-    return sock
 
 
 def serve(

@@ -8,14 +8,15 @@ from __future__ import annotations
 import hmac
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from rota import __version__
 from rota.client import Client
-from rota.client.credentials import Credential, Fixed, TokenFile
+from rota.client.credentials import Credential, Fixed
 from rota.client.http import HttpBackend
 from rota.client.target import KubeconfigError, Target, Tls, at_url
 from rota.control.cells.fence import Fence
@@ -23,7 +24,7 @@ from rota.control.cells.link import MIRRORED, About, Link
 from rota.control.cells.messages import Answer, Report
 from rota.control.cells.names import cell_namespace
 from rota.engine import CachedObjects, Objects
-from rota.engine.clock import Clock
+from rota.engine.clock import Clock, RealClock
 from rota.engine.recorder import Recorder
 from rota.registry import ApiError
 from rota.server.auth import HomeDamaged, write_private
@@ -49,6 +50,26 @@ class Membership(msgspec.Struct, rename="camel"):
     identity: str
     """Of this home: the hub knows by it that it is the one that joined."""
     boots: int = 0
+    renew_at: float = 0.0
+    """When the token is to be renewed, by the wall clock; 0: it does not expire."""
+
+
+class Kept(NamedTuple):
+    """A membership, with the token that the hub takes and its certificate authority."""
+
+    membership: Membership
+    token: str
+    authority: str
+
+
+class Keeping(Protocol):
+    """The place where a cell keeps its membership."""
+
+    async def boot(self) -> Kept:
+        """Count a start, and return the membership."""
+        ...
+
+    async def keep(self, kept: Kept) -> None: ...
 
 
 class Member:
@@ -78,50 +99,88 @@ class Member:
         write_private(self._token, token.encode())
         write_private(self._file, msgspec.json.encode(membership))
 
-    def boot(self) -> Membership | None:
-        """Count a start, and return what this home is a cell of."""
+    async def boot(self) -> Kept:
         found = self.read()
-        if found is not None:
-            found.boots += 1
-            write_private(self._file, msgspec.json.encode(found))
-        return found
+        if found is None:
+            raise HomeDamaged(f"{self._file} is gone: put back a copy of it, or join the hub again")
+        found.boots += 1
+        write_private(self._file, msgspec.json.encode(found))
+        return Kept(found, self._token.read_text().strip(), self._authority.read_text())
 
-    def target(self, membership: Membership) -> Target:
-        """Return where the hub is, and how this cell is recognised there."""
-        return at_url(
-            membership.hub,
-            tls=Tls(self._authority.read_text()),
-            credentials=TokenFile(self._token, Credential()),
-            namespace=cell_namespace(membership.cell),
-        )
+    async def keep(self, kept: Kept) -> None:
+        self.write(*kept)
 
-    def linking(self, membership: Membership) -> Callable[[Client, Objects, Recorder, Clock, Fence], Link]:
-        """Return how controllers make the link to the hub."""
 
-        def link(client: Client, objects: Objects, recorder: Recorder, clock: Clock, fence: Fence) -> Link:
-            hub = RemoteHub(membership.cell, self.target(membership))
-            about = About(membership.cell, membership.identity, membership.boots, __version__)
-            return Link(about, hub, client, objects, recorder, clock, fence)
+Linking = Callable[[Client, Objects, Recorder, Clock, Fence], Awaitable[Link]]
 
-        return link
+
+def linking(keeping: Keeping) -> Linking:
+    """Return how controllers make the link to the hub, whenever they begin to lead: each time counts as a start."""
+
+    async def link(client: Client, objects: Objects, recorder: Recorder, clock: Clock, fence: Fence) -> Link:
+        kept = await keeping.boot()
+        membership = kept.membership
+        about = About(membership.cell, membership.identity, membership.boots, __version__)
+        return Link(about, RemoteHub(kept, keeping, clock), client, objects, recorder, clock, fence)
+
+    return link
+
+
+class CellToken:
+    """The token of a cell, which may be renewed."""
+
+    def __init__(self, token: str) -> None:
+        self.token = token
+
+    async def current(self) -> Credential:
+        return Credential(self.token)
+
+    def refuse(self, credential: Credential) -> bool:
+        # One that was renewed meanwhile is worth another try.
+        return credential.token != self.token
 
 
 class RemoteHub:
-    """A hub over HTTPS."""
+    """A hub over HTTPS. It renews the cell's token when it is time."""
 
-    def __init__(self, cell: str, target: Target) -> None:
-        self._cell = cell
-        self._backend = HttpBackend(target)
+    def __init__(self, kept: Kept, keeping: Keeping, clock: Clock) -> None:
+        self._kept = kept
+        self._keeping = keeping
+        self._clock = clock
+        self._cell = kept.membership.cell
+        self._token = CellToken(kept.token)
+        self._backend = HttpBackend(
+            at_url(
+                kept.membership.hub,
+                tls=Tls(kept.authority),
+                credentials=self._token,
+                namespace=cell_namespace(self._cell),
+            )
+        )
 
     async def report(self, report: Report) -> Answer:
+        if 0 < self._kept.membership.renew_at <= self._clock.time():
+            await self._renew()
+        return msgspec.json.decode(await self._post("report", msgspec.json.encode(report)), type=Answer)
+
+    async def _renew(self) -> None:
+        told = msgspec.json.decode(await self._post("renew", b"{}"), type=Joined)
+        membership = msgspec.structs.replace(
+            self._kept.membership, renew_at=renewal(told.renew_seconds, self._clock.time())
+        )
+        self._kept = Kept(membership, told.token, self._kept.authority)
+        self._token.token = told.token
+        await self._keeping.keep(self._kept)
+
+    async def _post(self, what: str, body: bytes) -> bytes:
         answer = await self._backend.once(
             "POST",
-            f"/v1/cells/{self._cell}/report",
-            msgspec.json.encode(report),
+            f"/v1/cells/{self._cell}/{what}",
+            body,
             {"Content-Type": "application/json"},
             patience_seconds=REPORT_SECONDS_MAX,
         )
-        return msgspec.json.decode(answer.body, type=Answer)
+        return answer.body
 
     def objects(self) -> Objects:
         kinds = [kind.api for kind in MIRRORED]
@@ -134,25 +193,47 @@ class RemoteHub:
 REPORT_SECONDS_MAX = 30.0
 
 
+def renewal(seconds: float, now: float) -> float:
+    """Return when a token is to be renewed that was given now; 0: never."""
+    return now + seconds if seconds else 0.0
+
+
 async def join(home: Path, *, cell: str, city: str, hub: str, authority: str, token: str) -> Membership:
     """Join a hub, and keep that in the home. Raises NotJoined.
 
     authority   the fingerprint of the hub's certificate authority
     token       the one with which the cell was invited
     """
-    _check(cell, city, authority)
-    before = Member(home).read()
+    member = Member(home)
+    before = member.read()
     if before is not None and (before.cell, before.city) != (cell, city):
         raise NotJoined(f'{home} is cell "{before.cell}" in {before.city} already: choose another home with --home')
     if before is None and Home(home).store.exists():
         raise NotJoined(
             f"{home} is a server of its own, with what it runs: choose another home for the cell with --home"
         )
-    identity = before.identity if before is not None else str(uuid.uuid4())
+    wanted = Membership(
+        cell,
+        city,
+        hub,
+        before.identity if before is not None else str(uuid.uuid4()),
+        before.boots if before is not None else 0,
+    )
+    kept = await admitted(wanted, authority, token)
+    await member.keep(kept)
+    return kept.membership
+
+
+async def admitted(wanted: Membership, authority: str, token: str) -> Kept:
+    """Have a hub admit a cell, and return what it is to keep. Raises NotJoined."""
+    cell, hub = wanted.cell, wanted.hub
+    _check(cell, wanted.city, authority)
     try:
         pem = await _authority(hub, authority)
         told = await _ask(
-            at_url(hub, tls=Tls(pem), credentials=Fixed(Credential(token))), cell, Joining(identity, city)
+            at_url(hub, tls=Tls(pem), credentials=Fixed(Credential(token))),
+            cell,
+            Joining(wanted.identity, wanted.city),
         )
     except KubeconfigError as error:
         raise NotJoined(f"--hub: {error}") from None
@@ -162,9 +243,8 @@ async def join(home: Path, *, cell: str, city: str, hub: str, authority: str, to
         if isinstance(error, NotJoined):
             raise
         raise NotJoined(f"the hub at {hub} cannot be reached: {error}") from None
-    membership = Membership(cell, city, hub, identity, before.boots if before is not None else 0)
-    Member(home).write(membership, told.token, pem)
-    return membership
+    renewed = msgspec.structs.replace(wanted, renew_at=renewal(told.renew_seconds, RealClock().time()))
+    return Kept(renewed, told.token, pem)
 
 
 async def _ask(target: Target, cell: str, joining: Joining) -> Joined:

@@ -6,60 +6,132 @@ Beside them, in a folder of its own, a socket that answers what only the leader 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
+from rota.api import ConfigMap, Namespace, ObjectMeta
 from rota.client import Client
+from rota.client.connection import Limits
+from rota.client.credentials import Credential, Fixed
 from rota.client.http import HttpBackend
+from rota.control.cells.messages import REPORT_BYTES_MAX
+from rota.control.plane import HERE, Plane
 from rota.control.schedule import Schedules
 from rota.control.table import controllers
 from rota.engine import CachedObjects, kinds_of
+from rota.engine.clock import RealClock
 from rota.engine.leadership import Leadership
 from rota.engine.metrics import CONTENT_TYPE
 from rota.registry import ApiError
 from rota.registry.system import SYSTEM_NAMESPACE
+from rota.server.accounts import Accounts
+from rota.server.addresses import LOOPBACK, dialled, from_elsewhere
 from rota.server.app import LOCAL_USER, failed, refusal
-from rota.server.controllers import MANAGER, Controllers, identity_of_process
+from rota.server.binding import authority_of, bind
+from rota.server.cluster_membership import ensure_namespace
+from rota.server.controllers import MANAGER, Controllers, Linking, identity_of_process
 from rota.server.health import Health, is_health
 from rota.server.home import Home
 from rota.server.http import HttpServer, Request, Response
+from rota.server.hub import HubAnswers
+from rota.server.membership import Keeping, Membership, linking
 from rota.server.tables import Tables
+from rota.server.tls import ensure as ensure_tls
 from rota.server.why import why
 
 ELSEWHERE_NAMESPACE = "default"
 """Of the lease, on a cluster, unless it is said."""
 LOOK_SECONDS = 0.2
 """How often it is looked who leads, to tell a person."""
+HUB_LEASE = "rota-hub"
+CELL_LEASE = "rota-cell-{}"
+PUBLISHED = "rota-hub"
+"""The ConfigMap in the system namespace that says where the cells of a hub reach it."""
+PASSED_STREAMS_MAX = 4096
+"""Watches of all cells together that are passed on."""
+
+
+class Endpoint(NamedTuple):
+    """The place where a hub is reached by its cells."""
+
+    host: str
+    port: int
+    url: str
+    """What cells are told; empty: this host and port."""
+
+
+class Part(NamedTuple):
+    """The part of Rota that an operator is."""
+
+    lease: str = "rota-controllers"
+    plane: Plane = HERE
+    linking: Linking | None = None
+    endpoint: Endpoint | None = None
+    """Of a hub."""
+
+
+ALONE = Part()
+
+
+def hub(endpoint: Endpoint) -> Part:
+    return Part(HUB_LEASE, Plane(None), endpoint=endpoint)
+
+
+def cell(membership: Membership, keeping: Keeping) -> Part:
+    plane = Plane(membership.cell, membership.city, places=False)
+    return Part(CELL_LEASE.format(membership.cell), plane, linking(keeping))
 
 
 async def operate(
-    client: Client, *, lease_namespace: str | None, gateway: Path | None, say: Callable[[str], None]
+    client: Client,
+    *,
+    lease_namespace: str | None,
+    gateway: Path | None,
+    say: Callable[[str], None],
+    part: Part = ALONE,
 ) -> None:
     """Run until SIGTERM or SIGINT. `say` is told who leads, whenever that changes.
 
     Without `lease_namespace` the lease is where the server itself would have it: of a Rota in its system namespace.
     """
     identity = identity_of_process()
+    # Asked in any case: what it is decides how it is written to, too.
+    asking = asyncio.create_task(_is_rota(client, lambda what: say(f"{identity} waits: {what}")), name="which server")
+    _end_on_signals(asking)
+    try:
+        is_rota = await asking
+    except asyncio.CancelledError:
+        say("stopped")
+        return
+    if part is not ALONE:
+        await ensure_namespace(client, SYSTEM_NAMESPACE)
     if lease_namespace is None:
-        asking = asyncio.create_task(
-            _is_rota(client, lambda what: say(f"{identity} waits: {what}")), name="which server"
-        )
-        _end_on_signals(asking)
-        try:
-            lease_namespace = SYSTEM_NAMESPACE if await asking else ELSEWHERE_NAMESPACE
-        except asyncio.CancelledError:
-            say("stopped")
-            return
+        lease_namespace = SYSTEM_NAMESPACE if is_rota or part is not ALONE else ELSEWHERE_NAMESPACE
     writing = Client(client.backend, manager=MANAGER, namespace=lease_namespace)
-    leadership = Leadership(writing, identity, namespace=lease_namespace)
-    running = Controllers(writing, CachedObjects(client, kinds_of([*controllers(), Schedules()])), leadership, identity)
+    leadership = Leadership(writing, identity, name=part.lease, namespace=lease_namespace)
+    kinds = [*kinds_of([*controllers(), Schedules()]), Namespace.api]
+    running = Controllers(
+        writing,
+        CachedObjects(client, list(dict.fromkeys(kinds))),
+        leadership,
+        identity,
+        plane=part.plane,
+        linking=part.linking,
+    )
     answers = Answers(running)
     http = HttpServer(answers, refusal)
     if gateway is not None:
         await _listen(http, Home(gateway))
+    opened: Hub | None = None
+    if part.endpoint is not None:
+        assert gateway is not None and isinstance(client.backend, HttpBackend)
+        opened = Hub(running, client.backend, gateway, part.endpoint)
+        say(f"cells reach this hub at {await opened.open(client)}")
     task = asyncio.create_task(running.run(), name="controllers")
     _end_on_signals(task)
     telling = asyncio.create_task(_tell(running, identity, say), name="who leads")
@@ -71,6 +143,8 @@ async def operate(
         telling.cancel()
         await asyncio.gather(telling, return_exceptions=True)
         await http.close()
+        if opened is not None:
+            await opened.close()
         if gateway is not None:
             Home(gateway).remove_stale_socket()
 
@@ -109,6 +183,43 @@ async def _listen(http: HttpServer, home: Home) -> None:
         await http.listen_unix(str(home.socket))
     finally:
         os.umask(mask)
+
+
+class Hub:
+    """The listener of a hub for its cells. `close` it."""
+
+    def __init__(self, running: Controllers, backend: HttpBackend, folder: Path, endpoint: Endpoint) -> None:
+        nobody = dataclasses.replace(backend.target, credentials=Fixed(Credential()))
+        self._passing = HttpBackend(nobody, limits=Limits(streams=PASSED_STREAMS_MAX))
+        self._authority = Home(folder).ca
+        self._folder = folder
+        self._endpoint = endpoint
+        answers = HubAnswers(running, Accounts(backend, RealClock()), self._passing, self._authority)
+        self._http = HttpServer(answers, refusal, body_bytes_max=REPORT_BYTES_MAX)
+
+    async def open(self, client: Client) -> str:
+        """Listen, and publish where. Returns the URL."""
+        host, port, said = self._endpoint
+        sock = bind(host, port, "--listen")
+        url = said or f"https://{authority_of(host, sock)}"
+        names = [*LOOPBACK, dialled(host), *from_elsewhere(host), urlsplit(url).hostname or ""]
+        await self._http.listen(sock, ssl=ensure_tls(self._folder, [one for one in dict.fromkeys(names) if one]))
+        await _publish(client, {"url": url, "authority": self._authority.read_text()})
+        return url
+
+    async def close(self) -> None:
+        await self._http.close()
+        await self._passing.close()
+
+
+async def _publish(client: Client, data: dict[str, str]) -> None:
+    wanted = ConfigMap(metadata=ObjectMeta(name=PUBLISHED, namespace=SYSTEM_NAMESPACE), data=data)
+    try:
+        await client.create(wanted)
+    except ApiError as error:
+        if error.reason != "AlreadyExists":
+            raise
+        await client.patch(ConfigMap, PUBLISHED, {"data": data}, namespace=SYSTEM_NAMESPACE)
 
 
 async def _answers(home: Home) -> bool:

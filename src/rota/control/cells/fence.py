@@ -41,7 +41,7 @@ class Moment(NamedTuple):
 class Fence:
     """The rights of a cell. `end` it."""
 
-    def __init__(self, objects: Objects, runtime: Runtime, clock: Clock) -> None:
+    def __init__(self, objects: Objects, runtime: Runtime | None, clock: Clock) -> None:
         self._objects = objects
         self._runtime = runtime
         self._clock = clock
@@ -51,6 +51,11 @@ class Fence:
         """Deployments that the hub moves, by their uid here: their uid at the hub."""
         self._listeners: list[Callable[[Key], None]] = []
         self._deaf = objects.listen((WorkloadDeployment.api,), self._hear)
+
+    @property
+    def holds(self) -> bool:
+        """Whether something here ends what has no right any more."""
+        return self._runtime is not None
 
     def end(self) -> None:
         self._deaf()
@@ -98,7 +103,7 @@ class Fence:
         for key in woken:
             for wake in [*self._listeners]:
                 wake(key)
-        if leases:
+        if leases and self._runtime is not None:
             try:
                 await self._runtime.extend(leases)
             except KeeperError as error:

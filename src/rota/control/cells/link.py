@@ -21,7 +21,7 @@ from rota.control.cells.binding import TRAVELLING
 from rota.control.cells.fence import Fence, Moment
 from rota.control.cells.messages import Answer, Report
 from rota.control.cells.mirror import Mirror
-from rota.control.cells.names import BOUND_NAME, BOUND_NAMESPACE, source_of
+from rota.control.cells.names import BOUND_NAME, BOUND_NAMESPACE, source_of, store_identity
 from rota.control.cells.telling import Telling
 from rota.control.gate import status_of
 from rota.control.quotas.amounts import Amount, amount_of, used_of
@@ -222,6 +222,10 @@ class Link:
         cell = get(self._objects, Cell, self._cell)
         if cell is None:
             return False
+        if answer.hub and answer.hub == store_identity(self._objects):
+            message = "the hub's objects are on this very server: a cell has an API server of its own"
+            await self._say(False, "HubIsHere", message)
+            return False
         known = status_of(cell).hub_id
         if known is not None and known != answer.hub:
             await self._say(
@@ -272,7 +276,7 @@ class Link:
                 async with self._hub.objects() as bound:
                     delay = RETRY_SECONDS_FIRST
                     self._bound = bound
-                    mirror = Mirror(self._objects, self._telling)
+                    mirror = Mirror(self._objects, self._telling, fenced=self._fence.holds)
                     await ControlLoop(self._client, bound, [mirror], self._events, clock=self._clock).serve()
             except (ApiError, OSError, TimeoutError) as error:
                 log.warning("what is bound to this cell cannot be read: %s", error)

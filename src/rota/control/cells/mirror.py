@@ -41,9 +41,11 @@ class Mirror(Reconciler):
     name = "mirror"
     reads = (InstanceType,)
 
-    def __init__(self, here: Objects, telling: Telling) -> None:
+    def __init__(self, here: Objects, telling: Telling, *, fenced: bool = True) -> None:
+        """`fenced`: whether something ends here what the cell has no right to run any more."""
         self._here = here
         self._telling = telling
+        self._fenced = fenced
         self._hub: Objects | None = None
         self.watches = (
             Watch(WorkloadDeployment, _key),
@@ -74,6 +76,8 @@ class Mirror(Reconciler):
         here = get(self._here, WorkloadDeployment, source.name, source.namespace)
         if bound.metadata.deletion_timestamp is not None:
             await self._give_up(context, source, here)
+        elif bound.spec.on_cell_lost == "Move" and not self._fenced:
+            await self._refuse_to_move(context, source, here)
         elif here is None:
             await self._make(context, bound, source)
         elif here.metadata.deletion_timestamp is None:
@@ -86,6 +90,17 @@ class Mirror(Reconciler):
             self._telling.release(source)
         elif here.metadata.deletion_timestamp is None:
             await _delete(context, here)
+
+    async def _refuse_to_move(self, context: Context, source: Source, here: WorkloadDeployment | None) -> None:
+        """Run nothing that the hub moves when this cell is lost: it would go on here as well."""
+        known = source_of(here) if here is not None else None
+        if here is not None and known is not None and here.metadata.deletion_timestamp is None:
+            await _delete(context, here)
+        self._telling.refuse(
+            source,
+            "MoveNotHonoured",
+            "this cell is a cluster, where nothing ends instances when the hub is not heard: use onCellLost: Keep",
+        )
 
     async def _make(self, context: Context, bound: WorkloadDeployment, source: Source) -> None:
         await self._prepare(context, bound, source)

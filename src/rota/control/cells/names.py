@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rota.api import Object, WorkloadDeployment
+from rota.api import Namespace, Object, WorkloadDeployment
 from rota.control.instances.names import tailed
-from rota.registry.system import CELL_NAMESPACE_PREFIX
+from rota.engine.objects import Objects, get
+from rota.registry.system import CELL_NAMESPACE_PREFIX, SYSTEM_NAMESPACE
 
 CELL_FINALIZER = "rota.dev/cell"
 """Holds a deployment until nothing of it is left in its cell."""
@@ -56,6 +57,12 @@ def source_of(obj: Object) -> Source | None:
         found[SOURCE_UID],
         int(generation) if generation.isascii() and generation.isdigit() else 0,
     )
+
+
+def store_identity(objects: Objects) -> str:
+    """Return the identity of a store: that of the one object which every store has from its beginning."""
+    found = get(objects, Namespace, SYSTEM_NAMESPACE)
+    return found.metadata.uid if found is not None else ""
 
 
 def cell_namespace(cell: str) -> str:

@@ -15,14 +15,22 @@ from typing import Any, cast
 import msgspec
 
 from rota import __version__
-from rota.api import Cell, Condition, Instance, Kind, Namespace, Object, WorkloadDeployment
+from rota.api import Cell, Condition, Instance, Kind, Object, WorkloadDeployment
 from rota.api.cell import CellStatus
 from rota.api.conditions import with_condition
 from rota.client import Client, Operation, Update, to_dict
 from rota.control.cells.digests import Digests
 from rota.control.cells.heard import Heard
 from rota.control.cells.messages import Answer, DeploymentReport, Report
-from rota.control.cells.names import CELL_FINALIZER, CELL_UID, bound_name, cell_namespace, is_bound, source_of
+from rota.control.cells.names import (
+    CELL_FINALIZER,
+    CELL_UID,
+    bound_name,
+    cell_namespace,
+    is_bound,
+    source_of,
+    store_identity,
+)
 from rota.control.cells.receiving import Receipt, Refused, is_copy, receive
 from rota.control.gate import READY
 from rota.control.instances.names import controller_of
@@ -32,7 +40,6 @@ from rota.engine.objects import Objects, get
 from rota.registry import ApiError
 from rota.registry.amending import Amendment
 from rota.registry.options import DeleteOptions, WriteOptions
-from rota.registry.system import SYSTEM_NAMESPACE
 
 HEARTBEAT_SECONDS = 10.0
 """A cell that has nothing to say reports this often, and its heartbeat is written no more often."""
@@ -103,7 +110,7 @@ class Reports:
         self._heard.note(name)
         rights = self._rights(name)
         interval = min([HEARTBEAT_SECONDS, *(max(seconds / 3, 1.0) for seconds in rights.values())])
-        return Answer(hub=identity_of(self._objects), resync=resync, rights=rights, interval_seconds=interval)
+        return Answer(hub=store_identity(self._objects), resync=resync, rights=rights, interval_seconds=interval)
 
     def _check_identity(self, cell: Cell, report: Report) -> None:
         known = cell.status.identity if cell.status is not None else None
@@ -276,12 +283,6 @@ def fits(one: str, other: str) -> bool:
 
 def _moment(now: float) -> datetime:
     return datetime.fromtimestamp(int(now), UTC)
-
-
-def identity_of(objects: Objects) -> str:
-    """Return the identity of a store: that of the one object which every store has from its beginning."""
-    found = get(objects, Namespace, SYSTEM_NAMESPACE)
-    return found.metadata.uid if found is not None else ""
 
 
 class Copies:

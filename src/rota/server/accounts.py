@@ -1,0 +1,203 @@
+"""The service accounts of cells, where the hub's objects are on a Kubernetes cluster.
+
+Each cell has an account in its own namespace, which may read that namespace and instance types, and nothing else. Its
+tokens are bound to a Secret that has no content: when that is deleted, they end. An invitation is a token for another
+audience, so the API server itself does not take it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections import OrderedDict
+from typing import Any, NamedTuple
+
+import msgspec
+
+from rota.client.http import HttpBackend
+from rota.control.cells.names import cell_namespace
+from rota.engine.clock import Clock
+from rota.registry import ApiError
+from rota.registry.system import CELL_NAMESPACE_PREFIX
+
+ACCOUNT = "rota-cell"
+"""The name of the account, its role and its binding in the namespace of each cell."""
+CREDENTIAL = "rota-cell-credential"
+"""The Secret to which the tokens of a cell are bound."""
+INVITATION = "rota-cell-invitation-"
+INVITED = "rota.dev/join"
+"""The audience of an invitation."""
+TOKEN_SECONDS = 30 * 24 * 3600
+"""The lifetime that is asked for. A cluster may give less."""
+RENEW_PART = 0.5
+"""The part of its lifetime after which a token is to be renewed."""
+REVIEW_SECONDS = 10.0
+"""How long it is remembered whose a token is. So long one that has ended may still be taken."""
+REVIEWS_MAX = 1000
+TOKEN_BYTES_MAX = 8 * 1024
+
+READ = ["get", "list", "watch"]
+RULES = [
+    {"apiGroups": [""], "resources": ["secrets", "configmaps"], "verbs": READ},
+    {"apiGroups": ["rota.dev"], "resources": ["workloaddeployments", "workspaces"], "verbs": READ},
+]
+RULES_OF_ALL = [{"apiGroups": ["rota.dev"], "resources": ["instancetypes"], "verbs": READ}]
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+ROLE_GROUP = "rbac.authorization.k8s.io"
+
+_encode = msgspec.json.encode
+
+
+class Given(NamedTuple):
+    """A token, and after how many seconds it is to be renewed."""
+
+    token: str
+    renew_seconds: float
+
+
+class Accounts:
+    """The accounts of all cells, by way of an API server."""
+
+    def __init__(self, backend: HttpBackend, clock: Clock) -> None:
+        self._backend = backend
+        self._clock = clock
+        self._reviews: OrderedDict[str, tuple[float, str]] = OrderedDict()
+        """By the digest of a token and its audience: until when it is remembered, and the name of its user."""
+
+    async def prepare(self, cell: str) -> None:
+        """Make the account of a cell with its rights. Its namespace is there."""
+        namespace = cell_namespace(cell)
+        own = f"/namespaces/{namespace}"
+        subjects = [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": namespace}]
+        await self._make(f"/api/v1{own}/serviceaccounts", ACCOUNT, automountServiceAccountToken=False)
+        await self._make(f"{RBAC}{own}/roles", ACCOUNT, rules=RULES)
+        await self._make(f"{RBAC}{own}/rolebindings", ACCOUNT, subjects=subjects, roleRef=_role("Role"))
+        await self._make(f"{RBAC}/clusterroles", ACCOUNT, rules=RULES_OF_ALL)
+        await self._make(f"{RBAC}/clusterrolebindings", namespace, subjects=subjects, roleRef=_role("ClusterRole"))
+
+    async def remove(self, cell: str) -> None:
+        """Remove the account of a cell: its tokens end. The rest goes with its namespace."""
+        namespace = cell_namespace(cell)
+        await self._delete(f"/api/v1/namespaces/{namespace}/secrets/{CREDENTIAL}")
+        await self._delete(f"/api/v1/namespaces/{namespace}/serviceaccounts/{ACCOUNT}")
+        await self._delete(f"{RBAC}/clusterrolebindings/{cell_namespace(cell)}")
+
+    async def invite(self, cell: str, mark: str, seconds: int) -> str:
+        """Return a token with which a cell can join, once. `mark`: what tells it from other invitations."""
+        name = f"{INVITATION}{mark}"
+        uid = await self._make(f"/api/v1/namespaces/{cell_namespace(cell)}/secrets", name)
+        return (await self._token(cell, name, uid, seconds, INVITED)).token
+
+    async def redeem(self, cell: str, token: str) -> None:
+        """Use up an invitation of a cell. Raises 401 if it is none, or was used before."""
+        if await self._cell_of(token, INVITED) != cell:
+            raise ApiError(401, "Unauthorized", "Unauthorized")
+        self._reviews.pop(_known_by(token, INVITED), None)
+        name, uid = _bound_to(token)
+        if not name.startswith(INVITATION):
+            raise ApiError(401, "Unauthorized", "Unauthorized")
+        body = _encode({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}})
+        try:
+            path = f"/api/v1/namespaces/{cell_namespace(cell)}/secrets/{name}"
+            await self._backend.raw("DELETE", path, body, JSON)
+        except ApiError as error:
+            if error.code in (404, 409):
+                raise ApiError(401, "Unauthorized", "Unauthorized") from None
+            raise
+
+    async def admit(self, cell: str) -> Given:
+        """Return a new token of a cell. Those that it had before end."""
+        secrets = f"/api/v1/namespaces/{cell_namespace(cell)}/secrets"
+        await self._delete(f"{secrets}/{CREDENTIAL}")
+        await self._make(secrets, CREDENTIAL)
+        return await self.renew(cell)
+
+    async def renew(self, cell: str) -> Given:
+        """Return a further token of a cell that has joined."""
+        namespace = cell_namespace(cell)
+        found = await self._backend.raw("GET", f"/api/v1/namespaces/{namespace}/secrets/{CREDENTIAL}")
+        uid = msgspec.json.decode(found.body)["metadata"]["uid"]
+        return await self._token(cell, CREDENTIAL, uid, TOKEN_SECONDS)
+
+    async def cell_of(self, token: str) -> str | None:
+        """Return the cell whose token this is; None: it is none."""
+        return await self._cell_of(token, "")
+
+    async def _cell_of(self, token: str, audience: str) -> str | None:
+        if not token or len(token) > TOKEN_BYTES_MAX:
+            return None
+        known, now = _known_by(token, audience), self._clock.now()
+        until, user = self._reviews.get(known, (now, ""))
+        if until <= now:
+            user = await self._review(token, audience)
+            self._reviews[known] = (now + REVIEW_SECONDS, user)
+            self._reviews.move_to_end(known)
+            while len(self._reviews) > REVIEWS_MAX:
+                self._reviews.popitem(last=False)
+        match user.split(":"):
+            case ["system", "serviceaccount", namespace, name] if name == ACCOUNT:
+                return namespace.removeprefix(CELL_NAMESPACE_PREFIX) if _is_of_cell(namespace) else None
+        return None
+
+    async def _review(self, token: str, audience: str) -> str:
+        """Ask the API server whose token this is. Empty: nobody's."""
+        spec: dict[str, Any] = {"token": token, **({"audiences": [audience]} if audience else {})}
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
+        answer = await self._backend.raw("POST", "/apis/authentication.k8s.io/v1/tokenreviews", _encode(body), JSON)
+        status = msgspec.json.decode(answer.body).get("status") or {}
+        if not status.get("authenticated") or (audience and audience not in status.get("audiences", ())):
+            return ""
+        return str((status.get("user") or {}).get("username", ""))
+
+    async def _token(self, cell: str, secret: str, uid: str, seconds: int, audience: str = "") -> Given:
+        bound = {"kind": "Secret", "apiVersion": "v1", "name": secret, "uid": uid}
+        spec: dict[str, Any] = {"expirationSeconds": seconds, "boundObjectRef": bound}
+        if audience:
+            spec["audiences"] = [audience]
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        path = f"/api/v1/namespaces/{cell_namespace(cell)}/serviceaccounts/{ACCOUNT}/token"
+        answer = msgspec.json.decode((await self._backend.raw("POST", path, _encode(body), JSON)).body)
+        return Given(answer["status"]["token"], answer["spec"]["expirationSeconds"] * RENEW_PART)
+
+    async def _make(self, path: str, name: str, **body: Any) -> str:
+        """Make an object, or find the one of that name. Returns its uid."""
+        try:
+            made = await self._backend.raw("POST", path, _encode({"metadata": {"name": name}, **body}), JSON)
+        except ApiError as error:
+            if error.reason != "AlreadyExists":
+                raise
+            made = await self._backend.raw("GET", f"{path}/{name}")
+        return str(msgspec.json.decode(made.body)["metadata"]["uid"])
+
+    async def _delete(self, path: str) -> None:
+        try:
+            await self._backend.raw("DELETE", path)
+        except ApiError as error:
+            if error.code != 404:
+                raise
+
+
+JSON = {"Content-Type": "application/json"}
+
+
+def _role(kind: str) -> dict[str, str]:
+    return {"apiGroup": ROLE_GROUP, "kind": kind, "name": ACCOUNT}
+
+
+def _is_of_cell(namespace: str) -> bool:
+    return namespace.startswith(CELL_NAMESPACE_PREFIX)
+
+
+def _known_by(token: str, audience: str) -> str:
+    return hashlib.sha256(f"{audience}\n{token}".encode()).hexdigest()
+
+
+def _bound_to(token: str) -> tuple[str, str]:
+    """Return the name and the uid of the Secret that a token is bound to. The API server has vouched for the token."""
+    try:
+        part = token.split(".")[1]
+        claims = msgspec.json.decode(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+        secret = claims["kubernetes.io"]["secret"]
+        return str(secret["name"]), str(secret["uid"])
+    except (IndexError, KeyError, TypeError, ValueError, msgspec.MsgspecError):
+        return "", ""

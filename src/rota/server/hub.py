@@ -1,0 +1,122 @@
+"""The endpoint of a hub whose objects are on a cluster: there its cells join, read what is bound to them, and report.
+
+A cell needs one address, one certificate authority and one token, as with a hub that is a Rota. What it reads is passed
+on from the API server with the cell's own token: the API server decides what it may read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import msgspec
+
+from rota.client.connection import header
+from rota.client.http import HttpBackend
+from rota.control.cells.names import cell_namespace
+from rota.registry import ApiError
+from rota.server.accounts import Accounts
+from rota.server.app import failed, refusal
+from rota.server.cells import AUTHORITY, Joined, check_joining, take_report
+from rota.server.controllers import Controllers
+from rota.server.health import Health, is_health
+from rota.server.http import Answer, Request, Response, Stream
+
+READS = (
+    "/api/v1/namespaces/{namespace}/",
+    "/apis/rota.dev/v1alpha1/namespaces/{namespace}/",
+    "/apis/rota.dev/v1alpha1/",
+)
+"""The beginnings of paths that a cell reads. Of objects without a namespace it may read instance types."""
+RESOURCE = re.compile(r"[a-z0-9.-]{1,253}(/[a-z0-9.-]{1,253})?", re.ASCII)
+"""The rest of such a path: a kind of object, and perhaps a name."""
+SILENCE_SECONDS_MAX = 660.0
+"""A watch may be silent for as long as an API server lets it last."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class HubAnswers:
+    """Answers the cells of one hub."""
+
+    def __init__(self, running: Controllers, accounts: Accounts, passing: HttpBackend, authority: Path) -> None:
+        """`passing`: the API server, without a credential of the hub's own."""
+        self._running = running
+        self._accounts = accounts
+        self._passing = passing
+        self._authority = authority
+        leads = {"leads": lambda: "" if running.reports is not None else "another operator leads"}
+        self._health = Health(live={"ping": lambda: ""}, ready=leads)
+
+    async def __call__(self, request: Request) -> Answer:
+        try:
+            return await self._answer(request)
+        except ApiError as error:
+            return failed(error, request)
+        except OSError as error:
+            return refusal(503, f"the API server cannot be reached: {error}")
+
+    async def _answer(self, request: Request) -> Answer:
+        if is_health(request.path):
+            return self._health(request) or refusal(404, "there is no such check")
+        token = _token(request)
+        match [request.method, *request.path.strip("/").split("/")]:
+            case ["GET", path] if f"/{path}" == AUTHORITY:
+                return Response(200, self._authority.read_bytes(), "application/x-pem-file")
+            case ["POST", "v1", "cells", name, "join"]:
+                check_joining(self._running.objects, request, name)
+                await self._accounts.redeem(name, token)
+                return Response(201, _encode(Joined(*await self._accounts.admit(name))))
+            case ["POST", "v1", "cells", name, "renew"]:
+                await self._check_cell(token, name)
+                return Response(201, _encode(Joined(*await self._accounts.renew(name))))
+            case ["POST", "v1", "cells", name, "report"]:
+                await self._check_cell(token, name)
+                return await take_report(self._running, request, name)
+            case ["GET", *_]:
+                return await self._read(request, token)
+        return refusal(404, "a hub has no such path: cells join, read and report here")
+
+    async def _check_cell(self, token: str, name: str) -> str:
+        found = await self._accounts.cell_of(token)
+        if found is None:
+            raise ApiError(401, "Unauthorized", "Unauthorized")
+        if found != name:
+            raise ApiError(403, "Forbidden", f'cell "{found}" is not cell "{name}"')
+        return found
+
+    async def _read(self, request: Request, token: str) -> Answer:
+        """Pass on what a cell reads of its namespace."""
+        cell = await self._accounts.cell_of(token)
+        if cell is None:
+            return refusal(401, "Unauthorized")
+        namespace = cell_namespace(cell)
+        starts = [one.format(namespace=namespace) for one in READS]
+        rest = [request.path.removeprefix(one) for one in starts if request.path.startswith(one)]
+        if not any(RESOURCE.fullmatch(one) for one in rest):
+            return refusal(403, f'cell "{cell}" reads namespace {namespace} and instance types, and nothing else')
+        stack = AsyncExitStack()
+        headers = {"Authorization": f"Bearer {token}", "Accept": request.headers.get("accept", "application/json")}
+        target = request.path + (f"?{request.query_text}" if request.query_text else "")
+        try:
+            stream = await stack.enter_async_context(
+                self._passing.stream("GET", target, headers=headers, patience_seconds=SILENCE_SECONDS_MAX)
+            )
+        except ValueError as error:
+            return refusal(400, str(error))
+
+        async def pieces() -> AsyncIterator[bytes]:
+            async with stack:
+                async for piece in stream:
+                    yield piece
+
+        return Stream(
+            pieces(), header(stream.headers, "content-type") or "application/json", endless="watch" in request.query
+        )
+
+
+def _token(request: Request) -> str:
+    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+    return secret.strip() if scheme.lower() == "bearer" else ""
