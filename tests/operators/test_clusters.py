@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import os
 import shlex
 import signal
 import subprocess
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from rota.api import Cell, Instance, Secret, Workload, WorkloadDeployment
+from rota.api import Cell, Instance, Quota, Secret, Workload, WorkloadDeployment
 from rota.client import ALL_NAMESPACES, Client, HttpBackend
 from rota.client.credentials import Credential, Fixed
 from rota.client.target import Tls, at_url
@@ -25,6 +27,7 @@ from tests.conformance.cluster import Cluster, cluster
 from tests.server.live import ROTA, die_with_parent
 
 PATIENCE_SECONDS = 90.0
+ALL_THERE = ("get", "workloads,workloaddeployments,instances,cells", "-A", "-o", "yaml")
 WORKLOAD: dict[str, Any] = {
     "apiVersion": "rota.dev/v1alpha1",
     "kind": "Workload",
@@ -120,16 +123,20 @@ async def run_instances(client: Client) -> None:
                     none: dict[str, Any] = {"metadata": {"finalizers": None}}
                     await client.patch(Instance, meta.name, none, namespace=meta.namespace)
                 elif one.status is None and not one.spec.scheduling_gates:
-                    status = {"phase": "Running", "conditions": [ready()], "observedGeneration": meta.generation}
+                    status = {
+                        "phase": "Running",
+                        "conditions": [true(one) for one in ("Ready", "Programmed", "Available")],
+                        "observedGeneration": meta.generation,
+                    }
                     await client.patch(
                         Instance, meta.name, {"status": status}, namespace=meta.namespace, subresource="status"
                     )
         await asyncio.sleep(0.05)
 
 
-def ready() -> dict[str, Any]:
+def true(condition: str) -> dict[str, Any]:
     return {
-        "type": "Ready",
+        "type": condition,
         "status": "True",
         "reason": "Running",
         "message": "",
@@ -143,7 +150,8 @@ async def until(so: Callable[[], Awaitable[object]], what: str, *sites: Site) ->
             while not await so():
                 await asyncio.sleep(0.05)
     except TimeoutError:
-        raise AssertionError("\n".join([what, *(one.log.read_text()[-3000:] for one in sites)])) from None
+        told = [text for one in sites for text in (one.log.read_text()[-3000:], one.rota(*ALL_THERE))]
+        raise AssertionError("\n".join([what, *told])) from None
 
 
 async def test_a_workload_at_one_cluster_runs_in_another(sites: tuple[Site, Site]) -> None:
@@ -190,16 +198,39 @@ async def test_a_workload_at_one_cluster_runs_in_another(sites: tuple[Site, Site
         hub_url = (await at_hub.backend.raw("GET", "/api/v1/namespaces/rota-system/configmaps/rota-hub")).body
         listen = ["127.0.0.1:" + hub_url.decode().split("https://127.0.0.1:")[1].split('"')[0]]
         hub.operate(*hub_words[:-1], *listen)
+        old = await make_renew(at_cell)
         cell.operate("--cell", "dfw-1")
         await at_hub.patch(Workload, "web", scaled(3), namespace="default")
         await until(lambda: is_ready(3), "it is not scaled", *sites)
         assert uids < {one.metadata.uid for one in (await at_cell.list(Instance, namespace="default")).items}
 
+        now = await at_cell.get(Secret, "rota-membership", namespace="rota-system")
+        assert now.data["token"] != old, "the token was not renewed"
         await token_is_narrow(at_hub, at_cell)
 
-        # What the cell cannot fence is refused, with the reason.
-        moving = {"spec": {"placements": [{**WORKLOAD["spec"]["placements"][0], "onCellLost": "Move"}]}}
-        del moving
+        # The quota of the hub holds in the cell, and a raised one frees what waits.
+        await at_hub.create(quota(3))
+        await at_hub.patch(Workload, "web", scaled(5), namespace="default")
+
+        async def waiting(count: int) -> bool:
+            there = (await at_cell.list(Instance, namespace="default")).items
+            assert sum(not one.spec.scheduling_gates for one in there) <= 3
+            return sum(bool(one.spec.scheduling_gates) for one in there) == count
+
+        await until(lambda: waiting(2), "two do not wait for the quota", *sites)
+        await at_hub.patch(Quota, "default", {"spec": quota(5)["spec"]}, namespace="default")
+        await until(lambda: is_ready(5), "the raised quota frees nothing", *sites)
+
+        # What the cell could not end without its hub it does not run, and says so.
+        await at_hub.create(moving())
+
+        async def is_refused() -> bool:
+            found = await at_hub.get(Workload, "moving", namespace="default")
+            return "MoveNotHonoured" in str(found.status)
+
+        await until(is_refused, "a workload that moves is not refused", *sites)
+        assert not [one for one in (await at_cell.list(WorkloadDeployment)).items if "moving" in one.metadata.name]
+        await at_hub.delete(Workload, "moving", namespace="default")
         await at_hub.delete(Workload, "web", namespace="default")
 
         async def is_gone() -> bool:
@@ -217,6 +248,36 @@ async def test_a_workload_at_one_cluster_runs_in_another(sites: tuple[Site, Site
 
 def scaled(count: int) -> dict[str, Any]:
     return {"spec": {"placements": [{**WORKLOAD["spec"]["placements"][0], "scale": {"min": count}}]}}
+
+
+def quota(instances: int) -> dict[str, Any]:
+    meta = {"name": "default", "namespace": "default"}
+    return {
+        "apiVersion": "rota.dev/v1alpha1",
+        "kind": "Quota",
+        "metadata": meta,
+        "spec": {"hard": {"instances": instances}},
+    }
+
+
+def moving() -> dict[str, Any]:
+    template = {"spec": {"containers": [{"name": "main", "command": ["true"]}]}}
+    placement = {"name": "all", "cityCodes": ["dfw"], "scale": {"min": 1}, "onCellLost": "Move"}
+    return {
+        **WORKLOAD,
+        "metadata": {"name": "moving", "namespace": "default"},
+        "spec": {"template": template, "placements": [placement]},
+    }
+
+
+async def make_renew(at_cell: Client) -> str:
+    """Have the cell find that its token is to be renewed. Returns the one that it has."""
+    kept = await at_cell.get(Secret, "rota-membership", namespace="rota-system")
+    membership = json.loads(base64.b64decode(kept.data["membership"]))
+    assert membership["renewAt"] > time.time() + 60
+    due = base64.b64encode(json.dumps({**membership, "renewAt": 1.0}).encode()).decode()
+    await at_cell.patch(Secret, "rota-membership", {"data": {"membership": due}}, namespace="rota-system")
+    return kept.data["token"]
 
 
 async def token_is_narrow(at_hub: Client, at_cell: Client) -> None:

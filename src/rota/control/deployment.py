@@ -18,6 +18,7 @@ from rota.control.gate import Gate, status_of
 from rota.control.instances import Desired, Plan, plan, selector, settle_seconds, template_hash
 from rota.control.instances.names import CELL_LABEL, CITY_LABEL, PLACEMENT_LABEL, TERM, WORKLOAD_LABEL, derived
 from rota.control.instances.reasons import HUB_QUOTA_GATE
+from rota.control.instances.states import is_programmed
 from rota.control.instances.template import UNIT_NANOS
 from rota.control.plane import Plane
 from rota.control.quotas.asking import READS, ask, gates_of
@@ -32,6 +33,7 @@ from rota.runtime.interface import Runtime
 
 AVAILABLE = "Available"
 REPLICAS_READY = "ReplicasReady"
+NO_RUNTIME = "nothing runs instances on this server: they wait until something does"
 UNAVAILABLE_MAX = 1
 """How many of those wanted a rollout may take away at a time."""
 
@@ -126,7 +128,7 @@ class Deployments(Gate[WorkloadDeployment]):
             for one in opening(context.objects, there, granted_to(obj)):
                 await open_gate(context, meta.namespace, one.metadata.name, HUB_QUOTA_GATE)
         percent = await self._percent(context, obj, there)
-        ignored = conditions(obj, of_template(obj.spec.template.spec, "spec.template.spec."))
+        ignored = self._unhonoured(obj, there)
         status = _status(context, obj, wanted, made, [*opened, *ignored])
         await context.write_status(obj, msgspec.structs.replace(status, cpu_percent=percent))
         tell(context, obj, ignored)
@@ -134,6 +136,12 @@ class Deployments(Gate[WorkloadDeployment]):
         if obj.spec.metric is not None and self._sampler is not None:
             waits.append(TICK_SECONDS)
         return Done(again_after=min(waits)) if waits else DONE
+
+    def _unhonoured(self, obj: WorkloadDeployment, there: Sequence[Instance]) -> list[Condition]:
+        """Say which settings change nothing here; and where nothing runs instances, that."""
+        if self._runtime is not None:
+            return conditions(obj, of_template(obj.spec.template.spec, "spec.template.spec."))
+        return conditions(obj, [] if any(map(is_programmed, there)) else [NO_RUNTIME])
 
     @staticmethod
     def _gates(context: Context, obj: WorkloadDeployment) -> tuple[str, ...]:
