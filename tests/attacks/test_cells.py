@@ -165,7 +165,6 @@ async def test_a_cell_that_joins_again_has_one_token(hub: Hub, tmp_path: Path) -
         (b"[]", 400),
         (b'{"identity": 1}', 400),
         (report(deployments=[{}]), 400),
-        (report(unknown=1), 400),
         (report(deployments=[{"namespace": "a", "name": "b", "uid": "c"}] * 1000), 400),
         (report(boot=-1), 400),
         (report(sequence=1 << 70), 400),

@@ -61,6 +61,7 @@ PURPOSES: dict[str, dict[str, str]] = {
         "scale": "scale:scale",
         "rollout": "rollout:app",
         "placement": "placement:placement",
+        "rebalance": "rebalance:rebalance",
         "map": "map:map_",
         "cell": "cell:app",
         "fleet": "fleet:app",

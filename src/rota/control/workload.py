@@ -36,7 +36,7 @@ from rota.control.sizes import size_of
 from rota.control.workloads import rollup
 from rota.control.workloads.book import Book, Booked
 from rota.control.workloads.concerned import Concerned
-from rota.control.workloads.placing import Candidate, Placing, place
+from rota.control.workloads.placing import Candidate, Placing, place, rebalance
 from rota.control.workloads.revisions import revise
 from rota.control.workloads.rollup import AVAILABLE, City
 from rota.control.workloads.scaling import Measured, Scaling
@@ -44,6 +44,9 @@ from rota.control.writing import unless_overtaken
 from rota.engine import DONE, Blocked, Context, Done, Failed, Outcome, Watch
 from rota.engine.objects import Objects
 from rota.registry.privileges import inherited
+
+REBALANCE = "rota.dev/rebalance"
+"""The annotation of a workload whose instances are to be divided evenly. It is taken away when they are."""
 
 
 def deployment_name(workload: str, placement: str, cell: str) -> str:
@@ -148,6 +151,7 @@ class Workloads(Gate[Workload]):
         decisions = self._decide(context.objects, obj, there, context.clock.now())
         await self._carry_out(context, obj, there, decisions)
         await self._revise(context, obj)
+        await self._end_rebalance(context, obj, there, decisions)
         now = cast("Sequence[WorkloadDeployment]", context.objects.owned(WorkloadDeployment.api, obj.metadata.uid))
         await context.write_status(obj, _status(context, obj, decisions, now, opened))
         for one in decisions:
@@ -234,15 +238,15 @@ class Workloads(Gate[Workload]):
     ) -> Placing:
         lost = {one.spec.cell_name for one in moved}
         staying = [one for one in own if one.metadata.deletion_timestamp is None and one.spec.cell_name not in lost]
-        return place(
-            _id(obj.metadata.namespace, obj.metadata.name),
-            city,
-            wanted,
-            [one._replace(is_ready=False) if one.name in lost else one for one in candidates],
-            {one.spec.cell_name: one.spec.replicas for one in staying},
-            {one.spec.cell_name: status_of(one).ready_replicas for one in staying},
-            is_known=_is_known(objects, city),
-        )
+        id_ = _id(obj.metadata.namespace, obj.metadata.name)
+        usable = [one._replace(is_ready=False) if one.name in lost else one for one in candidates]
+        there = {one.spec.cell_name: one.spec.replicas for one in staying}
+        ready = {one.spec.cell_name: status_of(one).ready_replicas for one in staying}
+        if REBALANCE in obj.metadata.annotations:
+            moving = rebalance(id_, wanted, usable, there, ready)
+            if moving is not None:
+                return Placing(moving, is_moving=True)
+        return place(id_, city, wanted, usable, there, ready, is_known=_is_known(objects, city))
 
     def _candidate(self, objects: Objects, cell: Cell, needs: Size, namespace: str) -> Candidate:
         return Candidate(
@@ -276,6 +280,20 @@ class Workloads(Gate[Workload]):
         for name, one in by_name.items():
             if name not in wanted and one.metadata.deletion_timestamp is None:
                 await self._delete(context, one)
+
+    async def _end_rebalance(
+        self, context: Context, obj: Workload, there: Sequence[WorkloadDeployment], decisions: Sequence[_Decision]
+    ) -> None:
+        """Take note that it is as even as it gets: later changes of cells move nothing again."""
+        if REBALANCE not in obj.metadata.annotations or any(one.placing.is_moving for one in decisions):
+            return
+        meta = obj.metadata
+        before = {one.metadata.name: one.spec.replicas for one in there if one.metadata.deletion_timestamp is None}
+        if before != {one.metadata.name: one.spec.replicas for one in _deployments(obj, decisions)}:
+            return  # The last one is just being taken away.
+        body = {"metadata": {"annotations": {REBALANCE: None}, "uid": meta.uid}}
+        await unless_overtaken(context.client.patch(Workload, meta.name, body, namespace=meta.namespace))
+        context.events.record(obj, "Normal", "Rebalanced", "its instances are divided evenly among the cells in reach")
 
     async def _delete(self, context: Context, obj: WorkloadDeployment | Revision) -> None:
         kind: Any = type(obj)

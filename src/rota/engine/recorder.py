@@ -33,6 +33,8 @@ from rota.registry import ApiError
 
 log = logging.getLogger(__name__)
 
+COMPONENT = "rota"
+"""Reports the Events of Rota's own controllers."""
 QUEUE_MAX = 1_000
 """Events that wait to be written. Past it the one that has waited longest is not said."""
 REMEMBERED_MAX = 4_096
@@ -143,7 +145,7 @@ class Recorder:
     """Says what happened to objects. `run` does the writing, and must be run by the owner."""
 
     def __init__(
-        self, client: Client, *, component: str = "rota", instance: str = "", clock: Clock | None = None
+        self, client: Client, *, component: str = COMPONENT, instance: str = "", clock: Clock | None = None
     ) -> None:
         self.dropped = 0
         """Records that were not said when they came: noise, too long a queue, or a server that did not take them."""

@@ -69,7 +69,7 @@ class Site:
         """Begin. A cell has a hub."""
         self.boot += 1
         client = Client.local(self.registry, manager=MANAGER)
-        recorder = Recorder(client, component=MANAGER, clock=self.clock)
+        recorder = Recorder(client, clock=self.clock)
         heard = Heard(self.clock)
         runners = MemoryRunners(self.clock, self.runtime)
         self.fence = Fence(self.objects, self.runtime, self.clock) if hub is not None else None
@@ -77,7 +77,7 @@ class Site:
         loop = ControlLoop(client, self.objects, made, recorder, clock=self.clock)
         working: list[Coroutine[Any, Any, None]] = [recorder.run(), loop.serve()]
         if self.plane.places:
-            self.reports = Reports(client, self.objects, heard, self.clock)
+            self.reports = Reports(client, self.objects, recorder, heard, self.clock)
         if hub is not None:
             assert self.plane.cell is not None and self.fence is not None
             about = About(self.plane.cell, f"home-of-{self.plane.cell}", self.boot, "test")

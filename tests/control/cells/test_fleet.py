@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 import rota
-from rota.api import Cell, ConfigMap, Instance, Quota, Secret, Workload, WorkloadDeployment
+from rota.api import Cell, ConfigMap, Event, Instance, Quota, Secret, Workload, WorkloadDeployment
 from rota.client import ALL_NAMESPACES
 from rota.control.cells.heard import GRACE_SECONDS, moves_after
 from rota.control.cells.messages import DeploymentReport, Gone, InstanceReport, Report
 from rota.control.cells.names import cell_namespace
 from rota.control.orders import order
+from rota.control.workload import REBALANCE
+from rota.engine.recorder import SIMILAR_MAX
 from rota.registry import ApiError
 from rota.testing.fleet import Fleet, Site
 
@@ -594,3 +596,32 @@ def test_a_cell_of_quite_another_version_gets_nothing(fleet: Fleet, version: str
     assert (cell(fleet, "lhr-1").readiness().state == "Ready") == is_taken
     if not is_taken:
         assert why(cell(fleet, "lhr-1"), "Ready") == "VersionSkew"
+
+
+def test_a_workload_is_divided_anew_only_when_that_is_asked_for_and_one_at_a_time(fleet: Fleet) -> None:
+    fleet.do(fleet.hub.client.patch(Cell, "dfw-2", {"spec": {"cordoned": True}}))
+    apply(fleet, workload(4, "dfw"))
+    fleet.do(fleet.hub.client.patch(Cell, "dfw-2", {"spec": {"cordoned": False}}))
+    fleet.go(LONG_SECONDS)
+    assert running(fleet) == {"dfw-1": 4}
+    fleet.do(fleet.hub.client.patch(Workload, "web", {"metadata": {"annotations": {REBALANCE: "now"}}}))
+    least = most = 4
+    for _ in range(400):
+        fleet.go(0.01)
+        count = sum(running(fleet).values())
+        least, most = min(least, count), max(most, count)
+    assert running(fleet) == {"dfw-1": 2, "dfw-2": 2} and (least, most) == (4, 5)
+    assert REBALANCE not in fleet.do(fleet.hub.client.get(Workload, "web")).metadata.annotations
+    assert "Rebalanced" in {one.reason for one in of_all(fleet, fleet.hub, Event)}
+
+
+def test_people_at_the_hub_see_what_happens_in_a_cell(fleet: Fleet) -> None:
+    apply(fleet, workload(1, "lhr"))
+    [one] = fleet.instances(fleet.hub)
+    for _ in range(8):
+        fleet.cells["lhr-1"].runtime.die(one.metadata.name)
+        fleet.go(2)
+    found = [each for each in of_all(fleet, fleet.hub, Event) if each.reason == "InstanceCrashing"]
+    about = {(each.involved_object.kind, each.involved_object.uid, each.type) for each in found}
+    assert ("Instance", one.metadata.uid, "Warning") in about
+    assert len(found) <= SIMILAR_MAX + 1

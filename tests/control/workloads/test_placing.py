@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.control.workloads.placing import NO_BOUND, Candidate, place, rebalance
+from rota.control.workloads.placing import NO_BOUND, Candidate, Placing, place, rebalance
 
 NAMES = [f"cell-{i}" for i in range(6)]
 
@@ -55,12 +55,8 @@ def test_a_draining_cell_keeps_what_finds_no_room_elsewhere() -> None:
     drained = [Candidate("a", is_draining=True), Candidate("b", room=1)]
     found = place("w", "dfw", 3, drained, {"a": 3})
     assert found.cells == {"a": 3, "b": 1} and found.unplaced == 0
-    assert place("w", "dfw", 3, [Candidate("a", is_draining=True), Candidate("b", room=0)], found.cells, {"b": 1}) == (
-        {"a": 2, "b": 1},
-        0,
-        "",
-        "",
-    )
+    full = [Candidate("a", is_draining=True), Candidate("b", room=0)]
+    assert place("w", "dfw", 3, full, found.cells, {"b": 1}) == Placing({"a": 2, "b": 1})
 
 
 @pytest.mark.parametrize(
@@ -86,13 +82,45 @@ def test_workloads_spread_over_equal_cells() -> None:
 
 
 def test_rebalancing_moves_one_at_a_time_until_it_is_even() -> None:
-    there = {"a": 6}
-    moves = 0
-    while (move := rebalance("w", 6, cells("a", "b", "c"), there)) is not None:
-        moves += 1
-        source, target = move
-        there = {**there, source: there[source] - 1, target: there.get(target, 0) + 1}
-    assert there == {"a": 2, "b": 2, "c": 2} and moves == 4
+    there, most, seen = {"a": 6}, 0, []
+    while (step := rebalance("w", 6, cells("a", "b", "c"), there, there)) is not None:
+        most = max(most, sum(step.values()))
+        seen.append(step)
+        there = dict(place("w", "dfw", 6, cells("a", "b", "c"), step, step).cells)
+    assert there == {"a": 2, "b": 2, "c": 2} and len(seen) == 4 and most == 7
+
+
+def test_rebalancing_takes_nothing_away_before_its_replacement_is_ready() -> None:
+    assert rebalance("w", 4, cells("a", "b"), {"a": 4, "b": 1}, {"a": 4}) == {"a": 4, "b": 1}
+    assert rebalance("w", 4, cells("a", "b"), {"a": 4}, {"a": 3}) == {"a": 4}
+
+
+def test_rebalancing_leaves_alone_what_is_in_cells_that_are_closed_or_lost() -> None:
+    lost, cordoned = Candidate("a", is_ready=False), Candidate("b", is_cordoned=True)
+    assert rebalance("w", 8, [lost, cordoned, Candidate("c")], {"a": 4, "b": 4}, {"b": 4}) is None
+    there = {"a": 4, "c": 4}
+    assert rebalance("w", 8, [lost, *cells("c", "d")], there, there) == {"a": 4, "c": 4, "d": 1}
+
+
+weighed = st.tuples(st.sampled_from(NAMES), st.sampled_from([1, 50, 100, 150])).map(lambda one: Candidate(*one))
+
+
+@given(
+    st.lists(weighed, min_size=1, max_size=6, unique_by=lambda one: one.name),
+    st.dictionaries(st.sampled_from(NAMES), st.integers(0, 6), max_size=6),
+)
+def test_rebalancing_comes_to_an_end(there: list[Candidate], given_before: dict[str, int]) -> None:
+    names = {one.name for one in there}
+    now = {name: count for name, count in given_before.items() if name in names and count}
+    wanted = sum(now.values())
+    for _ in range(wanted + 1):
+        step = rebalance("w", wanted, there, now, now)
+        if step is None:
+            break
+        assert sum(step.values()) == wanted + 1
+        now = dict(place("w", "dfw", wanted, there, step, step).cells)
+        assert sum(now.values()) == wanted
+    assert rebalance("w", wanted, there, now, now) is None
 
 
 candidates = st.builds(

@@ -1,4 +1,7 @@
-"""The messages between a cell and its hub: a report, and the answer to it."""
+"""The messages between a cell and its hub: a report, and the answer to it.
+
+Either side may be one minor version newer: what it does not know in a message, the other ignores.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,10 @@ DEPLOYMENTS_MAX = 200
 CHANGED_MAX = 500
 """Instances that one report tells of, unless a single deployment has more."""
 GONE_MAX = 5000
+EVENTS_MAX = 20
+"""Events of one deployment that one report tells of."""
+REASON_LENGTH_MAX = 128
+MESSAGE_LENGTH_MAX = 1024
 NAME_LENGTH_MAX = 253
 IDENTITY_LENGTH_MAX = 64
 
@@ -25,7 +32,7 @@ Uid = Annotated[str, msgspec.Meta(min_length=1, max_length=IDENTITY_LENGTH_MAX)]
 Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 
 
-class InstanceReport(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+class InstanceReport(msgspec.Struct, rename="camel"):
     """One instance, as it is in the cell."""
 
     name: Name
@@ -34,14 +41,24 @@ class InstanceReport(msgspec.Struct, rename="camel", forbid_unknown_fields=True)
     status: InstanceStatus | None = None
 
 
-class Gone(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+class Gone(msgspec.Struct, rename="camel"):
     """An instance that is no more."""
 
     name: Name
     uid: Uid
 
 
-class DeploymentReport(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+class EventReport(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
+    """Something that happened in the cell, and that people should notice."""
+
+    reason: Annotated[str, msgspec.Meta(min_length=1, max_length=REASON_LENGTH_MAX)]
+    message: Annotated[str, msgspec.Meta(max_length=MESSAGE_LENGTH_MAX)] = ""
+    instance: Annotated[str, msgspec.Meta(max_length=NAME_LENGTH_MAX)] = ""
+    """The name of the instance that it happened to; empty: the deployment."""
+    warning: bool = False
+
+
+class DeploymentReport(msgspec.Struct, rename="camel", omit_defaults=True):
     """News of one deployment. What is left out has not changed."""
 
     namespace: Name
@@ -56,13 +73,14 @@ class DeploymentReport(msgspec.Struct, rename="camel", forbid_unknown_fields=Tru
     gone: Annotated[list[Gone], msgspec.Meta(max_length=GONE_MAX)] = []
     all: Annotated[list[Uid], msgspec.Meta(max_length=GONE_MAX)] | None = None
     """Uids of all its instances: others are no more. Only where the hub has asked for it."""
+    events: Annotated[list[EventReport], msgspec.Meta(max_length=EVENTS_MAX)] = []
     digest: Annotated[str, msgspec.Meta(max_length=IDENTITY_LENGTH_MAX)] = ""
     """The digest of all its instances, after this report."""
     released: bool = False
     """Nothing of it is left in the cell."""
 
 
-class Report(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+class Report(msgspec.Struct, rename="camel", omit_defaults=True):
     """News of a cell."""
 
     identity: Uid
@@ -80,7 +98,7 @@ class Report(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_de
 
 
 class Answer(msgspec.Struct, rename="camel", omit_defaults=True):
-    """The hub's answer to a report. Unknown fields are ignored: the hub may be newer."""
+    """The hub's answer to a report."""
 
     hub: str
     """The identity of the hub's store."""

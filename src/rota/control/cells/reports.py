@@ -37,6 +37,7 @@ from rota.control.instances.names import controller_of
 from rota.control.writing import is_overtaken
 from rota.engine.clock import Clock
 from rota.engine.objects import Objects, get
+from rota.engine.reconciler import Recording
 from rota.registry import ApiError
 from rota.registry.amending import Amendment
 from rota.registry.options import DeleteOptions, WriteOptions
@@ -56,8 +57,9 @@ REPORTING = Condition(type=READY, status="True", reason="Reporting", message="th
 class Reports:
     """Takes the reports of all cells, for as long as this process leads. `end` it."""
 
-    def __init__(self, client: Client, objects: Objects, heard: Heard, clock: Clock) -> None:
+    def __init__(self, client: Client, objects: Objects, events: Recording, heard: Heard, clock: Clock) -> None:
         self._client = client
+        self._events = events
         self._objects = objects
         self._heard = heard
         self._clock = clock
@@ -135,6 +137,8 @@ class Reports:
         await self._write([_create(one) for _, receipt in receipts for one in receipt.create])
         await self._write(self._statuses(receipts))
         for told, deployment in found:
+            if deployment is not None:
+                self._record(deployment, told)
             if told.released:
                 await self._release(cell, told, deployment)
         return [
@@ -145,6 +149,14 @@ class Reports:
             and told.digest
             and told.digest != self._digests.of(deployment.metadata.uid)
         ]
+
+    def _record(self, deployment: WorkloadDeployment, told: DeploymentReport) -> None:
+        """Say here what happened in the cell, about the hub's own objects."""
+        copies = Copies(self._objects, deployment)
+        for one in told.events:
+            about = copies.find(one.instance) if one.instance else deployment
+            if about is not None:
+                self._events.record(about, "Warning" if one.warning else "Normal", one.reason, one.message)
 
     def _deployment(self, cell: Cell, told: DeploymentReport) -> WorkloadDeployment | None:
         """Return the deployment that is told of; None: it is not here any more. Another cell's is refused."""

@@ -7,17 +7,28 @@ from typing import Any, cast
 
 import msgspec
 
-from rota.api import Condition, Instance, Kind, WorkloadDeployment
+from rota.api import Condition, Event, Instance, Kind, WorkloadDeployment
 from rota.api.conditions import with_condition
 from rota.api.workload import WorkloadDeploymentStatus
 from rota.client import Key, Update
 from rota.control.cells.digests import Digests
-from rota.control.cells.messages import CHANGED_MAX, DEPLOYMENTS_MAX, DeploymentReport, Gone, InstanceReport
+from rota.control.cells.messages import (
+    CHANGED_MAX,
+    DEPLOYMENTS_MAX,
+    EVENTS_MAX,
+    MESSAGE_LENGTH_MAX,
+    REASON_LENGTH_MAX,
+    DeploymentReport,
+    EventReport,
+    Gone,
+    InstanceReport,
+)
 from rota.control.cells.names import Source, source_of
 from rota.control.gate import status_of
 from rota.control.instances.names import controller_of
 from rota.engine.clock import Clock
 from rota.engine.objects import Objects, get
+from rota.engine.recorder import COMPONENT
 
 SYNCED = "Synced"
 AVAILABLE = "Available"
@@ -34,6 +45,7 @@ class _News:
         self.gone: dict[str, str] = {}
         """Names of instances, by their uids."""
         self.all = False
+        self.events: dict[EventReport, None] = {}
 
 
 class Telling:
@@ -59,6 +71,7 @@ class Telling:
         self._ends = [
             objects.listen((WorkloadDeployment.api,), self._hear_deployment),
             objects.listen((Instance.api,), self._hear_instance),
+            objects.listen((Event.api,), self._hear_event),
         ]
         # Of what is there already the hub may know everything.
         self._news.clear()
@@ -136,6 +149,30 @@ class Telling:
             news.changed[new.metadata.name] = None
         self._on_news()
 
+    def _hear_event(self, kind: Kind, update: Update[Any]) -> None:
+        """Take an Event of this cell's own controllers about something that is the hub's."""
+        old, new = cast("Event | None", update.old), cast("Event | None", update.new)
+        if new is None or new.reporting_component != COMPONENT or (old is not None and old.count == new.count):
+            return
+        about, namespace = new.involved_object, new.involved_object.namespace or ""
+        owner, instance = about.uid or "", ""
+        if about.kind == Instance.api.name:
+            found = get(self._objects, Instance, about.name or "", namespace)
+            controller = controller_of(found) if found is not None and found.metadata.uid == owner else None
+            owner, instance = controller.uid if controller is not None else "", about.name or ""
+        if owner not in self._deployments:
+            return
+        news = self._news.setdefault(owner, _News())
+        if len(news.events) < EVENTS_MAX:
+            told = EventReport(
+                reason=(new.reason or "")[:REASON_LENGTH_MAX],
+                message=(new.message or "")[:MESSAGE_LENGTH_MAX],
+                instance=instance,
+                warning=new.type == "Warning",
+            )
+            news.events[told] = None
+        self._on_news()
+
     # What is told.
 
     def greet(self) -> None:
@@ -195,6 +232,7 @@ class Telling:
                 now.all |= one.all
                 now.changed.update(one.changed)
                 now.gone.update(one.gone)
+                now.events = dict.fromkeys([*one.events, *now.events][:EVENTS_MAX])
         self._released = {**released, **self._released}
         self._refusals = {**dict.fromkeys(refusals), **self._refusals}
 
@@ -222,6 +260,7 @@ class Telling:
             changed=[_told(one) for one in changed if one is not None],
             gone=[Gone(name, uid) for uid, name in news.gone.items()],
             all=[one.metadata.uid for one in self._instances(uid)] if news.all else None,
+            events=[*news.events],
             digest=self._digests.of(uid),
         )
 

@@ -53,6 +53,8 @@ class Placing(NamedTuple):
     unplaced: int = 0
     reason: Reason = ""
     message: str = ""
+    is_moving: bool = False
+    """Whether it is on its way to an even division."""
 
 
 def place(
@@ -93,14 +95,28 @@ def place(
 
 
 def rebalance(
-    workload: str, wanted: int, cells: Sequence[Candidate], there: Mapping[str, int]
-) -> tuple[str, str] | None:
-    """Return the move of one instance, from a cell to a cell, that an even division asks for most. None: it is even."""
+    workload: str, wanted: int, cells: Sequence[Candidate], there: Mapping[str, int], ready: Mapping[str, int]
+) -> Mapping[str, int] | None:
+    """Return how many each cell is to have on the way to an even division; None: nothing is to be moved.
+
+    One instance moves at a time: there is one more where it goes, and when all are ready one less where it was. Cells
+    that are out of reach, cordoned or drained keep what they have.
+    """
+    open_cells = [one for one in cells if one.is_open]
+    own = {one.name: there[one.name] for one in open_cells if there.get(one.name, 0) > 0}
+    total = sum(there.values())
+    is_settled = all(ready.get(name, 0) >= count for name, count in own.items())
+    if total == wanted + 1 and not is_settled:
+        return there
+    if total != wanted:
+        return None
     even: dict[str, int] = {}
-    _add(workload, wanted, [one._replace(room=one.room + there.get(one.name, 0)) for one in cells if one.is_open], even)
-    over = [(count - even.get(name, 0), name) for name, count in there.items() if count > even.get(name, 0)]
-    under = [(count - there.get(name, 0), name) for name, count in even.items() if count > there.get(name, 0)]
-    return (max(over)[1], max(under)[1]) if over and under else None
+    _add(workload, sum(own.values()), [one._replace(room=one.room + own.get(one.name, 0)) for one in open_cells], even)
+    under = [(count - own.get(name, 0), name) for name, count in even.items() if count > own.get(name, 0)]
+    if not under:
+        return None
+    target = max(under)[1]
+    return {**there, target: there.get(target, 0) + 1} if is_settled else there
 
 
 class _Turn(NamedTuple):
@@ -135,7 +151,9 @@ def _take(workload: str, count: int, cells: Mapping[str, Candidate], given: dict
 
     def turn(name: str) -> tuple[bool, float, bytes, str]:
         cell = cells[name]
-        return not cell.is_closed, -given[name] / max(cell.weight, 1), _rank(workload, name), name
+        # Of equal cells the one that was given its last one after the others.
+        last = bytes(255 - each for each in _rank(workload, name))
+        return not cell.is_closed, -given[name] / max(cell.weight, 1), last, name
 
     heap = [turn(name) for name in given]
     heapify(heap)

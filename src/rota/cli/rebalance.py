@@ -1,0 +1,39 @@
+"""`rota rebalance`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from rota.api import Workload
+from rota.cli.command import command
+from rota.cli.output import line
+from rota.cli.session import CommandError, Session
+from rota.control.workload import REBALANCE
+
+
+@command
+async def rebalance(
+    session: Session,
+    name: Annotated[str, typer.Argument(metavar="WORKLOAD", help="Its name.")],
+    stop: Annotated[bool, typer.Option("--stop", help="Move nothing more: what was moved stays where it is.")] = False,
+) -> None:
+    """Divide the instances of a workload evenly among the cells of each city, one at a time.
+
+    Nothing else moves what is placed: neither a new cell nor another weight. One is started where it goes before one
+    ends where it was, so a quota needs room for one more. What is in cells that are out of reach, cordoned or drained
+    stays there.
+    """
+    name = name.rpartition("/")[2]
+    async with session.client() as client:
+        found = await client.get(Workload, name)
+        if stop and REBALANCE not in found.metadata.annotations:
+            raise CommandError(f"workload {name} is not being rebalanced")
+        asked = None if stop else datetime.now(UTC).isoformat(timespec="seconds")
+        await client.patch(Workload, name, {"metadata": {"annotations": {REBALANCE: asked}}})
+    if stop:
+        line(f"workload.rota.dev/{name} stays as it is")
+    else:
+        line(f"workload.rota.dev/{name} is being rebalanced: `rota placement {name}` shows where it is")
