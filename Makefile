@@ -56,11 +56,12 @@ bench: setup
 	$(BIN)/python -m bench.functions --quick
 	$(BIN)/python -m bench.schedules --quick
 
-# Operators, pools and tasks of which everything is killed again and again; .ci/run has a short form of it.
+# Operators, pools, tasks and cells of which everything is killed again and again; .ci/run has a short form of it.
 chaos: setup
 	ROTA_HAND_OVERS=50 $(BIN)/python -m pytest tests/operators/test_hand_over.py
 	ROTA_POOL_KILLS=200 $(BIN)/python -m pytest -rP tests/control/running/test_chaos.py
 	ROTA_TASK_KILLS=200 $(BIN)/python -m pytest -rP tests/tasks/test_chaos.py
+	ROTA_FLEET_FAULTS=50 $(BIN)/python -m pytest -rP tests/local/test_fleet.py
 	ROTA_CLAIM_KILLS=100 ROTA_CLAIM_CLIENTS=64 $(BIN)/python -m pytest -rP tests/claims/test_chaos.py
 
 # The suite with what takes too long for every change, and with what is drawn by chance drawn anew.

@@ -238,6 +238,16 @@ def test_a_label_that_is_a_number_says_how_to_write_it() -> None:
     ]
 
 
+def test_a_name_in_upper_case_says_how_to_write_it() -> None:
+    text = (
+        "apiVersion: rota.dev/v1alpha1\nkind: Location\nmetadata: {name: dfw}\nspec: {cityCode: DFW}\n---\n"
+        "apiVersion: rota.dev/v1alpha1\nkind: Location\nmetadata: {name: ber}\nspec: {cityCode: 'B/R'}\n"
+    )
+    found = problems(text)
+    assert len(found) == 2
+    assert found[0].endswith('; write it in lower case: "dfw"') and "lower case" not in found[1]
+
+
 def test_a_text_that_is_not_utf_8_is_refused_where_it_is_not() -> None:
     assert problems(b"a: b\nc: \xff") == ["f.yaml:2:4: it is not UTF-8; save the file as UTF-8"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import shlex
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -16,7 +17,7 @@ from rota.cli.output import Columns, line, note
 from rota.cli.session import CommandError, Session, bad_usage
 from rota.cli.usage import Group
 from rota.client import Client
-from rota.control.cells.names import CELL_FINALIZER, cell_namespace
+from rota.control.cells.names import ADOPTED, CELL_FINALIZER, cell_namespace
 from rota.registry import ApiError
 from rota.registry.system import SYSTEM_NAMESPACE
 
@@ -233,6 +234,23 @@ async def _let_go(client: Client, bound: WorkloadDeployment) -> None:
 
 
 @command
+async def adopt(session: Session, name: CellName) -> None:
+    """After the hub was restored from a backup: have a cell take what the hub knows, though it knows less than it did.
+
+    Until then, what the cell knows better goes on as it is (`HubIsOlder`). What the hub does not know at all stays: it
+    is listed in `status.orphans` of the Cell.
+    """
+    async with session.client() as client:
+        await client.get(Cell, name)
+        now = datetime.now(UTC).isoformat()
+        bound = (await client.list(WorkloadDeployment, namespace=cell_namespace(name))).items
+        for one in bound:
+            meta, body = one.metadata, {"metadata": {"annotations": {ADOPTED: now}}}
+            await client.patch(WorkloadDeployment, meta.name, body, namespace=meta.namespace)
+    line(f"cell.rota.dev/{name} takes {len(bound)} deployment{'s' if len(bound) != 1 else ''} as the hub knows them")
+
+
+@command
 async def accept_hub(session: Session, name: CellName) -> None:
     """In a cell: belong to the hub that answers now, where another one answered before."""
     async with session.client() as client:
@@ -288,5 +306,6 @@ app.command("cordon")(cordon)
 app.command("uncordon")(uncordon)
 app.command("drain")(drain)
 app.command("remove")(remove)
+app.command("adopt")(adopt)
 app.command("drop")(drop)
 app.command("accept-hub")(accept_hub)

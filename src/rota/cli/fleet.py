@@ -109,12 +109,13 @@ async def status(session: Session) -> None:
         async with _client(hub) as client:
             cells = {one.metadata.name: one for one in (await client.list(Cell)).items}
     table = Columns(("SERVER", "CITY", "PROCESS", "STATE", "INSTANCES", "LINK"))
-    table.write([("hub", "", _pid(hub) or "down", "", "", "")])
+    rows: list[tuple[object, ...]] = [("hub", "", _pid(hub) or "down", "", "", "")]
     for one in _known(hub):
         home = _home(hub, one.name)
         seen = cells.get(one.name)
         state, instances = (state_of(seen), seen.status.instances if seen.status else 0) if seen else ("", "")
-        table.write([(one.name, one.city, _pid(home) or "down", state, instances, await _link(home, one.name))])
+        rows.append((one.name, one.city, _pid(home) or "down", state, instances, await _link(home, one.name)))
+    table.write(rows)
 
 
 @command

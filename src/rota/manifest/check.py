@@ -17,6 +17,7 @@ from rota.registry import core_kinds, metadata
 
 Object = dict[str, Any]
 
+NOT_MATCHED = re.compile(f'Invalid value: "([^"]*)": .* {p.NO_MATCH} \'(.*)\'')
 SERVER_FIELDS = ("uid", "resourceVersion", "managedFields", "selfLink")
 STEP = re.compile(r"\.?([^.\[\]]+)|\[([^\]]*)\]")
 
@@ -69,8 +70,16 @@ def check(kind: Kind, node: Node, source: str, path: str = "") -> list[Problem]:
             continue
         field = "" if problem.field == p.NO_FIELD else problem.field.removeprefix(".")
         line, column = _place(node, _steps(node, field), at_key=False)
-        out.append(Problem(source, line, column, _join(path, field), problem.message))
+        out.append(Problem(source, line, column, _join(path, field), problem.message + _in_lower_case(problem.message)))
     return out
+
+
+def _in_lower_case(message: str) -> str:
+    """The end of a message about a name that would do in lower case."""
+    found = NOT_MATCHED.fullmatch(message)
+    if found is None or not found[1].isupper() or not re.fullmatch(found[2], found[1].lower()):
+        return ""
+    return f'; write it in lower case: "{found[1].lower()}"'
 
 
 def _problems(kind: Kind, obj: Object) -> tuple[list[p.Problem], list[str]]:

@@ -276,7 +276,7 @@ class Link:
                 async with self._hub.objects() as bound:
                     delay = RETRY_SECONDS_FIRST
                     self._bound = bound
-                    mirror = Mirror(self._objects, self._telling, fenced=self._fence.holds)
+                    mirror = Mirror(self._cell, self._objects, self._telling, fenced=self._fence.holds)
                     await ControlLoop(self._client, bound, [mirror], self._events, clock=self._clock).serve()
             except (ApiError, OSError, TimeoutError) as error:
                 log.warning("what is bound to this cell cannot be read: %s", error)

@@ -15,7 +15,7 @@ import msgspec
 from rota.api import InstanceType, Kind, Namespace, Object, ObjectMeta, WorkloadDeployment
 from rota.client import Key, Update
 from rota.control.cells.binding import TRAVELLING, renewed
-from rota.control.cells.names import BOUND_NAME, BOUND_NAMESPACE, BOUNDED, GRANTED, Source, source_of
+from rota.control.cells.names import ADOPTED, BOUND_NAME, BOUND_NAMESPACE, BOUNDED, GRANTED, Source, source_of
 from rota.control.writing import is_overtaken, unless_overtaken
 from rota.engine import DONE, Context, Outcome, Reconciler, Watch
 from rota.engine.objects import Objects, get
@@ -41,8 +41,9 @@ class Mirror(Reconciler):
     name = "mirror"
     reads = (InstanceType,)
 
-    def __init__(self, here: Objects, telling: Telling, *, fenced: bool = True) -> None:
+    def __init__(self, cell: str, here: Objects, telling: Telling, *, fenced: bool = True) -> None:
         """`fenced`: whether something ends here what the cell has no right to run any more."""
+        self._cell = cell
         self._here = here
         self._telling = telling
         self._fenced = fenced
@@ -123,44 +124,64 @@ class Mirror(Reconciler):
             )
             return
         # One that has another uid was made anew, as after a restore of the hub: it takes over what runs here.
-        if source.uid == known.uid and source.generation < known.generation:
-            self._telling.refuse(
-                source,
-                "HubIsOlder",
-                f"the hub knows generation {source.generation}, and generation {known.generation} runs here:"
-                " was it restored from a backup? What runs goes on. Apply the workload again",
-            )
+        if _is_older(source, known) and not _is_adopted(bound, here):
+            self._telling.refuse(source, *self._older(f"generation {source.generation}", str(known.generation)))
             return
         await self._prepare(context, bound, source)
+        older = self._older_copy(context, bound, here)
+        said = ("", "") if older is None else self._older(f"an earlier {older}", "a later one")
+        self._telling.refuse(source, *said)
         wanted = local_copy(bound, source)
         annotations = renewed(here, wanted)
-        self._telling.refuse(source, "", "")
         if here.spec == wanted.spec and here.metadata.annotations == annotations:
             return
         metadata = msgspec.structs.replace(here.metadata, annotations=annotations)
         await context.client.update(msgspec.structs.replace(here, metadata=metadata, spec=wanted.spec))
 
+    def _older(self, hub: str, here: str) -> tuple[str, str]:
+        return "HubIsOlder", (
+            f"the hub knows {hub}, and {here} is in use here: was it restored from a backup? What runs goes on."
+            f" `rota cell adopt {self._cell}` at the hub has the cell take what the hub knows"
+        )
+
+    def _older_copy(self, context: Context, bound: WorkloadDeployment, here: WorkloadDeployment) -> str | None:
+        """Return the name of what a deployment refers to, and of which the hub knows less than this cell."""
+        if _is_adopted(bound, here):
+            return None
+        for kind in TRAVELLING:
+            for copy in context.objects.owned(kind.api, bound.metadata.uid):
+                source = source_of(copy)
+                there = self._here.find(copy.api, source.namespace, source.name) if source is not None else None
+                known = source_of(there) if there is not None else None
+                if source is not None and known is not None and _is_older(source, known):
+                    return f"{copy.api.name} {source.name}"
+        return None
+
     async def _prepare(self, context: Context, bound: WorkloadDeployment, source: Source) -> None:
         """Make what a deployment needs before it: its namespace, and what it refers to."""
         if not self._here.has(Namespace.api, "", source.namespace):
             await unless_overtaken(context.client.create(Namespace(metadata=ObjectMeta(name=source.namespace))))
+        here = get(self._here, WorkloadDeployment, source.name, source.namespace)
+        is_adopted = here is not None and _is_adopted(bound, here)
         for kind in TRAVELLING:
             for copy in context.objects.owned(kind.api, bound.metadata.uid):
-                await self._travel(context, copy)
+                await self._travel(context, copy, is_adopted=is_adopted)
         type_ = bound.spec.template.spec.instance_type
         size = get(context.objects, InstanceType, type_) if type_ else None
         if size is not None:
             await self._travel_size(context, size)
 
-    async def _travel(self, context: Context, copy: Any) -> None:
+    async def _travel(self, context: Context, copy: Any, *, is_adopted: bool) -> None:
         """Have something here that a deployment refers to, unless somebody here has made one of that name."""
         source = source_of(copy)
         if source is None:
             return
         there: Any = self._here.find(copy.api, source.namespace, source.name)
         known = source_of(there) if there is not None else None
-        if there is not None and (known is None or (known.uid == source.uid and known.generation >= source.generation)):
-            return
+        if there is not None:
+            is_same = known is not None and (known.uid, known.generation) == (source.uid, source.generation)
+            if known is None or is_same or (_is_older(source, known) and not is_adopted):
+                return
         metadata = ObjectMeta(
             name=source.name,
             namespace=source.namespace,
@@ -186,11 +207,21 @@ class Mirror(Reconciler):
             await context.client.update(msgspec.structs.replace(there, spec=size.spec))
 
 
+def _is_older(source: Source, known: Source) -> bool:
+    """Report whether the hub knows less of an object than is known here."""
+    return source.uid == known.uid and source.generation < known.generation
+
+
+def _is_adopted(bound: WorkloadDeployment, here: WorkloadDeployment) -> bool:
+    """Report whether somebody has said at the hub that it is right, since the cell last took something from it."""
+    return bound.metadata.annotations.get(ADOPTED, "") > here.metadata.annotations.get(ADOPTED, "")
+
+
 def local_copy(bound: WorkloadDeployment, source: Source) -> WorkloadDeployment:
     """Return the deployment that a cell runs for one that is bound to it."""
     meta = bound.metadata
     names = {BOUND_NAME: meta.name, BOUND_NAMESPACE: meta.namespace}
-    names |= {name: meta.annotations[name] for name in (GRANTED, BOUNDED) if name in meta.annotations}
+    names |= {name: meta.annotations[name] for name in (GRANTED, BOUNDED, ADOPTED) if name in meta.annotations}
     return WorkloadDeployment(
         metadata=ObjectMeta(
             name=source.name,

@@ -24,6 +24,9 @@ GRANTED = "rota.dev/granted"
 has room for. Without it, there is no quota."""
 BOUNDED = "rota.dev/bounded"
 """Beside that: of what the quota at the hub has a bound, as `cpu,memory`."""
+ADOPTED = "rota.dev/adopted"
+"""The annotation of a bound deployment, and of that in the cell: when somebody last said that the hub is right, though
+it knows less than it did."""
 CELL_UID = "rota.dev/cell-uid"
 """The annotation of an Instance at the hub: the uid that it has in its cell."""
 
