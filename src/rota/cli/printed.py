@@ -24,7 +24,8 @@ OF_NOTHING = frozenset(("init", "schema", "compile", "cron", "version"))
 """Commands that ask no server."""
 CHOOSING = frozenset(("--home", "--context", "--kubeconfig"))
 NAMESPACE = frozenset(("-n", "--namespace", "-A", "--all-namespaces"))
-_COMMAND = re.compile(r"`([^`]*\| )?(rota|kubectl) ([^`]+)`")
+_COMMAND = re.compile(r"`([^`]*\| )?(rota|kubectl) ([^`]+)`(?! at the hub)")
+"""One that is for the hub of a cell is typed elsewhere, and nobody here knows with which options."""
 _GIVEN: ContextVar[Settings | None] = ContextVar("settings of the running command", default=None)
 
 

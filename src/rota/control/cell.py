@@ -36,8 +36,9 @@ class Cells(Gate[Cell]):
             return DONE
         silence = self._heard.silence(name)
         if silence < GRACE_SECONDS:
-            # Until then it is as the last leader knew it.
-            await say(context, obj, opened)
+            # Until then it is as the last leader knew it, also where somebody has changed what is placed there.
+            known = status_of(obj).condition(READY)
+            await say(context, obj, [*opened, *([known] if known is not None else [])])
             return Done(again_after=GRACE_SECONDS - silence)
         message = f"nothing was heard of it for {GRACE_SECONDS:.0f} seconds: what runs there is as it was last told"
         await say(context, obj, [*opened, Condition(type=READY, status="Unknown", reason=LOST, message=message)])

@@ -602,6 +602,9 @@ def test_a_workload_is_divided_anew_only_when_that_is_asked_for_and_one_at_a_tim
     fleet.do(fleet.hub.client.patch(Cell, "dfw-2", {"spec": {"cordoned": True}}))
     apply(fleet, workload(4, "dfw"))
     fleet.do(fleet.hub.client.patch(Cell, "dfw-2", {"spec": {"cordoned": False}}))
+    # At once: the cell has not reported since.
+    fleet.go(0.1)
+    assert cell(fleet, "dfw-2").readiness().state == "Ready"
     fleet.go(LONG_SECONDS)
     assert running(fleet) == {"dfw-1": 4}
     fleet.do(fleet.hub.client.patch(Workload, "web", {"metadata": {"annotations": {REBALANCE: "now"}}}))
