@@ -10,10 +10,14 @@ from typing import Any
 import pytest
 
 from rota.api import ConfigMap, Namespace, WorkerPool
+from rota.api.sizes import VALUES_MAX
+from rota.api.structure import Node
 from rota.client import LocalBackend, Operation
 from rota.registry import ApiError, Registry, WriteOptions
 from rota.registry import registry as registry_module
 from rota.registry.patches import COPY_VALUES_MAX, JSONPatchError, json_patch
+from rota.registry.strategic import strategic_merge
+from rota.server.media import decoded
 from rota.store import MemoryStore
 
 BUSY_SECONDS_MAX = 1.0
@@ -45,6 +49,38 @@ def test_to_have_a_patch_copy_its_own_copies(into: str, end: list[dict[str, Any]
         json_patch({}, [*doubled(14, into), *end], max_ops=100)
     assert time.process_time() - began < BUSY_SECONDS_MAX
     json_patch({}, [*doubled(8, into), *end], max_ops=100)
+
+
+SET_NODE = Node("struct", fields={"zones": Node("list", list_type="set", item=Node("scalar"))})
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        {"zones": [f"a{i}" for i in range(24_000)], "$deleteFromPrimitiveList/zones": [f"b{i}" for i in range(24_000)]},
+        {"$retainKeys": [f"a{i}" for i in range(24_000)], **{f"a{i}": i for i in reversed(range(24_000))}},
+        {"zones": ["z0"], "$setElementOrder/zones": ["z0", "z24000"]},
+    ],
+    ids=["delete", "retain", "order"],
+)
+def test_to_have_a_patch_compare_everything_with_everything(patch: dict[str, Any]) -> None:
+    began = time.process_time()
+    strategic_merge({"zones": [f"z{i}" for i in range(24_001)]}, patch, SET_NODE)
+    assert time.process_time() - began < BUSY_SECONDS_MAX
+
+
+def test_to_have_protobuf_read_that_json_would_be_refused_for() -> None:
+    """Any field counts, also one that is not known: reading it takes as long."""
+    known, unknown = b"\x72\x00", b"\xa0\x06\x00"
+    for field in (known, unknown):
+        meta = field * (VALUES_MAX + 1)
+        size = bytes((len(meta) & 0x7F | 0x80, len(meta) >> 7 & 0x7F | 0x80, len(meta) >> 14))
+        raw = b"\x0a" + size + meta
+        size = bytes((len(raw) & 0x7F | 0x80, len(raw) >> 7 & 0x7F | 0x80, len(raw) >> 14))
+        body = b"k8s\x00\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12" + size + raw
+        with pytest.raises(ApiError) as refused:
+            decoded(body, "application/vnd.kubernetes.protobuf")
+        assert refused.value.code == 413
 
 
 def test_to_break_a_copy_by_depth() -> None:

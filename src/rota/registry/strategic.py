@@ -77,11 +77,12 @@ def _retain(out: dict[str, Any], patch: dict[str, Any]) -> None:
     retained = patch[_RETAIN]
     if not isinstance(retained, list):
         raise StrategicPatchError("invalid patch format of retainKeys")
+    names = {name for name in retained if isinstance(name, str)}
     for key, value in patch.items():
         is_directive = key == _RETAIN or key.startswith((_DELETE_FROM, _ORDER))
-        if value is not None and not is_directive and key not in retained:
+        if value is not None and not is_directive and key not in names:
             raise StrategicPatchError("invalid patch format of retainKeys")
-    for key in [key for key in out if key not in retained]:
+    for key in [key for key in out if key not in names]:
         del out[key]
 
 
@@ -92,7 +93,9 @@ def _delete_from(out: dict[str, Any], directive: str, gone: Any) -> None:
     elif isinstance(out.get(name), list):
         if not isinstance(gone, list):
             raise StrategicPatchError("invalid patch format of primitive list")
-        out[name] = [item for item in out[name] if item not in gone]
+        # Only of primitives, as the name says: these can be looked up, however many there are.
+        values = {value for value in gone if not isinstance(value, dict | list)}
+        out[name] = [item for item in out[name] if isinstance(item, dict | list) or item not in values]
 
 
 def _named(directive: str, prefix: str, problem: str) -> str:
@@ -175,12 +178,14 @@ def _ordered(items: list[Any], patch_order: list[Any], target_order: list[Any], 
     )
     rest = [item for item in items if _identified(item, node) not in wanted]
     out = []
+    at = 0
     for item in named:
         place = before.get(_identified(item, node), -1)
-        while rest and before[_identified(rest[0], node)] < place:
-            out.append(rest.pop(0))
+        while at < len(rest) and before[_identified(rest[at], node)] < place:
+            out.append(rest[at])
+            at += 1
         out.append(item)
-    return out + rest
+    return out + rest[at:]
 
 
 def _places(items: list[Any], node: Node) -> dict[str, int]:

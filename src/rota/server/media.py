@@ -153,14 +153,20 @@ def decoded(body: bytes, content_type: str) -> Any:
     if type_ == PROTOBUF:
         try:
             return protobuf.decode(body)
+        except protobuf.TooMany:
+            raise _too_many_values() from None
         except (ValueError, OverflowError) as error:
             raise bad_request(f"the body is not protobuf: {error}") from None
     raise unsupported("application/json, application/yaml, application/vnd.kubernetes.protobuf")
 
 
+def _too_many_values() -> ApiError:
+    return ApiError(413, "RequestEntityTooLarge", f"the body has more than {sizes.VALUES_MAX} values")
+
+
 def json_value(body: bytes) -> Any:
     if sizes.has_too_many_values(body):
-        raise ApiError(413, "RequestEntityTooLarge", f"the body has more than {sizes.VALUES_MAX} values")
+        raise _too_many_values()
     try:
         value = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

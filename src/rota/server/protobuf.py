@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from rota.api import sizes
 from rota.server.protobuf_messages import (
     BASE64,
     BASE64_MAP,
@@ -33,25 +34,43 @@ MAPS: dict[str, Any] = {TEXT_MAP: TEXT, BASE64_MAP: BASE64, LISTS_MAP: {1: ("ite
 """The maps that clients send, and what their values are."""
 
 
+class TooMany(ValueError):  # noqa: N818
+    """A body has more values than one may have."""
+
+
+class _Budget:
+    """The values that a body may still have, known ones or not: each takes a while to read."""
+
+    def __init__(self) -> None:
+        self._left = sizes.VALUES_MAX
+
+    def spend(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise TooMany
+
+
 def decode(body: bytes) -> dict[str, Any]:
-    """The JSON of a body. Raises ValueError for what is not a body of a kind that is known here."""
+    """The JSON of a body. Raises ValueError for what is not one of a kind that is known here, TooMany for its size."""
     if not body.startswith(MAGIC):
         raise ValueError("it does not begin as protobuf of Kubernetes does")
-    envelope = _message(body[len(MAGIC) :], ENVELOPE, 0)
+    budget = _Budget()
+    envelope = _message(body[len(MAGIC) :], ENVELOPE, 0, budget)
     type_meta = envelope.get("typeMeta", {})
     kind = type_meta.get("kind", "")
     message = message_of(type_meta.get("apiVersion", ""), kind)
     if message is None:
         raise ValueError(f"the kind {kind!r} is not taken in this form; send JSON")
-    return {**type_meta, **_message(envelope.get("raw", b""), message, 0)}
+    return {**type_meta, **_message(envelope.get("raw", b""), message, 0, budget)}
 
 
-def _message(data: bytes, message: Message, depth: int) -> dict[str, Any]:
+def _message(data: bytes, message: Message, depth: int, budget: _Budget) -> dict[str, Any]:
     if depth > DEPTH_MAX:
         raise ValueError("it is nested too deeply")
     out: dict[str, Any] = {}
     at = 0
     while at < len(data):
+        budget.spend()
         tag, at = _varint(data, at)
         number, wire = tag >> 3, tag & 7
         if number == 0:
@@ -71,7 +90,7 @@ def _message(data: bytes, message: Message, depth: int) -> dict[str, Any]:
             raise ValueError("it ends too early")
         if number in message:
             name, type_ = message[number]
-            _set(out, name, type_, value, depth)
+            _set(out, name, type_, value, depth, budget)
     return out
 
 
@@ -88,23 +107,23 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         shift += 7
 
 
-def _set(out: dict[str, Any], name: str, type_: Any, value: int | bytes, depth: int) -> None:
+def _set(out: dict[str, Any], name: str, type_: Any, value: int | bytes, depth: int, budget: _Budget) -> None:
     if isinstance(type_, tuple):
-        out.setdefault(name, []).append(_value(type_[1], value, depth))
+        out.setdefault(name, []).append(_value(type_[1], value, depth, budget))
     elif isinstance(type_, str) and type_ in MAPS:
-        pair = _message(_bytes(value), {1: ("key", TEXT), 2: ("value", MAPS[type_])}, depth + 1)
+        pair = _message(_bytes(value), {1: ("key", TEXT), 2: ("value", MAPS[type_])}, depth + 1, budget)
         inner = pair.get("value", "")
         out.setdefault(name, {})[pair.get("key", "")] = inner if type_ != LISTS_MAP else (inner or {}).get("items", [])
     else:
-        decoded = _value(type_, value, depth)
+        decoded = _value(type_, value, depth, budget)
         # Kubernetes always writes its structs and texts, also when they are empty, but for those that are optional.
         if type_ == OPTIONAL_TEXT or decoded not in ("", None, {}):
             out[name] = decoded
 
 
-def _value(type_: Any, value: int | bytes, depth: int) -> Any:
+def _value(type_: Any, value: int | bytes, depth: int, budget: _Budget) -> Any:
     if isinstance(type_, dict):
-        return _message(_bytes(value), type_, depth + 1)
+        return _message(_bytes(value), type_, depth + 1, budget)
     if type_ in (NUMBER, BOOL):
         if not isinstance(value, int):
             raise ValueError("a number was expected")
@@ -116,20 +135,22 @@ def _value(type_: Any, value: int | bytes, depth: int) -> Any:
     if type_ == BASE64:
         return base64.b64encode(data).decode()
     if type_ == FIELDS:
-        raw = _message(data, {1: ("raw", "raw")}, depth + 1).get("raw", b"{}")
+        raw = _message(data, {1: ("raw", "raw")}, depth + 1, budget).get("raw", b"{}")
+        if sizes.has_too_many_values(raw):
+            raise TooMany
         try:
             return msgspec.json.decode(raw)
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
     if type_ in (TIME, MICRO_TIME):
-        return _time(data, micro=type_ == MICRO_TIME, depth=depth)
+        return _time(data, micro=type_ == MICRO_TIME, depth=depth, budget=budget)
     return data
 
 
-def _time(data: bytes, *, micro: bool, depth: int) -> str | None:
+def _time(data: bytes, *, micro: bool, depth: int, budget: _Budget) -> str | None:
     if not data:
         return None  # Go's zero time
-    parts = _message(data, {1: ("seconds", NUMBER), 2: ("nanos", NUMBER)}, depth + 1)
+    parts = _message(data, {1: ("seconds", NUMBER), 2: ("nanos", NUMBER)}, depth + 1, budget)
     nanos = parts.get("nanos", 0)
     if not 0 <= nanos < 1_000_000_000:
         raise ValueError("a time has less than a second of nanoseconds")
