@@ -17,7 +17,7 @@ from rota.client.local import LocalBackend
 from rota.control.cells.fence import Fence
 from rota.control.cells.heard import Heard
 from rota.control.cells.link import MIRRORED, About, Link
-from rota.control.cells.messages import Answer, Report
+from rota.control.cells.messages import REPORT_BYTES_MAX, Answer, Report
 from rota.control.cells.names import cell_namespace
 from rota.control.cells.reports import Reports
 from rota.control.plane import Plane
@@ -26,7 +26,7 @@ from rota.engine import CachedObjects, ControlLoop, StoreObjects, VirtualClock
 from rota.engine.clock import Clock, sleep
 from rota.engine.objects import Objects
 from rota.engine.recorder import Recorder
-from rota.registry import Registry, WatchOptions
+from rota.registry import ApiError, Registry, WatchOptions
 from rota.registry.system import establish
 from rota.store import MemoryStore
 from rota.testing.loop import IdleLoop
@@ -196,6 +196,8 @@ class SimulatedHub:
     async def report(self, report: Report) -> Answer:
         sent = msgspec.json.encode(report)
         await self._line.carry()
+        if len(sent) > REPORT_BYTES_MAX:
+            raise ApiError(413, "RequestEntityTooLarge", f"the report has {len(sent)} bytes")
         if self._hub.reports is None:
             raise ConnectionRefusedError("the hub is down")
         answer = await self._hub.reports.receive(self._cell, msgspec.json.decode(sent, type=Report))

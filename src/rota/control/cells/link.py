@@ -19,7 +19,7 @@ from rota.api.conditions import with_condition
 from rota.client import Client
 from rota.control.cells.binding import TRAVELLING
 from rota.control.cells.fence import Fence, Moment
-from rota.control.cells.messages import Answer, Report
+from rota.control.cells.messages import DEPLOYMENTS_MAX, Answer, Report
 from rota.control.cells.mirror import Mirror
 from rota.control.cells.names import BOUND_NAME, BOUND_NAMESPACE, source_of, store_identity
 from rota.control.cells.telling import Telling
@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 LINKED = "Linked"
 COALESCE_SECONDS = 0.02
 """Changes within this time go into one report."""
+INTERVAL_SECONDS_MIN = 0.5
 INTERVAL_SECONDS = 10.0
 """A cell reports at least this often."""
 RETRY_SECONDS_FIRST = 0.05
@@ -46,6 +47,10 @@ RETRY_SECONDS_MAX = 2.0
 COUNT_SECONDS = 1.0
 """The least time between two counts of the instances in use."""
 ORPHANS_MAX = 200
+TROUBLES = (ApiError, OSError, TimeoutError, msgspec.MsgspecError)
+"""Of the line and of the hub, which may answer anything. None of them ends the link."""
+REFUSED = (400, 413, 422)
+"""Codes for reports that the hub does not take, however often they are sent."""
 
 
 class Hub(Protocol):
@@ -115,33 +120,43 @@ class Link:
     async def run(self) -> None:
         self._telling = Telling(self._objects, self._clock, self._news.set)
         delay, interval = RETRY_SECONDS_FIRST, INTERVAL_SECONDS
+        deployments_max = DEPLOYMENTS_MAX
         try:
             while get(self._objects, Cell, self._cell) is None:
                 # It is made when the server first starts.
                 await sleep(self._clock, COALESCE_SECONDS)
             while True:
-                taken: Any = None
+                reports, taken = self._telling.take(deployments_max)
+                sent = Moment.now(self._clock)
                 try:
-                    reports, taken = self._telling.take()
-                    sent = Moment.now(self._clock)
                     answer = await self._exchange(self._report(reports))
-                    taken = None
-                except (ApiError, OSError, TimeoutError) as error:
+                except TROUBLES as error:
                     await self._say(False, *_reason(error))
-                    self._telling.again(taken)
+                    if _is_refused(error) and len(reports) == 1:
+                        # What the hub does not take of one deployment keeps back no other, nor that the cell lives.
+                        log.warning(
+                            "the hub does not take what is told of %s/%s", reports[0].namespace, reports[0].name
+                        )
+                    else:
+                        self._telling.again(taken)
+                        deployments_max = 1 if _is_refused(error) else deployments_max
                     await sleep(self._clock, delay * random.uniform(0.5, 1.0))
                     delay = min(delay * 2, RETRY_SECONDS_MAX)
                     if delay >= RETRY_SECONDS_MAX:
                         self._telling.greet()
                     continue
-                delay, interval = RETRY_SECONDS_FIRST, min(answer.interval_seconds, INTERVAL_SECONDS)
+                delay, interval = RETRY_SECONDS_FIRST, max(INTERVAL_SECONDS_MIN, answer.interval_seconds)
+                interval = min(interval, INTERVAL_SECONDS)
                 if await self._is_own(answer):
                     await self._fence.renew(answer.rights, sent)
                     self._begin_mirroring()
                 else:
                     await _end(self._mirroring)
                 self._telling.resync(answer.resync)
-                if not self._telling and not await self._pause(interval):
+                if self._telling:
+                    continue
+                deployments_max = DEPLOYMENTS_MAX
+                if not await self._pause(interval):
                     self._telling.beat()
         finally:
             await _end(self._mirroring)
@@ -278,7 +293,7 @@ class Link:
                     self._bound = bound
                     mirror = Mirror(self._cell, self._objects, self._telling, fenced=self._fence.holds)
                     await ControlLoop(self._client, bound, [mirror], self._events, clock=self._clock).serve()
-            except (ApiError, OSError, TimeoutError) as error:
+            except TROUBLES as error:
                 log.warning("what is bound to this cell cannot be read: %s", error)
             finally:
                 self._bound = None
@@ -290,7 +305,13 @@ MIRRORED: tuple[type[Object], ...] = (WorkloadDeployment, *TRAVELLING, InstanceT
 """Kinds that a cell reads at its hub."""
 
 
+def _is_refused(error: Exception) -> bool:
+    return isinstance(error, ApiError) and error.code in REFUSED
+
+
 def _reason(error: Exception) -> tuple[str, str]:
+    if isinstance(error, msgspec.MsgspecError):
+        return "HubUnreachable", f"what answers is not the hub, or of quite another version: {error}. What runs goes on"
     if not isinstance(error, ApiError):
         return "HubUnreachable", f"the hub cannot be reached: {error}. What runs goes on"
     if error.code in (401, 403):

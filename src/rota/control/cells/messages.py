@@ -13,12 +13,14 @@ from rota.api.cell import Used
 from rota.api.instance import InstanceSpec, InstanceStatus
 from rota.api.workload import WorkloadDeploymentStatus
 
-REPORT_BYTES_MAX = 4 * 1024 * 1024
-"""A larger report is refused with 413. A cell has more to say than that only after a long silence, and divides it."""
+REPORT_BYTES_MAX = 3 * 1024 * 1024
+"""A larger report is refused with 413, as every larger body is."""
+REPORT_BYTES_AIM = 1024 * 1024
+"""A cell divides what it has to say into reports of this size. One instance may have more, as large as an object is."""
 DEPLOYMENTS_MAX = 200
 """Deployments that one report tells of."""
 CHANGED_MAX = 500
-"""Instances that one report tells of, unless a single deployment has more."""
+"""Instances that a cell puts into one report, and as many that are gone for each deployment."""
 GONE_MAX = 5000
 EVENTS_MAX = 20
 """Events of one deployment that one report tells of."""

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from rota.api import Instance, ObjectMeta, OwnerReference, WorkloadDeployment
+from rota.api.copies import REPLICAS_MAX
 from rota.api.instance import SchedulingGate
 from rota.api.workload import WorkloadDeploymentStatus
 from rota.control.cells.messages import DeploymentReport, InstanceReport
@@ -22,6 +23,16 @@ from rota.control.instances.names import (
     stem,
 )
 from rota.control.instances.reasons import HUB_QUOTA_GATE, QUOTA_GATE
+from rota.registry.privileges import inherited
+
+BESIDE_TEMPLATE_BYTES_MAX = 128 * 1024
+"""Bytes of an instance beside its template: its status, most of which are the addresses of its ports."""
+COUNTS = ("replicas", "current_replicas", "updated_replicas", "desired_replicas", "ready_replicas")
+COUNT_MAX = 2 * REPLICAS_MAX
+"""Instances of one deployment, with those that are going."""
+PERCENT_MAX = 1_000_000
+
+_encode = msgspec.json.Encoder().encode
 
 
 class Receipt(NamedTuple):
@@ -39,6 +50,10 @@ class Refused(ValueError):  # noqa: N818
     """A report tells of what is not the cell's to tell of."""
 
 
+class LeftOut(ValueError):  # noqa: N818
+    """The news of one deployment are not taken. Other deployments have nothing to do with that."""
+
+
 class Known(Protocol):
     """The instances of a deployment, as the hub knows them."""
 
@@ -53,11 +68,14 @@ def receive(deployment: WorkloadDeployment, known: Known, report: DeploymentRepo
     """Return what to write of a deployment and its instances.
 
     deployment  as it is at the hub
-    Raises `Refused` for an instance whose name is not one of the deployment's.
+    Raises `Refused` for an instance whose name is not one of the deployment's, `LeftOut` for one that is too large.
     """
     create, delete, statuses = [], {}, []
+    bytes_max = len(_encode(deployment.spec.template.spec)) + BESIDE_TEMPLATE_BYTES_MAX
     for each in report.changed:
         _check(deployment, each)
+        if (size := len(_encode(each))) > bytes_max:
+            raise LeftOut(f'instance "{each.name}" has {size} bytes, and with such a template {bytes_max} are the most')
         there = known.find(each.name)
         if there is None or _uid(there) != each.uid:
             if there is not None:
@@ -89,12 +107,23 @@ def _status(deployment: WorkloadDeployment, report: DeploymentReport) -> Workloa
         return None
     generation = min(report.generation or 0, deployment.metadata.generation)
     conditions = [msgspec.structs.replace(one, observed_generation=generation) for one in report.status.conditions]
-    status = msgspec.structs.replace(report.status, observed_generation=generation, conditions=conditions)
+    # Sums of them must be numbers that can be written, whatever one cell says.
+    counts = {name: min(getattr(report.status, name), COUNT_MAX) for name in COUNTS}
+    percent = report.status.cpu_percent
+    status = msgspec.structs.replace(
+        report.status,
+        observed_generation=generation,
+        conditions=conditions,
+        cpu_percent=None if percent is None else min(percent, PERCENT_MAX),
+        **counts,
+    )
     return status if status != deployment.status else None
 
 
 def _check(deployment: WorkloadDeployment, report: InstanceReport) -> None:
     meta = deployment.metadata
+    if report.spec.ordinal >= REPLICAS_MAX:
+        raise Refused(f'deployment "{meta.namespace}/{meta.name}" has no instance {report.spec.ordinal}')
     if report.name != instance_name(deployment.api.name, meta.name, report.spec.ordinal):
         raise Refused(
             f'instance "{report.name}" is none of deployment "{meta.namespace}/{meta.name}":'
@@ -125,7 +154,7 @@ def copy_of(deployment: WorkloadDeployment, report: InstanceReport) -> Instance:
             name=report.name,
             namespace=meta.namespace,
             labels=labels,
-            annotations={CELL_UID: report.uid},
+            annotations={CELL_UID: report.uid, **inherited(meta.annotations)},
             owner_references=[owner],
         ),
         spec=msgspec.structs.replace(

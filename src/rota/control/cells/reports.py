@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -31,7 +32,7 @@ from rota.control.cells.names import (
     source_of,
     store_identity,
 )
-from rota.control.cells.receiving import Receipt, Refused, is_copy, receive
+from rota.control.cells.receiving import LeftOut, Receipt, Refused, is_copy, receive
 from rota.control.gate import READY
 from rota.control.instances.names import controller_of
 from rota.control.writing import is_overtaken
@@ -41,6 +42,8 @@ from rota.engine.reconciler import Recording
 from rota.registry import ApiError
 from rota.registry.amending import Amendment
 from rota.registry.options import DeleteOptions, WriteOptions
+
+log = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS = 10.0
 """A cell that has nothing to say reports this often, and its heartbeat is written no more often."""
@@ -65,6 +68,8 @@ class Reports:
         self._clock = clock
         self._digests = Digests()
         self._last: dict[str, tuple[int, int]] = {}
+        self._left_out: dict[str, str] = {}
+        """Deployments whose news are not taken, by uid, and why."""
         self._moving: dict[str, dict[str, int]] = {}
         """Deployments that are moved when their cell is lost: by cell and uid, their leases."""
         self._ends = [
@@ -87,6 +92,7 @@ class Reports:
         meta, spec = now.metadata, now.spec
         if update.new is None:
             self._heard.forget_deployment(meta.uid)
+            self._left_out.pop(meta.uid, None)
         if update.new is not None and spec.on_cell_lost == "Move" and meta.deletion_timestamp is None:
             self._moving.setdefault(spec.cell_name, {})[meta.uid] = spec.lease_seconds
         elif spec.cell_name in self._moving:
@@ -130,12 +136,16 @@ class Reports:
         found = [(one, self._deployment(cell, one)) for one in report.deployments]
         receipts = []
         for told, deployment in found:
-            if deployment is not None:
-                receipts.append((deployment, _received(deployment, Copies(self._objects, deployment), told)))
-        # In this order: an instance may come under the name of one that is gone, and has a status once it is there.
-        await self._write([_delete(one) for _, receipt in receipts for one in receipt.delete])
-        await self._write([_create(one) for _, receipt in receipts for one in receipt.create])
-        await self._write(self._statuses(receipts))
+            if deployment is not None and (receipt := self._received(deployment, told)) is not None:
+                receipts.append((deployment, receipt))
+        try:
+            await self._write_all(receipts)
+        except ApiError as error:
+            if not _is_its_own(error):
+                raise
+            # What is wrong with one of them keeps back no other.
+            for one in receipts:
+                await self._write_one(*one)
         for told, deployment in found:
             if deployment is not None:
                 self._record(deployment, told)
@@ -147,6 +157,7 @@ class Reports:
             if deployment is not None
             and not told.released
             and told.digest
+            and told.uid not in self._left_out
             and told.digest != self._digests.of(deployment.metadata.uid)
         ]
 
@@ -158,12 +169,44 @@ class Reports:
             if about is not None:
                 self._events.record(about, "Warning" if one.warning else "Normal", one.reason, one.message)
 
+    def _received(self, deployment: WorkloadDeployment, told: DeploymentReport) -> Receipt | None:
+        """Return what to write of a deployment; None: nothing, and it is left out."""
+        try:
+            return receive(deployment, Copies(self._objects, deployment), told)
+        except Refused as error:
+            raise ApiError(403, "Forbidden", str(error)) from None
+        except LeftOut as error:
+            self._leave_out(deployment, str(error))
+            return None
+
+    def _leave_out(self, deployment: WorkloadDeployment, why: str) -> None:
+        meta = deployment.metadata
+        if self._left_out.get(meta.uid) != why:
+            log.warning("cell %s, of %s/%s: %s", deployment.spec.cell_name, meta.namespace, meta.name, why)
+        self._left_out[meta.uid] = why
+
+    async def _write_all(self, receipts: Received) -> None:
+        # In this order: an instance may come under the name of one that is gone, and has a status once it is there.
+        await self._write([_delete(one) for _, receipt in receipts for one in receipt.delete])
+        await self._write([_create(one) for _, receipt in receipts for one in receipt.create])
+        await self._write(self._statuses(receipts))
+        for deployment, _ in receipts:
+            self._left_out.pop(deployment.metadata.uid, None)
+
+    async def _write_one(self, deployment: WorkloadDeployment, receipt: Receipt) -> None:
+        try:
+            await self._write_all([(deployment, receipt)])
+        except ApiError as error:
+            if not _is_its_own(error):
+                raise
+            self._leave_out(deployment, str(error))
+
     def _deployment(self, cell: Cell, told: DeploymentReport) -> WorkloadDeployment | None:
         """Return the deployment that is told of; None: it is not here any more. Another cell's is refused."""
         found = get(self._objects, WorkloadDeployment, told.name, told.namespace)
         if found is None or found.metadata.uid != told.uid:
             return None
-        if found.spec.cell_name != cell.metadata.name:
+        if found.spec.cell_name != cell.metadata.name or is_bound(found):
             raise ApiError(
                 403,
                 "Forbidden",
@@ -314,13 +357,6 @@ class Copies:
         return [one for one in there if is_copy(one)]
 
 
-def _received(deployment: WorkloadDeployment, known: Copies, told: DeploymentReport) -> Receipt:
-    try:
-        return receive(deployment, known, told)
-    except Refused as error:
-        raise ApiError(403, "Forbidden", str(error)) from None
-
-
 Received = Sequence[tuple[WorkloadDeployment, Receipt]]
 
 
@@ -331,6 +367,11 @@ def _delete(obj: Object) -> Operation:
 
 def _create(obj: Object) -> Operation:
     return Operation("create", obj.api, obj.metadata.namespace, body=to_dict(obj))
+
+
+def _is_its_own(error: ApiError) -> bool:
+    """Report whether a write was refused for what it is, and will be whenever it is tried."""
+    return 400 <= error.code < 500 and error.code != 429
 
 
 def _is_lost(error: ApiError) -> bool:

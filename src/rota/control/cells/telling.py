@@ -18,6 +18,7 @@ from rota.control.cells.messages import (
     EVENTS_MAX,
     MESSAGE_LENGTH_MAX,
     REASON_LENGTH_MAX,
+    REPORT_BYTES_AIM,
     DeploymentReport,
     EventReport,
     Gone,
@@ -35,6 +36,8 @@ AVAILABLE = "Available"
 COMPARED_MAX = 50
 """Deployments at rest that each heartbeat tells of."""
 
+_encode = msgspec.json.Encoder().encode
+
 
 class _News:
     """News of one deployment that the hub has not heard, beside its status, which is always told."""
@@ -46,6 +49,9 @@ class _News:
         """Names of instances, by their uids."""
         self.all = False
         self.events: dict[EventReport, None] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.changed or self.gone)
 
 
 class Telling:
@@ -196,24 +202,28 @@ class Telling:
                 news.all = True
                 news.changed.update(dict.fromkeys(one.metadata.name for one in self._instances(own)))
 
-    def take(self) -> tuple[list[DeploymentReport], Any]:
-        """Take out as much as goes into one report; and what `again` puts back."""
+    def take(self, deployments_max: int = DEPLOYMENTS_MAX) -> tuple[list[DeploymentReport], Any]:
+        """Take out as much as goes into one report; and what `again` puts back.
+
+        What does not fit comes last the next time: nobody who has much to tell keeps others from being heard of.
+        """
         reports: list[DeploymentReport] = []
         taken: dict[str, _News] = {}
-        room = CHANGED_MAX
-        for uid in [*self._news][:DEPLOYMENTS_MAX]:
-            news = self._news[uid]
-            if taken and len(news.changed) > room:
-                continue
-            taken[uid] = self._news.pop(uid)
-            report = self._report(uid, news)
+        room = Room()
+        for uid in [*self._news][:deployments_max]:
+            if not room:
+                break
+            news = self._news.pop(uid)
+            report, told, rest = self._report(uid, news, room)
             if report is not None:
+                taken[uid] = told
                 reports.append(report)
-                room -= len(news.changed)
-        free = DEPLOYMENTS_MAX - len(reports)
+                if rest:
+                    self._news[uid] = rest
+        free = deployments_max - len(reports)
         released = {uid: self._released.pop(uid) for uid in [*self._released][:free]}
         reports += [_released(source) for source in released.values()]
-        free = DEPLOYMENTS_MAX - len(reports)
+        free = deployments_max - len(reports)
         refusals = [*self._refusals][:free]
         for uid in refusals:
             del self._refusals[uid]
@@ -239,30 +249,73 @@ class Telling:
     def _instances(self, uid: str) -> list[Instance]:
         return cast("list[Instance]", [*self._objects.owned(Instance.api, uid)])
 
-    def _report(self, uid: str, news: _News) -> DeploymentReport | None:
+    def _report(self, uid: str, news: _News, room: Room) -> tuple[DeploymentReport | None, _News, _News]:
+        """Return the news of a deployment as far as there is room, what of them is told, and what is not."""
+        told, rest = _News(), _News()
         key = self._deployments[uid]
         obj = get(self._objects, WorkloadDeployment, key.name, key.namespace)
         source = source_of(obj) if obj is not None else None
         if obj is None or source is None:
-            return None
+            return None, told, rest
+        changed = []
+        for name in news.changed:
+            found = get(self._objects, Instance, name, key.namespace)
+            one = _told(found) if found is not None else None
+            if rest.changed or (one is not None and not room.take(one)):
+                rest.changed[name] = None
+                continue
+            told.changed[name] = None
+            if one is not None:
+                changed.append(one)
+        for number, (gone, name) in enumerate(news.gone.items()):
+            (told if number < CHANGED_MAX else rest).gone[gone] = name
+        # Which there are, and their digest, is true of what was told when all of it was.
+        (rest if rest else told).all = news.all
+        told.events = news.events
         status = status_of(obj)
         is_observed = status.observed_generation == obj.metadata.generation
         refused = self._refused.get(source.uid)
         if refused is not None:
             status = msgspec.structs.replace(status, conditions=[*status.conditions, refused[1]])
-        changed = [get(self._objects, Instance, name, key.namespace) for name in news.changed]
-        return DeploymentReport(
+        report = DeploymentReport(
             namespace=source.namespace,
             name=source.name,
             uid=source.uid,
             generation=source.generation if is_observed else max(source.generation - 1, 0),
             status=status,
-            changed=[_told(one) for one in changed if one is not None],
-            gone=[Gone(name, uid) for uid, name in news.gone.items()],
-            all=[one.metadata.uid for one in self._instances(uid)] if news.all else None,
+            changed=changed,
+            gone=[Gone(name, uid) for uid, name in told.gone.items()],
+            all=[one.metadata.uid for one in self._instances(uid)] if told.all else None,
             events=[*news.events],
-            digest=self._digests.of(uid),
+            digest="" if rest else self._digests.of(uid),
         )
+        room.spend(msgspec.structs.replace(report, changed=[]))
+        return report, told, rest
+
+
+class Room:
+    """The room in a report, in bytes and instances."""
+
+    def __init__(self) -> None:
+        self._bytes = REPORT_BYTES_AIM
+        self._instances = CHANGED_MAX
+        self._is_new = True
+
+    def __bool__(self) -> bool:
+        return self._bytes > 0 and self._instances > 0
+
+    def take(self, one: InstanceReport) -> bool:
+        """Have an instance in the report, if there is room. The first one is, however large it is."""
+        size = len(_encode(one))
+        if not self._is_new and (size > self._bytes or self._instances <= 0):
+            return False
+        self._is_new = False
+        self._bytes -= size
+        self._instances -= 1
+        return True
+
+    def spend(self, what: DeploymentReport) -> None:
+        self._bytes -= len(_encode(what))
 
 
 def _told(instance: Instance) -> InstanceReport:

@@ -1,0 +1,195 @@
+"""To harm a hub, its cells or other tenants by what goes between a hub and its cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from rota.api import Cell, Instance, Workload, WorkloadDeployment
+from rota.api.copies import REPLICAS_MAX
+from rota.api.workload import WorkloadDeploymentStatus
+from rota.control.cells.messages import REPORT_BYTES_MAX, Answer, DeploymentReport, InstanceReport, Report
+from rota.control.cells.names import cell_namespace
+from rota.control.cells.receiving import BESIDE_TEMPLATE_BYTES_MAX
+from rota.registry import ApiError
+from rota.testing.fleet import Fleet, SimulatedHub
+
+CELL = "lhr-1"
+LONG_SECONDS = 60
+
+
+@pytest.fixture
+def fleet() -> Iterator[Fleet]:
+    with Fleet({CELL: "lhr", "dfw-1": "dfw"}) as made:
+        made.go(1)
+        yield made
+
+
+def workload(name: str, *cities: str, replicas: int = 1, placements: int = 1, **template: Any) -> dict[str, Any]:
+    spec = {"containers": [{"name": "main", "command": ["serve"]}], **template}
+    return {
+        "apiVersion": "rota.dev/v1alpha1",
+        "kind": "Workload",
+        "metadata": {"name": name},
+        "spec": {
+            "template": {"spec": spec},
+            "placements": [
+                {"name": f"p{i}", "cityCodes": [*(cities or ("lhr",))], "scale": {"min": replicas}}
+                for i in range(placements)
+            ],
+        },
+    }
+
+
+def apply(fleet: Fleet, obj: dict[str, Any], seconds: float = LONG_SECONDS) -> None:
+    fleet.do(fleet.hub.client.apply(obj, force=True))
+    fleet.go(seconds)
+
+
+def delete(fleet: Fleet, name: str) -> None:
+    fleet.do(fleet.hub.client.delete(Workload, name))
+    fleet.go(LONG_SECONDS)
+
+
+def ready(fleet: Fleet, name: str) -> int:
+    found = fleet.do(fleet.hub.client.get(Workload, name))
+    return found.status.ready_replicas if found.status is not None else 0
+
+
+def is_heard(fleet: Fleet) -> bool:
+    return bool(fleet.do(fleet.hub.client.get(Cell, CELL)).readiness().state == "Ready")
+
+
+def deployment(fleet: Fleet, workload: str, cell: str = CELL) -> WorkloadDeployment:
+    every = fleet.do(fleet.hub.client.list(WorkloadDeployment)).items
+    [found] = [one for one in every if (one.spec.workload_ref.name, one.spec.cell_name) == (workload, cell)]
+    return found
+
+
+def told(of: WorkloadDeployment, **more: Any) -> DeploymentReport:
+    meta = of.metadata
+    return DeploymentReport(namespace=meta.namespace, name=meta.name, uid=meta.uid, **more)
+
+
+def instance(of: WorkloadDeployment, ordinal: int, **spec: Any) -> InstanceReport:
+    body = {"templateHash": "h", "ordinal": ordinal, "containers": [{"name": "main"}], **spec}
+    about = {"name": f"{of.metadata.name}-{ordinal}", "uid": "forged", "spec": body}
+    return msgspec.convert(about, InstanceReport)
+
+
+def report(fleet: Fleet, *deployments: DeploymentReport) -> Answer:
+    """Report as the cell, which was taken over."""
+    fleet.cells[CELL].boot += 1
+    assert fleet.hub.reports is not None
+    said = Report(f"home-of-{CELL}", 1000 + fleet.cells[CELL].boot, 1, version="test", deployments=[*deployments])
+    return fleet.do(fleet.hub.reports.receive(CELL, said))
+
+
+def copies(fleet: Fleet, of: WorkloadDeployment) -> list[Instance]:
+    return [one for one in fleet.instances(fleet.hub) if one.metadata.owner_references[0].uid == of.metadata.uid]
+
+
+def test_to_have_a_cell_say_more_than_its_hub_takes(fleet: Fleet) -> None:
+    """A cell whose reports are refused is lost, with all that others have there."""
+    env = [{"name": f"V{i}", "value": "x" * 1000} for i in range(250)]
+    large = {"containers": [{"name": "main", "command": ["serve"], "env": env}]}
+    apply(fleet, workload("large", replicas=16, **large))
+    apply(fleet, workload("other"))
+    assert is_heard(fleet)
+    assert ready(fleet, "other") == 1
+    assert ready(fleet, "large") == 16
+    told = [InstanceReport(one.metadata.name, one.metadata.uid, one.spec) for one in fleet.instances(fleet.hub)]
+    assert len(msgspec.json.encode(told)) > REPORT_BYTES_MAX
+    # Neither is a hub that has forgotten everything told all of it at once.
+    for one in copies(fleet, deployment(fleet, "large")):
+        fleet.do(fleet.hub.client.delete(Instance, one.metadata.name))
+    fleet.go(LONG_SECONDS)
+    assert is_heard(fleet)
+    assert len(copies(fleet, deployment(fleet, "large"))) == 16
+
+
+def test_to_have_a_cell_say_what_its_hub_refuses(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it is that the hub does not take of one deployment: others are heard of."""
+    taken = SimulatedHub.report
+
+    async def take(self: SimulatedHub, report: Report) -> Answer:
+        if any("bad" in one.name for one in report.deployments):
+            raise ApiError(422, "Invalid", "no")
+        return await taken(self, report)
+
+    monkeypatch.setattr(SimulatedHub, "report", take)
+    apply(fleet, workload("bad"))
+    apply(fleet, workload("other"))
+    assert is_heard(fleet)
+    assert ready(fleet, "other") == 1
+
+
+def test_to_have_a_hub_refuse_what_others_say(fleet: Fleet) -> None:
+    apply(fleet, workload("one"))
+    apply(fleet, workload("two"))
+    fleet.down(CELL)
+    one, two = deployment(fleet, "one"), deployment(fleet, "two")
+    volume = {"name": "v", "secret": {"name": "s"}, "mountPath": "/etc"}
+    bad = instance(one, 5, volumes=[volume])
+    answer = report(fleet, told(one, changed=[bad], digest="x"), told(two, changed=[instance(two, 5)]))
+    assert len(copies(fleet, one)) == 1
+    assert len(copies(fleet, two)) == 2
+    # To ask for it again would bring the same again, at once and for ever.
+    assert answer.resync == []
+    assert report(fleet, told(one, digest="x")).resync == [one.metadata.uid]
+
+
+def test_to_fill_a_hub_by_reports(fleet: Fleet) -> None:
+    apply(fleet, workload("web"))
+    fleet.down(CELL)
+    web = deployment(fleet, "web")
+    with pytest.raises(ApiError, match="has no instance") as refused:
+        report(fleet, told(web, changed=[instance(web, REPLICAS_MAX)]))
+    assert refused.value.code == 403
+    padded = [{"name": f"c{i}", "args": ["x" * 1000] * 20} for i in range(8)]
+    assert len(msgspec.json.encode(padded)) > BESIDE_TEMPLATE_BYTES_MAX
+    report(fleet, told(web, changed=[instance(web, 1, containers=padded)]))
+    assert len(copies(fleet, web)) == 1
+
+
+def test_to_report_of_the_copies_that_are_for_the_cell(fleet: Fleet) -> None:
+    apply(fleet, workload("web"))
+    [bound] = fleet.do(fleet.hub.client.list(WorkloadDeployment, namespace=cell_namespace(CELL))).items
+    with pytest.raises(ApiError, match="is none of cell"):
+        report(fleet, told(bound, changed=[instance(bound, 0)]))
+
+
+def test_to_break_a_workload_elsewhere_by_numbers(fleet: Fleet) -> None:
+    apply(fleet, workload("web", "lhr", "dfw"))
+    fleet.down(CELL)
+    most = (1 << 63) - 1
+    counts = {"ready_replicas": most, "current_replicas": most, "updated_replicas": most, "desired_replicas": most}
+    status = WorkloadDeploymentStatus(replicas=(1 << 31) - 1, cpu_percent=most, **counts)
+    report(fleet, told(deployment(fleet, "web"), status=status, generation=1))
+    apply(fleet, workload("web", "lhr", "dfw", replicas=2), seconds=10)
+    found = fleet.do(fleet.hub.client.get(Workload, "web"))
+    assert found.status is not None
+    assert found.status.observed_generation == found.metadata.generation
+    assert ready(fleet, "web") <= 2 * REPLICAS_MAX + 2
+
+
+def test_what_a_tenant_made_is_marked_at_the_hub_too(fleet: Fleet) -> None:
+    made = workload("web")
+    made["metadata"]["annotations"] = {"rota.dev/restricted": "true"}
+    apply(fleet, made)
+    [one] = copies(fleet, deployment(fleet, "web"))
+    assert one.metadata.annotations["rota.dev/restricted"] == "true"
+
+
+def test_to_end_a_link_by_an_answer_that_is_none(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def answer(self: SimulatedHub, report: Report) -> Answer:
+        return msgspec.json.decode(b"<html>", type=Answer)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SimulatedHub, "report", answer)
+        fleet.go(LONG_SECONDS)
+    fleet.go(LONG_SECONDS)
+    assert is_heard(fleet)
