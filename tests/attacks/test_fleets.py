@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from rota.api import Cell, Instance, Workload, WorkloadDeployment
+from rota.api import Cell, ConfigMap, Instance, ObjectMeta, Secret, Workload, WorkloadDeployment
 from rota.api.copies import REPLICAS_MAX
 from rota.api.workload import WorkloadDeploymentStatus
 from rota.control.cells.messages import REPORT_BYTES_MAX, Answer, DeploymentReport, InstanceReport, Report
 from rota.control.cells.names import cell_namespace
 from rota.control.cells.receiving import BESIDE_TEMPLATE_BYTES_MAX
 from rota.registry import ApiError
-from rota.testing.fleet import Fleet, SimulatedHub
+from rota.testing.fleet import Fleet, SimulatedHub, Site
 
 CELL = "lhr-1"
 LONG_SECONDS = 60
@@ -95,7 +95,7 @@ def copies(fleet: Fleet, of: WorkloadDeployment) -> list[Instance]:
 def test_to_have_a_cell_say_more_than_its_hub_takes(fleet: Fleet) -> None:
     """A cell whose reports are refused is lost, with all that others have there."""
     env = [{"name": f"V{i}", "value": "x" * 1000} for i in range(250)]
-    large = {"containers": [{"name": "main", "command": ["serve"], "env": env}]}
+    large: dict[str, Any] = {"containers": [{"name": "main", "command": ["serve"], "env": env}]}
     apply(fleet, workload("large", replicas=16, **large))
     apply(fleet, workload("other"))
     assert is_heard(fleet)
@@ -166,14 +166,68 @@ def test_to_break_a_workload_elsewhere_by_numbers(fleet: Fleet) -> None:
     apply(fleet, workload("web", "lhr", "dfw"))
     fleet.down(CELL)
     most = (1 << 63) - 1
-    counts = {"ready_replicas": most, "current_replicas": most, "updated_replicas": most, "desired_replicas": most}
-    status = WorkloadDeploymentStatus(replicas=(1 << 31) - 1, cpu_percent=most, **counts)
+    names = ("readyReplicas", "currentReplicas", "updatedReplicas", "desiredReplicas", "cpuPercent")
+    counts = {"replicas": (1 << 31) - 1, **dict.fromkeys(names, most)}
+    status = msgspec.convert(counts, WorkloadDeploymentStatus)
     report(fleet, told(deployment(fleet, "web"), status=status, generation=1))
     apply(fleet, workload("web", "lhr", "dfw", replicas=2), seconds=10)
     found = fleet.do(fleet.hub.client.get(Workload, "web"))
     assert found.status is not None
     assert found.status.observed_generation == found.metadata.generation
     assert ready(fleet, "web") <= 2 * REPLICAS_MAX + 2
+
+
+VOLUMES = [{"name": f"v{i}", "configMap": {"name": f"map{i}"}, "mountPath": f"/data/v{i}"} for i in range(2)]
+
+
+def contents(fleet: Fleet, site: Site, namespace: str = "default") -> list[Any]:
+    return [one.data for one in fleet.do(site.client.list(ConfigMap, namespace=namespace)).items]
+
+
+def test_to_multiply_what_workloads_refer_to(fleet: Fleet) -> None:
+    """A megabyte, referred to by as many deployments as there can be, would fill the disk of the hub."""
+    for i in range(2):
+        fleet.do(fleet.hub.client.create(ConfigMap(metadata=ObjectMeta(name=f"map{i}"), data={"a": "1"})))
+    apply(fleet, workload("one", placements=8, volumes=VOLUMES))
+    apply(fleet, workload("two", placements=8, volumes=VOLUMES[:1]))
+    bound = cell_namespace(CELL)
+    assert len(contents(fleet, fleet.hub, bound)) == 2
+    fleet.do(fleet.hub.client.patch(ConfigMap, "map0", {"data": {"a": "2"}}))
+    fleet.go(LONG_SECONDS)
+    assert {"a": "2"} in contents(fleet, fleet.cells[CELL])
+    # What others still need stays, and nothing else.
+    delete(fleet, "one")
+    assert contents(fleet, fleet.hub, bound) == contents(fleet, fleet.cells[CELL]) == [{"a": "2"}]
+    assert ready(fleet, "two") == 8
+
+
+def test_to_find_secrets_of_former_tenants_in_a_cell(fleet: Fleet) -> None:
+    """Whoever has a namespace of that name next could refer to them there."""
+    secret = Secret(metadata=ObjectMeta(name="pw"), string_data={"pw": "hunter2"})
+    mounted: dict[str, Any] = {"volumes": [{"name": "s", "secret": {"name": "pw"}, "mountPath": "/data/s"}]}
+    cell = fleet.cells[CELL]
+    own = {"rota.dev/about": "somebody in the cell made this one"}
+    fleet.do(cell.client.create(Secret(metadata=ObjectMeta(name="own", annotations=own))))
+
+    def left() -> list[str]:
+        return [one.metadata.name for one in fleet.do(cell.client.list(Secret)).items]
+
+    fleet.do(fleet.hub.client.create(secret))
+    apply(fleet, workload("web", **mounted))
+    assert left() == ["own", "pw"]
+    delete(fleet, "web")
+    assert left() == ["own"]
+    apply(fleet, workload("web", **mounted))
+    apply(fleet, workload("web"))
+    assert left() == ["own"]
+    assert fleet.do(fleet.hub.client.list(Secret, namespace=cell_namespace(CELL))).items == []
+    # Nor while one side was away.
+    apply(fleet, workload("web", **mounted))
+    fleet.down(CELL)
+    delete(fleet, "web")
+    fleet.up(CELL)
+    fleet.go(LONG_SECONDS)
+    assert left() == ["own"]
 
 
 def test_what_a_tenant_made_is_marked_at_the_hub_too(fleet: Fleet) -> None:

@@ -1,23 +1,23 @@
 """Binding, at the hub: a deployment for another cell has a copy in that cell's namespace, and so has what it refers to.
 
-The cell sees that namespace and nothing else. A deployment that is deleted stays until the cell has said that nothing
-of it is left there.
+Of what several deployments refer to there is one copy for each cell. The cell sees that namespace and nothing else. A
+deployment that is deleted stays until the cell has said that nothing of it is left there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, cast
 
 import msgspec
 
 from rota.api import (
     ConfigMap,
     InstanceType,
+    Kind,
     Namespace,
     Object,
     ObjectMeta,
-    OwnerReference,
     Secret,
     WorkloadDeployment,
     Workspace,
@@ -46,12 +46,10 @@ TRAVELLING: tuple[type[Object], ...] = (Secret, ConfigMap, Workspace)
 """Kinds of namespaced objects that travel with a deployment that refers to them."""
 
 
-class Copy(NamedTuple):
-    """Something that a deployment refers to, and the name of its copy."""
+_BY_NAME = {kind.api.name: kind for kind in TRAVELLING}
 
-    kind: type[Object]
-    name: str
-    of: Object
+Named = tuple[str, str]
+"""The kind of something, and its name."""
 
 
 def of_source(bound: WorkloadDeployment) -> Iterable[Key]:
@@ -75,40 +73,37 @@ def bound_copy(deployment: WorkloadDeployment, granted: Mapping[str, str]) -> Wo
     )
 
 
-def copies(objects: Objects, deployment: WorkloadDeployment) -> list[Copy]:
-    """Return what a deployment refers to and that is there, with the names that the copies have."""
-    found: dict[tuple[str, str], Copy] = {}
-    by_name = {kind.api.name: kind for kind in TRAVELLING}
-    pending = [(deployment.api, to_dict(deployment))]
+def referred(deployment: WorkloadDeployment, find: Callable[[Kind, str], Object | None]) -> dict[Named, Object]:
+    """Return what travels with a deployment: all that it refers to, directly or not, as far as `find` finds it."""
+    found: dict[Named, Object] = {}
+    pending: list[tuple[Kind, dict[str, Any]]] = [(deployment.api, to_dict(deployment))]
     while pending:
         for reference in references(*pending.pop()):
-            kind = by_name.get(reference.kind.name)
-            if kind is None or (reference.kind.name, reference.name) in found:
+            named = reference.kind.name, reference.name
+            if named[0] not in _BY_NAME or named in found:
                 continue
-            obj = objects.find(reference.kind, deployment.metadata.namespace, reference.name)
+            obj = find(reference.kind, reference.name)
             if obj is not None:
-                name = copy_name(bound_name(deployment), reference.kind.name, reference.name)
-                found[reference.kind.name, reference.name] = Copy(kind, name, obj)
+                found[named] = obj
                 # A Workspace has its Secret.
                 pending.append((reference.kind, to_dict(obj)))
-    return [*found.values()]
+    return found
 
 
-def copied(copy: Copy, bound: WorkloadDeployment) -> Object:
-    """Return a copy of something, owned by the bound deployment that it is for."""
-    meta, owner = copy.of.metadata, bound.metadata
+def copied(of: Object, namespace: str) -> Object:
+    """Return the copy of something that is for the cell of this namespace."""
+    meta = of.metadata
     source = Source(meta.namespace, meta.name, meta.uid, int(meta.resource_version or 0))
-    reference = OwnerReference(api_version=bound.api.api_version, kind=bound.api.name, name=owner.name, uid=owner.uid)
-    metadata = ObjectMeta(
-        name=copy.name,
-        namespace=owner.namespace,
-        annotations={**source.annotations(), **inherited(meta.annotations)},
-        owner_references=[reference],
-    )
-    changes: dict[str, Any] = {"metadata": metadata}
-    if copy.kind.api.has_status:
+    changes: dict[str, Any] = {
+        "metadata": ObjectMeta(
+            name=copy_name(meta.namespace, of.api.name, meta.name),
+            namespace=namespace,
+            annotations={**source.annotations(), **inherited(meta.annotations)},
+        )
+    }
+    if of.api.has_status:
         changes["status"] = None
-    return msgspec.structs.replace(copy.of, **changes)
+    return msgspec.structs.replace(of, **changes)
 
 
 class Binding:
@@ -116,12 +111,20 @@ class Binding:
 
     reads: tuple[type[Object], ...] = (*TRAVELLING, InstanceType, Namespace)
 
+    def __init__(self) -> None:
+        self._needs: dict[Key, frozenset[Named]] = {}
+        """What each deployment was last seen to need."""
+        self._tidied: set[str] = set()
+        """The cells of which no copies are left that nobody has needed since before this process."""
+
     async def look(self, context: Context, obj: WorkloadDeployment) -> Outcome:
         """Bind a deployment to its cell, or have the cell give it up."""
         meta = obj.metadata
+        await self._tidy(context, obj.spec.cell_name)
         bound = get(context.objects, WorkloadDeployment, bound_name(obj), cell_namespace(obj.spec.cell_name))
         if meta.deletion_timestamp is not None:
             await self._unbind(context, obj, bound)
+            await self._drop(context, obj, frozenset())
             return DONE
         if CELL_FINALIZER not in meta.finalizers:
             # First: it must not go while the cell has it.
@@ -165,11 +168,11 @@ class Binding:
         return await context.client.update(msgspec.structs.replace(before, metadata=metadata, spec=wanted.spec))
 
     async def _copy(self, context: Context, obj: WorkloadDeployment, bound: WorkloadDeployment) -> None:
-        """Have copies of what it refers to, as that is now, and none of what it no longer refers to."""
-        wanted = {(one.kind.api.name, one.name): one for one in copies(context.objects, obj)}
-        for (_, name), one in wanted.items():
-            there: Any = context.objects.find(one.kind.api, bound.metadata.namespace, name)
-            copy = copied(one, bound)
+        """Have copies of what it refers to, as that is now, and none of what nobody in the cell refers to any more."""
+        wanted = _needed(context.objects, obj)
+        for of in wanted.values():
+            copy = copied(of, bound.metadata.namespace)
+            there: Any = context.objects.find(copy.api, copy.metadata.namespace, copy.metadata.name)
             if there is None:
                 await unless_overtaken(context.client.create(copy))
             elif _differs(there, copy):
@@ -177,14 +180,53 @@ class Binding:
                 await context.client.update(
                     msgspec.structs.replace(copy, metadata=msgspec.structs.replace(copy.metadata, **kept))
                 )
-        for kind in TRAVELLING:
-            for old in context.objects.owned(kind.api, bound.metadata.uid):
-                if (kind.api.name, old.metadata.name) not in wanted:
-                    await _delete(context, old)
+        await self._drop(context, obj, frozenset(wanted))
+
+    async def _drop(self, context: Context, obj: WorkloadDeployment, needed: frozenset[Named]) -> None:
+        """Delete the copies that a deployment does not need any more, nor any other of its namespace and cell."""
+        objects, meta = context.objects, obj.metadata
+        left = self._needs.pop(Key(meta.namespace, meta.name), frozenset()) - needed
+        if needed:
+            self._needs[Key(meta.namespace, meta.name)] = needed
+        if not left:
+            return
+        others = (_needed(objects, one) for one in _placed(objects, obj.spec.cell_name, meta.namespace))
+        for kind, name in left.difference(*others):
+            copy = copy_name(meta.namespace, kind, name)
+            there = objects.find(_BY_NAME[kind].api, cell_namespace(obj.spec.cell_name), copy)
+            if there is not None:
+                await _delete(context, there)
+
+    async def _tidy(self, context: Context, cell: str) -> None:
+        """Delete, once, all copies for a cell that nobody needs: this process has not seen who did before."""
+        if cell in self._tidied:
+            return
+        self._tidied.add(cell)
+        namespace = cell_namespace(cell)
+        needed = {
+            (kind, copy_name(one.metadata.namespace, kind, name))
+            for one in _placed(context.objects, cell)
+            for kind, name in _needed(context.objects, one)
+        }
+        for type_ in TRAVELLING:
+            for copy in [*context.objects.list(type_.api, namespace)]:
+                if source_of(copy) is not None and (type_.api.name, copy.metadata.name) not in needed:
+                    await _delete(context, copy)
 
     async def _make_namespace(self, context: Context, name: str) -> None:
         if not context.objects.has(Namespace.api, "", name):
             await unless_overtaken(context.client.create(Namespace(metadata=ObjectMeta(name=name))))
+
+
+def _needed(objects: Objects, deployment: WorkloadDeployment) -> dict[Named, Object]:
+    return referred(deployment, lambda kind, name: objects.find(kind, deployment.metadata.namespace, name))
+
+
+def _placed(objects: Objects, cell: str, namespace: str = "") -> Iterable[WorkloadDeployment]:
+    """Return the deployments that a cell is to have, of one namespace or of all."""
+    for one in cast("Iterable[WorkloadDeployment]", objects.list(WorkloadDeployment.api, namespace)):
+        if one.spec.cell_name == cell and one.metadata.deletion_timestamp is None and not is_bound(one):
+            yield one
 
 
 def renewed(before: Object, wanted: Object) -> dict[str, str]:
@@ -201,7 +243,7 @@ def _substance(obj: Object) -> Mapping[str, Any]:
     body = to_dict(obj)
     body.pop("status", None)
     meta = body.pop("metadata")
-    return {**body, "annotations": meta.get("annotations"), "owners": meta.get("ownerReferences")}
+    return {**body, "annotations": meta.get("annotations")}
 
 
 async def _delete(context: Context, obj: Object) -> None:

@@ -1,6 +1,7 @@
 """The mirror, in a cell: what the hub has bound to the cell is made here, under the names that it has at the hub.
 
 - What is deleted here was seen to be deleted there. Nothing is deleted because it is not in a list.
+- What came with deployments goes with the last of them: no Secret stays where nothing runs that needs it.
 - What somebody here has made stays theirs: a deployment of the same name is not taken over.
 - A hub that knows less than it did, as after a restore, changes nothing.
 """
@@ -8,14 +9,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, cast
 
 import msgspec
 
 from rota.api import InstanceType, Kind, Namespace, Object, ObjectMeta, WorkloadDeployment
 from rota.client import Key, Update
-from rota.control.cells.binding import TRAVELLING, renewed
-from rota.control.cells.names import ADOPTED, BOUND_NAME, BOUND_NAMESPACE, BOUNDED, GRANTED, Source, source_of
+from rota.control.cells.binding import TRAVELLING, Named, referred, renewed
+from rota.control.cells.names import (
+    ADOPTED,
+    BOUND_NAME,
+    BOUND_NAMESPACE,
+    BOUNDED,
+    GRANTED,
+    Source,
+    copy_name,
+    source_of,
+)
 from rota.control.writing import is_overtaken, unless_overtaken
 from rota.engine import DONE, Context, Outcome, Reconciler, Watch
 from rota.engine.objects import Objects, get
@@ -50,9 +61,10 @@ class Mirror(Reconciler):
         self._hub: Objects | None = None
         self.watches = (
             Watch(WorkloadDeployment, _key),
-            *(Watch(kind, _owners) for kind in TRAVELLING),
+            *(Watch(kind, self._users) for kind in TRAVELLING),
             Watch(InstanceType, self._everybody),
         )
+        self._is_tidy = False
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
         def hear(kind: Kind, update: Update[Any]) -> None:
@@ -68,8 +80,19 @@ class Mirror(Reconciler):
             return ()
         return [Key(one.metadata.namespace, one.metadata.name) for one in self._hub.list(WorkloadDeployment.api)]
 
+    def _users(self, copy: Object) -> Iterable[Key]:
+        """Return the deployments that may refer to something: all that are of its namespace."""
+        about = source_of(copy)
+        for one in self._hub.list(WorkloadDeployment.api) if self._hub is not None and about is not None else ():
+            source = source_of(one)
+            if about is not None and source is not None and source.namespace == about.namespace:
+                yield Key(one.metadata.namespace, one.metadata.name)
+
     async def reconcile(self, context: Context, key: Key) -> Outcome:
         self._hub = context.objects
+        if not self._is_tidy:
+            await self._tidy(context)
+            self._is_tidy = True
         bound = get(context.objects, WorkloadDeployment, key.name, key.namespace)
         source = source_of(bound) if bound is not None else None
         if bound is None or source is None:
@@ -88,6 +111,7 @@ class Mirror(Reconciler):
     async def _give_up(self, context: Context, source: Source, here: WorkloadDeployment | None) -> None:
         there = source_of(here) if here is not None else None
         if here is None or there is None or there.uid != source.uid:
+            await self._tidy(context, source.namespace)
             self._telling.release(source)
         elif here.metadata.deletion_timestamp is None:
             await _delete(context, here)
@@ -137,6 +161,25 @@ class Mirror(Reconciler):
             return
         metadata = msgspec.structs.replace(here.metadata, annotations=annotations)
         await context.client.update(msgspec.structs.replace(here, metadata=metadata, spec=wanted.spec))
+        if here.spec.template != wanted.spec.template:
+            await self._tidy(context, source.namespace)
+
+    async def _tidy(self, context: Context, namespace: str = "") -> None:
+        """Delete what came with deployments that are gone. What somebody here has made stays."""
+        needed: dict[str, set[Named]] = {}
+        here = cast("list[WorkloadDeployment]", [*self._here.list(WorkloadDeployment.api, namespace)])
+        # What is about to be made here needs it, too.
+        coming = cast("list[WorkloadDeployment]", [*context.objects.list(WorkloadDeployment.api)])
+        for one in (*here, *(bound for bound in coming if bound.metadata.deletion_timestamp is None)):
+            source = source_of(one)
+            there = one.metadata.namespace if source is None else source.namespace
+            needed.setdefault(there, set()).update(referred(one, partial(_found, self._here, there)))
+        for kind in TRAVELLING:
+            for copy in [*self._here.list(kind.api, namespace)]:
+                meta, source = copy.metadata, source_of(copy)
+                is_copy = source is not None and (source.namespace, source.name) == (meta.namespace, meta.name)
+                if is_copy and (kind.api.name, meta.name) not in needed.get(meta.namespace, ()):
+                    await _delete(context, copy)
 
     def _older(self, hub: str, here: str) -> tuple[str, str]:
         return "HubIsOlder", (
@@ -148,13 +191,13 @@ class Mirror(Reconciler):
         """Return the name of what a deployment refers to, and of which the hub knows less than this cell."""
         if _is_adopted(bound, here):
             return None
-        for kind in TRAVELLING:
-            for copy in context.objects.owned(kind.api, bound.metadata.uid):
-                source = source_of(copy)
-                there = self._here.find(copy.api, source.namespace, source.name) if source is not None else None
-                known = source_of(there) if there is not None else None
-                if source is not None and known is not None and _is_older(source, known):
-                    return f"{copy.api.name} {source.name}"
+        deployed = source_of(bound)
+        for copy in _copies(context.objects, bound, deployed) if deployed is not None else ():
+            source = source_of(copy)
+            there = self._here.find(copy.api, source.namespace, source.name) if source is not None else None
+            known = source_of(there) if there is not None else None
+            if source is not None and known is not None and _is_older(source, known):
+                return f"{copy.api.name} {source.name}"
         return None
 
     async def _prepare(self, context: Context, bound: WorkloadDeployment, source: Source) -> None:
@@ -163,9 +206,8 @@ class Mirror(Reconciler):
             await unless_overtaken(context.client.create(Namespace(metadata=ObjectMeta(name=source.namespace))))
         here = get(self._here, WorkloadDeployment, source.name, source.namespace)
         is_adopted = here is not None and _is_adopted(bound, here)
-        for kind in TRAVELLING:
-            for copy in context.objects.owned(kind.api, bound.metadata.uid):
-                await self._travel(context, copy, is_adopted=is_adopted)
+        for copy in _copies(context.objects, bound, source):
+            await self._travel(context, copy, is_adopted=is_adopted)
         type_ = bound.spec.template.spec.instance_type
         size = get(context.objects, InstanceType, type_) if type_ else None
         if size is not None:
@@ -207,6 +249,13 @@ class Mirror(Reconciler):
             await context.client.update(msgspec.structs.replace(there, spec=size.spec))
 
 
+def _copies(hub: Objects, bound: WorkloadDeployment, source: Source) -> Iterable[Object]:
+    """Return the hub's copies of what a bound deployment refers to."""
+    where = bound.metadata.namespace
+    find = lambda kind, name: hub.find(kind, where, copy_name(source.namespace, kind.name, name))  # noqa: E731
+    return referred(bound, find).values()
+
+
 def _is_older(source: Source, known: Source) -> bool:
     """Report whether the hub knows less of an object than is known here."""
     return source.uid == known.uid and source.generation < known.generation
@@ -236,8 +285,8 @@ def _key(bound: WorkloadDeployment) -> tuple[Key]:
     return (Key(bound.metadata.namespace, bound.metadata.name),)
 
 
-def _owners(copy: Object) -> Iterable[Key]:
-    return [Key(copy.metadata.namespace, one.name) for one in copy.metadata.owner_references]
+def _found(objects: Objects, namespace: str, kind: Kind, name: str) -> Object | None:
+    return objects.find(kind, namespace, name)
 
 
 async def _delete(context: Context, obj: Object) -> None:

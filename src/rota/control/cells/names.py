@@ -84,6 +84,6 @@ def bound_name(deployment: WorkloadDeployment) -> str:
     return tailed(meta.namespace, meta.name, kind=deployment.api.name)
 
 
-def copy_name(bound: str, kind: str, name: str) -> str:
-    """Return the name of the copy of something that a deployment refers to."""
-    return tailed(bound, kind, name)
+def copy_name(namespace: str, kind: str, name: str) -> str:
+    """Return the name of the copy of something in the namespace of a cell: one for all who refer to it."""
+    return tailed(namespace, kind, name)
