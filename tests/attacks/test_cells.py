@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from rota.api import Cell, InstanceType, Location, Secret, WorkloadDeployment
+from rota.api import Cell, InstanceType, Location, ObjectMeta, Secret, WorkloadDeployment
 from rota.client import Client
 from rota.client.credentials import Credential, Fixed
 from rota.client.http import HttpBackend
 from rota.client.target import Tls, at_url
 from rota.control.cells.messages import REPORT_BYTES_MAX
-from rota.registry import ApiError
+from rota.registry import ApiError, WatchOptions
 from rota.server.main import Ready, run
 from rota.server.membership import Member, NotJoined, join
 
@@ -146,6 +146,54 @@ async def test_to_take_the_name_of_a_cell_that_has_joined(hub: Hub, tmp_path: Pa
     await one.raw("POST", "/v1/cells/ber-1/report", report(member.identity, sequence=2))
     assert await refused(one.raw("POST", "/v1/cells/ber-1/report", report("another", sequence=3))) == 409
     await one.close()
+
+
+async def test_to_take_the_name_by_what_everybody_knows_of_its_home(hub: Hub, tmp_path: Path) -> None:
+    """An invitation that was not used, and what every viewer reads, are not enough."""
+    await hub.join(tmp_path / "one")
+    one = hub.as_(token_of(tmp_path / "one"))
+    member = Member(tmp_path / "one").read()
+    assert member is not None
+    await one.raw("POST", "/v1/cells/ber-1/report", report(member.identity))
+    seen = (await hub.client.get(Cell, "ber-1")).status
+    assert seen is not None and seen.identity is not None
+    assert member.identity not in str(seen)
+    thief = hub.as_((await hub.invite("ber-1"))["token"])
+    asked = msgspec.json.encode({"identity": seen.identity, "city": "ber"})
+    assert await refused(thief.raw("POST", "/v1/cells/ber-1/join", asked)) == 409
+    await one.close()
+    await thief.close()
+
+
+async def test_to_go_on_watching_secrets_with_the_token_of_a_cell_that_joined_again(hub: Hub, tmp_path: Path) -> None:
+    await hub.client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "rota-cell-ber-1"}})
+    await hub.join(tmp_path / "one")
+    old = Client(hub.as_(token_of(tmp_path / "one")), namespace="rota-cell-ber-1")
+
+    async def watch() -> list[Any]:
+        seen: list[Any] = []
+        async for batch in old.backend.watch(Secret.api, "rota-cell-ber-1", WatchOptions()):
+            seen += batch
+            opened.set()
+        return seen
+
+    opened = asyncio.Event()
+    secret = Secret(metadata=ObjectMeta(name="first", namespace="rota-cell-ber-1"))
+    await hub.client.create(secret)
+    watching = asyncio.create_task(watch())
+    await asyncio.wait_for(opened.wait(), 30)
+    await hub.join(tmp_path / "one")
+    later = Secret(metadata=ObjectMeta(name="later", namespace="rota-cell-ber-1"))
+    await hub.client.create(later)
+    # It ends, in good order or not, and has not seen what came after.
+    [result] = await asyncio.wait_for(asyncio.gather(watching, return_exceptions=True), 30)
+    assert "later" not in str(result)
+    await old.close()
+
+
+async def test_to_have_a_cell_send_its_invitation_in_the_clear(tmp_path: Path) -> None:
+    with pytest.raises(NotJoined, match="no https:// address"):
+        await join(tmp_path, cell="ber-1", city="ber", hub="http://127.0.0.1:1", authority=ANOTHER, token="t")
 
 
 async def test_a_cell_that_joins_again_has_one_token(hub: Hub, tmp_path: Path) -> None:

@@ -74,7 +74,13 @@ class CellStatus(ObjectStatus):
     allocated: Annotated[Used | None, doc("How much is in use.")] = None
     instances: Annotated[int, doc("Instances it runs.", ge=0)] = 0
     identity: Annotated[
-        str | None, doc("Of the home that joined under this name.", min_length=1, max_length=64, pattern=IDENTITY)
+        str | None,
+        doc(
+            "A digest of the identity of the home that joined under this name.",
+            min_length=1,
+            max_length=64,
+            pattern=IDENTITY,
+        ),
     ] = None
     hub_id: Annotated[
         str | None,

@@ -7,6 +7,7 @@ namespace at the hub, and reports for it.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +15,7 @@ import msgspec
 
 from rota.api import Cell
 from rota.control.cells.messages import REPORT_BYTES_MAX, Report, Uid
-from rota.control.cells.names import cell_namespace
+from rota.control.cells.names import cell_namespace, shown_identity
 from rota.engine.objects import Objects, get
 from rota.registry import ApiError
 from rota.registry.errors import bad_request
@@ -85,14 +86,20 @@ class CellRequests:
         body = {"token": secret, "id": token.id, "authority": fingerprint(self._authority.read_bytes())}
         return Response(201, _encode(body))
 
-    def join(self, objects: Objects, request: Request, user: User, name: str) -> Response:
-        """Give a cell its token, for the one with which it was invited. Earlier ones of that name end."""
+    def join(
+        self, objects: Objects, request: Request, user: User, name: str, revoke: Callable[[str], bool]
+    ) -> Response:
+        """Give a cell its token, for the one with which it was invited. Earlier ones of that name end.
+
+        revoke  ends a token by its id, with what is open of it; False: there is none
+        """
         check_joining(objects, request, name)
-        if not self._tokens.revoke(user.token_id):
+        if not revoke(user.token_id):
             raise ApiError(401, "Unauthorized", "Unauthorized")
         for one in self._tokens.list():
             if (one.scope, one.namespace) == ("cell", cell_namespace(name)):
-                self._tokens.revoke(one.id)
+                revoke(one.id)
+                self._audit.record(user, "delete", "tokens", one.namespace, one.id, "", 200)
         secret, token = self._tokens.create(name, "cell", namespace=cell_namespace(name))
         self._audit.record(user, "create", "tokens", token.namespace, token.id, "", 201)
         return Response(201, _encode(Joined(secret)))
@@ -103,7 +110,7 @@ def check_joining(objects: Objects, request: Request, name: str) -> None:
     cell = _existing(objects, name)
     asked = _typed(request, Joining)
     known = cell.status.identity if cell.status is not None else None
-    if known is not None and known != asked.identity:
+    if known is not None and known != shown_identity(asked.identity):
         raise taken(name)
     if asked.city != cell.spec.city_code:
         raise bad_request(f'cell "{name}" is in city {cell.spec.city_code} here, and not in {asked.city}')

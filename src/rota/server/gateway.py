@@ -224,7 +224,7 @@ class Gateway:
         return self.cells.invite(self._seen(), user, name)
 
     def join_cell(self, request: Request, user: User, name: str) -> Answer:
-        return self.cells.join(self._seen(), request, user, name)
+        return self.cells.join(self._seen(), request, user, name, self._end_token)
 
     def cell_report(self, request: Request, user: User, name: str) -> Awaitable[Answer]:
         return take_report(self.controllers, request, name)
@@ -291,14 +291,20 @@ class Gateway:
         return self._registry.store.get(Role.api.key(namespace, name)) is not None
 
     async def revoke_token(self, request: Request, user: User, token_id: str) -> Response:
-        if not self._tokens.revoke(token_id):
+        if not self._end_token(token_id):
             raise ApiError(
                 404, "NotFound", f'token "{token_id}" not found', details={"name": token_id, "kind": "tokens"}
             )
         self._audit.record(user, "delete", "tokens", "", token_id, "", 200)
-        self.on_revoked(token_id)
         await self._claims.release_all(self.controllers, self._seen(), token_id)
         return Response(200, _encode({"kind": "Status", "apiVersion": "v1", "status": "Success"}))
+
+    def _end_token(self, token_id: str) -> bool:
+        """End a token, and the watches that were opened with it. False when there is none of this id."""
+        if not self._tokens.revoke(token_id):
+            return False
+        self.on_revoked(token_id)
+        return True
 
     # Backup.
 

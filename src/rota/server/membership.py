@@ -228,6 +228,9 @@ async def admitted(wanted: Membership, authority: str, token: str) -> Kept:
     """Have a hub admit a cell, and return what it is to keep. Raises NotJoined."""
     cell, hub = wanted.cell, wanted.hub
     _check(cell, wanted.city, authority)
+    if not hub.startswith("https://"):
+        # Without TLS the fingerprint is compared with a file that everybody has, and says nothing of who answers.
+        raise NotJoined(f"--hub: {hub!r} is no https:// address: nothing secret is sent elsewhere")
     try:
         pem = await _authority(hub, authority)
         told = await _ask(

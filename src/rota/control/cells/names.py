@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import NamedTuple
 
 from rota.api import Namespace, Object, WorkloadDeployment
@@ -66,6 +67,11 @@ def store_identity(objects: Objects) -> str:
     """Return the identity of a store: that of the one object which every store has from its beginning."""
     found = get(objects, Namespace, SYSTEM_NAMESPACE)
     return found.metadata.uid if found is not None else ""
+
+
+def shown_identity(identity: str) -> str:
+    """Return what everybody may know of the identity of a home. The home itself is known by the identity."""
+    return sha256(identity.encode()).hexdigest()
 
 
 def cell_namespace(cell: str) -> str:

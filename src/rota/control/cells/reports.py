@@ -29,6 +29,7 @@ from rota.control.cells.names import (
     bound_name,
     cell_namespace,
     is_bound,
+    shown_identity,
     source_of,
     store_identity,
 )
@@ -122,7 +123,7 @@ class Reports:
 
     def _check_identity(self, cell: Cell, report: Report) -> None:
         known = cell.status.identity if cell.status is not None else None
-        if known is not None and known != report.identity:
+        if known is not None and known != shown_identity(report.identity):
             name = cell.metadata.name
             raise ApiError(
                 409,
@@ -301,7 +302,7 @@ class Reports:
         now = self._clock.time()
         status = msgspec.structs.replace(
             before,
-            identity=report.identity,
+            identity=shown_identity(report.identity),
             version=report.version or None,
             instances=report.instances,
             allocated=report.allocated,
