@@ -136,7 +136,7 @@ class Schedules(Settling[Schedule]):
         standing = self._standing(context, obj, status_of(obj))
         if standing.status != status_of(obj) or standing.problem is not None or standing.prunable:
             return None
-        if self._keeping.of(key) or to_note(status_of(obj), self._runs.of(obj.metadata.uid)):
+        if self._keeping.of(key) or to_note(status_of(obj), self._runs.of(obj)):
             return None
         self._written.pop(context.id, None)
         ticker.set(context.id, standing.due)
@@ -176,7 +176,7 @@ class Schedules(Settling[Schedule]):
 
     def _standing(self, context: Context, obj: Schedule, status: ScheduleStatus) -> Standing:
         """How a schedule stands whose references are all there. What is new goes into the status."""
-        now, runs = context.clock.time(), self._runs.of(obj.metadata.uid)
+        now, runs = context.clock.time(), self._runs.of(obj)
         region, ticking = region_of(obj.spec.regions, self._plane), _cron_of(obj)
         # A registry in this process has refused what a cluster's API server cannot see.
         template = None if context.client.in_process else template_problem(obj)
@@ -197,7 +197,7 @@ class Schedules(Settling[Schedule]):
 
     async def _note_counted(self, context: Context, obj: Schedule, status: ScheduleStatus) -> None:
         """Note on the Tasks of runs by hand that the schedule has counted them: from then on they may go."""
-        for run in to_note(status, self._runs.of(obj.metadata.uid)):
+        for run in to_note(status, self._runs.of(obj)):
             noted = {"metadata": {"uid": run.uid, "annotations": {COUNTED: "true"}}}
             try:
                 await context.client.patch(Task.api, run.name, noted, namespace=obj.metadata.namespace)

@@ -72,4 +72,4 @@ class Ahead:
         return ready.shot if self._runs_of(schedule) == ready.runs else None
 
     def _runs_of(self, schedule: Schedule) -> tuple[Run, ...]:
-        return tuple(self._runs.of(schedule.metadata.uid))
+        return tuple(self._runs.of(schedule))

@@ -20,7 +20,7 @@ from rota.control.gate import status_of
 from rota.control.schedules.keeping import kept, release
 from rota.control.schedules.making import Body, task_name, task_of
 from rota.control.schedules.planner import Plan, plan
-from rota.control.schedules.runs import Run, Runs, schedule_of, told
+from rota.control.schedules.runs import Run, Runs, identity, schedule_of, told
 from rota.control.schedules.statuses import INVALID_TASK, Problem, invalid_task, planned, problem_said, refused, said
 from rota.engine import Context
 from rota.engine.references import id_of
@@ -99,7 +99,7 @@ class Firing:
         if cron is None:
             return None
         now = self._context.clock.time() if now is None else now
-        found = plan(schedule, cron, self._runs.of(schedule.metadata.uid), now)
+        found = plan(schedule, cron, self._runs.of(schedule), now)
         if not found.is_due:
             return found.wake
         names = {tick: task_name(schedule, tick) for tick in found.fire}
@@ -111,7 +111,7 @@ class Firing:
     ) -> Shot:
         # One that was made already may have been heard of.
         made = {task.name: task.run for task in tasks}
-        runs = (made | {run.name: run for run in self._runs.of(schedule.metadata.uid)}).values()
+        runs = (made | {run.name: run for run in self._runs.of(schedule)}).values()
         status = told(planned(status_of(schedule), found, text), runs)
         if problem is not None:
             status = refused(status, problem)
@@ -230,7 +230,7 @@ class Firing:
         kind: Any = Task
         name = task.run.name
         there: Task = await self._client.get(kind, name, namespace=schedule.metadata.namespace)
-        if schedule_of(there) == schedule.metadata.uid:
+        if schedule_of(there) == identity(schedule):
             return None
         return Problem(INVALID_TASK, f"there is a Task/{name} that is not of this schedule: delete it")
 
@@ -270,7 +270,7 @@ class Firing:
         """What was made counts at once, also where the news of it takes a while."""
         for shot in shots:
             for task in shot.tasks:
-                self._runs.note(shot.schedule.metadata.uid, task.run)
+                self._runs.note(shot.schedule, task.run)
 
 
 def _is_passing(error: ApiError) -> bool:

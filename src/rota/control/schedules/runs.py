@@ -57,12 +57,17 @@ def run_of(task: Task) -> Run:
 
 
 def schedule_of(task: Task | None) -> str:
-    """The uid of the schedule that a Task is of; empty if of none."""
+    """The schedule that a Task is of, as `identity` has it; empty if of none. It is one of the Task's own namespace."""
     if task is not None:
         for owner in task.metadata.owner_references:
             if owner.controller and owner.kind == Schedule.api.name:
-                return owner.uid
+                return f"{task.metadata.namespace}/{owner.uid}"
     return ""
+
+
+def identity(schedule: Schedule) -> str:
+    """Tell a schedule apart. With its namespace: what others write in theirs is not of it, whatever it says."""
+    return f"{schedule.metadata.namespace}/{schedule.metadata.uid}"
 
 
 def active(runs: Iterable[Run]) -> list[Run]:
@@ -127,31 +132,32 @@ def replaced(status: ScheduleStatus, fields: dict[str, object]) -> ScheduleStatu
 
 
 class Runs:
-    """The runs of all schedules, by the schedule's uid."""
+    """The runs of all schedules."""
 
     def __init__(self) -> None:
         self._of: dict[str, dict[str, Run]] = {}
+        """By the identity of the schedule, and the name of the Task."""
 
-    def of(self, uid: str) -> Collection[Run]:
-        return self._of.get(uid, {}).values()
+    def of(self, schedule: Schedule) -> Collection[Run]:
+        return self._of.get(identity(schedule), {}).values()
 
-    def note(self, uid: str, run: Run) -> None:
+    def note(self, schedule: Schedule, run: Run) -> None:
         """What was made counts at once, also where the news of it takes a while."""
-        self._of.setdefault(uid, {}).setdefault(run.name, run)
+        self._of.setdefault(identity(schedule), {}).setdefault(run.name, run)
 
     def hear(self, old: Task | None, new: Task | None) -> bool:
         """News of a Task. Whether it matters to the schedule that it is of."""
-        uid, before = schedule_of(new or old), schedule_of(old)
-        if before and before != uid and old is not None:
+        whose, before = schedule_of(new or old), schedule_of(old)
+        if before and before != whose and old is not None:
             # It was let go of by a schedule that was deleted without it.
             self._leave(before, old.metadata.name)
-        if not uid:
+        if not whose:
             return False
         if new is None:
             assert old is not None
-            gone = self._leave(uid, old.metadata.name)
+            gone = self._leave(whose, old.metadata.name)
             return gone is not None and (not gone.phase or not gone.is_counted)
-        runs = self._of.setdefault(uid, {})
+        runs = self._of.setdefault(whose, {})
         run = run_of(new)
         known = runs.get(run.name)
         runs[run.name] = run
@@ -160,11 +166,11 @@ class Runs:
             return run.manual or bool(run.phase)
         return (known.phase, known.started, known.is_counted) != (run.phase, run.started, run.is_counted)
 
-    def _leave(self, uid: str, name: str) -> Run | None:
-        runs = self._of.get(uid, {})
+    def _leave(self, whose: str, name: str) -> Run | None:
+        runs = self._of.get(whose, {})
         gone = runs.pop(name, None)
         if not runs:
-            self._of.pop(uid, None)
+            self._of.pop(whose, None)
         return gone
 
     def clear(self) -> None:

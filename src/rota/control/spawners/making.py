@@ -136,7 +136,7 @@ class Maker:
 
     def active(self, spawner: TaskSpawner) -> Collection[str]:
         """The Tasks of a spawner that are not over."""
-        return self._under_way.get(spawner.metadata.uid, frozenset())
+        return self._under_way.get(_identity(spawner), frozenset())
 
     def is_made(self, spawner: TaskSpawner) -> Callable[[str], bool]:
         """Tells whether there is, or was, a Task of a name."""
@@ -154,7 +154,7 @@ class Maker:
                 return made
         (task,) = tasks
         await self._client.create(task)
-        self._note(spawner.metadata.uid, task["metadata"]["name"])
+        self._note(_identity(spawner), task["metadata"]["name"])
         return await self._say(spawner, say)
 
     async def _at_once(self, spawner: TaskSpawner, tasks: Sequence[Body], say: Say) -> TaskSpawner | None:
@@ -169,7 +169,7 @@ class Maker:
                 raise
             return None
         for task in tasks:
-            self._note(meta.uid, task["metadata"]["name"])
+            self._note(_identity(spawner), task["metadata"]["name"])
         return cast(TaskSpawner, changed)
 
     async def _say(self, spawner: TaskSpawner, say: Say) -> TaskSpawner:
@@ -183,30 +183,34 @@ class Maker:
             spawner = await self._client.get(kind, spawner.metadata.name, namespace=spawner.metadata.namespace)
         raise AssertionError("the last try returns or raises")
 
-    def _note(self, uid: str, task: str) -> None:
+    def _note(self, whose: str, task: str) -> None:
         """What was made counts at once, also where the news of it takes a while."""
-        self._under_way.setdefault(uid, set()).add(task)
+        self._under_way.setdefault(whose, set()).add(task)
 
     def _hear(self, kind: Kind, update: Update[Any]) -> None:
         task: Task | None = update.new
-        uid = _spawner_of(task) if task is not None and not task.over() else ""
+        whose = _spawner_of(task) if task is not None and not task.over() else ""
         before = _spawner_of(update.old) if update.old is not None else ""
-        if uid:
-            self._note(uid, update.key.name)
-        if before and before != uid:
+        if whose:
+            self._note(whose, update.key.name)
+        if before and before != whose:
             # It is over, gone, or was let go of by a spawner that was deleted without it.
             self._leave(before, update.key.name)
 
-    def _leave(self, uid: str, task: str) -> None:
-        names = self._under_way.get(uid, set())
+    def _leave(self, whose: str, task: str) -> None:
+        names = self._under_way.get(whose, set())
         names.discard(task)
         if not names:
-            self._under_way.pop(uid, None)
+            self._under_way.pop(whose, None)
 
 
 def _spawner_of(task: Task) -> str:
-    """The uid of the spawner that made a Task; empty if none did."""
+    """The spawner that made a Task, as `_identity` has it; empty if none did. It is one of the Task's own namespace."""
     for owner in task.metadata.owner_references:
         if owner.controller and owner.kind == TaskSpawner.api.name:
-            return owner.uid
+            return f"{task.metadata.namespace}/{owner.uid}"
     return ""
+
+
+def _identity(spawner: TaskSpawner) -> str:
+    return f"{spawner.metadata.namespace}/{spawner.metadata.uid}"
