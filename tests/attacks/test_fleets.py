@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ from rota.api import Cell, ConfigMap, Instance, ObjectMeta, Secret, Workload, Wo
 from rota.api.copies import REPLICAS_MAX
 from rota.api.workload import WorkloadDeploymentStatus
 from rota.control.cells.messages import REPORT_BYTES_MAX, Answer, DeploymentReport, InstanceReport, Report
-from rota.control.cells.names import cell_namespace
+from rota.control.cells.names import SOURCE_GENERATION, SOURCE_UID, cell_namespace, source_of
 from rota.control.cells.receiving import BESIDE_TEMPLATE_BYTES_MAX
 from rota.registry import ApiError
 from rota.testing.fleet import Fleet, SimulatedHub, Site
@@ -228,6 +229,25 @@ def test_to_find_secrets_of_former_tenants_in_a_cell(fleet: Fleet) -> None:
     fleet.up(CELL)
     fleet.go(LONG_SECONDS)
     assert left() == ["own"]
+
+
+def test_a_secret_that_is_made_anew_takes_the_place_of_the_old_one(fleet: Fleet) -> None:
+    """Otherwise a credential that was withdrawn stays in use, where the Secret was immutable."""
+    mounted: dict[str, Any] = {"volumes": [{"name": "s", "secret": {"name": "pw"}, "mountPath": "/data/s"}]}
+    for value in ("old", "new"):
+        about = {"metadata": {"name": "pw"}, "type": f"example.com/{value}", "immutable": True}
+        fleet.do(fleet.hub.client.create({"apiVersion": "v1", "kind": "Secret", **about, "stringData": {"a": value}}))
+        apply(fleet, workload("web", **mounted))
+        found = fleet.do(fleet.cells[CELL].client.get(Secret, "pw"))
+        assert found.data == {"a": b64encode(value.encode()).decode()}
+        fleet.do(fleet.hub.client.delete(Secret, "pw"))
+
+
+@pytest.mark.parametrize("generation", ["9" * 5000, "²", "-1", "x", ""])
+def test_to_stop_a_mirror_by_an_annotation(generation: str) -> None:
+    annotations = {SOURCE_UID: "u", SOURCE_GENERATION: generation}
+    found = source_of(Secret(metadata=ObjectMeta(name="s", annotations=annotations)))
+    assert found is not None and found.generation == 0
 
 
 def test_what_a_tenant_made_is_marked_at_the_hub_too(fleet: Fleet) -> None:

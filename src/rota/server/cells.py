@@ -104,6 +104,14 @@ class CellRequests:
         self._audit.record(user, "create", "tokens", token.namespace, token.id, "", 201)
         return Response(201, _encode(Joined(secret)))
 
+    async def report(self, controllers: Controllers | None, request: Request, user: User, name: str) -> Response:
+        try:
+            return await take_report(controllers, request, name)
+        except ApiError as error:
+            if error.code < 500:
+                self._audit.refused(user, "create", "cells.rota.dev", "", name, "report", error.code)
+            raise
+
 
 def check_joining(objects: Objects, request: Request, name: str) -> None:
     """Check that whoever asks may be this cell. Raises `ApiError`."""

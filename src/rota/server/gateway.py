@@ -43,7 +43,7 @@ from rota.server.audit import Audit
 from rota.server.auth import Token, Tokens, User, allows, verbs_of
 from rota.server.blobs import BlobRequests
 from rota.server.blobs import streams_body as streams_blob
-from rota.server.cells import CellRequests, of_cell, take_report
+from rota.server.cells import CellRequests, of_cell
 from rota.server.claims import ClaimRequests
 from rota.server.controllers import Controllers
 from rota.server.exec import exec_
@@ -227,7 +227,7 @@ class Gateway:
         return self.cells.join(self._seen(), request, user, name, self._end_token)
 
     def cell_report(self, request: Request, user: User, name: str) -> Awaitable[Answer]:
-        return take_report(self.controllers, request, name)
+        return self.cells.report(self.controllers, request, user, name)
 
     def link(self, request: Request, user: User, act: str) -> Answer:
         """Cut this cell off from its hub, or heal that: to see what then happens."""

@@ -173,6 +173,9 @@ class Binding:
         for of in wanted.values():
             copy = copied(of, bound.metadata.namespace)
             there: Any = context.objects.find(copy.api, copy.metadata.namespace, copy.metadata.name)
+            if there is not None and is_of_another(there, of.metadata.uid):
+                await _delete(context, there)
+                there = None
             if there is None:
                 await unless_overtaken(context.client.create(copy))
             elif _differs(there, copy):
@@ -227,6 +230,12 @@ def _placed(objects: Objects, cell: str, namespace: str = "") -> Iterable[Worklo
     for one in cast("Iterable[WorkloadDeployment]", objects.list(WorkloadDeployment.api, namespace)):
         if one.spec.cell_name == cell and one.metadata.deletion_timestamp is None and not is_bound(one):
             yield one
+
+
+def is_of_another(copy: Object, uid: str) -> bool:
+    """Report whether a copy is of an object that is gone: what is made anew may differ in what cannot be changed."""
+    source = source_of(copy)
+    return source is None or source.uid != uid
 
 
 def renewed(before: Object, wanted: Object) -> dict[str, str]:

@@ -16,7 +16,7 @@ import msgspec
 
 from rota.api import InstanceType, Kind, Namespace, Object, ObjectMeta, WorkloadDeployment
 from rota.client import Key, Update
-from rota.control.cells.binding import TRAVELLING, Named, referred, renewed
+from rota.control.cells.binding import TRAVELLING, Named, is_of_another, referred, renewed
 from rota.control.cells.names import (
     ADOPTED,
     BOUND_NAME,
@@ -31,6 +31,7 @@ from rota.control.writing import is_overtaken, unless_overtaken
 from rota.engine import DONE, Context, Outcome, Reconciler, Watch
 from rota.engine.objects import Objects, get
 from rota.registry import ApiError
+from rota.registry.options import Propagation
 from rota.registry.privileges import inherited
 
 
@@ -233,6 +234,9 @@ class Mirror(Reconciler):
         if copy.api.has_status:
             changes["status"] = None
         wanted = msgspec.structs.replace(copy, **changes)
+        if there is not None and is_of_another(there, source.uid):
+            await _delete(context, there)
+            there = None
         if there is None:
             await unless_overtaken(context.client.create(wanted))
             return
@@ -292,6 +296,8 @@ def _found(objects: Objects, namespace: str, kind: Kind, name: str) -> Object | 
 async def _delete(context: Context, obj: Object) -> None:
     kind: Any = type(obj)
     meta = obj.metadata
+    # Of a deployment nothing is to be left when it is gone.
+    propagation: Propagation = "Foreground" if isinstance(obj, WorkloadDeployment) else "Background"
     await unless_overtaken(
-        context.client.delete(kind, meta.name, namespace=meta.namespace, uid=meta.uid, propagation="Foreground")
+        context.client.delete(kind, meta.name, namespace=meta.namespace, uid=meta.uid, propagation=propagation)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -28,6 +29,7 @@ BOUNDED = "rota.dev/bounded"
 ADOPTED = "rota.dev/adopted"
 """The annotation of a bound deployment, and of that in the cell: when somebody last said that the hub is right, though
 it knows less than it did."""
+GENERATION = re.compile("[0-9]{1,18}")
 CELL_UID = "rota.dev/cell-uid"
 """The annotation of an Instance at the hub: the uid that it has in its cell."""
 
@@ -59,7 +61,7 @@ def source_of(obj: Object) -> Source | None:
         found.get(SOURCE_NAMESPACE, ""),
         found.get(SOURCE_NAME, ""),
         found[SOURCE_UID],
-        int(generation) if generation.isascii() and generation.isdigit() else 0,
+        int(generation) if GENERATION.fullmatch(generation) else 0,
     )
 
 
