@@ -17,7 +17,7 @@ import typer
 
 from rota.cli.command import command
 from rota.cli.gateway import backend_of, in_good_order
-from rota.cli.output import Part
+from rota.cli.output import Part, line, printable
 from rota.cli.session import CommandError, Session, bad_usage
 from rota.cli.status_line import StatusLine
 from rota.client import Client
@@ -90,7 +90,7 @@ async def cp(
 
         code = await in_good_order(copy)
     for name in progress.skipped:
-        print(f"left out, for it leads out of the folder: {name}", file=sys.stderr)
+        line(f"left out, for it leads out of the folder: {printable(name)}", stream=sys.stderr)
     return code
 
 

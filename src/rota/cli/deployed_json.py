@@ -9,6 +9,7 @@ from typing import Any
 
 from rota.cli.deployed import OUTCOMES, hidden
 from rota.cli.function_states import State
+from rota.cli.output import line
 from rota.engine.references import shown
 from rota.manifest.deploying import Deployment, Doomed, Step
 from rota.manifest.deploying_changes import ABSENT, Change
@@ -73,7 +74,7 @@ class DeployedJson:
             "functions": sorted(self._functions, key=lambda one: str(one["name"])),
             "urls": dict(self._urls),
         }
-        print(json.dumps(said, indent=2, ensure_ascii=False))
+        line(json.dumps(said, indent=2, ensure_ascii=False))
 
 
 def _field(change: Change) -> Json:

@@ -39,6 +39,9 @@ def line(*parts: Part | str, stream: TextIO | None = None) -> None:
     """One line, at once."""
     stream = stream or sys.stdout
     styled = [part if isinstance(part, tuple) else (part, "") for part in parts]
+    if stream.isatty():
+        # Programs get what there is, and terminals what they cannot obey, in whatever form it was asked for.
+        styled = [(printable(text, keep="\n\t"), style) for text, style in styled]
     console = _console(stream)
     if console is None:
         print("".join(text for text, _ in styled), file=stream, flush=True)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from rota.cli.output import Part
+from rota.cli.output import Part, printable
 
 DRAW_SECONDS = 0.1
 ERASE = "\r\x1b[2K"
@@ -57,7 +57,7 @@ class StatusLine:
     def _draw(self) -> None:
         from rich.text import Text
 
-        parts = self._tell()
+        parts = [(printable(each), style) for each, style in self._tell()]
         if os.environ.get("NO_COLOR"):
             parts = [(each, "") for each, _ in parts]
         text = Text.assemble(*parts, no_wrap=True)
