@@ -191,6 +191,27 @@ async def test_to_go_on_watching_secrets_with_the_token_of_a_cell_that_joined_ag
     await old.close()
 
 
+async def test_to_silence_a_cell_beyond_the_end_of_its_token(hub: Hub, tmp_path: Path) -> None:
+    """Reports of the cell would be older than one that a thief has sent."""
+    template = {"spec": {"containers": [{"name": "main"}]}}
+    about = {"workloadRef": {"name": "w"}, "placementName": "p", "cityCode": "ber", "cellName": "ber-2", "replicas": 1}
+    body = {"apiVersion": "rota.dev/v1alpha1", "kind": "WorkloadDeployment", "metadata": {"name": "d"}}
+    await hub.client.create({**body, "spec": {**about, "template": template}})
+    meta = (await hub.client.get(WorkloadDeployment, "d")).metadata
+    another = [{"namespace": meta.namespace, "name": meta.name, "uid": meta.uid}]
+    await hub.join(tmp_path / "one")
+    member = Member(tmp_path / "one").read()
+    assert member is not None
+    thief = hub.as_(token_of(tmp_path / "one"))
+    await thief.raw("POST", "/v1/cells/ber-1/report", report(member.identity, boot=1 << 61))
+    await hub.join(tmp_path / "one")
+    one = hub.as_(token_of(tmp_path / "one"))
+    # What it may not say is refused, and not overheard.
+    assert await refused(one.raw("POST", "/v1/cells/ber-1/report", report(member.identity, deployments=another))) == 403
+    await one.close()
+    await thief.close()
+
+
 async def test_to_have_a_cell_send_its_invitation_in_the_clear(tmp_path: Path) -> None:
     with pytest.raises(NotJoined, match="no https:// address"):
         await join(tmp_path, cell="ber-1", city="ber", hub="http://127.0.0.1:1", authority=ANOTHER, token="t")

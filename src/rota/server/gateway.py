@@ -224,7 +224,10 @@ class Gateway:
         return self.cells.invite(self._seen(), user, name)
 
     def join_cell(self, request: Request, user: User, name: str) -> Answer:
-        return self.cells.join(self._seen(), request, user, name, self._end_token)
+        answer = self.cells.join(self._seen(), request, user, name, self._end_token)
+        if self.controllers is not None and self.controllers.reports is not None:
+            self.controllers.reports.forget(name)
+        return answer
 
     def cell_report(self, request: Request, user: User, name: str) -> Awaitable[Answer]:
         return self.cells.report(self.controllers, request, user, name)

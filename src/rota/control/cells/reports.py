@@ -82,6 +82,10 @@ class Reports:
         for one in self._ends:
             one()
 
+    def forget(self, cell: str) -> None:
+        """Take the next report of a cell, whatever was reported before: it has joined anew."""
+        self._last.pop(cell, None)
+
     def _hear(self, kind: Kind, update: Update[Any]) -> None:
         old, new = (one if one is not None and is_copy(one) else None for one in (update.old, update.new))
         self._digests.hear(old, new)
