@@ -85,8 +85,9 @@ def referred(deployment: WorkloadDeployment, find: Callable[[Kind, str], Object 
             obj = find(reference.kind, reference.name)
             if obj is not None:
                 found[named] = obj
-                # A Workspace has its Secret.
-                pending.append((reference.kind, to_dict(obj)))
+                if isinstance(obj, Workspace):
+                    # It has its Secret. Others refer to nothing, and may be long.
+                    pending.append((reference.kind, to_dict(obj)))
     return found
 
 
@@ -171,6 +172,7 @@ class Binding:
         """Have copies of what it refers to, as that is now, and none of what nobody in the cell refers to any more."""
         wanted = _needed(context.objects, obj)
         for of in wanted.values():
+            # Of what is as it was, which is nearly all, nothing is compared: it may be long, and have many users.
             copy = copied(of, bound.metadata.namespace)
             there: Any = context.objects.find(copy.api, copy.metadata.namespace, copy.metadata.name)
             if there is not None and is_of_another(there, of.metadata.uid):
@@ -178,7 +180,7 @@ class Binding:
                 there = None
             if there is None:
                 await unless_overtaken(context.client.create(copy))
-            elif _differs(there, copy):
+            elif source_of(there) != source_of(copy):
                 kept = {"uid": there.metadata.uid, "resource_version": there.metadata.resource_version}
                 await context.client.update(
                     msgspec.structs.replace(copy, metadata=msgspec.structs.replace(copy.metadata, **kept))
@@ -242,17 +244,6 @@ def renewed(before: Object, wanted: Object) -> dict[str, str]:
     """Return the annotations of a copy as they are to be. A mark that it has stays; what was granted does not."""
     kept = {name: value for name, value in before.metadata.annotations.items() if name not in (GRANTED, BOUNDED)}
     return {**kept, **wanted.metadata.annotations}
-
-
-def _differs(there: Object, wanted: Object) -> bool:
-    return _substance(there) != _substance(wanted)
-
-
-def _substance(obj: Object) -> Mapping[str, Any]:
-    body = to_dict(obj)
-    body.pop("status", None)
-    meta = body.pop("metadata")
-    return {**body, "annotations": meta.get("annotations")}
 
 
 async def _delete(context: Context, obj: Object) -> None:
