@@ -223,6 +223,8 @@ async def test_a_cell_that_joins_again_has_one_token(hub: Hub, tmp_path: Path) -
     await hub.join(tmp_path / "one")
     assert await refused(old.raw("POST", "/v1/cells/ber-1/report", report())) == 401
     await old.close()
+    about = {"name": "a", "scope": "cell", "namespace": "rota-cell-ber-1", "ttlSeconds": 60}
+    assert await refused(hub.ask("POST", "/v1/tokens", about)) == 400
     tokens = (await hub.ask("GET", "/v1/tokens"))["tokens"]
     assert len([one for one in tokens if one["scope"] == "cell"]) == 1
 

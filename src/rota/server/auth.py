@@ -142,6 +142,10 @@ class Tokens:
     def sign(self, name: str, scope: Scope, *, seconds: int, namespace: str = "", role: str = "") -> tuple[str, Token]:
         """A new token that is good for a short time, and of which nothing is kept."""
         self._check(name, scope, namespace, seconds, role)
+        if scope == "cell":
+            raise ValueError(
+                "a cell's token is kept: it ends when the cell joins again, or is removed; leave out the ttl"
+            )
         return self._brief.sign(Token("", name, scope, "", int(self._clock()), namespace, role=role), seconds)
 
     def invite(self, name: str, namespace: str, *, seconds: int) -> tuple[str, Token]:
