@@ -36,6 +36,7 @@ from rota.control.cells.reports import Reports
 from rota.control.instances.names import instance_name
 from rota.control.workloads.placing import Candidate, place
 from rota.engine import RealClock, StoreObjects
+from rota.engine.recorder import Recorder
 from rota.registry import Registry
 from rota.registry.system import establish
 from rota.store import SqliteStore
@@ -238,7 +239,7 @@ async def large(sites: int, changes: int) -> Table:
         objects, clock = StoreObjects(registry), RealClock()
         gc.collect()
         empty = resident_bytes()
-        reports = Reports(client, objects, Heard(clock), clock)
+        reports = Reports(client, objects, Recorder(client), Heard(clock), clock)
         every = [Site(f"cell-{number}") for number in range(sites)]
         began = time.perf_counter()
         for site in every:

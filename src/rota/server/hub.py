@@ -68,7 +68,10 @@ class HubAnswers:
             case ["POST", "v1", "cells", name, "join"]:
                 check_joining(self._running.objects, request, name)
                 await self._accounts.redeem(name, token)
-                return Response(201, _encode(Joined(*await self._accounts.admit(name))))
+                given = await self._accounts.admit(name)
+                if self._running.reports is not None:
+                    self._running.reports.forget(name)
+                return Response(201, _encode(Joined(*given)))
             case ["POST", "v1", "cells", name, "renew"]:
                 await self._check_cell(token, name)
                 return Response(201, _encode(Joined(*await self._accounts.renew(name))))
