@@ -82,11 +82,11 @@ class Fleet:
     def agrees(self) -> bool:
         """Whether the hub knows just what its cells have."""
         own = {
-            name: (one["spec"]["cellName"], one["status"])
+            name: (one["spec"]["cellName"], one.get("status"))
             for cell in CELLS
             for name, one in self.instances(self.cell(cell)).items()
         }
-        return own == {name: (one["spec"]["cellName"], one["status"]) for name, one in self.instances().items()}
+        return own == {name: (one["spec"]["cellName"], one.get("status")) for name, one in self.instances().items()}
 
 
 async def _instances(home: Path) -> dict[str, Any]:
