@@ -108,7 +108,10 @@ async def _feed(websocket: WebSocket, stdin: AsyncIterator[bytes]) -> None:
 
 def exit_code(status: bytes) -> int:
     """The exit code that a `Status` tells."""
-    told = msgspec.json.decode(status, type=dict[str, Any])
+    try:
+        told = msgspec.json.decode(status, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        raise ExecFailed("what became of the command is not known: the server says it in another way") from None
     if told.get("status") == "Success":
         return 0
     for cause in (told.get("details") or {}).get("causes", []):

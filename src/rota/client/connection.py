@@ -19,6 +19,8 @@ from typing import Final, NamedTuple, cast
 import httptools
 
 from rota.client.failures import BadAnswer, ConnectionCut, ConnectionFailed, TimedOut
+from rota.client.websocket.connection import BYTES_WAITING_MAX
+from rota.client.websocket.framing import MESSAGE_BYTES_MAX
 
 Headers = list[tuple[bytes, bytes]]
 """Names are in lower case."""
@@ -46,6 +48,10 @@ class Limits:
     stream_buffer_bytes: int = 1024 * 1024
     line_bytes: int = 8 * 1024 * 1024
     """One event of a watch. Servers keep objects below 3 MiB."""
+    message_bytes: int = MESSAGE_BYTES_MAX
+    """One message of a WebSocket."""
+    message_buffer_bytes: int = BYTES_WAITING_MAX
+    """Messages of one WebSocket that came and were not received, above which no more is read."""
 
 
 class Response(NamedTuple):

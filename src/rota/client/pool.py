@@ -204,9 +204,19 @@ class Pool:
         self._end(connection)
 
     async def _upgraded(self, request: bytes, key: str, protocols: Sequence[str]) -> WebSocket:
-        place = self.endpoint.url
+        place, limits = self.endpoint.url, self.limits
         heartbeat = HEARTBEAT_LOCAL if self.endpoint.socket_path else HEARTBEAT
-        opening = await self._reached(lambda: Opening(request, key, protocols, place, heartbeat=heartbeat))
+        opening = await self._reached(
+            lambda: Opening(
+                request,
+                key,
+                protocols,
+                place,
+                heartbeat=heartbeat,
+                message_bytes_max=limits.message_bytes,
+                waiting_bytes_max=limits.message_buffer_bytes,
+            )
+        )
         try:
             async with asyncio.timeout(OPEN_SECONDS_MAX):
                 websocket = await opened(opening)

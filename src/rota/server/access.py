@@ -94,7 +94,7 @@ def _check_claiming(asking: Asking) -> None:
 
 
 def _check_log(asking: Asking) -> None:
-    if asking.user.scope == "claim":
+    if asking.user.scope in ("claim", "hub"):
         authorise(asking.user, asking.objects, asking.namespace, asking.name)
     elif not allows(asking.user, "get", Instance.api, asking.namespace, asking.name, "log"):
         raise _denied(asking, "get", Instance.api, "log")

@@ -379,12 +379,13 @@ class App:
             return failed(error)
         finally:
             give_back()
-        if not isinstance(settled, Stream):
+        if isinstance(settled, Response):
             return settled
         counted = self._counted(settled, request, user)
         if isinstance(counted, Response):
             # What was opened for it is not wanted.
-            await cast(Any, settled.chunks).aclose()
+            if isinstance(settled, Stream):
+                await cast(Any, settled.chunks).aclose()
             settled.on_end()
         return counted
 

@@ -26,9 +26,13 @@ from rota.registry.core_kinds import CREATED_BY_UPDATE
 from rota.registry.roles import Rules, allow
 from rota.registry.system import CELL_NAMESPACE_PREFIX, SYSTEM_NAMESPACE
 
-Scope = Literal["admin", "deployer", "viewer", "worker", "cell", "join", "function", "role", "claim", "webhook", ""]
+Scope = Literal[
+    "admin", "deployer", "viewer", "worker", "cell", "join", "function", "role", "claim", "webhook", "hub", ""
+]
 SCOPES: tuple[Scope, ...] = ("admin", "deployer", "viewer", "worker", "cell", "function")
-"""Those of which tokens can be made. One of a claim comes with the claim, and a Role stands instead of a scope."""
+"""Those of which tokens can be made. One of a claim comes with the claim, and a Role stands instead of a scope.
+
+`hub` is no token's: it is somebody at the hub who reaches an instance that this cell runs for it."""
 CALL = "call"
 """The part of a Function that is called, at the edge."""
 ENTERED = ("exec", "files")

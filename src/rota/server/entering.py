@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rota.api import Claim, Instance
+from rota.control.cells.reaching import mirrored
 from rota.control.inputs import reach
 from rota.engine.objects import Objects, get
 from rota.registry import ApiError
@@ -22,7 +23,11 @@ def authorise(
     Where nothing keeps an instance apart, who goes in is on the host: that is for admins.
     """
     instance = get(objects, Instance, name, namespace)
-    if user.scope == "claim":
+    if user.scope == "hub":
+        # Whether they may was decided at the hub, and that it may be asked for here by `reaching.sought`.
+        if instance is None or instance.metadata.uid != user.token_id or mirrored(objects, instance) is None:
+            raise forbidden(Instance.api, name, "it is none that this cell runs for its hub")
+    elif user.scope == "claim":
         claim = claim_of(user, objects)
         if instance is None or not _is_held_by(instance, user):
             raise forbidden(Instance.api, name, f'the claim "{user.name}" has another instance')

@@ -14,6 +14,7 @@ import msgspec
 from rota import __version__
 from rota.api import KINDS, Claim, Function, Role, Task
 from rota.client import LocalBackend, Operation
+from rota.control.cells.reaching import elsewhere
 from rota.engine import Objects, StoreObjects
 from rota.engine.metrics import CONTENT_TYPE
 from rota.registry import ApiError, DeleteOptions, Registry, WriteOptions
@@ -55,6 +56,7 @@ from rota.server.runners import stream
 from rota.server.shedding import Shedding
 from rota.server.signed import SignedTokens
 from rota.server.tables import Tables
+from rota.server.tunnel import Tunnels
 from rota.server.upgrade import Upgrade
 from rota.server.why import holder, why
 from rota.store import SqliteStore
@@ -124,6 +126,7 @@ class Gateway:
         self._blobs = BlobRequests(Blobs(home), audit)
         self._claims = ClaimRequests(registry, audit, claim_tokens)
         self.cells = CellRequests(tokens, audit, home / "ca.crt")
+        self._tunnels = Tunnels(audit)
         self._http: HttpServer | None = None
         self.edge = ""
         """Where webhooks come in."""
@@ -182,7 +185,9 @@ class Gateway:
             raise ApiError(503, "ServiceUnavailable", "nothing runs in this server: it has no controllers")
         return stream(self.controllers.runners, self.controllers.objects, user, namespace, name)
 
-    def logs(self, request: Request, user: User, namespace: str, name: str) -> Answer:
+    def logs(self, request: Request, user: User, namespace: str, name: str) -> Answer | Awaitable[Answer]:
+        if (instance := elsewhere(self._seen(), namespace, name)) is not None:
+            return self._tunnels.answer(self._seen(), request, user, instance, "logs")
         return logs(self._runtime, self._seen(), request, user, namespace, name)
 
     def task_logs(self, request: Request, user: User, namespace: str, name: str) -> Answer:
@@ -195,11 +200,15 @@ class Gateway:
         serving = self.controllers.serving if self.controllers else None
         return function_logs(serving, self._seen(), request, namespace, name)
 
-    def exec(self, request: Request, user: User, namespace: str, name: str) -> Upgrade:
+    def exec(self, request: Request, user: User, namespace: str, name: str) -> Answer | Awaitable[Answer]:
+        if (instance := elsewhere(self._seen(), namespace, name)) is not None:
+            return self._tunnels.answer(self._seen(), request, user, instance, "exec")
         return exec_(self._runtime, self._seen(), self._audit, request, user, namespace, name)
 
     def files(self, request: Request, user: User, namespace: str, name: str) -> Awaitable[Answer]:
         what = request.path.rstrip("/").rpartition("/")[2]
+        if (instance := elsewhere(self._seen(), namespace, name)) is not None:
+            return self._tunnels.answer(self._seen(), request, user, instance, what)
         return self._files(self._runtime, self._seen(), request, user, namespace, name, what)
 
     def blob(self, request: Request, user: User, digest: str) -> Awaitable[Answer]:
@@ -231,6 +240,17 @@ class Gateway:
 
     def cell_report(self, request: Request, user: User, name: str) -> Awaitable[Answer]:
         return self.cells.report(self.controllers, request, user, name)
+
+    def cell_reach(self, request: Request, user: User, name: str) -> Upgrade:
+        return self._tunnels.control(self._seen(), request, name)
+
+    def cell_session(self, request: Request, user: User, name: str, session: str) -> Upgrade:
+        return self._tunnels.session(request, name, session)
+
+    def reached(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
+        """In a cell: answer what its hub asks about an instance, on behalf of somebody there."""
+        self._audit.check()
+        return self(request, user)
 
     def link(self, request: Request, user: User, act: str) -> Answer:
         """Cut this cell off from its hub, or heal that: to see what then happens."""
@@ -404,6 +424,14 @@ ENDPOINTS = Endpoints(
             "create cells.rota.dev/report",
             Gateway.cell_report,
             takes_space=False,
+        ),
+        Endpoint("GET", "/v1/cells/{name}/reach", of_cell("cell"), "create cells.rota.dev/reach", Gateway.cell_reach),
+        Endpoint(
+            "GET",
+            "/v1/cells/{name}/reach/{session}",
+            of_cell("cell"),
+            "create cells.rota.dev/reach",
+            Gateway.cell_session,
         ),
         Endpoint("POST", "/v1/link/{act}", ADMIN, "update cells.rota.dev/link", Gateway.link, takes_space=False),
         Endpoint("POST", "/v1/batch", EACH, "create batch", Gateway.batch, takes_space=False),

@@ -732,6 +732,10 @@ class Connection(asyncio.Protocol):
                 self._transport.write(b"0\r\n\r\n")
             else:
                 self.abort()
+        except ConnectionError as error:
+            # What it comes from was cut, or the client is.
+            log.info("%s %s was cut: %s", request.method, request.path, error)
+            self.abort()
         except Exception:
             # The head is out: all that is left is to cut the stream where the client can see that it is not whole.
             log.exception("%s %s failed", request.method, request.path)
@@ -755,7 +759,7 @@ class Connection(asyncio.Protocol):
         self._last = True
         self._forget_requests()
         self._release(request)
-        held = Held(self._server.memory.bodies, self._payer(request))
+        held = Held(self._server.memory.bodies, upgrade.payer or self._payer(request))
         self._upgraded = Upgraded(
             upgrade,
             request.headers,

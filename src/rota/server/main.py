@@ -59,6 +59,7 @@ from rota.server.home import Home
 from rota.server.http import HttpServer
 from rota.server.membership import Member, linking
 from rota.server.mirror_collecting import MirrorCollecting
+from rota.server.reached import Tunnel
 from rota.server.shedding import Shedding
 from rota.server.signed import SignedTokens
 from rota.server.stopping import HAND_OVER
@@ -219,7 +220,7 @@ async def run(
             await running.enter_async_context(runtime)
             collecting = MirrorCollecting(home.path, StoreObjects(registry), lambda: disk.level != "ok")
             await running.enter_async_context(collecting)
-            gateway.controllers = _controllers(registry, home.path, runtime, apis, no_cell=no_cell)
+            gateway.controllers = _controllers(registry, home.path, runtime, apis, gateway, audit, no_cell=no_cell)
             gateway.controllers.on_claim_ended = app.end_watches
             controlling = asyncio.create_task(gateway.controllers.run(), name="controllers")
             controlling.add_done_callback(lambda _: stop.set())
@@ -328,11 +329,21 @@ def _introduction(home: Home, workers: SignedTokens) -> Callable[[Subject], Mapp
     return introduce
 
 
-def _controllers(registry: Registry, home: Path, runtime: LocalRuntime, apis: Apis, *, no_cell: bool) -> Controllers:
+def _controllers(
+    registry: Registry,
+    home: Path,
+    runtime: LocalRuntime,
+    apis: Apis,
+    gateway: Gateway,
+    audit: Audit,
+    *,
+    no_cell: bool,
+) -> Controllers:
     member = Member(home)
     membership = member.read()
     if membership is not None:
-        plane, link = Plane(membership.cell, membership.city, places=False), linking(member)
+        plane = Plane(membership.cell, membership.city, places=False)
+        link = linking(member, lambda about, hub, objects: Tunnel(about, hub.target, objects, gateway.reached, audit))
     else:
         plane, link = Plane(None) if no_cell else HERE, None
     identity = identity_of_home(home)

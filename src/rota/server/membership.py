@@ -30,6 +30,7 @@ from rota.registry import ApiError
 from rota.server.auth import HomeDamaged, write_private
 from rota.server.cells import AUTHORITY, FINGERPRINT, Joined, Joining, fingerprint
 from rota.server.home import Home
+from rota.server.reached import Tunnel
 
 CELL_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,51}[a-z0-9])?")
 """With the prefix of its namespace it must still be a name."""
@@ -112,16 +113,22 @@ class Member:
 
 
 Linking = Callable[[Client, Objects, Recorder, Clock, Fence], Awaitable[Link]]
+Tunnelling = Callable[[About, "RemoteHub", Objects], Tunnel]
 
 
-def linking(keeping: Keeping) -> Linking:
-    """Return how controllers make the link to the hub, whenever they begin to lead: each time counts as a start."""
+def linking(keeping: Keeping, tunnelling: Tunnelling | None = None) -> Linking:
+    """Return how controllers make the link to the hub, whenever they begin to lead: each time counts as a start.
+
+    tunnelling  makes the tunnel through which the hub reaches instances; None: it reaches none
+    """
 
     async def link(client: Client, objects: Objects, recorder: Recorder, clock: Clock, fence: Fence) -> Link:
         kept = await keeping.boot()
         membership = kept.membership
         about = About(membership.cell, membership.identity, membership.boots, __version__)
-        return Link(about, RemoteHub(kept, keeping, clock), client, objects, recorder, clock, fence)
+        hub = RemoteHub(kept, keeping, clock)
+        tunnel = tunnelling(about, hub, objects) if tunnelling is not None else None
+        return Link(about, hub, client, objects, recorder, clock, fence, tunnel)
 
     return link
 
@@ -149,14 +156,13 @@ class RemoteHub:
         self._clock = clock
         self._cell = kept.membership.cell
         self._token = CellToken(kept.token)
-        self._backend = HttpBackend(
-            at_url(
-                kept.membership.hub,
-                tls=Tls(kept.authority),
-                credentials=self._token,
-                namespace=cell_namespace(self._cell),
-            )
+        self.target = at_url(
+            kept.membership.hub,
+            tls=Tls(kept.authority),
+            credentials=self._token,
+            namespace=cell_namespace(self._cell),
         )
+        self._backend = HttpBackend(self.target)
 
     async def report(self, report: Report) -> Answer:
         if 0 < self._kept.membership.renew_at <= self._clock.time():

@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping
 import msgspec
 
 from rota.client.websocket import Closed, WebSocket, framing, handshake
-from rota.client.websocket.connection import HEARTBEAT, HEARTBEAT_LOCAL
+from rota.client.websocket.connection import BYTES_WAITING_MAX, HEARTBEAT, HEARTBEAT_LOCAL
+from rota.server.holding import Payer
 
 SERVE_END_SECONDS_MAX = 5.0
 """Who has a WebSocket whose client is gone may take this long to notice; then it is cancelled."""
@@ -25,6 +26,9 @@ class Upgrade(msgspec.Struct, frozen=True):
     protocol: str = ""
     """What is spoken, of what the client can speak."""
     message_bytes_max: int = framing.MESSAGE_BYTES_MAX
+    waiting_bytes_max: int = BYTES_WAITING_MAX
+    payer: Payer | None = None
+    """Whose share of the memory it is that is taken by what comes; None: that of who asked."""
     seconds_max: float = 0.0
     """After this time it is ended; 0: never."""
     on_start: Callable[[Callable[[], None]], None] = lambda end: None
@@ -57,6 +61,7 @@ class Upgraded:
             upgrade.protocol,
             heartbeat=HEARTBEAT_LOCAL if is_local else HEARTBEAT,
             message_bytes_max=upgrade.message_bytes_max,
+            waiting_bytes_max=upgrade.waiting_bytes_max,
             on_lost=self._lost,
             may_hold=may_hold,
         )

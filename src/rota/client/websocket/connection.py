@@ -72,6 +72,7 @@ class WebSocket(asyncio.Protocol):
         *,
         heartbeat: Heartbeat = HEARTBEAT,
         message_bytes_max: int = framing.MESSAGE_BYTES_MAX,
+        waiting_bytes_max: int = BYTES_WAITING_MAX,
         on_lost: Callable[[], None] = lambda: None,
         may_hold: Callable[[int], bool] = lambda held: True,
     ) -> None:
@@ -82,6 +83,7 @@ class WebSocket(asyncio.Protocol):
         self._is_client = role == "client"
         self._framing = Framing(role, message_bytes_max)
         self._heartbeat = heartbeat
+        self._waiting_bytes_max = waiting_bytes_max
         self._on_lost = on_lost
         self._may_hold = may_hold
         self._has_more = False  # frames that are taken in the next turn
@@ -311,7 +313,7 @@ class WebSocket(asyncio.Protocol):
             raise Violation(framing.POLICY, f"there are more than {CONTROLS_PER_SECOND_MAX} pings in a second")
 
     def _is_full(self) -> bool:
-        return len(self._waiting) >= MESSAGES_WAITING_MAX or self._waiting_bytes >= BYTES_WAITING_MAX
+        return len(self._waiting) >= MESSAGES_WAITING_MAX or self._waiting_bytes >= self._waiting_bytes_max
 
     def _read_on(self) -> None:
         self._reading_paused = False

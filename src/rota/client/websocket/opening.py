@@ -10,7 +10,7 @@ import httptools
 
 from rota.client.failures import BadAnswer, ConnectionCut, ConnectionFailed, NoServer, NotConnected, TimedOut
 from rota.client.websocket import handshake
-from rota.client.websocket.connection import HEARTBEAT, HEARTBEAT_LOCAL, Heartbeat, WebSocket
+from rota.client.websocket.connection import BYTES_WAITING_MAX, HEARTBEAT, HEARTBEAT_LOCAL, Heartbeat, WebSocket
 from rota.client.websocket.framing import MESSAGE_BYTES_MAX
 
 ANSWER_BYTES_MAX = 1024 * 1024
@@ -41,6 +41,7 @@ class Opening(asyncio.Protocol):
         *,
         heartbeat: Heartbeat = HEARTBEAT,
         message_bytes_max: int = MESSAGE_BYTES_MAX,
+        waiting_bytes_max: int = BYTES_WAITING_MAX,
         on_lost: Callable[[], None] = lambda: None,
     ) -> None:
         self._request = request
@@ -49,6 +50,7 @@ class Opening(asyncio.Protocol):
         self._place = place
         self._heartbeat = heartbeat
         self._message_bytes_max = message_bytes_max
+        self._waiting_bytes_max = waiting_bytes_max
         self._on_lost = on_lost
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
@@ -111,6 +113,7 @@ class Opening(asyncio.Protocol):
             protocol,
             heartbeat=self._heartbeat,
             message_bytes_max=self._message_bytes_max,
+            waiting_bytes_max=self._waiting_bytes_max,
             on_lost=self._on_lost,
         )
         self._transport.set_protocol(websocket)

@@ -65,6 +65,14 @@ class Hub(Protocol):
         ...
 
 
+class Tunnelling(Protocol):
+    """The connections over which the hub reaches what runs here."""
+
+    async def run(self) -> None:
+        """Keep them open until it is cancelled."""
+        ...
+
+
 class About(NamedTuple):
     """The part of every report that is about the cell itself."""
 
@@ -88,8 +96,10 @@ class Link:
         events: Recording,
         clock: Clock,
         fence: Fence,
+        tunnel: Tunnelling | None = None,
     ) -> None:
         self._about = about
+        self._tunnel = tunnel
         self._fence = fence
         self._cell = about.cell
         self._hub = hub
@@ -106,13 +116,15 @@ class Link:
         """The reason why the hub is not heard; empty: it is."""
         self.is_cut = False
         self._mirroring: asyncio.Task[None] | None = None
+        self._tunnelling: asyncio.Task[None] | None = None
 
     def cut(self) -> None:
         """Say and hear nothing any more, as if the line to the hub were cut. A new server heals it, too."""
         self.is_cut = True
         self._news.set()
-        if self._mirroring is not None:
-            self._mirroring.cancel()
+        for task in (self._mirroring, self._tunnelling):
+            if task is not None:
+                task.cancel()
 
     def heal(self) -> None:
         self.is_cut = False
@@ -150,8 +162,10 @@ class Link:
                 if await self._is_own(answer):
                     await self._fence.renew(answer.rights, sent)
                     self._begin_mirroring()
+                    self._begin_tunnelling()
                 else:
                     await _end(self._mirroring)
+                    await _end(self._tunnelling)
                 self._telling.resync(answer.resync)
                 if self._telling:
                     continue
@@ -159,6 +173,7 @@ class Link:
                 if not await self._pause(interval):
                     self._telling.beat()
         finally:
+            await _end(self._tunnelling)
             await _end(self._mirroring)
             self._telling.end()
 
@@ -175,6 +190,12 @@ class Link:
             if self._mirroring is not None and not self._mirroring.cancelled():
                 self._mirroring.result()
             self._mirroring = asyncio.create_task(self._mirror(), name="mirror")
+
+    def _begin_tunnelling(self) -> None:
+        if self._tunnel is not None and (self._tunnelling is None or self._tunnelling.done()):
+            if self._tunnelling is not None and not self._tunnelling.cancelled():
+                self._tunnelling.result()
+            self._tunnelling = asyncio.create_task(self._tunnel.run(), name="tunnel to the hub")
 
     async def _pause(self, seconds: float) -> bool:
         """Wait for news, and for more of it to come; no longer than this. Returns whether there are news."""

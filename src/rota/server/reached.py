@@ -1,0 +1,251 @@
+"""The tunnel of a cell to its hub: it opens all connections, and answers what the hub asks about its instances.
+
+- The hub is let in to instances that this cell runs for it, for logs, commands and files, and to nothing else. It acts
+  here as `hub`, a scope that no token has and that allows nothing but that.
+- Connections that end are opened again, after a time that grows and differs from cell to cell.
+- A request ends with its connection, at once, and so does what it began.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from inspect import isawaitable
+from typing import Any, cast
+from urllib.parse import quote
+
+import msgspec
+
+from rota.api import Instance
+from rota.client.connection import Limits
+from rota.client.http import HttpBackend
+from rota.client.target import Target
+from rota.client.websocket import Closed, WebSocket, framing
+from rota.control.cells import reaching
+from rota.control.cells.link import About
+from rota.control.cells.reaching import Ask, Continue, End, Head, Hello, Refusal
+from rota.engine.objects import Objects
+from rota.registry import ApiError
+from rota.registry.errors import bad_request, too_busy
+from rota.server.audit import Audit
+from rota.server.auth import User
+from rota.server.http import Answer, Request, Response, Stream, TooManyParameters
+from rota.server.upgrade import SERVE_END_SECONDS_MAX, Upgrade
+
+AGAIN_SECONDS_FIRST = 0.2
+AGAIN_SECONDS_MAX = 5.0
+"""Between two tries to connect."""
+STEADY_SECONDS = 10.0
+"""A connection that held for so long was a good one: the next try is made soon."""
+SERVED_MAX = 160
+"""Requests under way. A hub asks for fewer; more would be those of one that does not count."""
+CONTROL_BYTES_MAX = 512 * 1024
+
+log = logging.getLogger(__name__)
+
+Serve = Callable[[Request, User], Answer | Awaitable[Answer]]
+"""Answers a request of somebody. Raises ApiError for what they may not ask."""
+
+_ask = msgspec.json.Decoder(Ask).decode
+_end = msgspec.json.Decoder(End).decode
+
+
+class Tunnel:
+    """Keeps a cell connected to its hub, for as long as `run` is not cancelled."""
+
+    def __init__(self, about: About, target: Target, objects: Objects, serve: Serve, audit: Audit) -> None:
+        self._about = about
+        self._target = target
+        self._objects = objects
+        self._serve = serve
+        self._audit = audit
+        self._path = f"/v1/cells/{quote(about.cell, safe='')}/reach"
+        self._serving: set[asyncio.Task[None]] = set()
+        self._trouble = ""
+
+    async def run(self) -> None:
+        limits = {"streams": SERVED_MAX + 8, "message_buffer_bytes": reaching.WAITING_BYTES_MAX}
+        asking = HttpBackend(self._target, limits=Limits(message_bytes=CONTROL_BYTES_MAX, **limits))
+        answering = HttpBackend(self._target, limits=Limits(message_bytes=reaching.MESSAGE_BYTES_MAX, **limits))
+        clock, delay = asyncio.get_running_loop().time, AGAIN_SECONDS_FIRST
+        try:
+            while True:
+                began = clock()
+                try:
+                    await self._listen(asking, answering)
+                except (ApiError, OSError, TimeoutError) as error:
+                    self._note(str(error))
+                if clock() - began > STEADY_SECONDS:
+                    delay = AGAIN_SECONDS_FIRST
+                await asyncio.sleep(delay * random.uniform(0.5, 1.0))
+                delay = min(delay * 2, AGAIN_SECONDS_MAX)
+        finally:
+            for task in self._serving:
+                task.cancel()
+            await asyncio.gather(*self._serving, return_exceptions=True)
+            await asking.close()
+            await answering.close()
+
+    def _note(self, trouble: str) -> None:
+        """Say once what is wrong."""
+        if trouble and trouble != self._trouble:
+            log.warning("the hub cannot reach what runs here: %s", trouble)
+        elif self._trouble and not trouble:
+            log.info("the hub can reach what runs here again")
+        self._trouble = trouble
+
+    async def _listen(self, asking: HttpBackend, answering: HttpBackend) -> None:
+        """Take what the hub asks, until the connection ends."""
+        about = self._about
+        async with asking.websocket(self._path, protocols=(reaching.PROTOCOL,)) as control:
+            control.send(reaching.said(Hello(about.identity, about.boot, about.version)))
+            while True:
+                message = await control.receive()
+                self._note("")
+                try:
+                    ask = _ask(message)
+                except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                    # A newer hub may ask for what is not known here. It waits, and is told that nobody answers.
+                    log.warning("the hub asks for what this cell does not know: %s", error)
+                    continue
+                if len(self._serving) >= SERVED_MAX:
+                    _refuse(control, ask, too_busy(f"{SERVED_MAX} requests of the hub are under way in this cell"))
+                    continue
+                task = asyncio.create_task(self._answer(control, answering, ask), name=f"reach {ask.what}")
+                self._serving.add(task)
+                task.add_done_callback(self._serving.discard)
+
+    async def _answer(self, control: WebSocket, hub: HttpBackend, ask: Ask) -> None:
+        """Answer one request, on a connection of its own."""
+        user = User(ask.user, "hub", ask.namespace, ask.uid)
+        try:
+            reaching.sought(self._objects, ask)
+        except ApiError as error:
+            self._audit.refused(user, ask.method.lower(), Instance.api.bucket, ask.namespace, ask.name, ask.what)
+            _refuse(control, ask, error)
+            return
+        try:
+            async with hub.websocket(f"{self._path}/{ask.id}", protocols=(reaching.PROTOCOL,)) as websocket:
+                await self._until_over(websocket, ask, user)
+        except ApiError as error:
+            # The hub has no use for it any more, or no room. If somebody waits still, they need not wait long.
+            _refuse(control, ask, ApiError(503, "ServiceUnavailable", f"the hub does not take the answer: {error}"))
+        except (OSError, TimeoutError) as error:
+            log.info("a request of the hub was cut: %s", error)
+
+    async def _until_over(self, websocket: WebSocket, ask: Ask, user: User) -> None:
+        serving = asyncio.ensure_future(self._served(websocket, ask, user))
+        try:
+            await asyncio.wait((serving, websocket.lost), return_when=asyncio.FIRST_COMPLETED)
+            if not serving.done() and ask.what == "exec":
+                # It ends what it has started.
+                await asyncio.wait((serving,), timeout=SERVE_END_SECONDS_MAX)
+        finally:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+
+    async def _served(self, websocket: WebSocket, ask: Ask, user: User) -> None:
+        code, reason = framing.NORMAL, ""
+        try:
+            await self._send(websocket, await self._made(websocket, ask, user))
+        except Closed:
+            return
+        except Exception:
+            log.exception("a request of the hub for %s failed", ask.what)
+            code, reason = framing.SERVER_ERROR, "an error in the cell; the log of its server says more"
+        await websocket.close(code, reason)
+
+    async def _made(self, websocket: WebSocket, ask: Ask, user: User) -> Answer:
+        """Have this server answer, as it would answer somebody who asked it."""
+        request = _request(ask)
+        if ask.method == "PUT":
+            request.pieces = cast(Any, _Body(websocket))
+        if ask.what == "logs":
+            self._audit.record(user, "get", Instance.api.bucket, ask.namespace, ask.name, ask.what, 200)
+        try:
+            answer = self._serve(request, user)
+            return await answer if isawaitable(answer) else answer
+        except ApiError as error:
+            return _failed(error)
+        except TooManyParameters as error:
+            return _failed(bad_request(str(error)))
+
+    async def _send(self, websocket: WebSocket, answer: Answer) -> None:
+        if isinstance(answer, Upgrade):
+            websocket.send(reaching.said(Head(101)))
+            try:
+                await answer.serve(websocket)
+            finally:
+                answer.on_end()
+            return
+        length = len(answer.body) if isinstance(answer, Response) else -1
+        headers = {name: value for name, value in answer.headers if name in reaching.ANSWER_HEADERS}
+        websocket.send(reaching.said(Head(answer.status, answer.content_type, headers, length)))
+        if isinstance(answer, Response):
+            await _send(websocket, answer.body)
+        else:
+            await _send_stream(websocket, answer)
+        websocket.send(reaching.said(End()))
+
+
+async def _send_stream(websocket: WebSocket, stream: Stream) -> None:
+    try:
+        async for chunk in stream.chunks:
+            await _send(websocket, chunk)
+    finally:
+        await cast(Any, stream.chunks).aclose()
+        stream.on_end()
+
+
+async def _send(websocket: WebSocket, data: bytes) -> None:
+    for at in range(0, len(data), reaching.PIECE_BYTES):
+        websocket.send(data[at : at + reaching.PIECE_BYTES])
+        await websocket.drain()
+
+
+def _request(ask: Ask) -> Request:
+    place = f"{quote(ask.namespace, safe='')}/{quote(ask.name, safe='')}"
+    path = f"/v1/instances/{place}/{ask.what}" if ask.what in ("files", "archive") else f"/v1/{ask.what}/{place}"
+    headers = {name: value for name, value in ask.headers.items() if name in reaching.HEADERS}
+    return Request(ask.method, f"{path}?{ask.query}".encode("ascii", "replace"), headers, b"", None)
+
+
+def _failed(error: ApiError) -> Response:
+    return Response(error.code, msgspec.json.encode(error.status()))
+
+
+def _refuse(control: WebSocket, ask: Ask, error: ApiError) -> None:
+    with contextlib.suppress(Closed):
+        control.send(reaching.said(Refusal(ask.id, error.code, error.reason, error.message[:4096])))
+
+
+class _Body:
+    """The body of a request, which the hub sends when it is wanted. Raises ConnectionResetError if it is cut."""
+
+    def __init__(self, websocket: WebSocket) -> None:
+        self._websocket = websocket
+        self._begun = self._whole = False
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if not self._begun:
+            self._begun = True
+            self._websocket.send(reaching.said(Continue()))
+        while not self._whole:
+            try:
+                message = await self._websocket.receive()
+            except Closed:
+                raise ConnectionResetError("the connection to the hub was cut") from None
+            if isinstance(message, bytes):
+                if message:
+                    return message
+                continue
+            with contextlib.suppress(msgspec.MsgspecError):
+                _end(message)
+                self._whole = True
+        raise StopAsyncIteration

@@ -1,0 +1,469 @@
+"""Tunnels of a hub to its cells: logs, commands and files of an instance that runs in a cell.
+
+The cells open all connections. One of each cell stays, and over it the cell is asked; for each request it opens
+another one, over which the request is answered at the pace of the slower side.
+
+Who may ask was decided before anything here is called, as for an instance of this server. What a cell answers is not
+trusted: it is passed on to who asked, in the forms that such an answer has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import msgspec
+
+from rota import __version__
+from rota.api import Cell, Instance
+from rota.client import frames
+from rota.client.channels import ERROR, PROTOCOL, STDERR, STDIN, STDOUT
+from rota.client.websocket import Closed, WebSocket, framing, handshake
+from rota.control.cells import reaching
+from rota.control.cells.reaching import ANSWER_HEADERS, STATUSES, Ask, Continue, End, FromCell, Head, Hello, Refusal
+from rota.engine.objects import Objects, get
+from rota.registry import ApiError
+from rota.registry.errors import bad_request, too_busy
+from rota.server.audit import Audit, noting
+from rota.server.auth import User
+from rota.server.execution import MESSAGE_BYTES_MAX as EXEC_BYTES_MAX
+from rota.server.execution import TELL_SECONDS_MAX
+from rota.server.files import BYTES, TAR, VERBS
+from rota.server.http import JSON, Answer, Request, Response, Stream
+from rota.server.log_streams import FOLLOW_SECONDS_MAX, TEXT
+from rota.server.shares import Shares
+from rota.server.unread import payer_of
+from rota.server.upgrade import Upgrade
+
+OPEN_SECONDS_MAX = 10.0
+"""A cell opens the connection for a request within this time."""
+SESSIONS_OF_CELL_MAX = 128
+"""Requests under way in one cell."""
+SESSIONS_OF_CELL_RESERVED = 16
+"""Of them, for admins."""
+SESSIONS_OF_CREDENTIAL_MAX = 64
+"""Requests of one credential under way, in all cells together."""
+CONTROL_BYTES_MAX = 512 * 1024
+"""Of one message over the connection that stays: a request's head, however it is written."""
+WHOLE_BYTES_MAX = 1024 * 1024
+"""An answer that is larger goes out in pieces."""
+BAD_GATEWAY = 1014
+"""The close code for a WebSocket whose other end was cut off beyond this server."""
+TYPES = frozenset((JSON, TEXT, BYTES, TAR, frames.CONTENT_TYPE))
+"""Forms of answers. No others are passed on: what a browser would run is not among them."""
+
+_from_cell: msgspec.json.Decoder[Continue | Head | End] = msgspec.json.Decoder(FromCell)
+_hello = msgspec.json.Decoder(Hello).decode
+_refusal = msgspec.json.Decoder(Refusal).decode
+
+
+class Control:
+    """The connection of a cell that stays."""
+
+    def __init__(self, websocket: WebSocket, boot: int) -> None:
+        self.websocket = websocket
+        self.boot = boot
+
+
+class Session:
+    """One request to a cell, and the connection that the cell opens for it."""
+
+    def __init__(self, cell: str, ask: Ask, user: User, forget: Callable[[Session], None]) -> None:
+        self.cell = cell
+        self.ask = ask
+        self.user = user
+        self._forget = forget
+        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._websocket: WebSocket | None = None
+        self.opened: asyncio.Future[WebSocket] = asyncio.get_running_loop().create_future()
+
+    async def serve(self, websocket: WebSocket) -> None:
+        """Keep the connection that the cell has opened until the request is over."""
+        if self._websocket is not None or self._over.done():
+            return
+        self._websocket = websocket
+        if not self.opened.done():
+            self.opened.set_result(websocket)
+        await asyncio.wait((self._over, websocket.lost), return_when=asyncio.FIRST_COMPLETED)
+
+    def fail(self, error: ApiError) -> None:
+        if not self.opened.done():
+            self.opened.set_exception(error)
+            # It may be that nobody waits any more.
+            self.opened.exception()
+
+    def end(self) -> None:
+        """End it on both sides. A second call does nothing."""
+        if self._over.done():
+            return
+        self._over.set_result(None)
+        self.opened.cancel()
+        self._forget(self)
+        if self._websocket is not None and self._websocket.closed is None:
+            # The cell may be at work for somebody who is gone.
+            self._websocket.abort()
+
+    def cut(self) -> ConnectionError:
+        """Return what is wrong when the cell ends the connection too early."""
+        return ConnectionError(f'the connection to cell "{self.cell}" was cut')
+
+
+class Tunnels:
+    """The connections of all cells to this hub, and the requests that go over them."""
+
+    def __init__(self, audit: Audit, clock: Callable[[], float] = time.time) -> None:
+        self._audit = audit
+        self._clock = clock
+        self._controls: dict[str, Control] = {}
+        self._sessions: dict[tuple[str, str], Session] = {}
+        self._shares: dict[str, Shares] = {}
+        """By cell, requests under way."""
+        self._of_credential: dict[str, int] = {}
+
+    # For cells.
+
+    def control(self, objects: Objects, request: Request, cell: str) -> Upgrade:
+        """Take the connection of a cell that stays."""
+        _check_protocol(request)
+
+        async def serve(websocket: WebSocket) -> None:
+            try:
+                async with asyncio.timeout(OPEN_SECONDS_MAX):
+                    hello = _hello(await websocket.receive())
+            except (msgspec.MsgspecError, UnicodeDecodeError, TimeoutError):
+                await websocket.close(framing.POLICY, "a cell says first who it is")
+                return
+            if why := self._refused(objects, cell, hello):
+                await websocket.close(framing.POLICY, why)
+                return
+            await self._keep(cell, Control(websocket, hello.boot))
+
+        return Upgrade(serve, reaching.PROTOCOL, message_bytes_max=CONTROL_BYTES_MAX)
+
+    def _refused(self, objects: Objects, cell: str, hello: Hello) -> str:
+        found = get(objects, Cell, cell)
+        known = found.status.identity if found is not None and found.status is not None else None
+        if known != hello.identity:
+            return f"this is not the home that has joined as {cell}"
+        before = self._controls.get(cell)
+        if before is not None and hello.boot < before.boot:
+            return f"a later start of {cell} is connected"
+        return ""
+
+    async def _keep(self, cell: str, control: Control) -> None:
+        before = self._controls.get(cell)
+        self._controls[cell] = control
+        if before is not None:
+            before.websocket.start_closing(framing.GOING_AWAY, "another connection of this cell has taken its place")
+        try:
+            async for message in control.websocket:
+                self._told(cell, message)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            await control.websocket.close(framing.POLICY, "this is no message of a cell")
+        finally:
+            if self._controls.get(cell) is control:
+                del self._controls[cell]
+                cut = ApiError(503, "ServiceUnavailable", f'the connection to cell "{cell}" was cut: try again')
+                for session in [one for one in self._sessions.values() if one.cell == cell]:
+                    session.fail(cut)
+
+    def _told(self, cell: str, message: str | bytes) -> None:
+        refusal = _refusal(message)
+        session = self._sessions.get((cell, refusal.id))
+        if session is not None:
+            session.fail(_refused_by(cell, refusal.code, refusal.reason, refusal.message, None))
+
+    def session(self, request: Request, cell: str, id_: str) -> Upgrade:
+        """Take the connection that a cell opens for one request."""
+        _check_protocol(request)
+        session = self._sessions.get((cell, id_))
+        if session is None or session.opened.done():
+            raise ApiError(404, "NotFound", "nobody waits for this connection", details={"name": cell, "kind": "cells"})
+        return Upgrade(
+            session.serve,
+            reaching.PROTOCOL,
+            message_bytes_max=reaching.MESSAGE_BYTES_MAX,
+            waiting_bytes_max=reaching.WAITING_BYTES_MAX,
+            payer=payer_of(session.user),
+        )
+
+    # For those who ask.
+
+    async def answer(self, objects: Objects, request: Request, user: User, instance: Instance, what: str) -> Answer:
+        """Answer a request for an instance of a cell, as that cell does."""
+        if what == "logs":
+            return await self._answer(objects, request, user, instance, what)
+        verb = "create" if what == "exec" else VERBS[request.method]
+        meta = instance.metadata
+        with noting(self._audit, user, verb, Instance.api.bucket, meta.namespace, meta.name, what) as note:
+            note.code = 499  # Should the client be gone before the answer, as web servers write it down.
+            answer = await self._answer(objects, request, user, instance, what)
+            note.code = 101 if isinstance(answer, Upgrade) else answer.status
+            return answer
+
+    async def _answer(self, objects: Objects, request: Request, user: User, instance: Instance, what: str) -> Answer:
+        if what == "exec":
+            if wrong := handshake.refused(request.method, request.headers):
+                raise ApiError(wrong[0], "BadRequest", wrong[1])
+            if PROTOCOL not in handshake.offered(request.headers):
+                raise bad_request(f"this is a WebSocket that speaks {PROTOCOL}")
+        session = self._open(objects, request, user, instance, what)
+        try:
+            async with asyncio.timeout(user.seconds_left or None):
+                websocket = await self._opened(objects, session)
+                head = await _exchange(session, websocket, request)
+                answer = await self._begun(session, websocket, head)
+        except TimeoutError:
+            session.end()
+            raise ApiError(401, "Unauthorized", "the credential is no longer good") from None
+        except ConnectionError:
+            session.end()
+            message = f"{session.cut()} before it answered. Whether it has begun is not known"
+            raise ApiError(503, "ServiceUnavailable", message) from None
+        except BaseException:
+            session.end()
+            raise
+        if isinstance(answer, Response):
+            session.end()
+        return answer
+
+    def _open(self, objects: Objects, request: Request, user: User, instance: Instance, what: str) -> Session:
+        """Ask the cell of an instance. Raises ApiError if there is no room, or no connection."""
+        cell = instance.spec.cell_name or ""
+        control = self._controls.get(cell)
+        if control is None or control.websocket.closed is not None:
+            raise reaching.absent(get(objects, Cell, cell), cell, __version__, self._clock())
+        admin = user.scope == "admin"
+        shares = self._shares.get(cell) or Shares(SESSIONS_OF_CELL_MAX, SESSIONS_OF_CELL_RESERVED)
+        if not shares.has_room(_party(user), may_use_reserve=admin):
+            own = shares.of(_party(user))
+            raise too_busy(
+                f'{shares.used} requests to cell "{cell}" are under way, {own} of them yours:'
+                f" {SESSIONS_OF_CELL_MAX} are the most, and all who ask share them"
+            )
+        count = self._of_credential.get(_party(user), 0)
+        if count >= SESSIONS_OF_CREDENTIAL_MAX:
+            raise too_busy(f"{SESSIONS_OF_CREDENTIAL_MAX} requests to cells are under way with this credential already")
+        id_ = secrets.token_urlsafe(16)
+        ask = reaching.asked(
+            instance, id_, request.method, what, request.query_text, request.headers, user.name, admin=admin
+        )
+        session = Session(cell, ask, user, self._forget)
+        control.websocket.send(reaching.said(ask))
+        self._sessions[cell, id_] = session
+        self._shares[cell] = shares
+        shares.take(_party(user))
+        self._of_credential[_party(user)] = count + 1
+        return session
+
+    def _forget(self, session: Session) -> None:
+        del self._sessions[session.cell, session.ask.id]
+        party = _party(session.user)
+        shares = self._shares[session.cell]
+        shares.give_back(party)
+        if not shares.used:
+            del self._shares[session.cell]
+        left = self._of_credential.pop(party) - 1
+        if left:
+            self._of_credential[party] = left
+
+    async def _opened(self, objects: Objects, session: Session) -> WebSocket:
+        done, _ = await asyncio.wait((session.opened,), timeout=OPEN_SECONDS_MAX)
+        if done:
+            return session.opened.result()
+        cell = get(objects, Cell, session.cell)
+        where = f" in {cell.spec.city_code}" if cell is not None else ""
+        raise ApiError(
+            504,
+            "Timeout",
+            f'cell "{session.cell}"{where} did not answer within {OPEN_SECONDS_MAX:g} s: it hangs, or is out of reach',
+        )
+
+    async def _begun(self, session: Session, websocket: WebSocket, head: Head) -> Answer:
+        """Return the answer that a head is the beginning of."""
+        what = session.ask.what
+        if (head.status == 101) != (what == "exec" and head.status < 400) or head.status not in STATUSES:
+            raise _rubbish(session.cell)
+        if head.status == 101:
+            return Upgrade(
+                lambda user: _relay(session, user, websocket),
+                PROTOCOL,
+                message_bytes_max=EXEC_BYTES_MAX,
+                on_end=session.end,
+            )
+        if head.content_type not in TYPES:
+            raise _rubbish(session.cell)
+        chunks = _chunks(session, websocket)
+        if head.status >= 400 or 0 <= head.length <= WHOLE_BYTES_MAX:
+            body = await _whole(session, chunks)
+            if head.status >= 400:
+                raise _failure(session.cell, head.status, body)
+            return Response(head.status, body, head.content_type, _headers(head))
+        return Stream(
+            chunks,
+            head.content_type,
+            head.status,
+            _headers(head),
+            seconds_max=FOLLOW_SECONDS_MAX if what == "logs" else 0.0,
+            endless=what == "logs",
+            on_end=session.end,
+        )
+
+
+def _check_protocol(request: Request) -> None:
+    if reaching.PROTOCOL not in handshake.offered(request.headers):
+        raise bad_request(f"this is a WebSocket that speaks {reaching.PROTOCOL}")
+
+
+def _party(user: User) -> str:
+    return user.party or user.name
+
+
+# What a cell answers.
+
+
+def _rubbish(cell: str) -> ApiError:
+    return ApiError(502, "BadGateway", f'cell "{cell}" answers with what is no answer: is it another version of Rota?')
+
+
+def _refused_by(cell: str, code: int, reason: str, message: str, details: dict[str, Any] | None) -> ApiError:
+    """Return a refusal of a cell. It says nothing of who the client is here."""
+    if code not in STATUSES or code < 400:
+        return _rubbish(cell)
+    return ApiError(code, reason, message, details=details)
+
+
+class _Status(msgspec.Struct):
+    message: str = ""
+    reason: str = ""
+    details: dict[str, Any] = {}
+
+
+def _failure(cell: str, code: int, body: bytes) -> ApiError:
+    try:
+        told = msgspec.json.decode(body, type=_Status)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return _rubbish(cell)
+    retry = told.details.get("retryAfterSeconds")
+    kept = {name: told.details[name] for name in ("name", "kind", "group") if isinstance(told.details.get(name), str)}
+    if isinstance(retry, int) and 0 < retry < 3600:
+        kept["retryAfterSeconds"] = retry
+    return _refused_by(cell, code, told.reason, told.message, kept)
+
+
+def _headers(head: Head) -> tuple[tuple[str, str], ...]:
+    return tuple((name, value) for name, value in head.headers.items() if name in ANSWER_HEADERS)
+
+
+def _message(session: Session, text: str) -> Continue | Head | End:
+    try:
+        return _from_cell.decode(text)
+    except msgspec.MsgspecError:
+        raise _rubbish(session.cell) from None
+
+
+async def _exchange(session: Session, websocket: WebSocket, request: Request) -> Head:
+    """Send the body of a request, if it is wanted, until there is an answer."""
+    sending: asyncio.Future[None] | None = None
+    try:
+        while True:
+            came = await websocket.receive()
+            message = _message(session, came) if isinstance(came, str) else None
+            if isinstance(message, Head):
+                return message
+            if not isinstance(message, Continue) or sending is not None or request.pieces is None:
+                raise _rubbish(session.cell)
+            sending = asyncio.ensure_future(_send(websocket, request.pieces))
+    finally:
+        if sending is not None:
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+
+
+async def _send(websocket: WebSocket, pieces: AsyncIterator[bytes]) -> None:
+    with contextlib.suppress(Closed):
+        async for piece in pieces:
+            for at in range(0, len(piece), reaching.PIECE_BYTES):
+                websocket.send(piece[at : at + reaching.PIECE_BYTES])
+                await websocket.drain()
+        websocket.send(reaching.said(End()))
+
+
+async def _chunks(session: Session, websocket: WebSocket) -> AsyncIterator[bytes]:
+    """The body of an answer. Raises ConnectionError when it ends too early."""
+    while True:
+        try:
+            came = await websocket.receive()
+        except Closed:
+            raise session.cut() from None
+        if isinstance(came, bytes):
+            if came:
+                yield came
+        elif isinstance(_message(session, came), End):
+            return
+        else:
+            raise session.cut()
+
+
+async def _whole(session: Session, chunks: AsyncIterator[bytes]) -> bytes:
+    body = bytearray()
+    async for chunk in chunks:
+        body += chunk
+        if len(body) > WHOLE_BYTES_MAX:
+            raise _rubbish(session.cell)
+    return bytes(body)
+
+
+# Commands.
+
+
+async def _relay(session: Session, user: WebSocket, cell: WebSocket) -> None:
+    """Carry the messages of a command both ways, until either side ends."""
+    up = asyncio.ensure_future(_up(user, cell))
+    down = asyncio.ensure_future(_down(session, cell, user))
+    try:
+        await asyncio.wait((up, down), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (up, down):
+            task.cancel()
+        await asyncio.gather(up, down, return_exceptions=True)
+    ended = cell.closed
+    if user.closed is not None or ended is None:
+        return
+    if ended.code == framing.ABNORMAL:
+        await user.close(BAD_GATEWAY, str(session.cut()))
+    else:
+        code = ended.code if framing.may_be_sent(ended.code) else framing.NORMAL
+        await user.close(code, ended.reason, seconds_max=TELL_SECONDS_MAX)
+
+
+async def _up(user: WebSocket, cell: WebSocket) -> None:
+    with contextlib.suppress(Closed):
+        while True:
+            message = await user.receive()
+            if isinstance(message, str) or not message:
+                continue
+            if message[0] != STDIN:
+                # The others are short. One that is not is nothing that a command could be told.
+                pieces = [message] if len(message) <= reaching.PIECE_BYTES else []
+            else:
+                pieces = [
+                    bytes((STDIN,)) + message[at : at + reaching.PIECE_BYTES]
+                    for at in range(1, len(message), reaching.PIECE_BYTES)
+                ]
+            for piece in pieces:
+                cell.send(piece)
+                await cell.drain()
+
+
+async def _down(session: Session, cell: WebSocket, user: WebSocket) -> None:
+    with contextlib.suppress(Closed):
+        while True:
+            message = await cell.receive()
+            if isinstance(message, bytes) and message and message[0] in (STDOUT, STDERR, ERROR):
+                user.send(message)
+                await user.drain()
