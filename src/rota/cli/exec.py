@@ -11,12 +11,12 @@ from typing import Annotated, Any
 
 import typer
 
-from rota.api import Instance, WorkerPool
+from rota.api import Instance
 from rota.cli import terminal
 from rota.cli.command import command
-from rota.cli.following import everything
 from rota.cli.gateway import backend_of, in_good_order
 from rota.cli.naming import Target, reference, targets
+from rota.cli.owned import OWNERS, instances_of
 from rota.cli.session import CommandError, Session, bad_usage
 from rota.client import Client, HttpBackend, channels
 from rota.client.websocket import WebSocket
@@ -30,8 +30,8 @@ async def exec_(
     where: Annotated[
         str | None,
         typer.Argument(
-            metavar="NAME | inst/NAME | wp/NAME",
-            help="Which instance; of a pool, its first that is ready.",
+            metavar="NAME | inst/NAME | wp/NAME | wl/NAME",
+            help="Which instance; of a pool or a workload, its first that is ready.",
             show_default=False,
         ),
     ] = None,
@@ -51,7 +51,7 @@ async def exec_(
         raise bad_usage(f"say what to run: `rota exec {where} -- COMMAND`")
     check_terminal(stdin=stdin, tty=tty)
     async with session.client() as client:
-        name = target.name if target.kind is Instance.api else await _first_ready(client, target.name)
+        name = target.name if target.kind is Instance.api else await _first_ready(client, target)
         backend = backend_of(client)
         return await in_good_order(
             lambda: run_in(backend, client.namespace, name, words, stdin=stdin, tty=tty, container=container)
@@ -95,22 +95,19 @@ async def run_in(
 
 def _target(where: str | None) -> Target:
     (target,) = targets([where]) if where and "/" in where else [Target(Instance.api, where or "")]
-    if not target.name or target.kind not in (Instance.api, WorkerPool.api):
-        raise bad_usage("name an instance or a pool, such as boxes-0 or wp/boxes")
+    if not target.name or target.kind not in (Instance.api, *OWNERS):
+        raise bad_usage("name an instance or a pool, such as boxes-0 or wp/boxes, or a workload, such as wl/web")
     return target
 
 
-async def _first_ready(client: Client, pool_name: str) -> str:
-    pool: dict[str, Any] = await client.get(WorkerPool.api, pool_name)
-    uid = pool["metadata"]["uid"]
-    found, _ = await everything(client, Instance.api, namespace=None)
-    own = [one for one in found if any(o["uid"] == uid for o in one["metadata"].get("ownerReferences", []))]
-    ready = [one for one in own if _is_ready(one)]
+async def _first_ready(client: Client, target: Target) -> str:
+    own = await instances_of(client, target)
+    ready: list[str] = [one["metadata"]["name"] for one in own if _is_ready(one)]
     if not ready:
         what = f"none of its {len(own)} instances is ready" if own else "it has no instances"
-        raise CommandError(f"{reference(WorkerPool.api, pool_name)}: {what}; `rota why wp/{pool_name}` tells more")
-    first: str = min(ready, key=lambda one: one["spec"]["ordinal"])["metadata"]["name"]
-    return first
+        name = f"{target.kind.short_names[0]}/{target.name}"
+        raise CommandError(f"{reference(target.kind, target.name)}: {what}; `rota why {name}` tells more")
+    return ready[0]
 
 
 def _is_ready(instance: dict[str, Any]) -> bool:

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from rota.cli.gateway import NOT_ROTA, backend_of
 from rota.cli.session import CommandError
-from rota.cli.wait_out import Patience
+from rota.cli.wait_out import AWAY_SECONDS_MAX, PASSING, Patience
 from rota.client import Client, ConnectionFailed, frames
 from rota.client.connection import header
 from rota.client.failures import BadAnswer
@@ -27,11 +27,13 @@ async def log_pieces(
 ) -> AsyncGenerator[bytes, None]:
     """What a log says, in pieces, each once. `asked` are the parameters of the first request."""
     position = Position()
+    cell = Patience(seconds_max=AWAY_SECONDS_MAX, who="the cell")
     while True:
         try:
             async with aclosing(_frames(client, path, asked, position)) as coming:
                 async for frame in coming:
                     patience.is_there()
+                    cell.is_there()
                     if frame.kind == frames.END:
                         return
                     if frame.kind == frames.DATA:
@@ -42,11 +44,29 @@ async def log_pieces(
         except BadAnswer:
             raise
         except (ConnectionFailed, ApiError) as error:
+            if is_of_cell(error):
+                await _bear(cell, error)
+                continue
             if not patience.has_heard:
                 raise explained(error) from None
             if isinstance(error, ApiError) and error.code == 404 and position.text:
                 return  # What wrote it is gone, and the log with it.
             await patience.bear(error)
+
+
+def is_of_cell(error: Exception) -> bool:
+    """Report whether a server is there, and the cell that something runs in is out of its reach."""
+    return isinstance(error, ApiError) and error.code in PASSING and (error.details or {}).get("kind") == "cells"
+
+
+async def _bear(cell: Patience, error: ConnectionFailed | ApiError) -> None:
+    """Wait for a cell that was there before. Raises the error if it was not, or takes too long."""
+    if not cell.has_heard:
+        raise error
+    try:
+        await cell.bear(error)
+    except CommandError:
+        raise error from None
 
 
 async def _frames(

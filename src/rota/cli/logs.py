@@ -11,18 +11,19 @@ from zlib import crc32
 
 import typer
 
-from rota.api import Function, Instance, Task, WorkerPool
+from rota.api import Function, Instance, Task
 from rota.cli.command import command
-from rota.cli.following import everything
-from rota.cli.log_following import log_pieces
+from rota.cli.log_following import is_of_cell, log_pieces
 from rota.cli.naming import Target, targets
 from rota.cli.options import Targets
 from rota.cli.output import Part, line, note
+from rota.cli.owned import OWNERS, instances_of
 from rota.cli.server_log import show_server_log
-from rota.cli.session import CommandError, Session, bad_usage
+from rota.cli.session import FAILED, CommandError, Session, bad_usage
 from rota.cli.task_output import Lines
 from rota.cli.wait_out import AWAY_SECONDS_MAX, Patience
 from rota.client import Client
+from rota.registry import ApiError
 
 COLOURS = ("cyan", "magenta", "blue", "green", "yellow")
 LOGS_MAX = 100
@@ -56,9 +57,9 @@ async def logs(
     server: Annotated[
         bool, typer.Option("--server", help="Show the log of the home's own server, whether it runs or not.")
     ] = False,
-) -> None:
-    """Show what tasks, instances and calls of functions have written: of some, of all instances of a pool, or of all
-    calls of a function.
+) -> int:
+    """Show what tasks, instances and calls of functions have written: of some, of all instances of a pool or a
+    workload, or of all calls of a function.
 
     What a task has written is kept as long as the task, whatever becomes of its worker. So it is with a call of a
     function, which is a task: task/CALL is one, fn/NAME all of them in the order in which they began, each line with
@@ -69,15 +70,18 @@ async def logs(
         if which or container:
             raise bad_usage("--server is the log of the server alone: leave the names out")
         await show_server_log(session, TAIL_LINES if tail is None else tail, follow=follow)
-        return
+        return 0
     wanted = targets(which) if which else []
-    with_logs = (Task.api, Instance.api, WorkerPool.api, Function.api)
+    with_logs = (Task.api, Instance.api, Function.api, *OWNERS)
     if not wanted or any(not one.name or one.kind not in with_logs for one in wanted):
-        raise bad_usage("name a task, an instance, a pool or a function, such as task/build, wp/boxes or fn/hello")
+        raise bad_usage(
+            "name a task, an instance, a pool or a function, such as task/build, wp/boxes or fn/hello,"
+            " or a workload, such as wl/web"
+        )
     async with session.client() as client:
         sources: dict[Target, None] = {}
         for target in wanted:
-            found = await _of_pool(client, target) if target.kind is WorkerPool.api else [target]
+            found = await _of_owner(client, target) if target.kind in OWNERS else [target]
             sources.update(dict.fromkeys(found))
         if not sources:
             note("there are no instances yet")
@@ -85,6 +89,7 @@ async def logs(
             raise CommandError(f"these are {len(sources)} logs; name {LOGS_MAX} at most")
         # One for all: that the server is away is told once.
         away = Patience(seconds_max=AWAY_SECONDS_MAX)
+        away_cells: set[str] = set()
         width = max((len(source.name) for source in sources), default=0)
         try:
             async with asyncio.TaskGroup() as group:
@@ -95,20 +100,17 @@ async def logs(
                     if source.kind is Function.api:
                         group.create_task(_show_calls(pieces))
                         continue
-                    group.create_task(_show(pieces, prefix))
+                    shown = _show(pieces, None) if prefix is None else _show_one(pieces, prefix, away_cells)
+                    group.create_task(shown)
         except BaseExceptionGroup as several:
             # One is told; that of a reader who left is not to be told at all.
             raise several.exceptions[0] from None
+        return FAILED if away_cells else 0
 
 
-async def _of_pool(client: Client, target: Target) -> list[Target]:
-    """The instances of a pool."""
-    owner: dict[str, Any] = await client.get(target.kind, target.name)
-    uid = owner["metadata"]["uid"]
-    found, _ = await everything(client, Instance.api, namespace=None)
-    own = [one["metadata"] for one in found]
-    names = [meta["name"] for meta in own if any(owner["uid"] == uid for owner in meta.get("ownerReferences", []))]
-    return [Target(Instance.api, each) for each in names]
+async def _of_owner(client: Client, target: Target) -> list[Target]:
+    """Return the instances of a pool or a workload."""
+    return [Target(Instance.api, one["metadata"]["name"]) for one in await instances_of(client, target)]
 
 
 def _pieces(
@@ -135,6 +137,19 @@ async def _show(pieces: AsyncGenerator[bytes, None], prefix: Part | None) -> Non
                 line(*before, text)
     for text in lines.end():
         line(*before, text)
+
+
+async def _show_one(pieces: AsyncGenerator[bytes, None], prefix: Part, away: set[str]) -> None:
+    """Show one log of several. Where its cell is out of reach, that is told once, and the others go on."""
+    try:
+        await _show(pieces, prefix)
+    except ApiError as error:
+        if not is_of_cell(error):
+            raise
+        cell = str((error.details or {}).get("name"))
+        if cell not in away:
+            note(error.message)
+        away.add(cell)
 
 
 async def _show_calls(pieces: AsyncGenerator[bytes, None]) -> None:

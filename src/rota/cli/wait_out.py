@@ -31,11 +31,16 @@ class Patience:
     """With a server that does not answer, as long as whoever uses this goes on."""
 
     def __init__(
-        self, aside: Callable[[], AbstractContextManager[None]] = nullcontext, *, seconds_max: float = math.inf
+        self,
+        aside: Callable[[], AbstractContextManager[None]] = nullcontext,
+        *,
+        seconds_max: float = math.inf,
+        who: str = "the server",
     ) -> None:
         """`aside` is where it may be written that the server is away; after so many seconds it is given up."""
         self._aside = aside
         self._seconds_max = seconds_max
+        self._who = who
         self._away_since = 0.0
         self._pause_seconds = FIRST_PAUSE_SECONDS
         self._trouble: Exception | None = None
@@ -82,7 +87,7 @@ class Patience:
         if self._trouble is not None:
             self._trouble, self._pause_seconds = None, FIRST_PAUSE_SECONDS
             with self._aside():
-                note("the server is back")
+                note(f"{self._who} is back")
 
     async def bear(self, error: ConnectionFailed | ApiError) -> None:
         """Wait until it is worth another try. Raises what will not pass, and CommandError when it took too long."""
@@ -93,7 +98,7 @@ class Patience:
         if self._trouble is None:
             self._away_since = time.monotonic()
             with self._aside():
-                note(f"the server is away, and is waited for: {error}")
+                note(f"{self._who} is away, and is waited for: {error}")
         elif time.monotonic() - self._away_since > self._seconds_max:
             raise CommandError(str(error), AWAY)
         self._trouble = error

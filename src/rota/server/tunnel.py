@@ -51,6 +51,7 @@ CONTROL_BYTES_MAX = 512 * 1024
 """Of one message over the connection that stays: a request's head, however it is written."""
 WHOLE_BYTES_MAX = 1024 * 1024
 """An answer that is larger goes out in pieces."""
+REASONS = {502: "BadGateway", 503: "ServiceUnavailable", 504: "Timeout"}
 BAD_GATEWAY = 1014
 """The close code for a WebSocket whose other end was cut off beyond this server."""
 TYPES = frozenset((JSON, TEXT, BYTES, TAR, frames.CONTENT_TYPE))
@@ -72,8 +73,9 @@ class Control:
 class Session:
     """One request to a cell, and the connection that the cell opens for it."""
 
-    def __init__(self, cell: str, ask: Ask, user: User, forget: Callable[[Session], None]) -> None:
+    def __init__(self, cell: str, city: str, ask: Ask, user: User, forget: Callable[[Session], None]) -> None:
         self.cell = cell
+        self.where = f'cell "{cell}" in {city}'
         self.ask = ask
         self.user = user
         self._forget = forget
@@ -109,7 +111,7 @@ class Session:
 
     def cut(self) -> ConnectionError:
         """Return what is wrong when the cell ends the connection too early."""
-        return ConnectionError(f'the connection to cell "{self.cell}" was cut')
+        return ConnectionError(f"the connection to {self.where} was cut")
 
 
 class Tunnels:
@@ -167,7 +169,7 @@ class Tunnels:
         finally:
             if self._controls.get(cell) is control:
                 del self._controls[cell]
-                cut = ApiError(503, "ServiceUnavailable", f'the connection to cell "{cell}" was cut: try again')
+                cut = _away(503, cell, f'the connection to cell "{cell}" was cut: try again')
                 for session in [one for one in self._sessions.values() if one.cell == cell]:
                     session.fail(cut)
 
@@ -214,7 +216,7 @@ class Tunnels:
         session = self._open(objects, request, user, instance, what)
         try:
             async with asyncio.timeout(user.seconds_left or None):
-                websocket = await self._opened(objects, session)
+                websocket = await _opened(session)
                 head = await _exchange(session, websocket, request)
                 answer = await self._begun(session, websocket, head)
         except TimeoutError:
@@ -223,7 +225,7 @@ class Tunnels:
         except ConnectionError:
             session.end()
             message = f"{session.cut()} before it answered. Whether it has begun is not known"
-            raise ApiError(503, "ServiceUnavailable", message) from None
+            raise _away(503, session.cell, message) from None
         except BaseException:
             session.end()
             raise
@@ -234,9 +236,9 @@ class Tunnels:
     def _open(self, objects: Objects, request: Request, user: User, instance: Instance, what: str) -> Session:
         """Ask the cell of an instance. Raises ApiError if there is no room, or no connection."""
         cell = instance.spec.cell_name or ""
-        control = self._controls.get(cell)
-        if control is None or control.websocket.closed is not None:
-            raise reaching.absent(get(objects, Cell, cell), cell, __version__, self._clock())
+        known, control = get(objects, Cell, cell), self._controls.get(cell)
+        if known is None or control is None or control.websocket.closed is not None:
+            raise reaching.absent(known, cell, __version__, self._clock())
         admin = user.scope == "admin"
         shares = self._shares.get(cell) or Shares(SESSIONS_OF_CELL_MAX, SESSIONS_OF_CELL_RESERVED)
         if not shares.has_room(_party(user), may_use_reserve=admin):
@@ -252,7 +254,7 @@ class Tunnels:
         ask = reaching.asked(
             instance, id_, request.method, what, request.query_text, request.headers, user.name, admin=admin
         )
-        session = Session(cell, ask, user, self._forget)
+        session = Session(cell, known.spec.city_code, ask, user, self._forget)
         control.websocket.send(reaching.said(ask))
         self._sessions[cell, id_] = session
         self._shares[cell] = shares
@@ -270,18 +272,6 @@ class Tunnels:
         left = self._of_credential.pop(party) - 1
         if left:
             self._of_credential[party] = left
-
-    async def _opened(self, objects: Objects, session: Session) -> WebSocket:
-        done, _ = await asyncio.wait((session.opened,), timeout=OPEN_SECONDS_MAX)
-        if done:
-            return session.opened.result()
-        cell = get(objects, Cell, session.cell)
-        where = f" in {cell.spec.city_code}" if cell is not None else ""
-        raise ApiError(
-            504,
-            "Timeout",
-            f'cell "{session.cell}"{where} did not answer within {OPEN_SECONDS_MAX:g} s: it hangs, or is out of reach',
-        )
 
     async def _begun(self, session: Session, websocket: WebSocket, head: Head) -> Answer:
         """Return the answer that a head is the beginning of."""
@@ -327,7 +317,11 @@ def _party(user: User) -> str:
 
 
 def _rubbish(cell: str) -> ApiError:
-    return ApiError(502, "BadGateway", f'cell "{cell}" answers with what is no answer: is it another version of Rota?')
+    return _away(502, cell, f'cell "{cell}" answers with what is no answer: is it another version of Rota?')
+
+
+def _away(code: int, cell: str, message: str) -> ApiError:
+    return ApiError(code, REASONS[code], message, details={"name": cell, "kind": "cells"})
 
 
 def _refused_by(cell: str, code: int, reason: str, message: str, details: dict[str, Any] | None) -> ApiError:
@@ -364,6 +358,15 @@ def _message(session: Session, text: str) -> Continue | Head | End:
         return _from_cell.decode(text)
     except msgspec.MsgspecError:
         raise _rubbish(session.cell) from None
+
+
+async def _opened(session: Session) -> WebSocket:
+    """Wait for the connection that the cell opens."""
+    done, _ = await asyncio.wait((session.opened,), timeout=OPEN_SECONDS_MAX)
+    if done:
+        return session.opened.result()
+    message = f"{session.where} did not answer within {OPEN_SECONDS_MAX:g} s: it hangs, or is out of reach"
+    raise _away(504, session.cell, message)
 
 
 async def _exchange(session: Session, websocket: WebSocket, request: Request) -> Head:

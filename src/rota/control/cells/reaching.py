@@ -145,12 +145,12 @@ def absent(cell: Cell | None, name: str, version: str, now: float) -> ApiError:
 
     version     of this hub
     """
-    if cell is None:
-        return ApiError(503, "ServiceUnavailable", f'cell "{name}" is not known here any more')
-    where = f'cell "{name}" in {cell.spec.city_code}'
-    status = cell.status
+    where = f'cell "{name}" in {cell.spec.city_code}' if cell is not None else f'cell "{name}"'
+    status = cell.status if cell is not None else None
     heard = status.last_heartbeat_time if status is not None else None
-    if status is None or heard is None:
+    if cell is None:
+        message = f"{where} is not known here any more"
+    elif status is None or heard is None:
         message = f"{where} is not connected: it has not been heard of since it was made known here"
     elif now - heard.timestamp() < FRESH_SECONDS and _is_older(status.version or "", version):
         message = (
