@@ -84,6 +84,8 @@ WHO = {
     "POST /v1/cells/{name}/invite": ADMINS,
     "POST /v1/cells/{name}/join": {"invited"},
     "POST /v1/cells/{name}/report": {"cell"},
+    "GET /v1/cells/{name}/reach": {"cell"},
+    "GET /v1/cells/{name}/reach/{session}": {"cell"},
     "POST /v1/link/{act}": ADMINS,
     "POST /v1/batch": KNOWN,  # Of what is in it, each operation is decided for itself: see below.
     "GET /v1/why/{plural}/{name}": READ_ALL,
@@ -308,7 +310,7 @@ async def test_to_get_in_below_v1(matrix: Matrix, endpoint: Any) -> None:
     names = {"namespace": TENANT, "name": IT, "pool": IT, "plural": plural, "digest": DIGEST, "token_id": "unknown"}
     if "/cells/" in endpoint.pattern:
         names["name"] = BERLIN
-    names["act"] = "cut"
+    names["act"], names["session"] = "cut", "x" * 22
     allowed = WHO[f"{endpoint.method} {endpoint.pattern}"]
     await matrix.check(allowed, endpoint.method, endpoint.pattern.format(**names), _body(endpoint.pattern))
 

@@ -33,7 +33,7 @@ WORKLOAD: dict[str, Any] = {
     "kind": "Workload",
     "metadata": {"name": "web"},
     "spec": {
-        "template": {"spec": {"containers": [{"name": "main", "command": ["sleep", MARK]}]}},
+        "template": {"spec": {"containers": [{"name": "main", "command": ["sh", "-c", f"echo up; exec sleep {MARK}"]}]}},
         "placements": [{"name": "all", "cityCodes": [*CITIES], "scale": {"min": 2}}],
     },
 }
@@ -55,6 +55,22 @@ class Fleet:
         )
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout
+
+    def begin(self, *words: str) -> subprocess.Popen[str]:
+        command = [str(Path(sys.executable).with_name("rota")), "--home", str(self.home), *words]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def answers(self, *words: str) -> bool:
+        with self.begin(*words) as running:
+            running.communicate()
+        return running.returncode == 0
+
+    def refused(self, *words: str) -> str:
+        """What a command says that fails."""
+        with self.begin(*words) as running:
+            _, said = running.communicate()
+        assert running.returncode == 1, said
+        return said
 
     def apply(self, replicas: int) -> None:
         wanted = json.loads(json.dumps(WORKLOAD))
@@ -112,6 +128,20 @@ def is_ready(instance: Any) -> bool:
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
+def reach(fleet: Fleet, name: str) -> None:
+    """Logs, commands and files of an instance of a cell, at the hub."""
+    fleet.until(lambda: fleet.answers("exec", name, "--", "true"), "it is not reached")
+    assert fleet.rota("logs", f"inst/{name}") == "up\n"
+    assert fleet.rota("logs", "wl/web").count("up\n") == 4
+    assert fleet.rota("exec", name, "--", "sh", "-c", "echo in; exit 7", code=7) == "in\n"
+    assert fleet.rota("exec", "wl/web", "--", "echo", "in") == "in\n"
+    here, back = fleet.home / "here", fleet.home / "back"
+    here.write_bytes(os.urandom(300_000))
+    fleet.rota("cp", str(here), f"{name}:/tmp/there")
+    fleet.rota("cp", f"{name}:/tmp/there", str(back))
+    assert back.read_bytes() == here.read_bytes()
+
+
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
     made = Fleet(tmp_path / "f")
@@ -145,8 +175,17 @@ def test_a_fleet_goes_on_through_cuts_kills_and_a_restored_hub(fleet: Fleet) -> 
     backup = fleet.home / "backup"
     fleet.rota("backup", str(backup))
 
-    # A cell that is cut off keeps what it has, and gets what it missed.
-    fleet.rota("fleet", "cut", "lhr-1")
+    # What runs in a cell is reached through the hub.
+    remote = next(name for name, one in fleet.instances().items() if one["spec"]["cellName"] == "lhr-1")
+    reach(fleet, remote)
+
+    # A cell that is cut off keeps what it has, and gets what it missed. A command that somebody has there ends.
+    with fleet.begin("exec", remote, "--", "sh", "-c", "echo begun; exec sleep 100000") as running:
+        assert running.stdout is not None and running.stdout.readline() == "begun\n"
+        fleet.rota("fleet", "cut", "lhr-1")
+        _, said = running.communicate(timeout=PATIENCE_SECONDS)
+    assert running.returncode == 1 and 'the connection to cell "lhr-1" in lhr was cut' in said
+    assert 'cell "lhr-1" in lhr is not connected: it was last heard of at' in fleet.refused("exec", remote, "--", "true")
     # One whose server is killed goes on running; one that loses everything starts it again.
     fleet.rota("fleet", "kill", "dfw-1")
     fleet.rota("fleet", "kill", "dfw-2", "--keeper")
@@ -157,6 +196,7 @@ def test_a_fleet_goes_on_through_cuts_kills_and_a_restored_hub(fleet: Fleet) -> 
     settled(fleet, 3, "it did not come back")
     assert before <= {one["metadata"]["uid"] for one in fleet.instances(fleet.cell("lhr-1")).values()}
     assert set(fleet.count()) == set(CELLS)
+    fleet.until(lambda: fleet.answers("exec", remote, "--", "true"), "it is not reached again")
 
     # A cell that is drained is empty in the end, and its city has as many as before.
     fleet.rota("cell", "drain", "dfw-1")

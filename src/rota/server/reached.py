@@ -19,15 +19,15 @@ from urllib.parse import quote
 
 import msgspec
 
-from rota.api import Instance
+from rota.api import Cell, Instance
 from rota.client.connection import Limits
 from rota.client.http import HttpBackend
 from rota.client.target import Target
 from rota.client.websocket import Closed, WebSocket, framing
 from rota.control.cells import reaching
 from rota.control.cells.link import About
-from rota.control.cells.reaching import Ask, Continue, End, Head, Hello, Refusal
-from rota.engine.objects import Objects
+from rota.control.cells.reaching import Ask, Continue, End, Head, Hello, Refusal, Welcome
+from rota.engine.objects import Objects, get
 from rota.registry import ApiError
 from rota.registry.errors import bad_request, too_busy
 from rota.server.audit import Audit
@@ -38,8 +38,13 @@ from rota.server.upgrade import SERVE_END_SECONDS_MAX, Upgrade
 AGAIN_SECONDS_FIRST = 0.2
 AGAIN_SECONDS_MAX = 5.0
 """Between two tries to connect."""
+REFUSED_SECONDS_MAX = 30.0
+"""And when the hub does not know this cell, or is of a version without this."""
+WELCOME_SECONDS_MAX = 10.0
 STEADY_SECONDS = 10.0
 """A connection that held for so long was a good one: the next try is made soon."""
+NOT_FOUND = 404
+REFUSED = frozenset((401, 403, NOT_FOUND))
 SERVED_MAX = 160
 """Requests under way. A hub asks for fewer; more would be those of one that does not count."""
 CONTROL_BYTES_MAX = 512 * 1024
@@ -49,7 +54,7 @@ log = logging.getLogger(__name__)
 Serve = Callable[[Request, User], Answer | Awaitable[Answer]]
 """Answers a request of somebody. Raises ApiError for what they may not ask."""
 
-_ask = msgspec.json.Decoder(Ask).decode
+_from_hub: msgspec.json.Decoder[Welcome | Ask] = msgspec.json.Decoder(reaching.FromHub)
 _end = msgspec.json.Decoder(End).decode
 
 
@@ -64,7 +69,8 @@ class Tunnel:
         self._audit = audit
         self._path = f"/v1/cells/{quote(about.cell, safe='')}/reach"
         self._serving: set[asyncio.Task[None]] = set()
-        self._trouble = ""
+        self.trouble = ""
+        """The reason why the hub is not connected; empty: it is."""
 
     async def run(self) -> None:
         limits = {"streams": SERVED_MAX + 8, "message_buffer_bytes": reaching.WAITING_BYTES_MAX}
@@ -73,15 +79,18 @@ class Tunnel:
         clock, delay = asyncio.get_running_loop().time, AGAIN_SECONDS_FIRST
         try:
             while True:
-                began = clock()
+                began, delay_max = clock(), AGAIN_SECONDS_MAX
                 try:
                     await self._listen(asking, answering)
-                except (ApiError, OSError, TimeoutError) as error:
-                    self._note(str(error))
+                except ApiError as error:
+                    delay_max = REFUSED_SECONDS_MAX if error.code in REFUSED else AGAIN_SECONDS_MAX
+                    self._note(_told(error))
+                except (OSError, TimeoutError) as error:
+                    self._note(str(error) or "it does not answer")
                 if clock() - began > STEADY_SECONDS:
                     delay = AGAIN_SECONDS_FIRST
-                await asyncio.sleep(delay * random.uniform(0.5, 1.0))
-                delay = min(delay * 2, AGAIN_SECONDS_MAX)
+                await asyncio.sleep(min(delay, delay_max) * random.uniform(0.5, 1.0))
+                delay = min(delay * 2, REFUSED_SECONDS_MAX)
         finally:
             for task in self._serving:
                 task.cancel()
@@ -91,25 +100,26 @@ class Tunnel:
 
     def _note(self, trouble: str) -> None:
         """Say once what is wrong."""
-        if trouble and trouble != self._trouble:
+        if trouble and trouble != self.trouble:
             log.warning("the hub cannot reach what runs here: %s", trouble)
-        elif self._trouble and not trouble:
+        elif self.trouble and not trouble:
             log.info("the hub can reach what runs here again")
-        self._trouble = trouble
+        self.trouble = trouble
 
     async def _listen(self, asking: HttpBackend, answering: HttpBackend) -> None:
         """Take what the hub asks, until the connection ends."""
         about = self._about
         async with asking.websocket(self._path, protocols=(reaching.PROTOCOL,)) as control:
             control.send(reaching.said(Hello(about.identity, about.boot, about.version)))
+            await self._welcomed(control)
             while True:
-                message = await control.receive()
-                self._note("")
                 try:
-                    ask = _ask(message)
+                    ask = _from_hub.decode(await control.receive())
                 except (msgspec.MsgspecError, UnicodeDecodeError) as error:
                     # A newer hub may ask for what is not known here. It waits, and is told that nobody answers.
                     log.warning("the hub asks for what this cell does not know: %s", error)
+                    continue
+                if isinstance(ask, Welcome):
                     continue
                 if len(self._serving) >= SERVED_MAX:
                     _refuse(control, ask, too_busy(f"{SERVED_MAX} requests of the hub are under way in this cell"))
@@ -117,6 +127,19 @@ class Tunnel:
                 task = asyncio.create_task(self._answer(control, answering, ask), name=f"reach {ask.what}")
                 self._serving.add(task)
                 task.add_done_callback(self._serving.discard)
+
+    async def _welcomed(self, control: WebSocket) -> None:
+        """Wait for the hub to say that it is the one that this cell belongs to. Raises OSError if it is another."""
+        try:
+            async with asyncio.timeout(WELCOME_SECONDS_MAX):
+                welcome = _from_hub.decode(await control.receive())
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            raise ConnectionError("the hub does not say which one it is") from None
+        cell = get(self._objects, Cell, self._about.cell)
+        own = cell.status.hub_id if cell is not None and cell.status is not None else None
+        if own is None or not isinstance(welcome, Welcome) or welcome.hub != own:
+            raise ConnectionError("another hub answers than the one that this cell belongs to")
+        self._note("")
 
     async def _answer(self, control: WebSocket, hub: HttpBackend, ask: Ask) -> None:
         """Answer one request, on a connection of its own."""
@@ -189,6 +212,12 @@ class Tunnel:
         else:
             await _send_stream(websocket, answer)
         websocket.send(reaching.said(End()))
+
+
+def _told(error: ApiError) -> str:
+    if error.code == NOT_FOUND:
+        return "the hub is of a version that reaches no instances of cells: upgrade it"
+    return str(error)
 
 
 async def _send_stream(websocket: WebSocket, stream: Stream) -> None:

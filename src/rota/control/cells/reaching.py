@@ -61,6 +61,13 @@ class Hello(msgspec.Struct, rename="camel", tag="hello"):
     version: Annotated[str, msgspec.Meta(max_length=253)] = ""
 
 
+class Welcome(msgspec.Struct, rename="camel", tag="welcome"):
+    """The hub's answer to it: the cell is connected."""
+
+    hub: Annotated[str, msgspec.Meta(max_length=64)]
+    """The identity of the hub's store. A cell answers nothing that another hub asks."""
+
+
 class Ask(msgspec.Struct, rename="camel", tag="ask"):
     """A request for one instance of the cell."""
 
@@ -109,6 +116,7 @@ class End(msgspec.Struct, tag="end"):
 
 
 FromCell = Continue | Head | End
+FromHub = Welcome | Ask
 encode = msgspec.json.Encoder().encode
 
 
