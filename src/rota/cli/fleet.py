@@ -120,7 +120,7 @@ async def status(session: Session) -> None:
 
 @command
 async def cut(session: Session, name: CellName) -> None:
-    """Cut a cell off from its hub: neither hears of the other, and both go on."""
+    """Cut a cell off from its hub: neither hears of the other, what is open between them ends, and both go on."""
     await _act(session, name, "cut")
     line(f"cell {name} is cut off: `rota fleet heal {name}` ends that")
 
