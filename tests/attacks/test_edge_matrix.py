@@ -167,7 +167,7 @@ async def test_to_need_a_credential_for_what_is_open_to_all(outside: Outside) ->
 
 async def test_to_find_a_way_in_at_the_edge_that_is_in_no_table(outside: Outside) -> None:
     names = {"namespace": TENANT, "name": IT, "pool": IT, "plural": "tasks", "digest": DIGEST, "token_id": "a"}
-    paths = [one.pattern.format(**names, act="cut") for one in ENDPOINTS.all]
+    paths = [one.pattern.format(**names, act="cut", session="x") for one in ENDPOINTS.all]
     paths += ["/", "", "/-", "/-/", "/-/hooks", f"/-/hooks/{TENANT}", "/-/tokens/a/b", f"/{TENANT}", "//it/", "/readyz"]
     paths += [f"/api/v1/namespaces/{TENANT}/secrets", "/apis/rota.dev/v1alpha1/tasks", "/openapi/v3", "/version"]
     before = outside.registry.store.revision

@@ -19,6 +19,7 @@ from rota.client.http import HttpBackend
 from rota.client.target import Target, Tls, at_url
 from rota.control.cells.link import About
 from rota.control.cells.names import CELL_UID, Source
+from rota.control.instances.names import WORKLOAD_LABEL
 from rota.engine import StoreObjects
 from rota.registry import ApiError, Registry
 from rota.server.audit import Audit
@@ -46,6 +47,8 @@ ISOLATED = {
     "message": "",
     "lastTransitionTime": "2026-01-01T00:00:00Z",
 }
+
+READY = {**ISOLATED, "type": "Ready", "reason": "Ready"}
 
 Serve = Callable[[Request, User], Answer | Awaitable[Answer]]
 
@@ -102,7 +105,14 @@ class Both:
         await self.cell.patch(Cell, CELL, {"status": {"hubID": hub}}, subresource="status")
 
     async def instance(
-        self, name: str, *, uid: str = "", source: str = "", mirrored: bool = True, isolated: bool = True
+        self,
+        name: str,
+        *,
+        uid: str = "",
+        source: str = "",
+        mirrored: bool = True,
+        isolated: bool = True,
+        cell: str = CELL,
     ) -> None:
         """Make an instance in the cell, and the hub's copy of it. `uid`, `source`: what one side is wrong about."""
         bound = await self.hub.create(object_of(WorkloadDeployment, f"{name}-d", DEPLOYMENT))
@@ -112,12 +122,11 @@ class Both:
             object_of(Instance, name, {**SPEC, "cellName": CELL}, ownerReferences=owned_by(there))
         )
         annotations = {CELL_UID: uid or own["metadata"]["uid"]}
-        owners = owned_by(bound)
-        await self.hub.create(
-            object_of(Instance, name, {**SPEC, "cellName": CELL}, annotations=annotations, ownerReferences=owners)
-        )
+        about = {"annotations": annotations, "ownerReferences": owned_by(bound), "labels": {WORKLOAD_LABEL: "web"}}
+        await self.hub.create(object_of(Instance, name, {**SPEC, "cellName": cell}, **about))
         for client in (self.hub, self.cell) if isolated else ():
-            await client.patch(Instance, name, {"status": {"conditions": [ISOLATED]}}, subresource="status")
+            status = {"status": {"conditions": [ISOLATED, READY]}}
+            await client.patch(Instance, name, status, subresource="status")
 
     # Who asks.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -365,6 +366,43 @@ def test_a_hub_that_has_forgotten_what_runs_deletes_nothing(fleet: Fleet) -> Non
     assert {one.metadata.uid for one in fleet.instances(fleet.cells["lhr-1"])} == before
     assert not cell(fleet, "lhr-1").status.orphans
     agree(fleet)
+
+
+class Tunnel:
+    """A tunnel that notes whether it is open."""
+
+    is_open = False
+
+    async def run(self) -> None:
+        self.is_open = True
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.is_open = False
+
+
+def test_the_tunnel_is_there_while_the_line_is_whole_and_the_hub_is_the_own(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tunnel, link = Tunnel(), fleet.cells["lhr-1"].link
+    assert link is not None
+    monkeypatch.setattr(link, "_tunnel", tunnel)
+    fleet.go(GRACE_SECONDS)
+    assert tunnel.is_open
+    link.cut()
+    fleet.go(1)
+    assert not tunnel.is_open
+    link.heal()
+    fleet.go(GRACE_SECONDS)
+    assert tunnel.is_open
+    fleet.do(fleet.cells["lhr-1"].client.patch(Cell, "lhr-1", {"status": {"hubID": "another"}}, subresource="status"))
+    fleet.go(GRACE_SECONDS)
+    assert not tunnel.is_open
+    fleet.do(fleet.cells["lhr-1"].client.patch(Cell, "lhr-1", {"status": {"hubID": None}}, subresource="status"))
+    fleet.go(GRACE_SECONDS)
+    assert tunnel.is_open
+    fleet.down("lhr-1")
+    assert not tunnel.is_open
 
 
 def test_another_hub_is_not_obeyed_until_it_is_accepted(fleet: Fleet) -> None:
