@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -395,6 +395,16 @@ async def test_a_cell_does_not_take_more_than_it_can(both: Both, monkeypatch: py
     assert await both.code(LOGS) == (429, "0 requests of the hub are under way in this cell")
 
 
+async def settled(count: Callable[[], int]) -> int:
+    """Wait until it is not counted any further. Returns the count."""
+    before = -1
+    while count() != before or not before:
+        before = count()
+        assert before < 64 * MIB, "it goes on and on"
+        await asyncio.sleep(0.25)
+    return before
+
+
 async def test_who_does_not_read_makes_the_cell_wait(both: Both) -> None:
     """Of an endless file, no more is in flight than the buffers of two connections and of the tunnel hold."""
     both.connect()
@@ -412,10 +422,65 @@ async def test_who_does_not_read_makes_the_cell_wait(both: Both) -> None:
     head = f"GET {FILES} HTTP/1.1\r\nHost: 127.0.0.1:{both.server.port}\r\n"
     writer.write(f"{head}Authorization: Bearer {both.server.token}\r\n\r\n".encode())
     writer.transport.pause_reading()  # type: ignore[attr-defined]
-    before = -1
-    while produced != before or not produced:
-        before = produced
-        await asyncio.sleep(0.3)
-        assert produced < 64 * MIB
+    await settled(lambda: produced)
     writer.transport.abort()
+    await until(lambda: _none(both))
+
+
+async def test_a_cell_that_does_not_take_a_file_makes_who_sends_it_wait(both: Both) -> None:
+    both.connect()
+    await both.connected()
+    sent = 0
+
+    async def hang(request: Request, user: User) -> Answer:
+        assert request.pieces is not None
+        await anext(aiter(request.pieces))
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal sent
+        while True:
+            sent += 65536
+            yield bytes(65536)
+
+    both.serve = hang
+    sending = asyncio.create_task(upload(both.target(both.server.token), FILES, endless(), {"Content-Type": BYTES}))
+    await settled(lambda: sent)
+    await both.cut()
+    async with asyncio.timeout(5):
+        error = await refused(sending)
+    assert error.code == 503 and "was cut before it answered. Whether it has begun is not known" in str(error)
+    await until(lambda: _none(both))
+
+
+async def test_either_end_of_a_command_makes_the_other_wait(both: Both) -> None:
+    both.connect()
+    await both.connected()
+    came, went = 0, 0
+
+    async def run(websocket: WebSocket) -> None:
+        nonlocal came
+        while True:
+            websocket.send(b"\x01" + bytes(65536))
+            came += 65536
+            await websocket.drain()
+
+    both.serve = command(run)
+    async with both.as_().websocket(EXEC, protocols=(channels.PROTOCOL,)) as websocket:
+
+        async def feed() -> None:
+            nonlocal went
+            while True:
+                websocket.send(b"\x00" + bytes(65536))
+                went += 65536
+                await websocket.drain()
+
+        feeding = asyncio.create_task(feed())
+        # Neither receives.
+        await settled(lambda: came)
+        await settled(lambda: went)
+        feeding.cancel()
+        await asyncio.gather(feeding, return_exceptions=True)
+        websocket.abort()
     await until(lambda: _none(both))

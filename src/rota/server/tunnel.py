@@ -126,6 +126,10 @@ class Session:
         return ConnectionError(f"the connection to {self.where} was cut")
 
 
+Begun = tuple[Session, WebSocket]
+"""A request, and the connection over which its cell is asked."""
+
+
 class Tunnels:
     """The connections of all cells to this hub, and the requests that go over them."""
 
@@ -226,10 +230,10 @@ class Tunnels:
                 raise ApiError(wrong[0], "BadRequest", wrong[1])
             if PROTOCOL not in handshake.offered(request.headers):
                 raise bad_request(f"this is a WebSocket that speaks {PROTOCOL}")
-        session = self._open(objects, request, user, instance, what)
+        session, control = self._open(objects, request, user, instance, what)
         try:
             async with asyncio.timeout(user.seconds_left or None):
-                websocket = await _opened(session)
+                websocket = await _opened(session, control)
                 head = await _exchange(session, websocket, request)
                 answer = await self._begun(session, websocket, head)
         except TimeoutError:
@@ -246,8 +250,8 @@ class Tunnels:
             session.end()
         return answer
 
-    def _open(self, objects: Objects, request: Request, user: User, instance: Instance, what: str) -> Session:
-        """Ask the cell of an instance. Raises ApiError if there is no room, or no connection."""
+    def _open(self, objects: Objects, request: Request, user: User, instance: Instance, what: str) -> Begun:
+        """Begin a request to the cell of an instance. Raises ApiError if there is no room, or no connection."""
         cell = instance.spec.cell_name or ""
         known, control = get(objects, Cell, cell), self._controls.get(cell)
         if known is None or control is None or control.websocket.closed is not None:
@@ -268,12 +272,11 @@ class Tunnels:
             instance, id_, request.method, what, request.query_text, request.headers, user.name, admin=admin
         )
         session = Session(cell, known.spec.city_code, ask, user, self._forget)
-        control.websocket.send(reaching.said(ask))
         self._sessions[cell, id_] = session
         self._shares[cell] = shares
         shares.take(_party(user))
         self._of_credential[_party(user)] = count + 1
-        return session
+        return session, control.websocket
 
     def _forget(self, session: Session) -> None:
         del self._sessions[session.cell, session.ask.id]
@@ -373,13 +376,17 @@ def _message(session: Session, text: str) -> Continue | Head | End:
         raise _rubbish(session.cell) from None
 
 
-async def _opened(session: Session) -> WebSocket:
-    """Wait for the connection that the cell opens."""
-    done, _ = await asyncio.wait((session.opened,), timeout=OPEN_SECONDS_MAX)
-    if done:
-        return session.opened.result()
-    message = f"{session.where} did not answer within {OPEN_SECONDS_MAX:g} s: it hangs, or is out of reach"
-    raise _away(504, session.cell, message)
+async def _opened(session: Session, control: WebSocket) -> WebSocket:
+    """Ask the cell, and wait for the connection that it opens."""
+    try:
+        async with asyncio.timeout(OPEN_SECONDS_MAX):
+            # One that takes nothing is not told more and more.
+            await control.drain()
+            control.send(reaching.said(session.ask))
+            return await session.opened
+    except TimeoutError:
+        message = f"{session.where} did not answer within {OPEN_SECONDS_MAX:g} s: it hangs, or is out of reach"
+        raise _away(504, session.cell, message) from None
 
 
 async def _exchange(session: Session, websocket: WebSocket, request: Request) -> Head:
