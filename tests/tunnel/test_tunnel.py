@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -13,7 +13,7 @@ from rota.api import Cell
 from rota.client import channels
 from rota.client.failures import ConnectionCut
 from rota.client.uploading import upload
-from rota.client.websocket import WebSocket
+from rota.client.websocket import Closed, WebSocket
 from rota.registry import ApiError
 from rota.server import reached, tunnel
 from rota.server.auth import User
@@ -156,6 +156,45 @@ async def test_a_command_has_its_streams_and_its_exit_code(both: Both) -> None:
     # What was run is written down on neither side.
     assert "run" not in both.audit_path.read_text()
     await until(lambda: _none(both))
+
+
+class End:
+    """One end of a WebSocket that has got this, and whose other end is gone once it is received."""
+
+    def __init__(self, *came: bytes, closed: Closed | None = None) -> None:
+        self.came = [*came]
+        self.closed = closed
+        self.sent: list[bytes] = []
+        self.close_code = 0
+
+    async def receive(self) -> bytes:
+        await asyncio.sleep(0)
+        if self.came:
+            return self.came.pop(0)
+        if self.closed is None:
+            await asyncio.Event().wait()
+        raise Closed(1000)
+
+    def send(self, message: bytes) -> None:
+        if self.closed is not None:
+            raise Closed(1000)
+        self.sent.append(message)
+
+    async def drain(self) -> None:
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    async def close(self, code: int, reason: str = "", **more: Any) -> None:
+        self.close_code = code
+
+
+async def test_a_command_that_ends_before_its_input_is_told_of_whole() -> None:
+    """As of `yes | rota exec -i box -- head`: what is typed for nobody takes nothing from what was said."""
+    said = [b"\x01one", b"\x01two", exit_status(7)]
+    user, cell = End(*[b"\x00yes"] * 100), End(*said, closed=Closed(1000))
+    session: Any = None
+    await tunnel._relay(session, cast(Any, user), cast(Any, cell))
+    assert (user.sent, user.close_code) == (said, 1000)
 
 
 async def test_a_refusal_of_the_cell_is_told_as_it_is(both: Both) -> None:

@@ -447,7 +447,7 @@ async def _whole(session: Session, chunks: AsyncIterator[bytes]) -> bytes:
 async def _relay(session: Session, user: WebSocket, cell: WebSocket) -> None:
     """Carry the messages of a command both ways, until either side ends."""
     up = asyncio.ensure_future(_up(user, cell))
-    down = asyncio.ensure_future(_down(session, cell, user))
+    down = asyncio.ensure_future(_down(cell, user))
     try:
         await asyncio.wait((up, down), return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -465,6 +465,7 @@ async def _relay(session: Session, user: WebSocket, cell: WebSocket) -> None:
 
 
 async def _up(user: WebSocket, cell: WebSocket) -> None:
+    """Pass on what a client sends, until it goes."""
     with contextlib.suppress(Closed):
         while True:
             message = await user.receive()
@@ -478,12 +479,15 @@ async def _up(user: WebSocket, cell: WebSocket) -> None:
                     bytes((STDIN,)) + message[at : at + reaching.PIECE_BYTES]
                     for at in range(1, len(message), reaching.PIECE_BYTES)
                 ]
-            for piece in pieces:
-                cell.send(piece)
-                await cell.drain()
+            with contextlib.suppress(Closed):
+                # A command may end before its input. What it has said is still to be passed on.
+                for piece in pieces:
+                    cell.send(piece)
+                    await cell.drain()
 
 
-async def _down(session: Session, cell: WebSocket, user: WebSocket) -> None:
+async def _down(cell: WebSocket, user: WebSocket) -> None:
+    """Pass on what a command says, to its end."""
     with contextlib.suppress(Closed):
         while True:
             message = await cell.receive()
