@@ -1,18 +1,21 @@
-"""Files that are open, or under way in a socket, and have no name: they take space, and no folder shows them."""
+"""Files that are open or mapped, or under way in a socket, and have no name: they take space, and no folder shows them."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import stat
-from collections import Counter
+import time
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rota.runtime.interface import Subject
-from rota.runtime.keeper.opened import BLOCK_BYTES, tables
+from rota.runtime.keeper.opened import BLOCK_BYTES, mapped, tables
 
 DESCRIPTORS_MAX = 200_000
 """Of one instance that are looked at. Who has more keeps everybody from being measured."""
+MAPPED_SECONDS_MAX = 10.0
+"""That a look at what the processes of one instance have mapped may take."""
 _PARENT = 1
 """Of what follows the name in /proc/PID/stat: the state, then the parent."""
 
@@ -22,7 +25,7 @@ def nameless_bytes(
 ) -> dict[Subject, int | None]:
     """What the processes of each instance hold of such files on a device, by the processes that each was started as.
 
-    None: it has too many open to be looked at. `unseen` is given those of which something could not be looked at.
+    None: it has too many open or mapped to be looked at. `unseen` is given those of which something could not be looked at.
 
     Those that came in later, by a command beside it, are known by their PID namespace.
     """
@@ -38,6 +41,7 @@ def nameless_bytes(
                 spaces[space] = subject
     files: dict[Subject, dict[tuple[int, int], int]] = {}
     looked_at: Counter[Subject] = Counter()
+    took: dict[Subject, float] = defaultdict(float)
     for pid in parents:
         subject = whose.get(pid) or spaces.get(_space(pid))
         if subject is None:
@@ -49,8 +53,14 @@ def nameless_bytes(
                 files.setdefault(subject, {}).update(_nameless(found, device))
                 if unseen is not None and None in found:
                     unseen.add(subject)
+        began = time.monotonic()
+        if took[subject] <= MAPPED_SECONDS_MAX:
+            files.setdefault(subject, {}).update(_nameless(mapped(pid, device), device))
+            took[subject] += time.monotonic() - began
     sums = {subject: sum(found.values()) for subject, found in files.items()}
-    return sums | {subject: None for subject, count in looked_at.items() if count > DESCRIPTORS_MAX}
+    too_many = [subject for subject, count in looked_at.items() if count > DESCRIPTORS_MAX]
+    too_many += [subject for subject, seconds in took.items() if seconds > MAPPED_SECONDS_MAX]
+    return sums | dict.fromkeys(too_many)
 
 
 def _above(pid: int, parents: Mapping[int, int], whose: Mapping[int, Subject]) -> Subject | None:

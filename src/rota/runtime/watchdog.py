@@ -248,7 +248,7 @@ class Watchdog:
 
 def _counted(nameless: int | None) -> int:
     if nameless is None:
-        raise NotMeasurable(f"its processes have more than {DESCRIPTORS_MAX} files open")
+        raise NotMeasurable(f"its processes have more than {DESCRIPTORS_MAX} files open, or too many mapped")
     return nameless
 
 

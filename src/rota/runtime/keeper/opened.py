@@ -1,4 +1,4 @@
-"""The files that a process has open or has sent to nobody yet, for whoever counts what they take.
+"""The files that a process has open or mapped, or has sent to nobody yet, for whoever counts what they take.
 
 Standard library only.
 
@@ -25,6 +25,8 @@ from rota.runtime.keeper.kernel import threads_of
 BLOCK_BYTES = 512
 MEMORY_FILES_MAX = 20_000
 """Of one tree that are looked at for memory at a time, by chance: it is looked at again soon."""
+_NO_NAME = b" (deleted)\n"
+"""At the end of a line of /proc/PID/maps. A file may be called so itself: it has a name then, and is not counted."""
 _KCMP = {"x86_64": 312, "aarch64": 272}
 _KCMP_FILES = 2
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -65,6 +67,37 @@ def tables(pid: int) -> Iterator[Table]:
             continue
         else:
             yield Table(owner, numbers, functools.partial(_stat, place))
+
+
+def mapped(pid: int, device: int) -> Iterator[os.stat_result]:
+    """Files of a device that a process has mapped, or is run from, and that have no name any more.
+
+    They need not be open. Root sees all of them; others those of processes that they may trace.
+    """
+    for place in (f"/proc/{pid}", *(f"/proc/{thread}" for thread in threads_of(pid))):
+        try:
+            lines = Path(f"{place}/maps").read_bytes()
+        except OSError:
+            return
+        # The first thread may have ended, and then has nothing mapped.
+        if lines:
+            break
+    else:
+        return
+    with contextlib.suppress(OSError):
+        yield os.stat(f"{place}/exe")
+    if _NO_NAME not in lines:
+        return
+    wanted, known = f"{os.major(device):02x}:{os.minor(device):02x}".encode(), set[bytes]()
+    for line in lines.splitlines(keepends=True):
+        if line.endswith(_NO_NAME):
+            where, _, _, its_device, inode, _ = line.split(None, 5)
+            if its_device == wanted and inode not in known:
+                known.add(inode)
+                # There without the zeros that it has here at its beginning.
+                begin, end = (int(each, 16) for each in where.split(b"-"))
+                with contextlib.suppress(OSError):
+                    yield os.stat(f"{place}/map_files/{begin:x}-{end:x}")
 
 
 def memory_bytes(pids: Iterable[int]) -> int:

@@ -7,6 +7,10 @@ io_uring are not kept apart by any namespace. Programs of another architecture (
 Memory that no process has mapped is nobody's where no cgroup counts it: segments and sets of semaphores of System V are
 small, of which a namespace has so many, and memory that is hidden from the kernel itself cannot be had.
 
+What a process holds is to be seen from outside. A rule of Landlock keeps a file that has no name, no descriptor and no
+mapping, and nobody can tell whose the space is. Contexts of asynchronous I/O are so many for the whole machine, whoever
+takes them.
+
 Calls that are newer than this list do not exist. Programs have to do without them on an older kernel, too.
 """
 
@@ -45,9 +49,13 @@ _NUMBERS = {
     "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
     "kexec_load": (246, 104), "init_module": (175, 105), "finit_module": (313, 273), "open_by_handle_at": (304, 265),
     "memfd_secret": (447, 447),
+    "landlock_create_ruleset": (444, 444), "io_setup": (206, 0),
     "ioctl": (16, 29), "socket": (41, 198), "shmget": (29, 194), "semget": (64, 190),
 }  # fmt: skip
-_CONDITIONAL = ("unshare", "clone", "clone3", "ioctl", "socket", "shmget", "semget")
+_ABSENT = ("clone3", "landlock_create_ruleset", "io_setup")
+"""As on a kernel that does not have them, for which programs have another way. Flags of clone3 are in memory, which a
+filter cannot read: the C library then takes clone."""
+_CONDITIONAL = ("unshare", "clone", "ioctl", "socket", "shmget", "semget")
 
 Instruction = tuple[int, int, int, int]
 
@@ -75,9 +83,7 @@ def program(machine: str, *, is_last: bool = True) -> bytes:
     ]
     for name in _NUMBERS:
         if name not in _CONDITIONAL:
-            code += [(_EQUAL, 0, 1, number[name]), _refuse(errno.EPERM)]
-    # Its flags are in memory, which a filter cannot read. The C library then takes clone instead.
-    code += [(_EQUAL, 0, 1, number["clone3"]), _refuse(errno.ENOSYS)]
+            code += [(_EQUAL, 0, 1, number[name]), _refuse(errno.ENOSYS if name in _ABSENT else errno.EPERM)]
     for name in ("unshare", "clone") if is_last else ("clone",):
         code += _when(number[name], (_ARGUMENT_0, _ANY_BIT, CLONE_NEWUSER))
     code += _when(number["ioctl"], (_ARGUMENT_1, _EQUAL, TIOCSTI), (_ARGUMENT_1, _EQUAL, TIOCLINUX))

@@ -30,6 +30,7 @@ PR_CAP_AMBIENT_CLEAR_ALL = 4
 SECCOMP_MODE_FILTER = 2
 CAPABILITY_VERSION = 0x20080522
 CAPABILITIES_MAX = 64
+CAP_SETGID, CAP_SETUID = 6, 7
 INSTRUCTION_BYTES = 8
 EVERY_UID = ["0", "0", "4294967295"]
 """The map of a process that is in no user namespace of its own."""
@@ -73,15 +74,21 @@ def main() -> None:
 
 
 def enter_namespace(uid: int) -> None:
-    """Go into a new user namespace, as the only uid that there is in it."""
+    """Go into a new user namespace, as the only uid that there is in it.
+
+    It is made by that uid, not by root. What the kernel counts by user (inotify, message queues, pending signals) it
+    counts in each namespace, and again for whoever made that: all sandboxes would share what root has.
+    """
     ready, begin = os.pipe()
     parent, child = os.getpid(), os.fork()
     if child == 0:
-        # Outside, where it still is root: it alone may say which uid of the host this is.
+        # Outside, where it still may become anybody: it alone may say which uid of the host this is.
         os.close(begin)
         code = 1
         try:
             if os.read(ready, 1):
+                os.seteuid(uid)
+                _have(CAP_SETGID, CAP_SETUID)
                 for name in ("uid_map", "gid_map"):
                     with open(f"/proc/{parent}/{name}", "w") as file:
                         file.write(f"{uid} {uid} 1")
@@ -90,7 +97,10 @@ def enter_namespace(uid: int) -> None:
             os._exit(code)
     os.close(ready)
     try:
+        os.seteuid(uid)
         _must(_libc().unshare(CLONE_NEWUSER), "a user namespace cannot be made")
+        # Else its files in /proc are root's. Nobody else is in here yet who could trace it.
+        _must(_libc().prctl(PR_SET_DUMPABLE, 1, 0, 0, 0), "its maps cannot be written")
         os.write(begin, b"x")
     finally:
         os.close(begin)
@@ -125,9 +135,15 @@ def give_up(filter_: bytes) -> None:
     for capability in range(CAPABILITIES_MAX):
         libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
     libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    _have()
+
+
+def _have(*capabilities: int) -> None:
+    """Have these capabilities, and no others."""
+    bits = sum(1 << capability for capability in capabilities)
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
-    nothing = (ctypes.c_uint32 * 6)()
-    _must(libc.capset(header, nothing), "capabilities cannot be given up")
+    # Effective, permitted, inheritable; then the same of those beyond 31.
+    _must(_libc().capset(header, (ctypes.c_uint32 * 6)(bits, bits)), "capabilities cannot be given up")
 
 
 def verify(uid: int) -> None:
