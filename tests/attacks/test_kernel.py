@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import uuid
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from rota.runtime.interface import Subject
+from rota.runtime.keeper import together
+from rota.runtime.keeper.cgroup import Groups
+from rota.runtime.keeper.controllers import Controllers
 from rota.runtime.nameless import nameless_bytes
 from rota.runtime.space import MIB
 from tests.runtime_sandbox.conftest import INSIDE, Box, box, make_box
@@ -100,3 +105,40 @@ def test_to_keep_files_that_are_neither_named_nor_open(box: Box, script: str) ->
         assert MIB <= (found or 0) < 2 * MIB
     with contextlib.suppress(FileNotFoundError):
         (box.storage / "program").unlink()
+
+
+def has(folder: Path, file: str) -> int:
+    return int((folder / file).read_text())
+
+
+def test_to_have_more_in_many_containers_than_in_one() -> None:
+    """Each may have most of the host. All of a tenant, and all of all tenants, have a bound, and a share of the CPU."""
+    controllers = Controllers.make(f"rota-test-{uuid.uuid4().hex}")
+    held = controllers.hold("one", {"memory": 1 << 30, "pids": 100}, tenant="tenant")
+    groups = Groups.make(f"rota-test-{uuid.uuid4().hex}")
+    group = groups.group("one", "tenant") if groups is not None else None
+    if group is not None:
+        group.limit({"pids": 100})
+    own = [(path, file) for path, file in ((held.paths.get("pids"), "pids.max"),) if path is not None]
+    own += [(group.path, "pids.max")] if group is not None and (group.path / "pids.max").exists() else []
+    try:
+        if not own:
+            pytest.skip("no group can hold a limit here")
+        for path, file in own:
+            assert has(path, file) == 100
+            assert has(path.parent, file) == int(together.of_one()["pids"])
+            assert has(path.parent.parent, file) == int(together.of_all()["pids"])
+        assert together.of_one()["memory"] < together.of_all()["memory"] < os.sysconf("SC_PHYS_PAGES") * 4096
+        # Without a limit of its own it is in a group all the same: its processes do not count one by one.
+        if "cpu" in controllers.folders:
+            assert held.share is not None and f"{held.share}/cgroup.procs" in held.procs_files
+            assert held.share.parent.parent == controllers.folders["cpu"]
+    finally:
+        assert held.remove()
+        assert group is None or group.remove()
+        if groups is not None:
+            groups.forget("tenant")
+            assert groups.left_over() == [] and groups.remove()
+        # Nothing of the tenant is left.
+        assert not any((folder / "tenant").exists() for folder in controllers.folders.values())
+        controllers.remove()

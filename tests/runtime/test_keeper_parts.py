@@ -78,7 +78,7 @@ def test_where_a_cgroup_cannot_be_killed_at_once_each_of_it_is() -> None:
     groups = Groups.make(f"rota-test-{uuid.uuid4().hex}")
     if groups is None:
         pytest.skip("no cgroup2 group can be made here")
-    group = groups.group("one")
+    group = groups.group("one", "tenant")
     try:
         script = f"echo 0 > {group.procs_file}; sleep 1000 & echo up; wait"
         with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE) as process:

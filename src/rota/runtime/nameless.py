@@ -1,4 +1,4 @@
-"""Files that are open or mapped, or under way in a socket, and have no name: they take space, and no folder shows them."""
+"""Files that are open, mapped or under way in a socket, and have no name: they take space, and no folder shows them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def nameless_bytes(
 ) -> dict[Subject, int | None]:
     """What the processes of each instance hold of such files on a device, by the processes that each was started as.
 
-    None: it has too many open or mapped to be looked at. `unseen` is given those of which something could not be looked at.
+    None: it has too many open or mapped to be looked at. `unseen` is given those of which something could not be.
 
     Those that came in later, by a command beside it, are known by their PID namespace.
     """

@@ -201,7 +201,7 @@ class _Group:
         held = found[1] if found is not None else []
         self._controllers = Controllers.make(name)
         rest = {limit: value for limit, value in limits.items() if limit not in held}
-        self._rest = self._controllers.hold("build", rest)
+        self._rest = self._controllers.hold("build", rest, tenant="build")
         self.held = {*held, *self._rest.paths}
         """The limits that they hold."""
         self.files = [*([self._group.procs_file] if self._group else ()), *self._rest.procs_files]

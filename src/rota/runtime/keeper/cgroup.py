@@ -7,6 +7,8 @@ import os
 import signal
 from pathlib import Path
 
+from rota.runtime.keeper import together
+
 _CONTROLLERS = ("cpu", "memory", "pids")
 _CPU_PERIOD_US = 100_000
 
@@ -112,16 +114,25 @@ class Groups:
                     (parent / name).rmdir()
                 continue
             for path in (parent, parent / name):
-                for controller in _CONTROLLERS:
-                    with contextlib.suppress(OSError):
-                        write(path / "cgroup.subtree_control", f"+{controller}")
+                _hand_on(path)
+            _bound(parent / name, together.of_all())
             return cls(parent / name)
         return None
 
-    def group(self, name: str) -> Group:
-        path = self.path / name
-        path.mkdir()
-        return Group(path)
+    def group(self, name: str, tenant: str) -> Group:
+        """Make a group in that of its tenant, which has bounds of its own and a share of the processor."""
+        folder = self.path / tenant
+        if not folder.is_dir():
+            folder.mkdir()
+            _hand_on(folder)
+            _bound(folder, together.of_one())
+        (folder / name).mkdir()
+        return Group(folder / name)
+
+    def forget(self, tenant: str) -> None:
+        """Remove the group of a tenant that has nothing in it any more."""
+        with contextlib.suppress(OSError):
+            (self.path / tenant).rmdir()
 
     def left_over(self) -> list[Group]:
         if not self.path.is_dir():
@@ -144,6 +155,19 @@ def limited(name: str, limits: dict[str, float]) -> tuple[Group, list[str]] | No
             pass
         group.remove()
     return None
+
+
+def _hand_on(path: Path) -> None:
+    """Have the groups below one hold limits, as far as it can."""
+    for controller in _CONTROLLERS:
+        with contextlib.suppress(OSError):
+            write(path / "cgroup.subtree_control", f"+{controller}")
+
+
+def _bound(path: Path, bounds: dict[str, float]) -> None:
+    for name, value in bounds.items():
+        with contextlib.suppress(OSError):
+            write(path / f"{name}.max", str(int(value)))
 
 
 def _parents() -> list[Path]:

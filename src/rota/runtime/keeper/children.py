@@ -224,12 +224,15 @@ class Children:
         lease = fields.optional_number("lease_seconds")
         wants_namespace = fields.flag("pid_namespace") or (self.tree == "namespace" and not fields.flag("host_pids"))
         with contextlib.ExitStack() as undo:
-            group = self._groups.group(protocol.hash_of(key)) if self._groups else None
+            tenant = protocol.hash_of(_tenant(key))
+            group = self._groups.group(protocol.hash_of(key), tenant) if self._groups else None
             if group:
                 undo.callback(group.remove)
             held = group.limit(limits) if group and self._controllers else []
             rest = {name: value for name, value in limits.items() if name not in held}
-            limited = self._controllers.hold(protocol.hash_of(key), rest) if self._controllers else Held()
+            limited = (
+                self._controllers.hold(protocol.hash_of(key), rest, tenant=tenant) if self._controllers else Held()
+            )
             undo.callback(limited.remove)
             held += limited.paths
             watched = {name: limits[name] for name in WATCHED if name in limits and name not in held}
@@ -421,6 +424,8 @@ class Children:
         if (child.group and not child.group.remove()) or not child.limited.remove():
             self._loop.after(pause, lambda: self._settle(child, min(pause * 2, _SETTLE_PAUSE_SECONDS_MAX)))
             return
+        if self._groups:
+            self._groups.forget(protocol.hash_of(_tenant(child.record["key"])))
         self._finish(child)
 
     def _is_tree_alive(self, child: Child) -> bool:

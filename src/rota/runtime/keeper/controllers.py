@@ -6,6 +6,7 @@ import contextlib
 import os
 from pathlib import Path
 
+from rota.runtime.keeper import together
 from rota.runtime.keeper.cgroup import write
 
 _CPU_PERIOD_US = 100_000
@@ -18,10 +19,12 @@ class Held:
 
     def __init__(self) -> None:
         self.paths: dict[str, Path] = {}
+        self.share: Path | None = None
+        """That of a child without a limit of CPU: it has its share all the same, and not one for each process."""
 
     @property
     def procs_files(self) -> list[str]:
-        return [str(path / "cgroup.procs") for path in self.paths.values()]
+        return [str(path / "cgroup.procs") for path in (*self.paths.values(), *([self.share] if self.share else ()))]
 
     def was_out_of_memory(self) -> bool:
         path = self.paths.get("memory")
@@ -34,13 +37,12 @@ class Held:
     def remove(self) -> bool:
         """Remove the groups, and report whether they are gone."""
         for name, path in list(self.paths.items()):
-            try:
-                path.rmdir()
-            except FileNotFoundError:
-                pass
-            except OSError:
+            if not _removed(path):
                 return False
             del self.paths[name]
+        if self.share is not None and not _removed(self.share):
+            return False
+        self.share = None
         return True
 
 
@@ -64,15 +66,31 @@ class Controllers:
                 continue
         made = cls(folders)
         made.sweep()
+        for controller, folder in folders.items():
+            _bound(controller, folder, together.of_all())
         return made
 
-    def hold(self, name: str, limits: dict[str, float]) -> Held:
-        """Make groups that hold what they can of these limits. What cannot be held is left out."""
+    def hold(self, name: str, limits: dict[str, float], *, tenant: str) -> Held:
+        """Make groups that hold what they can of these limits. What cannot be held is left out.
+
+        They are in groups of the tenant, which has bounds of its own, and a share of the processor: as much as any
+        other, and all tenants together as much as one process of the server.
+        """
         held = Held()
+        for controller, folder in self.folders.items():
+            if not (folder / tenant).is_dir():
+                with contextlib.suppress(OSError):
+                    (folder / tenant).mkdir()
+                    _bound(controller, folder / tenant, together.of_one())
+        if "cpu" in self.folders and "cpu" not in limits:
+            share = self.folders["cpu"] / tenant / name
+            with contextlib.suppress(OSError):
+                share.mkdir(exist_ok=True)
+                held.share = share
         for limit, value in limits.items():
             if limit not in self.folders:
                 continue
-            path = self.folders[limit] / name
+            path = self.folders[limit] / tenant / name
             try:
                 path.mkdir(exist_ok=True)
                 if limit == "cpu":
@@ -92,16 +110,35 @@ class Controllers:
     def sweep(self) -> None:
         """Remove groups that nothing is in: of an earlier keeper."""
         for folder in self.folders.values():
-            for path in folder.iterdir():
-                if path.is_dir():
+            for path, _, _ in os.walk(folder, topdown=False):
+                if Path(path) != folder:
                     with contextlib.suppress(OSError):
-                        path.rmdir()
+                        os.rmdir(path)
 
     def remove(self) -> None:
         self.sweep()
         for folder in self.folders.values():
             with contextlib.suppress(OSError):
                 folder.rmdir()
+
+
+def _bound(controller: str, folder: Path, bounds: dict[str, float]) -> None:
+    if controller in bounds:
+        with contextlib.suppress(OSError):
+            write(folder / _FILES[controller], str(int(bounds[controller])))
+
+
+def _removed(path: Path) -> bool:
+    """Remove a group, and that of its tenant with the last one. Report whether it is gone."""
+    try:
+        path.rmdir()
+    except FileNotFoundError:
+        pass
+    except OSError:
+        return False
+    with contextlib.suppress(OSError):
+        path.parent.rmdir()
+    return True
 
 
 def _parents() -> dict[str, Path]:
