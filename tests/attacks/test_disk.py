@@ -11,6 +11,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
@@ -29,6 +30,7 @@ from rota.runtime.runner.tasklog import TaskLog
 from rota.runtime.space import MIB, Space, level_of, low_bytes, reserve_bytes
 from rota.runtime.watchdog import Bound, Watchdog, Watched
 from rota.runtime.workspace.discard import discard
+from rota.store import writer
 from tests.attacks.conftest import API, TENANT, deployer
 from tests.server.conftest import Server, served
 
@@ -136,6 +138,47 @@ async def test_to_have_the_store_give_up_for_good(small: Path) -> None:
         assert (await server.ask("POST", f"{API}/default/workerpools", pool)).status == 201
         where = f"{API}/default/workerpools/later"
         await until(lambda: server.ask("GET", where), lambda reply: "status" in reply.json)
+
+
+def take_all(file: Path, stopping: threading.Event) -> None:
+    """Fill the disk, and go on: whatever somebody else gives up is had at once."""
+    with file.open("wb", buffering=0) as opened:
+        while not stopping.is_set():
+            try:
+                opened.write(bytes(4096))
+            except OSError:
+                stopping.wait(0.0005)
+
+
+async def test_to_have_what_the_server_keeps_for_itself(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever fills the disk goes on writing. It is still deleted, however much was written meanwhile."""
+    monkeypatch.setattr(writer, "ROOM_SECONDS", 0.0)
+    async with served(small / "home", with_controllers=False) as server:
+        tenant = await deployer(server)
+        maps = f"/api/v1/namespaces/{TENANT}/configmaps"
+        assert (await tenant.ask("POST", maps, config("cause"))).status == 201
+        assert (await server.ask("POST", maps, config("status"))).status == 201
+        stopping = threading.Event()
+        taking = asyncio.create_task(asyncio.to_thread(take_all, small / "hog", stopping))
+        try:
+            reserve = server.home / "reserve"
+            await until(lambda: asyncio.to_thread(lambda: (reserve.exists(), free(small))), lambda it: it == (False, 0))
+            # As controllers write the same objects again and again, which is more than the store has for itself.
+            for number in range(100):
+                changed = {"data": {"a": f"{number:06}" * 20_000}}
+                replied = await server.ask("PATCH", f"{maps}/status", changed, headers=MERGE)
+                assert replied.status == 200, (number, replied.json)
+            assert (await tenant.ask("POST", maps, config("more"))).status == 507
+            assert (await tenant.ask("DELETE", f"{maps}/cause")).status == 200
+            assert (await server.ask("GET", "/livez", token=None)).status == 200
+        finally:
+            stopping.set()
+            await taking
+
+
+def free(place: Path) -> int:
+    found = os.statvfs(place)
+    return found.f_bavail * found.f_frsize
 
 
 WAYS = [

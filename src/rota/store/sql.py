@@ -158,6 +158,21 @@ def is_of_the_disk(error: BaseException) -> bool:
     return code is not None and (code & 0xFF) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 
 
+def free_bytes(connection: sqlite3.Connection) -> int:
+    """The space within the file that nothing is in. It is the file's, whatever becomes of the disk."""
+    (pages,), (size,) = (connection.execute(f"PRAGMA {name}").fetchone() for name in ("freelist_count", "page_size"))
+    return int(pages) * int(size)
+
+
+def make_free(connection: sqlite3.Connection, size: int) -> None:
+    """Have the file grow until so much in it is free."""
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("INSERT INTO meta VALUES ('room', zeroblob(?))", (size,))
+    # What is deleted is overwritten (`secure_delete`): so it is really there, and no hole.
+    connection.execute("DELETE FROM meta WHERE name = 'room'")
+    connection.execute("COMMIT")
+
+
 def roll_back(connection: sqlite3.Connection) -> None:
     """Undo what is not committed. SQLite may have done so by itself."""
     if connection.in_transaction:

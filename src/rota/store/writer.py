@@ -9,6 +9,7 @@ takes nothing more.
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
@@ -29,7 +30,11 @@ COMMIT_BYTES_MAX = 8 * 1024 * 1024
 COMPACT_STEP_REVISIONS = 512
 LOG_ROOM_BYTES = 8 * 1024 * 1024
 """What the write-ahead log has of the disk, so that commits find space when there is no other."""
+ROOM_BYTES = 4 * 1024 * 1024
+"""What the file has in it that is free, where the log comes to rest. It is made so again when half of it is used."""
 ROOM_SECONDS = 10.0
+RELIEF_STEP_REVISIONS = 64
+"""Of the history that is forgotten at a time when the disk is full: as much as the log has room for."""
 
 Append = Callable[[sqlite3.Connection, Sequence[Event]], None]
 
@@ -93,7 +98,7 @@ class Writer:
         self._relieve = relieve
         self._epoch = 0
         self._log_path = beside(path, "-wal")
-        self._room_kept_at = float("-inf")
+        self._room_due = float("-inf")
         self._is_stalled = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._inbox: SimpleQueue[Message] = SimpleQueue()
@@ -134,6 +139,7 @@ class Writer:
                 self._target = max(self._target, self._policy.target())
                 self._tell(self._published, groups)
                 self._keep_room()
+                self._make_do()
             if self._target > self._compacted and not self._stopping and not self._is_stalled:
                 self._compact()
         except sqlite3.Error as error:
@@ -159,13 +165,41 @@ class Writer:
                 sql.roll_back(self._connection)
                 raise
 
+    def _make_do(self) -> None:
+        """While the disk is full, forget the history before the file has to grow.
+
+        What others fill they have faster than it is given up; what the history had is the file's own. Not when a commit
+        has failed: then the log is full, which has to take this too, and cannot come to rest in a file that must grow.
+        """
+        if sql.free_bytes(self._connection) < ROOM_BYTES // 2 and self._is_short():
+            last = sql.last_revision(self._connection)
+            while self._compacted < last:
+                self._compact_to(min(last, self._compacted + RELIEF_STEP_REVISIONS))
+
+    def _is_short(self) -> bool:
+        try:
+            found = os.statvfs(self._log_path.parent)
+        except OSError:
+            return False
+        return found.f_bavail * found.f_frsize < ROOM_BYTES + LOG_ROOM_BYTES
+
     def _keep_room(self) -> None:
-        """Now and then, for SQLite may have made the write-ahead log anew."""
+        """Now and then, for SQLite may have made the write-ahead log anew, and the file is filled."""
         now = time.monotonic()
-        if now - self._room_kept_at >= ROOM_SECONDS:
-            self._room_kept_at = now
-            # It is no file that SQLite locks: another descriptor of it does no harm.
-            keep_room(self._log_path, LOG_ROOM_BYTES)
+        if now < self._room_due:
+            return
+        is_first, self._room_due = self._room_due < 0, now + ROOM_SECONDS
+        # It is no file that SQLite locks: another descriptor of it does no harm.
+        keep_room(self._log_path, LOG_ROOM_BYTES)
+        # Not while everything starts; nor when it is too late, and the log would be full of it.
+        if is_first or sql.free_bytes(self._connection) >= ROOM_BYTES // 2 or self._is_short():
+            return
+        try:
+            sql.make_free(self._connection, ROOM_BYTES)
+        except sqlite3.Error as error:
+            sql.roll_back(self._connection)
+            if not sql.is_of_the_disk(error):
+                raise
 
     def _is_there(self, events: Sequence[Event]) -> bool:
         """Whether a commit that failed was made all the same."""
@@ -174,7 +208,9 @@ class Writer:
         return last == events[-1].rev
 
     def _compact(self) -> None:
-        upto = min(self._target, self._compacted + COMPACT_STEP_REVISIONS)
+        self._compact_to(min(self._target, self._compacted + COMPACT_STEP_REVISIONS))
+
+    def _compact_to(self, upto: int) -> None:
         try:
             sql.compact(self._connection, self._compacted, upto)
         except sqlite3.Error:
