@@ -7,6 +7,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -228,3 +229,28 @@ async def test_to_have_files_wait_where_nobody_looks(tmp_path: Path, monkeypatch
         await looking.round()
     over = looking.over(SOMEBODY)
     assert over is not None and over.reason == "StorageExceeded" and "accepts" in over.message
+
+
+async def test_to_have_so_much_that_nobody_else_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Millions of files take minutes. Others are measured meanwhile, and it in the end."""
+    monkeypatch.setattr(watchdog, "LANE_SECONDS", 0.1)
+    go_on, greedy = threading.Event(), Subject("other", "greedy-0", "uid")
+    endless = tmp_path / "endless"
+
+    def measured(folder: Path, *, breathe: object) -> Used:
+        assert folder != endless or go_on.wait(SECONDS_MAX)
+        return Used(2 * MIB)
+
+    monkeypatch.setattr(watchdog, "used", measured)
+    running = {
+        SOMEBODY: Watched(Bound(str(endless), MIB, True), ()),
+        greedy: Watched(Bound(str(tmp_path / "other"), MIB, True), ()),
+    }
+    looking = Watchdog(Disk(tmp_path), these(running), lambda _: None)
+    async with asyncio.timeout(SECONDS_MAX):
+        while looking.over(greedy) is None:
+            await looking.round()
+        assert looking.over(SOMEBODY) is None
+        go_on.set()
+        while looking.over(SOMEBODY) is None:
+            await looking.round()

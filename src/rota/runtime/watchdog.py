@@ -9,6 +9,9 @@ share of one processor while there is space, and all it needs while space goes o
 
 What is moved about while it is measured might be missed. Where that goes on, it stands still while it is measured.
 
+Instances of one tenant are measured one after the other, and tenants beside each other: who has millions of files keeps
+nobody else from being measured.
+
 It ends nothing itself: whoever listens is told, and asks.
 """
 
@@ -16,12 +19,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
+import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -55,6 +61,11 @@ FROZEN = "frozen"
 """The file in the home that says which processes stand still."""
 NAMELESS_ROUNDS = 5
 """Without a hurry, files without a name are looked for once in so many rounds: that takes a look at every process."""
+
+LANE_SECONDS = 5.0
+"""For so long a round waits for the instances of tenants. What takes longer goes on, and rounds do without it."""
+LANES_MAX = 16
+"""Tenants that are measured at once."""
 
 UNSEEN_LOOKS_MAX = 3
 """Who sends files to a connection that nobody accepts has so many looks to accept it."""
@@ -111,6 +122,14 @@ class Watchdog:
         self._unsure: dict[Subject, Unsure] = {}
         self._unseen: dict[Subject, int] = {}
         """At how many looks in a row something of an instance could not be looked at."""
+        self._found: dict[Subject, Used] = {}
+        self._took: dict[Subject, float] = {}
+        """How long it took to measure an instance."""
+        self._lanes: dict[str, asyncio.Task[None]] = {}
+        """By tenant, what is being measured."""
+        self._threads = ThreadPoolExecutor(LANES_MAX, "rota-watchdog")
+        self._frozen: list[int] = []
+        self._noting = threading.Lock()
         self._stopping = threading.Event()
         self._note = disk.home / FROZEN
 
@@ -127,11 +146,13 @@ class Watchdog:
                 await self.round()
         finally:
             self._stopping.set()
+            for lane in self._lanes.values():
+                lane.cancel()
+            self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def round(self) -> None:
         """Measure everything that runs once."""
         running = await self._running()
-        found: dict[Subject, Used] = {}
         nameless: dict[Subject, int | None] = {}
         if running and (self._rounds % NAMELESS_ROUNDS == 0 or self._hurries()):
             pids = {one: each.pids for one, each in running.items()}
@@ -140,11 +161,40 @@ class Watchdog:
             self._unseen = {one: self._unseen.get(one, 0) + 1 for one in unseen}
         self._rounds += 1
         free = self._disk.space.free
-        for subject, watched in running.items():
-            bound = watched.bound
+        await self._measure_all(running, nameless)
+        self._free = free
+        if not any(one in running for one in self._over):
+            self._press({one: (used, running[one].bound) for one, used in self._found.items() if one in running})
+        known: tuple[dict[Subject, Any], ...] = (self._over, self._unsure, self._found, self._took)
+        for each in known:
+            for gone in [one for one in each if one not in running]:
+                del each[gone]
+
+    async def _measure_all(self, running: Mapping[Subject, Watched], nameless: Mapping[Subject, int | None]) -> None:
+        """Return when all are measured, but for those of tenants that take long."""
+        tenants: dict[str, list[Subject]] = {}
+        # What was quick the last time first.
+        for subject in sorted(running, key=lambda one: self._took.get(one, 0.0)):
+            tenants.setdefault(subject.namespace, []).append(subject)
+        for tenant, subjects in tenants.items():
+            if tenant not in self._lanes:
+                measuring = self._measure({one: running[one] for one in subjects}, nameless)
+                self._lanes[tenant] = asyncio.create_task(measuring, name=f"disk of {tenant}")
+        if not self._lanes:
+            return
+        done, _ = await asyncio.wait(self._lanes.values(), timeout=LANE_SECONDS)
+        self._lanes = {tenant: lane for tenant, lane in self._lanes.items() if lane not in done}
+        for lane in done:
+            lane.result()
+
+    async def _measure(self, these: Mapping[Subject, Watched], nameless: Mapping[Subject, int | None]) -> None:
+        """Measure instances one after the other."""
+        loop = asyncio.get_running_loop()
+        for subject, watched in these.items():
+            bound, began = watched.bound, time.monotonic()
             try:
-                measured = await asyncio.to_thread(self._measured, subject, watched)
-                found[subject] = measured._replace(bytes=measured.bytes + _counted(nameless.get(subject, 0)))
+                measured = await loop.run_in_executor(self._threads, self._measured, subject, watched)
+                found = measured._replace(bytes=measured.bytes + _counted(nameless.get(subject, 0)))
                 if self._unseen.get(subject, 0) >= UNSEEN_LOOKS_MAX:
                     raise NotMeasurable("files wait in a connection that none of its processes accepts")
             except NotMeasurable as error:
@@ -153,14 +203,11 @@ class Watchdog:
             except OSError as error:
                 log.warning("%s: what it has on the disk cannot be measured: %s", bound.folder, error)
                 continue
-            if found[subject].bytes > bound.bytes_max:
-                self._name(subject, "StorageExceeded", _exceeded(found[subject], bound))
-        self._free = free
-        if not any(one in running for one in self._over):
-            self._press({one: (found[one], running[one].bound) for one in found})
-        for gone in [one for one in (*self._over, *self._unsure) if one not in running]:
-            self._over.pop(gone, None)
-            self._unsure.pop(gone, None)
+            finally:
+                self._took[subject] = time.monotonic() - began
+            self._found[subject] = found
+            if found.bytes > bound.bytes_max:
+                self._name(subject, "StorageExceeded", _exceeded(found, bound))
 
     def _press(self, found: Mapping[Subject, tuple[Used, Bound]]) -> None:
         """While the disk is short: name who has most, if that is enough to matter."""
@@ -220,15 +267,23 @@ class Watchdog:
             if time.monotonic() > deadline:
                 raise NotMeasurable(f"it is moved about, and more than can be measured in {FROZEN_SECONDS_MAX:.0f} s")
 
-        # For the next server, should this one not come to have it go on.
-        self._note.write_bytes(msgspec.json.encode(watched.pids))
+        self._note_frozen(watched.pids, True)
         try:
             with frozen(watched.pids) as stopped:
                 found = used(Path(watched.bound.folder), breathe=check)
                 stillness = stopped.so_far()
                 return found._replace(is_whole=stillness.is_whole), stillness.is_restless
         finally:
-            self._note.unlink(missing_ok=True)
+            self._note_frozen(watched.pids, False)
+
+    def _note_frozen(self, pids: Sequence[int], is_frozen: bool) -> None:
+        """For the next server, should this one not come to have them go on."""
+        with self._noting:
+            self._frozen = [pid for pid in self._frozen if pid not in pids] + [*pids] * is_frozen
+            if self._frozen:
+                self._note.write_bytes(msgspec.json.encode(self._frozen))
+            else:
+                self._note.unlink(missing_ok=True)
 
     def _thaw(self, running: Mapping[Subject, Watched]) -> None:
         """Have go on what an earlier server had stand still when it was killed."""
@@ -238,9 +293,11 @@ class Watchdog:
             self._note.unlink()
 
     def _breathe(self, seconds: float) -> None:
-        """In the thread that measures."""
-        if not self._hurries():
-            self._stopping.wait(min(seconds / SHARE, BREATH_SECONDS_MAX))
+        """In the thread that measures. Ends it with the watchdog."""
+        if self._stopping.is_set() or (
+            not self._hurries() and self._stopping.wait(min(seconds / SHARE * len(self._lanes), BREATH_SECONDS_MAX))
+        ):
+            raise OSError(errno.ECANCELED, os.strerror(errno.ECANCELED))
 
     def _hurries(self) -> bool:
         return self._disk.level != "ok" or self._free - self._disk.space.free > HURRY_BYTES
