@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
+import socket
+import struct
 import sys
 import uuid
 from collections.abc import AsyncIterator
@@ -13,6 +16,9 @@ import pytest
 
 from rota.runtime import sandbox
 from rota.runtime.runner.box import Box, BoxLost
+from rota.runtime.runner.hosting_process import PythonHost
+from rota.runtime.runner.messages import Handler
+from rota.runtime.workspace.discard import discard
 from tests.claims.test_gateway import claim, command, pool, release, until
 from tests.runner.boxes import Bench, in_a_sandbox
 from tests.server.conftest import Server, served
@@ -143,3 +149,52 @@ async def test_to_say_of_itself_that_it_is_gone(tmp_path: Path) -> None:
             await box.clear()
     finally:
         await box.stop()
+
+
+GET_FLAGS, SET_FLAGS = 0x80086601, 0x40086602
+EVERYTHING_AT_ONCE = 0x8 | 0x10000 | 0x40
+"""As `chattr +S +D +d` does."""
+
+
+def flags(folder: Path, added: int = 0) -> int:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        found = int(struct.unpack("l", fcntl.ioctl(descriptor, GET_FLAGS, struct.pack("l", 0)))[0])
+        if added:
+            fcntl.ioctl(descriptor, SET_FLAGS, struct.pack("l", found | added))
+        return found
+    finally:
+        os.close(descriptor)
+
+
+def test_to_leave_flags_of_the_file_system_for_the_next_holder(tmp_path: Path) -> None:
+    """They slow down whatever is written there, and tell the next holder who was there."""
+    folder, fresh = tmp_path / "storage", tmp_path / "fresh"
+    folder.mkdir()
+    try:
+        flags(folder, EVERYTHING_AT_ONCE)
+    except OSError as error:
+        pytest.skip(f"this file system has no such flags: {error.strerror}")
+    assert flags(folder) & EVERYTHING_AT_ONCE
+    discard(folder, seconds_max=SECONDS_MAX)
+    fresh.mkdir()
+    assert flags(folder) == flags(fresh)
+
+
+@pytest.mark.parametrize("result", [b'"\xff"', b'"\\ud800"', b"["])
+async def test_to_have_a_call_never_end_by_a_result_that_is_no_text(result: bytes) -> None:
+    """The process of a function has the connection, and says there what it likes."""
+    died: list[str] = []
+    handler = Handler("f", "python", 1)
+    box = Box((), {}, Path("/nowhere"))
+    host = PythonHost(
+        box, handler, "", lambda *_: pytest.fail("it is passed on"), lambda _: None, lambda _, how, __: died.append(how)
+    )
+    host._loaded.set_result(None)
+    host._control, its = socket.socketpair()
+    with its:
+        message = b'{"call": "one", "result": ' + result + b"}"
+        its.sendall(len(message).to_bytes(4, "big") + message)
+        host._read()
+        assert died == ["what it said is not understood"]
+        host._control.close()

@@ -201,8 +201,9 @@ class PythonHost:
             content = bytes(arrived[LENGTH_BYTES : LENGTH_BYTES + length])
             del arrived[: LENGTH_BYTES + length]
             try:
-                self._take(_decode(content))
-            except msgspec.MsgspecError:
+                # A result is passed on as it is: what is no text would be understood by nobody.
+                self._take(_decode(content.decode()))
+            except (msgspec.MsgspecError, UnicodeDecodeError):
                 # What is called may write there, too.
                 self._fail("what it said is not understood")
                 return

@@ -29,6 +29,8 @@ MOVED_BYTES = 12
 
 _GET_FLAGS, _SET_FLAGS = 0x80086601, 0x40086602
 _IMMUTABLE, _APPEND_ONLY = 0x10, 0x20
+_OWNERS_FLAGS = 0x000380FF | 0x00800000 | 0x02000000
+"""Those that the owner of a folder may set, such as that all is written at once; what is made in it inherits them."""
 
 
 def discard(folder: Path, *, seconds_max: float) -> None:
@@ -50,6 +52,7 @@ def discard(folder: Path, *, seconds_max: float) -> None:
         if os.geteuid() == 0:
             os.fchown(top, 0, 0)
         os.fchmod(top, FOLDER_MODE)
+        _inherit_flags(top, folder.parent)
         left = os.listxattr(top), os.listdir(top)
         if any(left):
             raise MustReplace(f"{folder} still has {left}")
@@ -168,9 +171,32 @@ def _tried(action: Callable[[], None], parent: int, name: str) -> None:
 
 def _unprotect(descriptor: int) -> None:
     with contextlib.suppress(OSError):
-        flags = struct.unpack("l", fcntl.ioctl(descriptor, _GET_FLAGS, struct.pack("l", 0)))[0]
+        flags = _flags(descriptor)
         if flags & (_IMMUTABLE | _APPEND_ONLY):
             fcntl.ioctl(descriptor, _SET_FLAGS, struct.pack("l", flags & ~(_IMMUTABLE | _APPEND_ONLY)))
+
+
+def _inherit_flags(descriptor: int, above: Path) -> None:
+    """Give a folder the flags that one has which is made there now."""
+    try:
+        found, wanted = _flags(descriptor), _flags_of(above) & _OWNERS_FLAGS
+        if found & _OWNERS_FLAGS != wanted:
+            fcntl.ioctl(descriptor, _SET_FLAGS, struct.pack("l", found & ~_OWNERS_FLAGS | wanted))
+    except OSError as error:
+        if error.errno not in (errno.ENOTTY, errno.EOPNOTSUPP, errno.ENOSYS):
+            raise
+
+
+def _flags_of(folder: Path) -> int:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return _flags(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _flags(descriptor: int) -> int:
+    return int(struct.unpack("l", fcntl.ioctl(descriptor, _GET_FLAGS, struct.pack("l", 0)))[0])
 
 
 def _check_time(deadline: float) -> None:
