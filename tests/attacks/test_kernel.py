@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from rota.runtime.interface import Subject
+from rota.runtime.interface import Order, Subject
 from rota.runtime.keeper import together
 from rota.runtime.keeper.cgroup import Groups
 from rota.runtime.keeper.controllers import Controllers
 from rota.runtime.nameless import nameless_bytes
+from rota.runtime.places import SALT, Places
+from rota.runtime.sandbox import uid_of
 from rota.runtime.space import MIB
 from tests.runtime_sandbox.conftest import INSIDE, Box, box, make_box
 
@@ -142,3 +144,14 @@ def test_to_have_more_in_many_containers_than_in_one() -> None:
         # Nothing of the tenant is left.
         assert not any((folder / "tenant").exists() for folder in controllers.folders.values())
         controllers.remove()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="without root all sandboxes have one user")
+def test_to_choose_a_name_that_has_the_uid_of_somebody_else(tmp_path: Path) -> None:
+    """Which uid a name has differs from home to home, and stays. A home from before keeps those that it has."""
+    order = Order(SOMEBODY, "main", 1, ("true",), {})
+    uids = [Places(tmp_path / home).uid(order) for home in ("one", "two", "one")]
+    assert uids[0] == uids[2] != uids[1]
+    assert (tmp_path / "one" / SALT).stat().st_mode & 0o777 == 0o600
+    (tmp_path / "three" / "storage").mkdir(parents=True)
+    assert Places(tmp_path / "three").uid(order) == uid_of("tenant/greedy-0")

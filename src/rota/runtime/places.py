@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -24,6 +25,8 @@ INSIDE = "/workspace"
 """Where an instance sees its folder, unless its storage says otherwise."""
 DIGEST_LENGTH = 16
 PRIVATE, PASSABLE = 0o700, 0o711
+SALT, SALT_BYTES = "uids.key", 16
+"""The file with what uids are made from, beside names that tenants choose."""
 
 
 class Entry(NamedTuple):
@@ -67,6 +70,8 @@ class Places:
         # Whose a storage is must not change between a look at it and its removal.
         self._changing_hands = threading.Lock()
         self._removals = Removals()
+        # What is there already has the uid that it has without a salt.
+        self._is_new = not (self._instances.exists() or self._storage.exists())
 
     def folder(self, subject: Subject) -> Path:
         return below(self._instances, subject.namespace, f"{subject.name}-{subject.uid}")
@@ -180,7 +185,19 @@ class Places:
         """The uid of its own that an instance has, where Rota can give one."""
         if os.getuid() != 0:
             return None
-        return sandbox.uid_of(f"{order.subject.namespace}/{order.storage_name or order.subject.name}")
+        return sandbox.uid_of(f"{order.subject.namespace}/{order.storage_name or order.subject.name}", self._salt)
+
+    @functools.cached_property
+    def _salt(self) -> bytes:
+        with self._changing_hands:
+            path = self.home / SALT
+            try:
+                return path.read_bytes()
+            except FileNotFoundError:
+                salt = os.urandom(SALT_BYTES) if self._is_new else b""
+                self.home.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
+                write_private(path, salt)
+                return salt
 
     def _claim(self, folder: Path, owner: Owner | None) -> None:
         """What another owner of the same name left is out of the way first."""

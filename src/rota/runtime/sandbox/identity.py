@@ -12,14 +12,14 @@ UID_FIRST = 0x70000000
 UID_COUNT = 0x0FFFFFF0
 
 
-def uid_of(key: str) -> int:
-    """The uid (and gid) of what has this name, always the same.
+def uid_of(key: str, salt: bytes = b"") -> int:
+    """The uid (and gid) of what has this name, always the same with the same salt.
 
     The key is what the storage belongs to (namespace, pool and ordinal, say), not the uid of an object that is made
     anew under the same name: the storage outlives it. Two of a thousand share a uid once in 500 homes, and then only
-    their namespaces keep them apart.
+    their namespaces keep them apart. Who does not know the salt cannot choose a name for the uid of another's.
     """
-    return UID_FIRST + int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") % UID_COUNT
+    return UID_FIRST + int.from_bytes(hashlib.sha256(salt + key.encode()).digest()[:8], "big") % UID_COUNT
 
 
 def own(folder: Path, uid: int) -> None:
