@@ -28,6 +28,7 @@ from rota.runtime.keeper.logs import Log
 from rota.runtime.nameless import nameless_bytes
 from rota.runtime.runner.tasklog import TaskLog
 from rota.runtime.space import MIB, Space, level_of, low_bytes, reserve_bytes
+from rota.runtime.task_logs_bounds import trim
 from rota.runtime.watchdog import Bound, Watchdog, Watched
 from rota.runtime.workspace.discard import discard
 from rota.store import writer
@@ -599,3 +600,26 @@ def test_to_have_a_disk_go_back_and_forth(tmp_path: Path) -> None:
     # All names of files used up is no better than all bytes.
     assert level_of(Space(1000 * MIB, 600 * MIB, 100_000, 10)) == "low"
     assert level_of(Space(1000 * MIB, 600 * MIB, 0, 0)) == "ok"
+
+
+def test_to_fill_the_disk_with_logs_of_tasks(tmp_path: Path) -> None:
+    """They are in the folder of no instance, which could be ended. The oldest go, and those of nobody else."""
+    for namespace, count in ((TENANT, 12), ("other", 3)):
+        (tmp_path / namespace).mkdir()
+        for number in range(count):
+            path = tmp_path / namespace / f"t-{number}@uid.log"
+            path.write_bytes(b"x" * MIB)
+            os.utime(path, (number, number))
+        (tmp_path / namespace / "t-0@uid.result").write_bytes(b"x" * MIB)
+
+    def left(namespace: str) -> list[str]:
+        return sorted((path.name for path in (tmp_path / namespace).glob("*.log")), key=lambda name: int(name[2:-8]))
+
+    # A tenth of the disk is 10 MiB.
+    trim(tmp_path, 100 * MIB, is_short=False)
+    assert left(TENANT) == [f"t-{number}@uid.log" for number in range(5, 12)]
+    # And while it is short, whoever has most has less and less, down to what does not matter.
+    for _ in range(5):
+        trim(tmp_path, 100 * MIB, is_short=True)
+    assert 3 <= len(left(TENANT)) <= 4 and left(TENANT)[-1] == "t-11@uid.log"
+    assert len(left("other")) == 3 and (tmp_path / TENANT / "t-0@uid.result").exists()

@@ -55,6 +55,7 @@ from rota.runtime.places import Entry, Launch, Places
 from rota.runtime.removing import waited_for
 from rota.runtime.runner import note
 from rota.runtime.task_logs import TaskLogs, UidOf
+from rota.runtime.task_logs_bounds import keep_bounded
 from rota.runtime.usage import cpu_seconds
 from rota.runtime.watchdog import SCRATCH_BYTES_MAX, Bound, Watchdog, Watched, read_bound, write_bound
 
@@ -117,7 +118,9 @@ class LocalRuntime:
         self._watchdog = Watchdog(disk, self._watched, self._tell) if disk is not None else None
         self._refused = WatchedEgress(self._places.refused_egress)
         self._watching_egress: asyncio.Task[None] | None = None
+        self._disk = disk
         self._watching: asyncio.Task[None] | None = None
+        self._bounding: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> LocalRuntime:
         if (self._home / "keeper").exists():
@@ -126,8 +129,9 @@ class LocalRuntime:
             except BaseException as error:
                 await self.__aexit__(type(error), error, None)
                 raise
-        if self._watchdog is not None:
+        if self._watchdog is not None and self._disk is not None:
             self._watching = asyncio.create_task(self._watchdog.run(), name="watchdog")
+            self._bounding = asyncio.create_task(keep_bounded(self._places.tasks, self._disk), name="logs of tasks")
         return self
 
     async def answers(self, seconds_max: float) -> bool:
@@ -176,7 +180,8 @@ class LocalRuntime:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        tasks = [task for task in (self._following, self._watching, self._watching_egress) if task is not None]
+        started = (self._following, self._watching, self._bounding, self._watching_egress)
+        tasks = [task for task in started if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
