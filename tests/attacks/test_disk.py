@@ -170,11 +170,17 @@ async def test_to_have_what_the_server_keeps_for_itself(small: Path, monkeypatch
                 replied = await server.ask("PATCH", f"{maps}/status", changed, headers=MERGE)
                 assert replied.status == 200, (number, replied.json)
             assert (await tenant.ask("POST", maps, config("more"))).status == 507
+            # And as schedules make new ones, until there is no space but for what is there.
+            made = [await server.ask("POST", maps, config(f"new-{number}", "x" * 200_000)) for number in range(30)]
+            assert made[-1].status == 503 and "anything new" in made[-1].json["message"]
+            assert (await server.ask("PATCH", f"{maps}/status", {"data": {"a": "x"}}, headers=MERGE)).status == 200
             assert (await tenant.ask("DELETE", f"{maps}/cause")).status == 200
             assert (await server.ask("GET", "/livez", token=None)).status == 200
         finally:
             stopping.set()
             await taking
+        (small / "hog").unlink()
+        await until(lambda: server.ask("POST", maps, config("after")), lambda reply: reply.status == 201)
 
 
 def free(place: Path) -> int:

@@ -26,8 +26,7 @@ class Shedding:
 
     def why(self) -> str:
         """Why the server does not take everything that it should; empty: it does."""
-        failing = self._store.failing if self._store is not None else ""
-        return failing or (self._disk.why_low() if self._disk is not None else "")
+        return self._failing() or (self._disk.why_low() if self._disk is not None else "")
 
     def check(self, user: User) -> None:
         """Raise 507 for a write of a tenant that would take what is left of the disk."""
@@ -38,6 +37,9 @@ class Shedding:
         """How the disk is, for an admin."""
         if self._disk is None:
             return {}
-        space, failing = self._disk.space, self._store.failing if self._store is not None else ""
-        level = "failing" if failing else self._disk.level
+        space = self._disk.space
+        level = "failing" if self._failing() else self._disk.level
         return {"level": level, "freeBytes": space.free, "totalBytes": space.total, "message": self.why()}
+
+    def _failing(self) -> str:
+        return self._store.failing or self._store.tight if self._store is not None else ""

@@ -85,6 +85,8 @@ class Store(ABC):
         self._stopped = ""
         self.failing = ""
         """Why the disk takes no writes at present; empty: it does, as far as is known."""
+        self.tight = ""
+        """Why nothing new is taken at present, so that what is there can be changed and deleted; empty: it is."""
         self._closed = False
 
     # What a kind of store adds.
@@ -192,6 +194,8 @@ class Store(ABC):
             future.set_exception(StoreStopped(self._refusing))
         elif self.failing:
             future.set_exception(StoreFull(self.failing))
+        elif self.tight and any(not write.delete and self._known(write.key) is None for write in writes):
+            future.set_exception(StoreFull(self.tight))
         elif self._is_full():
             waiting = f"{self._pending_writes} writes wait for the disk"
             future.set_exception(StoreBusy(f"{waiting}; await room() and try again"))

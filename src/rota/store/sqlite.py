@@ -26,6 +26,10 @@ from rota.store.writer import Append, Batch, CompactTo, Probe, Stop, Writer
 
 PROBE_SECONDS = 1.0
 """How often it is tried whether a disk that took no writes takes them again."""
+TIGHT = (
+    "{}: the disk takes no writes of anything new: the space that is left is for changing and deleting what is there. "
+    "Free some space: all writes are taken again as soon as there is some"
+)
 LOADED_REVISIONS = 1024
 """Of the history, what is had in memory after a start."""
 LOG_PAGE_EVENTS_MAX = 1000
@@ -95,6 +99,7 @@ class SqliteStore(Store):
             moved=self._compaction_moved,
             stalled=self._writer_stalled,
             resumed=self._writer_resumed,
+            tight=self._writer_tight,
             ended=self._writer_gone,
             relieve=relieve,
         )
@@ -152,6 +157,17 @@ class SqliteStore(Store):
 
     def _writer_resumed(self) -> None:
         self.failing = ""
+
+    def _writer_tight(self, is_tight: bool) -> None:
+        was_tight, self.tight = self.tight, TIGHT.format(self.path) if is_tight else ""
+        # Nothing may be written by which it would be noticed that there is space again.
+        if is_tight and not was_tight:
+            self._look_again()
+
+    def _look_again(self) -> None:
+        if self.tight and not self._refusing:
+            self._writer.send(Probe())
+            self.loop().call_later(PROBE_SECONDS, self._look_again)
 
     def _writer_gone(self, failure: BaseException | None) -> None:
         if failure is not None:

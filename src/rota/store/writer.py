@@ -78,6 +78,7 @@ class Writer:
         moved: Callable[[int], None],
         stalled: Callable[[BaseException], None],
         resumed: Callable[[], None],
+        tight: Callable[[bool], None],
         ended: Callable[[BaseException | None], None],
         relieve: Callable[[], bool],
     ) -> None:
@@ -94,12 +95,13 @@ class Writer:
         self._moved = moved
         self._stalled = stalled
         self._resumed = resumed
+        self._tight = tight
         self._ended = ended
         self._relieve = relieve
         self._epoch = 0
         self._log_path = beside(path, "-wal")
         self._room_due = float("-inf")
-        self._is_stalled = False
+        self._is_stalled = self._is_tight = self._has_room = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._inbox: SimpleQueue[Message] = SimpleQueue()
         self._waiting: list[Group] = []  # taken from the inbox, too many for one commit
@@ -166,15 +168,20 @@ class Writer:
                 raise
 
     def _make_do(self) -> None:
-        """While the disk is full, forget the history before the file has to grow.
+        """While the disk is full, forget the history before the file has to grow, and then take nothing new.
 
         What others fill they have faster than it is given up; what the history had is the file's own. Not when a commit
         has failed: then the log is full, which has to take this too, and cannot come to rest in a file that must grow.
         """
+        is_tight = False
         if sql.free_bytes(self._connection) < ROOM_BYTES // 2 and self._is_short():
             last = sql.last_revision(self._connection)
             while self._compacted < last:
                 self._compact_to(min(last, self._compacted + RELIEF_STEP_REVISIONS))
+            is_tight = self._has_room and sql.free_bytes(self._connection) < ROOM_BYTES // 4
+        if is_tight or self._is_tight:
+            self._is_tight = is_tight
+            self._tell(self._tight, is_tight)
 
     def _is_short(self) -> bool:
         try:
@@ -196,6 +203,7 @@ class Writer:
             return
         try:
             sql.make_free(self._connection, ROOM_BYTES)
+            self._has_room = True
         except sqlite3.Error as error:
             sql.roll_back(self._connection)
             if not sql.is_of_the_disk(error):
@@ -238,6 +246,12 @@ class Writer:
         else:
             self._is_stalled = False
             self._tell(self._resumed)
+            try:
+                self._make_do()
+            except sqlite3.Error as error:
+                if not sql.is_of_the_disk(error):
+                    raise
+                self._stall(error)
 
     def _take(self) -> list[Group]:
         """The groups of the next commit. Waits for some unless there is other work."""
