@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import json
 import os
 import re
 import shlex
@@ -175,6 +176,9 @@ async def test_to_have_what_the_server_keeps_for_itself(small: Path, monkeypatch
             assert made[-1].status == 503 and "anything new" in made[-1].json["message"]
             assert (await server.ask("PATCH", f"{maps}/status", {"data": {"a": "x"}}, headers=MERGE)).status == 200
             assert (await tenant.ask("DELETE", f"{maps}/cause")).status == 200
+            # Nor is it unseen.
+            *_, last = (server.home / "audit.log").read_text().splitlines()
+            assert json.loads(last)["verb"] == "delete" and "lose" not in (server.home / "audit.log").read_text()
             assert (await server.ask("GET", "/livez", token=None)).status == 200
         finally:
             stopping.set()

@@ -19,11 +19,14 @@ import msgspec
 from rota.api import Secret
 from rota.registry import ApiError
 from rota.server.auth import User
+from rota.store.file import keep_room
 
 log = logging.getLogger(__name__)
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
 """A full file is put aside once, so the trail has at most two of them."""
+ROOM_BYTES = 1024 * 1024
+"""What the file has of the disk for lines to come: whoever fills the disk does not act unseen."""
 REFUSALS_PER_SECOND_MAX = 10
 """Lines for refusals of one credential in a second. The next line after those says how many more there were."""
 REFUSALS_PER_HOUR_MAX = 1000
@@ -96,6 +99,7 @@ class Audit:
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._file = os.fdopen(descriptor, "ab", buffering=0)
         self._size = self._path.stat().st_size
+        self._room_end = 0
 
     # Recording.
 
@@ -202,6 +206,8 @@ class Audit:
             self._file.close()
             self._path.replace(self._path.with_suffix(".log.1"))
             self._open()
+        if self._size + ROOM_BYTES > self._room_end and keep_room(self._path, self._size + 2 * ROOM_BYTES):
+            self._room_end = self._size + 2 * ROOM_BYTES
         written = self._file.write(text)
         if written != len(text):
             # A part of a line is of no use, and would spoil the next.

@@ -141,18 +141,19 @@ def create_private(path: Path) -> bool:
     return True
 
 
-def keep_room(path: Path, size: int) -> None:
+def keep_room(path: Path, size: int) -> bool:
     """Have a file own so many bytes of the disk, whatever its length: what is written within finds space.
 
-    As far as the file system can: then others may take the space first.
+    Report whether it does. Where the file system cannot do that, others may take the space first.
     """
     try:
         file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     except OSError:
-        return
+        return False
     try:
-        if os.fstat(file).st_blocks * BLOCK_BYTES < size and (fallocate := _fallocate()) is not None:
-            fallocate(file, _KEEP_SIZE, 0, size)
+        if os.fstat(file).st_blocks * BLOCK_BYTES >= size:
+            return True
+        return (fallocate := _fallocate()) is not None and fallocate(file, _KEEP_SIZE, 0, size) == 0
     finally:
         os.close(file)
 
