@@ -24,6 +24,7 @@ from rota.client import frames
 from rota.client.channels import ERROR, PROTOCOL, STDERR, STDIN, STDOUT
 from rota.client.websocket import Closed, WebSocket, framing, handshake
 from rota.control.cells import reaching
+from rota.control.cells.names import store_identity
 from rota.control.cells.reaching import (
     ANSWER_HEADERS,
     STATUSES,
@@ -36,7 +37,6 @@ from rota.control.cells.reaching import (
     Refusal,
     Welcome,
 )
-from rota.control.cells.reports import identity_of
 from rota.engine.objects import Objects, get
 from rota.registry import ApiError
 from rota.registry.errors import bad_request, too_busy
@@ -158,7 +158,7 @@ class Tunnels:
             if why := self._refused(objects, cell, hello):
                 await websocket.close(framing.POLICY, why)
                 return
-            websocket.send(reaching.said(Welcome(identity_of(objects))))
+            websocket.send(reaching.said(Welcome(store_identity(objects))))
             await self._keep(cell, Control(websocket, hello.boot))
 
         return Upgrade(serve, reaching.PROTOCOL, message_bytes_max=CONTROL_BYTES_MAX)
