@@ -21,6 +21,8 @@ ANNOTATIONS_BYTES_MAX = 262_144
 GENERATED_SUFFIX_LENGTH = 5
 GENERATED_BASE_LENGTH_MAX = 63 - GENERATED_SUFFIX_LENGTH
 SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+random_bytes = os.urandom
+"""The source of uids. Simulations have one that begins with a seed."""
 
 SERVER_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 """What a client cannot change: on update these are what they were."""
@@ -111,7 +113,7 @@ def generated_name(base: str) -> str:
 
 def new_uid() -> str:
     """A random UUID, without the detour through the uuid module's class."""
-    b = bytearray(os.urandom(16))
+    b = bytearray(random_bytes(16))
     b[6] = (b[6] & 0x0F) | 0x40
     b[8] = (b[8] & 0x3F) | 0x80
     h = b.hex()

@@ -28,7 +28,7 @@ class MemoryRuntime:
         self._clock = clock
         self._listeners: list[Callable[[Subject], None]] = []
         self._started = 0
-        self._leases: dict[Subject, float] = {}
+        self._leases: dict[Subject, tuple[float, float, float]] = {}
         self.alive: dict[Subject, dict[str, Run]] = {}
         self.overused: dict[Subject, Overuse] = {}
         self.cpu_used: dict[Subject, float] = {}
@@ -69,15 +69,17 @@ class MemoryRuntime:
                 self._lease(subject, seconds)
 
     def _lease(self, subject: Subject, seconds: float) -> None:
-        until = self._leases[subject] = self._clock.now() + seconds
+        """As the keeper has them: they end by the clock that has advanced more."""
+        self._leases[subject] = (self._clock.now(), self._clock.time(), seconds)
+        self._clock.call_at(self._clock.now() + seconds, self.look_at_leases)
 
-        def look() -> None:
-            if self._leases.get(subject) == until:
+    def look_at_leases(self) -> None:
+        """End what has no lease any more."""
+        for subject, (uptime, wall, seconds) in [*self._leases.items()]:
+            if max(self._clock.now() - uptime, self._clock.time() - wall) >= seconds:
                 del self._leases[subject]
                 for container in [*self.alive.get(subject, {})]:
                     self.die(subject.name, code=ENDED, container=container)
-
-        self._clock.call_at(until, look)
 
     def power_cut(self) -> None:
         """End everything, and tell nobody."""

@@ -1,0 +1,227 @@
+"""One control plane of a simulated fleet: its clock, its store, its runtime and, while it is up, its controllers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple, TypeVar
+
+from rota.client import Client
+from rota.client.local import LocalBackend
+from rota.control.cells.fence import Fence
+from rota.control.cells.heard import Heard
+from rota.control.cells.link import About, Hub, Link
+from rota.control.cells.reports import Reports
+from rota.control.plane import Plane
+from rota.control.table import controllers
+from rota.engine import ControlLoop, StoreObjects, VirtualClock
+from rota.engine.clock import VirtualTimer, sleep
+from rota.engine.fence import Fenced
+from rota.engine.recorder import Recorder
+from rota.registry import Registry
+from rota.registry.system import establish
+from rota.store import MemoryStore, Write
+from rota.testing.runners import MemoryRunners
+from rota.testing.runtime import MemoryRuntime
+
+R = TypeVar("R")
+
+MANAGER = "rota-controllers"
+RESTORE_JUMP = 1_000_000
+"""How far ahead revisions are after a restore."""
+AWAKE_SECONDS = 1.0
+"""How often somebody who waits for a suspended machine looks."""
+
+
+class SiteClock:
+    """The clock of one machine, which may be suspended, and whose wall clock may be set."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock = clock
+        self._ahead_seconds = 0.0
+        self._due: list[VirtualTimer] | None = None
+        """What has come due since the machine was suspended; None: it is not."""
+
+    @property
+    def is_suspended(self) -> bool:
+        return self._due is not None
+
+    def now(self) -> float:
+        return self._clock.now()
+
+    def time(self) -> float:
+        return self._clock.time() + self._ahead_seconds
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> VirtualTimer:
+        timer = VirtualTimer(callback)
+
+        def ring() -> None:
+            if self._due is not None:
+                self._due.append(timer)
+            elif timer.callback is not None:
+                timer.callback()
+
+        self._clock.call_at(when, ring)
+        return timer
+
+    def step(self, seconds: float) -> None:
+        """Set the wall clock, forward or back."""
+        self._ahead_seconds += seconds
+
+    def suspend(self) -> None:
+        self._due = self._due or []
+
+    def resume(self) -> None:
+        due, self._due = self._due or [], None
+        for timer in due:
+            if timer.callback is not None:
+                timer.callback()
+
+    async def awake(self) -> None:
+        """Wait until the machine is not suspended."""
+        while self.is_suspended:
+            await sleep(self._clock, AWAKE_SECONDS)
+
+
+class Backup(NamedTuple):
+    """A site as it was."""
+
+    entries: list[tuple[str, bytes]]
+    boot: int
+
+
+class Site:
+    """One control plane. Its objects and its runtime stay when it goes down."""
+
+    def __init__(self, clock: VirtualClock, plane: Plane) -> None:
+        self.clock = SiteClock(clock)
+        self.plane = plane
+        self.runtime = MemoryRuntime(self.clock)
+        self.boot = 0
+        self.reports: Reports | None = None
+        self.link: Link | None = None
+        self.fence: Fence | None = None
+        self.on_down: Callable[[], None] = lambda: None
+        """Told when it goes down."""
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._requests: set[asyncio.Task[Any]] = set()
+        self._life = object()
+        self._store(MemoryStore())
+
+    def _store(self, store: MemoryStore) -> None:
+        self.registry = Registry(store, clock=self.clock.time)
+        self.objects = StoreObjects(self.registry)
+        self.client = Client.local(self.registry, manager="rota-testing")
+
+    @property
+    def is_up(self) -> bool:
+        return bool(self._tasks)
+
+    async def open(self) -> None:
+        await self.registry.start()
+        await establish(self.registry)
+
+    def up(self, hub: Hub | None = None) -> None:
+        """Begin. A cell has a hub."""
+        self.boot += 1
+        self.lead(hub)
+
+    def lead(self, hub: Hub | None = None) -> None:
+        """Begin as a process that leads, for the first time or again."""
+        life = self._life = object()
+        backend = Fenced(LocalBackend(self.registry), lambda: self._life is life, lambda: "")
+        client = Client(backend, manager=MANAGER)
+        recorder = Recorder(client, clock=self.clock)
+        heard = Heard(self.clock)
+        runners = MemoryRunners(self.clock, self.runtime)
+        self.fence = Fence(self.objects, self.runtime, self.clock) if hub is not None else None
+        made = controllers(self.runtime, runners, plane=self.plane, heard=heard, fence=self.fence)
+        loop = ControlLoop(client, self.objects, made, recorder, clock=self.clock)
+        working: list[Coroutine[Any, Any, None]] = [recorder.run(), loop.serve()]
+        if self.plane.places:
+            self.reports = Reports(client, self.objects, recorder, heard, self.clock)
+        if hub is not None:
+            assert self.plane.cell is not None and self.fence is not None
+            about = About(self.plane.cell, f"home-of-{self.plane.cell}", self.boot, "test")
+            self.link = Link(about, hub, client, self.objects, recorder, self.clock, self.fence)
+            working.append(self.link.run())
+        self._tasks = [asyncio.create_task(one) for one in working]
+
+    def request(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
+        """Do something that somebody else has asked for. It goes on when they are gone, and ends when this site does."""
+        task = asyncio.create_task(work)
+        self._requests.add(task)
+        task.add_done_callback(self._requests.discard)
+        return task
+
+    def kill(self) -> None:
+        """End at once, wherever it is: nothing is tidied up, nothing more is written, and what runs goes on."""
+        self._life = object()
+        if self.reports is not None:
+            self.reports.end()
+        if self.fence is not None:
+            self.fence.end()
+        self.reports = self.link = self.fence = None
+        ending, self._tasks = [*self._tasks, *self._requests], []
+        for task in ending:
+            task.add_done_callback(_ended)
+            task.cancel()
+        self.on_down()
+
+    async def down(self) -> None:
+        """End, and wait until all of it has."""
+        ending = [*self._tasks, *self._requests]
+        self.kill()
+        await asyncio.gather(*ending, return_exceptions=True)
+
+    async def close(self) -> None:
+        await self.down()
+        await self.registry.stop()
+
+    def check(self) -> None:
+        """Raise what has ended a part of it."""
+        for task in self._tasks:
+            if task.done():
+                task.result()
+
+    # What becomes of its machine.
+
+    def power_cut(self) -> None:
+        """End it, and everything that it runs."""
+        self.kill()
+        self.runtime.power_cut()
+
+    def step_clock(self, seconds: float) -> None:
+        self.clock.step(seconds)
+        if not self.clock.is_suspended:
+            self.runtime.look_at_leases()
+
+    def backup(self) -> Backup:
+        entries = [(entry.key, entry.value) for entry in self.registry.store.scan("")]
+        return Backup(entries, self.boot)
+
+    async def restore(self, backup: Backup) -> None:
+        """Go down, and have what was there then. What runs goes on."""
+        await self.close()
+        revision = self.registry.store.revision + RESTORE_JUMP
+        await self.registry.store.close()
+        store = MemoryStore(revision=revision)
+        self._store(store)
+        await store.commit([Write(key, 0, _at_revision(value)) for key, value in backup.entries])
+        await self.registry.start()
+        self.boot = backup.boot
+
+
+def _at_revision(value: bytes) -> Callable[[int], bytes]:
+    def made(revision: int) -> bytes:
+        body = json.loads(value)
+        body["metadata"]["resourceVersion"] = str(revision)
+        return json.dumps(body).encode()
+
+    return made
+
+
+def _ended(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()
