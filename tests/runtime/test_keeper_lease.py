@@ -24,14 +24,32 @@ async def test_what_nobody_extends_ends_without_a_server(any_home: Home) -> None
         assert record.exit is not None and record.exit.reason == "LeaseEnded"
 
 
-async def test_what_is_extended_goes_on_and_what_has_no_lease_is_not_given_one(any_home: Home) -> None:
+async def test_what_is_extended_goes_on(any_home: Home) -> None:
     async with any_home.keeper() as keeper:
         await any_home.start(keeper, "kept", "sleep 1000", lease_seconds=LONG_SECONDS)
         await any_home.start(keeper, "free", "sleep 1000")
         await any_home.start(keeper, "ended", "sleep 1000", lease_seconds=LONG_SECONDS)
-        await keeper.extend({"kept": LONG_SECONDS, "free": 0.0, "unknown": 1.0, "ended": 0.0})
+        await keeper.extend({"kept": LONG_SECONDS, "unknown": 1.0, "ended": 0.0})
         await exit_of(keeper, "ended")
         assert {one.key: one.is_running for one in await keeper.list()} == {"kept": True, "free": True, "ended": False}
+
+
+async def test_a_lease_is_given_to_what_runs_and_taken_away(any_home: Home) -> None:
+    async with any_home.keeper() as keeper:
+        await any_home.start(keeper, "leased", "sleep 1000", lease_seconds=LONG_SECONDS)
+        await any_home.start(keeper, "free", "sleep 1000")
+        await any_home.start(keeper, "lifted", "sleep 1000", lease_seconds=0.5)
+        await keeper.extend({"lifted": None})
+        # Only what has none.
+        await keeper.extend({"leased": 0.0, "free": 0.0}, unleased=True)
+        await exit_of(keeper, "free")
+        assert {one.key: one.is_running for one in await keeper.list()} == {
+            "leased": True,
+            "free": False,
+            "lifted": True,
+        }
+        await keeper.extend({"lifted": 0.0})
+        await exit_of(keeper, "lifted")
 
 
 async def test_a_lease_is_no_time_or_more(home: Home) -> None:
@@ -54,8 +72,7 @@ def test_it_ends_by_the_clock_that_has_advanced_more(clock: str, monkeypatch: py
     now[clock] += 2
     now["wall" if clock == "uptime" else "uptime"] -= 3600
     assert held.has_ended
-    held.extend(60)
-    assert not held.has_ended
+    assert not Lease(60).has_ended
 
 
 def test_the_clock_counts_while_the_machine_is_suspended() -> None:

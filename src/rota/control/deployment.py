@@ -12,6 +12,7 @@ from rota.api import Condition, Instance, OwnerReference, QuotaClaim, WorkloadDe
 from rota.client import Key
 from rota.control.carrying import RUNTIME_FINALIZER, carry_out
 from rota.control.cells.binding import Binding, of_source
+from rota.control.cells.fence import Fence
 from rota.control.cells.grants import granted_to, opening
 from rota.control.cells.names import is_bound, source_of
 from rota.control.gate import Gate, status_of
@@ -81,8 +82,9 @@ class Deployments(Gate[WorkloadDeployment]):
     # Other cells have copies of what is referred to.
     follows = True
 
-    def __init__(self, plane: Plane, runtime: Runtime | None = None) -> None:
+    def __init__(self, plane: Plane, runtime: Runtime | None = None, fence: Fence | None = None) -> None:
         super().__init__(WorkloadDeployment)
+        self._fence = fence
         self._plane = plane
         self._binding = Binding()
         self._runtime = runtime
@@ -127,6 +129,8 @@ class Deployments(Gate[WorkloadDeployment]):
         if source_of(obj) is not None:
             for one in opening(context.objects, there, granted_to(obj)):
                 await open_gate(context, meta.namespace, one.metadata.name, HUB_QUOTA_GATE)
+            if self._fence is not None:
+                await self._fence.hold(obj)
         percent = await self._percent(context, obj, there)
         ignored = self._unhonoured(obj, there)
         status = _status(context, obj, wanted, made, [*opened, *ignored])

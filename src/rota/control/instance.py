@@ -34,6 +34,7 @@ from rota.engine import DONE, Context, Done, Outcome, RequeueAfter, Watch
 from rota.engine.references import id_of
 from rota.registry import ApiError
 from rota.runtime.interface import Order, Overuse, Refused, Run, Runtime, Subject
+from rota.runtime.keeper.lease import LEASE_ENDED
 from rota.runtime.probes import Probes
 from rota.runtime.runner.messages import Report
 from rota.runtime.runners import Runners
@@ -377,6 +378,10 @@ class Instances(Gate[Instance]):
             number = 0 if run is None else run.number + 1
             ordered = self._order(context, obj, container, number)
             await self._runtime.start(ordered)
+            left = self._fence.left(obj) if self._fence is not None else None
+            if ordered.lease_seconds is None and left is not None:
+                # It has become one that is moved meanwhile.
+                await self._runtime.extend({subject: left})
         return min(waits, default=None)
 
     def _order(self, context: Context, obj: Instance, container: Container, number: int = 0) -> Order:
@@ -394,7 +399,7 @@ class Instances(Gate[Instance]):
         assert run.exit is not None
         if not restarts(obj.spec.restart_policy, failed=run.exit.failed):
             return None
-        if run.exit.reason == KEEPER_LOST:
+        if run.exit.reason in (KEEPER_LOST, LEASE_ENDED):
             return 0.0  # no fault of its own
         past = self._past.setdefault(f"{id_of(obj)}/{container.name}", {})
         past[run.number] = (run.started, run.exit.time)

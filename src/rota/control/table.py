@@ -76,7 +76,7 @@ def controllers(
         Workloads(plane, heard),
         Quotas(),
         Cells(plane, heard),
-        Deployments(plane, runtime),
+        Deployments(plane, runtime, fence),
         UnservedFunctions() if serving is None else Functions(serving, plane),
         Gate(Schedule) if spawning is None else Schedules(plane=plane),
         Gate(TaskSpawner) if spawning is None else Spawners(spawning),

@@ -24,7 +24,7 @@ from rota.api.model import Ref
 from rota.api.workload import Placement, TemplateMeta, WorkloadDeploymentSpec, WorkloadTemplate
 from rota.client import Key
 from rota.control.cells.heard import Heard, moves_after
-from rota.control.cells.names import is_bound
+from rota.control.cells.names import HUB_IS_OLDER, MOVING_SINCE, SYNCED, is_bound
 from rota.control.gate import Gate, say, status_of
 from rota.control.instances import Size
 from rota.control.instances.names import STEM_LENGTH_MAX, tailed
@@ -179,7 +179,7 @@ class Workloads(Gate[Workload]):
                 moved = self._moved(own, candidates)
                 placing = self._place(objects, obj, city, scaled.replicas, candidates, own, moved)
                 waits = [each for each in (scaled.again_after, self._until_lost(own)) if each is not None]
-                term = max((one.spec.term for one in own), default=0) + bool(moved)
+                term = max((one.spec.term + _is_left(one, moved) for one in own), default=0)
                 decision = _Decision(placement, city, scaled.replicas, placing, min(waits, default=None), moved, term)
                 decisions.append(decision)
                 for cell, replicas in placing.cells.items():
@@ -213,7 +213,12 @@ class Workloads(Gate[Workload]):
         """Report whether a deployment is moved when its cell is lost. This server does not lose itself."""
         spec = deployment.spec
         is_here = spec.cell_name == self._plane.cell
-        return spec.on_cell_lost == "Move" and not is_here and deployment.metadata.deletion_timestamp is None
+        return (
+            spec.on_cell_lost == "Move"
+            and not is_here
+            and deployment.metadata.deletion_timestamp is None
+            and is_fenced(deployment)
+        )
 
     def _silence_left(self, deployment: WorkloadDeployment) -> float:
         """Return for how many seconds the cell of a deployment may still be silent."""
@@ -309,6 +314,24 @@ class Workloads(Gate[Workload]):
             await self._delete(context, one)
 
 
+def is_fenced(deployment: WorkloadDeployment) -> bool:
+    """Report whether what runs of a deployment ends in its cell when the cell is cut off, as the cell has said.
+
+    A cell that knows a later generation, as after a restore of the hub, goes by that one.
+    """
+    since, status = deployment.metadata.annotations.get(MOVING_SINCE, "1"), status_of(deployment)
+    synced = status.condition(SYNCED)
+    if synced is not None and synced.reason == HUB_IS_OLDER:
+        return False
+    return since == "1" or (since.isascii() and since.isdigit() and status.observed_generation >= int(since))
+
+
+def _is_left(deployment: WorkloadDeployment, moved: Iterable[WorkloadDeployment]) -> bool:
+    """Report whether others take the place of a deployment whose cell may not know of it yet."""
+    is_going = deployment.metadata.deletion_timestamp is not None and deployment.spec.on_cell_lost == "Move"
+    return is_going or deployment in moved
+
+
 def _deployments(obj: Workload, decisions: Iterable[_Decision]) -> Iterable[WorkloadDeployment]:
     """Return the deployments that a workload is to have."""
     meta = obj.metadata
@@ -349,6 +372,9 @@ def _deployments(obj: Workload, decisions: Iterable[_Decision]) -> Iterable[Work
 def _changed(before: WorkloadDeployment, wanted: WorkloadDeployment) -> WorkloadDeployment | None:
     """Return a deployment as it is to be; None: it is. A mark that it has stays, whoever has removed it elsewhere."""
     annotations = {**before.metadata.annotations, **wanted.metadata.annotations}
+    had, has = ((one.spec.on_cell_lost, one.spec.lease_seconds) for one in (before, wanted))
+    if had != has:
+        annotations[MOVING_SINCE] = str(before.metadata.generation + 1)
     if before.spec == wanted.spec and before.metadata.annotations == annotations:
         return None
     metadata = msgspec.structs.replace(before.metadata, annotations=annotations)

@@ -205,8 +205,11 @@ class Runtime(Protocol):
         """Start a run, unless it was started: then what became of it. Raises `Refused`."""
         ...
 
-    async def extend(self, leases: Mapping[Subject, float]) -> None:
-        """Let what was started with a lease run for so many seconds from now. Not of containers: they have none."""
+    async def extend(self, leases: Mapping[Subject, float | None], *, unleased: bool = False) -> None:
+        """Let what runs go on for so many seconds from now, whatever lease it had; None: for ever. Not of containers.
+
+        `unleased`: only what has no lease.
+        """
         ...
 
     async def update(self, order: Order) -> None:

@@ -405,7 +405,7 @@ class LocalRuntime:
         assert taken == order.subject
         return self._runs[order.subject][order.container]
 
-    async def extend(self, leases: Mapping[Subject, float]) -> None:
+    async def extend(self, leases: Mapping[Subject, float | None], *, unleased: bool = False) -> None:
         keys = {
             _key(subject, container): seconds
             for subject, seconds in leases.items()
@@ -413,7 +413,7 @@ class LocalRuntime:
             if run.exit is None
         }
         if keys:
-            await self._keeper.extend(keys)
+            await self._keeper.extend(keys, unleased=unleased)
 
     def _bound(self, order: Order) -> Bound:
         bytes_max = order.storage_bytes

@@ -175,9 +175,7 @@ class SimulatedHub:
             raise ApiError(413, "RequestEntityTooLarge", f"the report has {len(sent)} bytes")
         if self._hub.reports is None:
             raise ConnectionRefusedError("the hub is down")
-        receiving = self._hub.request(
-            self._hub.reports.receive(self._cell, msgspec.json.decode(sent, type=Report))
-        )
+        receiving = self._hub.request(self._hub.reports.receive(self._cell, msgspec.json.decode(sent, type=Report)))
         try:
             return await asyncio.shield(receiving)
         except asyncio.CancelledError:

@@ -10,12 +10,14 @@ import msgspec
 from rota.api.egress import Policy
 from rota.engine import Clock
 from rota.runtime.interface import Box, Execution, Exit, NotRunning, Order, Overuse, Owner, Refusal, Run, Subject
+from rota.runtime.keeper.lease import LEASE_ENDED
 from rota.runtime.task_logs import UidOf
 
 NOWHERE = Path("/nowhere")
 """Where files would be, if there were any."""
 ENDED = 143
 """The exit code of what was asked to end."""
+ROUNDING_SECONDS = 1e-6
 
 
 class MemoryRuntime:
@@ -63,9 +65,13 @@ class MemoryRuntime:
         self._tell(order.subject)
         return run
 
-    async def extend(self, leases: Mapping[Subject, float]) -> None:
+    async def extend(self, leases: Mapping[Subject, float | None], *, unleased: bool = False) -> None:
         for subject, seconds in leases.items():
-            if subject in self._leases:
+            if subject not in self.alive or (unleased and subject in self._leases):
+                continue
+            if seconds is None:
+                self._leases.pop(subject, None)
+            else:
                 self._lease(subject, seconds)
 
     def _lease(self, subject: Subject, seconds: float) -> None:
@@ -76,10 +82,10 @@ class MemoryRuntime:
     def look_at_leases(self) -> None:
         """End what has no lease any more."""
         for subject, (uptime, wall, seconds) in [*self._leases.items()]:
-            if max(self._clock.now() - uptime, self._clock.time() - wall) >= seconds:
+            if max(self._clock.now() - uptime, self._clock.time() - wall) >= seconds - ROUNDING_SECONDS:
                 del self._leases[subject]
                 for container in [*self.alive.get(subject, {})]:
-                    self.die(subject.name, code=ENDED, container=container)
+                    self._end(subject, container, Exit(self._clock.time(), code=ENDED, reason=LEASE_ENDED))
 
     def power_cut(self) -> None:
         """End everything, and tell nobody."""
@@ -132,10 +138,13 @@ class MemoryRuntime:
     def die(self, name: str, code: int = 1, lines: str = "", container: str = "main") -> None:
         """What runs under a name ends."""
         [subject] = [one for one in self.alive if one.name == name]
+        self._end(subject, container, Exit(self._clock.time(), code=code, lines=lines))
+
+    def _end(self, subject: Subject, container: str, ended: Exit) -> None:
         run = self.alive[subject][container]
-        ended = Exit(self._clock.time(), code=code, lines=lines)
-        self.alive[subject][container] = msgspec.structs.replace(run, exit=ended)
-        self._tell(subject)
+        if run.exit is None:
+            self.alive[subject][container] = msgspec.structs.replace(run, exit=ended)
+            self._tell(subject)
 
     def _tell(self, subject: Subject) -> None:
         for heard in self._listeners:

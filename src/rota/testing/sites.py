@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, TypeVar
 
+from rota.api import BY_BUCKET
 from rota.client import Client
 from rota.client.local import LocalBackend
 from rota.control.cells.fence import Fence
@@ -140,7 +141,9 @@ class Site:
         loop = ControlLoop(client, self.objects, made, recorder, clock=self.clock)
         working: list[Coroutine[Any, Any, None]] = [recorder.run(), loop.serve()]
         if self.plane.places:
-            self.reports = Reports(client, self.objects, recorder, heard, self.clock)
+            self.reports = Reports(
+                client, self.objects, recorder, heard, self.clock, lambda: self._life is life
+            )
         if hub is not None:
             assert self.plane.cell is not None and self.fence is not None
             about = About(self.plane.cell, f"home-of-{self.plane.cell}", self.boot, "test")
@@ -198,8 +201,8 @@ class Site:
             self.runtime.look_at_leases()
 
     def backup(self) -> Backup:
-        entries = [(entry.key, entry.value) for entry in self.registry.store.scan("")]
-        return Backup(entries, self.boot)
+        store = self.registry.store
+        return Backup([(one.key, one.value) for bucket in BY_BUCKET for one in store.scan(f"{bucket}/")], self.boot)
 
     async def restore(self, backup: Backup) -> None:
         """Go down, and have what was there then. What runs goes on."""

@@ -6,16 +6,23 @@ import random
 from collections import Counter
 from typing import Any
 
-from rota.api import Cell, Instance, Quota, Workload, WorkloadDeployment
-from rota.client import ALL_NAMESPACES
-from rota.control.cells.names import is_bound
-from rota.testing.fleet import Fleet
+from rota.api import Cell, Instance, Kind, Quota, Workload, WorkloadDeployment
+from rota.client import ALL_NAMESPACES, Update, to_dict
+from rota.control.cells.names import CELL_UID, is_bound
+from rota.control.cells.receiving import is_copy
+from rota.testing.fleet import Backup, Fleet
 
 CELLS = {"dfw-1": "dfw", "dfw-2": "dfw", "lhr-1": "lhr", "sin-1": "sin", "sin-2": "sin"}
 LEASE_SECONDS = 15
 QUIET_SECONDS = 400
 """After which nothing is on its way any more: leases, crash loops and the silence of cells included."""
 KEPT, MOVED = "kept", "moved"
+HOUR_SECONDS = 3600.0
+HARMS, MENDS = (0, 0, 1, 1, 4), (1, 2, 4)
+"""How often something is done, drawn for each seed: some do a few things again and again, and others not at all."""
+MENDING = ("_heal", "_start", "_resume")
+TURNS_MAX = 120
+"""Turns of the loop within which a kill comes: what an apply leads to takes about so many."""
 
 
 class Storm:
@@ -26,40 +33,67 @@ class Storm:
         self._steps = steps
         self.fleet = Fleet(CELLS, seed)
         self.story: list[str] = []
-        self.budget = 6
+        self.acts: Counter[str] = Counter()
+        self.budget = 9
         self.replicas = {KEPT: 2, MOVED: 1}
         self.version = 0
+        self.moves = "Move"
         self.is_deleted = False
+        self._said: set[tuple[str, str, str]] = set()
+        """Instances of cells, with every status that they had."""
+        self._backups: dict[str, Backup] = {}
+        self._is_restored = False
 
     def run(self) -> None:
         """Raise `AssertionError` where something is not as it must be."""
         with self.fleet:
-            self._do(self._quota)
-            self._do(self._apply, KEPT)
-            self._do(self._apply, MOVED)
-            self._go(30)
-            for _ in range(self._steps):
-                act = self._draw.choice(self._acts())
-                self._do(*act)
-                self._go(self._draw.choice((0.1, 1, 5, 20, 45)))
-            self._calm()
-            self._go(QUIET_SECONDS)
-            self._check_rest()
+            try:
+                self._run()
+            except AssertionError:
+                raise
+            except Exception as error:
+                raise AssertionError(self.told(f"something ended: {error!r}")) from error
+
+    def _run(self) -> None:
+        for name in CELLS:
+            self._listen(name)
+        self._do(self._quota)
+        self._do(self._apply, KEPT)
+        self._do(self._apply, MOVED)
+        self._go(30)
+        weights: list[int] = []
+        for _ in range(self._steps):
+            acts = self._acts()
+            if not weights:
+                weights = [self._draw.choice(MENDS if act[0].__name__ in MENDING else HARMS) for act in acts]
+            [act] = self._draw.choices(acts, weights)
+            self._do(*act)
+            self._go(self._draw.choice((0.1, 1, 5, 20, 45, 70)))
+        self._calm()
+        self._go(QUIET_SECONDS)
+        self._check_rest()
 
     def _acts(self) -> list[tuple[Any, ...]]:
         cell = self._draw.choice([*CELLS])
+        side = self._draw.choice(["", cell])
+        turns = self._draw.randrange(TURNS_MAX)
+        step = self._draw.choice((-HOUR_SECONDS, -7.0, 7.0, HOUR_SECONDS))
         return [
             (self._cut, cell),
-            (self._cut, cell),
-            (self._heal, cell),
             (self._heal, cell),
             (self._lose, cell),
-            (self._kill, cell),
-            (self._kill, cell),
-            (self._start, cell),
+            (self._disorder, cell),
+            (self._lag, cell),
+            (self._kill, side),
+            (self._start, side),
+            (self._kill_amid, turns, side),
+            (self._lead_again, side),
             (self._power_cut, cell),
-            (self._kill, ""),
-            (self._start, ""),
+            (self._suspend, side),
+            (self._resume, side),
+            (self._step_clock, step, side),
+            (self._back_up, side),
+            (self._restore, side),
             (self._crash, cell),
             (self._scale, self._draw.randint(1, 4)),
             (self._roll,),
@@ -67,10 +101,13 @@ class Storm:
             (self._cordon, cell, self._draw.random() < 0.5),
             (self._delete,),
             (self._apply, KEPT),
+            (self._settle_on, self._draw.choice(("Move", "Move", "Keep"))),
         ]
 
     def _do(self, act: Any, *arguments: Any) -> None:
-        self.story.append(f"{self.fleet.clock.now():8.2f} {act.__name__.strip('_')} {' '.join(map(str, arguments))}")
+        name = act.__name__.strip("_")
+        self.acts[name] += 1
+        self.story.append(f"{self.fleet.clock.now():8.2f} {name} {' '.join(map(str, arguments))}")
         act(*arguments)
 
     def _go(self, seconds: float) -> None:
@@ -86,25 +123,63 @@ class Storm:
         self.fleet.lines[cell].cut()
 
     def _heal(self, cell: str) -> None:
-        line = self.fleet.lines[cell]
-        line.heal()
-        line.loss, line.latency_seconds = 0.0, 0.005
+        self.fleet.lines[cell].calm()
 
     def _lose(self, cell: str) -> None:
         line = self.fleet.lines[cell]
         line.loss, line.latency_seconds = 0.3, 2.0
 
+    def _disorder(self, cell: str) -> None:
+        """Have reports come twice, late, and one after the other that was sent first."""
+        line = self.fleet.lines[cell]
+        line.repeated, line.late, line.latency_seconds = 0.5, 0.3, 0.2
+
+    def _lag(self, cell: str) -> None:
+        """Have the cell hear late of what is bound to it."""
+        self.fleet.lines[cell].lag_seconds = 15.0
+
     def _kill(self, cell: str) -> None:
         self.fleet.down(cell)
 
+    def _kill_amid(self, turns: int, cell: str) -> None:
+        """Have something to do, and kill one side amid it."""
+        self.version += 1
+        self.fleet.kill_amid(turns, cell)
+        self._apply(KEPT)
+        self.fleet.go(0.2)
+
     def _start(self, cell: str) -> None:
-        site = self.fleet.cells[cell] if cell else self.fleet.hub
-        if not site.is_up:
+        if not self.fleet.site(cell).is_up:
             self.fleet.up(cell)
 
+    def _lead_again(self, cell: str) -> None:
+        if self.fleet.site(cell).is_up:
+            self.fleet.lead_again(cell)
+
     def _power_cut(self, cell: str) -> None:
-        self.fleet.down(cell)
-        self.fleet.cells[cell].runtime.power_cut()
+        self.fleet.do(self._power_cut_now(cell))
+
+    async def _power_cut_now(self, cell: str) -> None:
+        self.fleet.cells[cell].power_cut()
+
+    def _suspend(self, cell: str) -> None:
+        self.fleet.suspend(cell)
+
+    def _resume(self, cell: str) -> None:
+        self.fleet.resume(cell)
+
+    def _step_clock(self, seconds: float, cell: str) -> None:
+        self.fleet.step_clock(seconds, cell)
+
+    def _back_up(self, cell: str) -> None:
+        self._backups[cell] = self.fleet.site(cell).backup()
+
+    def _restore(self, cell: str) -> None:
+        if cell in self._backups:
+            self.fleet.restore(self._backups[cell], cell)
+            self._is_restored |= not cell
+            if cell:
+                self._listen(cell)
 
     def _crash(self, cell: str) -> None:
         runtime = self.fleet.cells[cell].runtime
@@ -135,6 +210,11 @@ class Storm:
         if self.fleet.hub.objects.has(Workload.api, "default", KEPT):
             self.fleet.do(self.fleet.hub.client.delete(Workload, KEPT))
 
+    def _settle_on(self, moves: str) -> None:
+        """Change what becomes of a workload when its cell is lost."""
+        self.moves = moves
+        self._apply(MOVED)
+
     def _apply(self, name: str) -> None:
         if name == KEPT:
             self.is_deleted = False
@@ -142,7 +222,7 @@ class Storm:
         placement |= (
             {"cityCodes": ["dfw", "lhr", "sin"]}
             if name == KEPT
-            else {"cityCodes": ["dfw", "sin"], "onCellLost": "Move", "leaseSeconds": LEASE_SECONDS}
+            else {"cityCodes": ["dfw", "sin"], "onCellLost": self.moves, "leaseSeconds": LEASE_SECONDS}
         )
         command = ["serve", str(self.version if name == KEPT else 0)]
         spec = {
@@ -155,22 +235,52 @@ class Storm:
         self.fleet.do(self.fleet.hub.client.apply(body, force=True))
 
     def _calm(self) -> None:
-        """Mend everything, and give room for all."""
+        """Mend everything, give room for all, and do what a person does after a restore."""
+        for cell in ("", *CELLS):
+            self._do(self._resume, cell)
         for cell in CELLS:
             self._do(self._heal, cell)
             self._do(self._cordon, cell, False)
-        self._do(self._start, "")
-        for cell in CELLS:
+        for cell in ("", *CELLS):
             self._do(self._start, cell)
         self.budget = 100
         self._do(self._quota)
+        if self._is_restored:
+            self._recover()
+
+    def _recover(self) -> None:
+        """Say again what is wanted, and end what the hub does not know any more."""
+        self._do(self._delete) if self.is_deleted else self._do(self._roll)
+        self._do(self._settle_on, "Keep")
+        self._go(60)
+        for name in CELLS:
+            status = self.fleet.do(self.fleet.hub.client.get(Cell, name)).status
+            for orphan in status.orphans if status is not None else ():
+                self._do(self._drop, name, orphan)
+        self._is_restored = False
+
+    def _drop(self, cell: str, orphan: str) -> None:
+        client, (_, name) = self.fleet.cells[cell].client, orphan.split("/")
+        if self.fleet.cells[cell].objects.has(WorkloadDeployment.api, "default", name):
+            self.fleet.do(client.delete(WorkloadDeployment, name, propagation="Foreground"))
 
     # What must hold.
+
+    def _listen(self, cell: str) -> None:
+        """Note every status of an instance in a cell: the hub is to know of no other."""
+
+        def hear(kind: Kind, update: Update[Any]) -> None:
+            if update.new is not None:
+                self._said.add(_said(update.new))
+
+        self.fleet.cells[cell].objects.listen((Instance.api,), hear)
 
     def _acting(self) -> Counter[tuple[str, str]]:
         """What really runs, by workload and city."""
         found: Counter[tuple[str, str]] = Counter()
         for name, site in self.fleet.cells.items():
+            if site.clock.is_suspended:
+                continue
             for subject, runs in site.runtime.alive.items():
                 if runs and all(run.exit is None for run in runs.values()):
                     found[subject.name.split("-")[0], CELLS[name]] += 1
@@ -180,7 +290,13 @@ class Storm:
         acting = self._acting()
         twice = {city: count for (name, city), count in acting.items() if name == MOVED and count > 1}
         assert not twice, self.told(f"what is moved acts more than once: {twice}")
-        assert sum(acting.values()) <= self.budget, self.told(f"{sum(acting.values())} of {self.budget} run")
+        # A hub that was put back does not know what was granted since.
+        if not self._is_restored:
+            assert sum(acting.values()) <= self.budget, self.told(f"{sum(acting.values())} of {self.budget} run")
+        for one in self.fleet.instances(self.fleet.hub):
+            assert one.status is None or _said(one) in self._said, self.told(
+                f"the hub says of {one.metadata.name} what no cell has said: {one.status}"
+            )
 
     def _check_rest(self) -> None:
         kept = 0 if self.is_deleted else self.replicas[KEPT]
@@ -198,9 +314,8 @@ class Storm:
             assert len(own) == len(site.runtime.alive), self.told(f"{name} runs what it has no instance of")
         client = self.fleet.hub.client
         cells = self.fleet.do(client.list(Cell)).items
-        assert not [one.metadata.name for one in cells if one.status is None or one.status.orphans], self.told(
-            "orphans"
-        )
+        orphans = {one.metadata.name: one.status.orphans for one in cells if one.status is not None}
+        assert not any(orphans.values()) and len(orphans) == len(cells), self.told(f"orphans: {orphans}")
         assert {one.readiness().state for one in cells} == {"Ready"}, self.told("cells that are not ready")
         every = self.fleet.do(client.list(WorkloadDeployment, namespace=ALL_NAMESPACES)).items
         bound = [one for one in every if is_bound(one)]
@@ -214,3 +329,9 @@ class Storm:
 
     def told(self, what: str) -> str:
         return "\n".join((*self.story, f"{self.fleet.clock.now():8.2f} {what}"))
+
+
+def _said(instance: Instance) -> tuple[str, str, str]:
+    meta = instance.metadata
+    uid = meta.annotations[CELL_UID] if is_copy(instance) else meta.uid
+    return meta.name, uid, str(to_dict(instance).get("status"))

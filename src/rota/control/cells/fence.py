@@ -7,7 +7,7 @@ what has no right any more, also when the server is gone. Nothing is started wit
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
 from rota.api import Instance, Kind, WorkloadDeployment
@@ -17,7 +17,7 @@ from rota.control.instances.names import controller_of
 from rota.control.orders import subject_of
 from rota.engine.clock import Clock
 from rota.engine.objects import Objects
-from rota.runtime.interface import Runtime
+from rota.runtime.interface import Runtime, Subject
 from rota.runtime.keeper.client import KeeperError
 
 log = logging.getLogger(__name__)
@@ -49,6 +49,8 @@ class Fence:
         """By uid at the hub: from when, and for how many seconds."""
         self._moving: dict[str, str] = {}
         """Deployments that the hub moves, by their uid here: their uid at the hub."""
+        self._held: dict[str, float | None] = {}
+        """By uid here, the lease that what runs of a deployment has for certain; None: none."""
         self._listeners: list[Callable[[Key], None]] = []
         self._deaf = objects.listen((WorkloadDeployment.api,), self._hear)
 
@@ -70,8 +72,42 @@ class Fence:
         source = source_of(new) if new is not None and new.spec.on_cell_lost == "Move" else None
         if source is not None:
             self._moving[new.metadata.uid] = source.uid
+            if source.uid in self._rights:
+                since, seconds = self._rights[source.uid]
+                self._rights[source.uid] = (since, min(seconds, new.spec.lease_seconds))
         elif (gone := self._moving.pop((new or old).metadata.uid, None)) is not None:
             self._rights.pop(gone, None)
+            if new is not None:
+                self._wake(self._instances(new.metadata.uid))
+        if new is None:
+            self._held.pop(old.metadata.uid, None)
+
+    def _instances(self, own: str) -> list[Instance]:
+        return cast("list[Instance]", self._objects.owned(Instance.api, own))
+
+    def _wake(self, instances: Iterable[Instance]) -> None:
+        for one in instances:
+            for wake in [*self._listeners]:
+                wake(Key(one.metadata.namespace, one.metadata.name))
+
+    async def hold(self, deployment: WorkloadDeployment) -> None:
+        """Have what runs of a deployment end with its lease, or not at all, as the deployment says by now.
+
+        When this returns, the hub may be told that the cell has it. Until then it moves nothing.
+        """
+        meta, spec = deployment.metadata, deployment.spec
+        source = self._moving.get(meta.uid)
+        wanted = spec.lease_seconds if source is not None else None
+        if meta.uid in self._held and self._held[meta.uid] == wanted:
+            return
+        subjects = [subject_of(one) for one in self._instances(meta.uid)]
+        if wanted is None:
+            await self._runtime.extend(dict.fromkeys(subjects, None))
+        else:
+            await self._runtime.extend(dict.fromkeys(subjects, float(wanted)), unleased=True)
+            if source in self._rights:
+                await self._runtime.extend(dict.fromkeys(subjects, self._left(source)))
+        self._held[meta.uid] = wanted
 
     def left(self, instance: Instance) -> float | None:
         """Return for how many seconds an instance may run without another answer of the hub; None: for ever."""
@@ -87,8 +123,8 @@ class Fence:
 
     async def renew(self, rights: Mapping[str, float], sent: Moment) -> None:
         """Take the rights of an answer to a report that was sent then. What is not among them has none any more."""
-        leases = {}
-        woken: list[Key] = []
+        leases: dict[Subject, float | None] = {}
+        woken: list[Instance] = []
         for own, source in self._moving.items():
             had = self._left(source) > 0
             if source not in rights:
@@ -96,13 +132,11 @@ class Fence:
                 continue
             self._rights[source] = (sent, rights[source])
             left = self._left(source)
-            for one in cast("list[Instance]", self._objects.owned(Instance.api, own)):
+            for one in self._instances(own):
                 leases[subject_of(one)] = left
                 if not had:
-                    woken.append(Key(one.metadata.namespace, one.metadata.name))
-        for key in woken:
-            for wake in [*self._listeners]:
-                wake(key)
+                    woken.append(one)
+        self._wake(woken)
         if leases and self._runtime is not None:
             try:
                 await self._runtime.extend(leases)

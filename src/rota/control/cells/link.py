@@ -107,6 +107,7 @@ class Link:
         self._objects = objects
         self._events = events
         self._clock = clock
+        self._boot = about.boot
         self._sequence = 0
         self._news = asyncio.Event()
         self._telling: Telling | None = None
@@ -157,6 +158,10 @@ class Link:
                     if delay >= RETRY_SECONDS_MAX:
                         self._telling.greet()
                     continue
+                if answer.late is not None:
+                    self._count_on(answer.late, taken)
+                    await sleep(self._clock, delay * random.uniform(0.5, 1.0))
+                    continue
                 delay, interval = RETRY_SECONDS_FIRST, max(INTERVAL_SECONDS_MIN, answer.interval_seconds)
                 interval = min(interval, INTERVAL_SECONDS)
                 if await self._is_own(answer):
@@ -176,6 +181,14 @@ class Link:
             await _end(self._tunnelling)
             await _end(self._mirroring)
             self._telling.end()
+
+    def _count_on(self, boot: int, taken: Any) -> None:
+        """Make the next report a later one than all that the hub has heard, and tell again what it did not take."""
+        self._boot = max(self._boot, boot) + 1
+        self._sequence = 0
+        assert self._telling is not None
+        self._telling.again(taken)
+        self._telling.greet()
 
     async def _exchange(self, report: Report) -> Answer:
         if self.is_cut:
@@ -216,7 +229,7 @@ class Link:
         instances, allocated = self._count()
         return Report(
             identity=self._about.identity,
-            boot=self._about.boot,
+            boot=self._boot,
             sequence=self._sequence,
             version=self._about.version,
             instances=instances,

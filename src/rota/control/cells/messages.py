@@ -108,5 +108,8 @@ class Answer(msgspec.Struct, rename="camel", omit_defaults=True):
     """Uids of deployments of which the hub wants to know everything."""
     rights: dict[str, float] = {}
     """By uid, deployments that the hub moves when the cell is lost: for how many seconds the cell may run them."""
+    late: Count | None = None
+    """The boot of a later report that was heard, so that this one was not taken, and gives no rights. A cell that gets
+    such an answer counts on from there: its home may have been restored."""
     interval_seconds: float = 10.0
     """When the cell is to report again at the latest."""

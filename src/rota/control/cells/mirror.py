@@ -23,6 +23,7 @@ from rota.control.cells.names import (
     BOUND_NAMESPACE,
     BOUNDED,
     GRANTED,
+    HUB_IS_OLDER,
     Source,
     copy_name,
     source_of,
@@ -183,7 +184,7 @@ class Mirror(Reconciler):
                     await _delete(context, copy)
 
     def _older(self, hub: str, here: str) -> tuple[str, str]:
-        return "HubIsOlder", (
+        return HUB_IS_OLDER, (
             f"the hub knows {hub}, and {here} is in use here: was it restored from a backup? What runs goes on."
             f" `rota cell adopt {self._cell}` at the hub has the cell take what the hub knows"
         )

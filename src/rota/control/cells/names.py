@@ -30,6 +30,12 @@ ADOPTED = "rota.dev/adopted"
 """The annotation of a bound deployment, and of that in the cell: when somebody last said that the hub is right, though
 it knows less than it did."""
 GENERATION = re.compile("[0-9]{1,18}")
+MOVING_SINCE = "rota.dev/moving-since"
+"""The annotation of a deployment at the hub: the generation with which it became one that is moved when its cell is
+lost, or got another lease. Without it, it always was. Until the cell has it, nothing ends by itself there."""
+SYNCED = "Synced"
+"""The condition of a deployment that its cell does not run as the hub has it, with this reason or another."""
+HUB_IS_OLDER = "HubIsOlder"
 CELL_UID = "rota.dev/cell-uid"
 """The annotation of an Instance at the hub: the uid that it has in its cell."""
 

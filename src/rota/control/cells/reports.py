@@ -7,9 +7,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -61,9 +62,21 @@ REPORTING = Condition(type=READY, status="True", reason="Reporting", message="th
 class Reports:
     """Takes the reports of all cells, for as long as this process leads. `end` it."""
 
-    def __init__(self, client: Client, objects: Objects, events: Recording, heard: Heard, clock: Clock) -> None:
+    def __init__(
+        self,
+        client: Client,
+        objects: Objects,
+        events: Recording,
+        heard: Heard,
+        clock: Clock,
+        is_leading: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`is_leading`: whether this process still leads. One that does not gives no rights."""
         self._client = client
         self._events = events
+        self._is_leading = is_leading
+        self._taking: dict[str, asyncio.Lock] = {}
+        """By cell: its reports are taken one after the other."""
         self._objects = objects
         self._heard = heard
         self._clock = clock
@@ -110,16 +123,21 @@ class Reports:
 
     async def receive(self, name: str, report: Report) -> Answer:
         """Take a report of a cell. Raises `ApiError` for one that is refused."""
-        cell = get(self._objects, Cell, name)
-        if cell is None:
-            raise ApiError(404, "NotFound", f'there is no cell "{name}" here: `rota cell join {name}` makes it known')
-        self._check_identity(cell, report)
-        is_late = (report.boot, report.sequence) <= self._last.get(name, (-1, -1))
-        resync = [] if is_late else await self._take(cell, report)
-        if not is_late:
+        async with self._taking.setdefault(name, asyncio.Lock()):
+            cell = get(self._objects, Cell, name)
+            if cell is None:
+                message = f'there is no cell "{name}" here: `rota cell join {name}` makes it known'
+                raise ApiError(404, "NotFound", message)
+            self._check_identity(cell, report)
+            last = self._last.get(name)
+            if last is not None and (report.boot, report.sequence) <= last:
+                return Answer(hub=identity_of(self._objects), late=last[0])
+            resync = await self._take(cell, report)
             self._last[name] = (report.boot, report.sequence)
-        await self._write_cell(cell, report)
+            await self._write_cell(name, report)
         # Nothing is awaited from here on: what is revoked later is revoked after this answer.
+        if not self._is_leading():
+            raise ApiError(503, "ServiceUnavailable", "another server leads by now: try again")
         self._heard.note(name)
         rights = self._rights(name)
         interval = min([HEARTBEAT_SECONDS, *(max(seconds / 3, 1.0) for seconds in rights.values())])
@@ -300,8 +318,11 @@ class Reports:
                 metadata = msgspec.structs.replace(bound.metadata, finalizers=finalizers)
                 await self._client.update(msgspec.structs.replace(bound, metadata=metadata))
 
-    async def _write_cell(self, cell: Cell, report: Report) -> None:
+    async def _write_cell(self, name: str, report: Report) -> None:
         """Write that a cell is there, when it was not, when something has changed, or now and then."""
+        cell = get(self._objects, Cell, name)
+        if cell is None:
+            return
         before = cell.status or CellStatus()
         now = self._clock.time()
         status = msgspec.structs.replace(

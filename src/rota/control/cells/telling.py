@@ -24,14 +24,13 @@ from rota.control.cells.messages import (
     Gone,
     InstanceReport,
 )
-from rota.control.cells.names import Source, source_of
+from rota.control.cells.names import SYNCED, Source, source_of
 from rota.control.gate import status_of
 from rota.control.instances.names import controller_of
 from rota.engine.clock import Clock
 from rota.engine.objects import Objects, get
 from rota.engine.recorder import COMPONENT
 
-SYNCED = "Synced"
 AVAILABLE = "Available"
 COMPARED_MAX = 50
 """Deployments at rest that each heartbeat tells of."""
@@ -120,6 +119,10 @@ class Telling:
             self._refusals[uid] = None
         self._on_news()
 
+    def _here(self) -> set[str]:
+        """Return the uids at the hub of the deployments that are here."""
+        return {self._source_uid(key) for key in self._deployments.values()}
+
     def _source_uid(self, key: Key) -> str:
         found = get(self._objects, WorkloadDeployment, key.name, key.namespace)
         source = source_of(found) if found is not None else None
@@ -131,11 +134,14 @@ class Telling:
             self._deployments.pop(old.metadata.uid, None)
             self._news.pop(old.metadata.uid, None)
             return
-        if source_of(new) is None:
+        source = source_of(new)
+        if source is None:
             return
+        # It is here again, as after a restore of the hub.
+        self._released.pop(source.uid, None)
         uid = new.metadata.uid
         self._deployments[uid] = update.key
-        if old is None or old.status != new.status or source_of(old) != source_of(new):
+        if old is None or old.status != new.status or source_of(old) != source:
             self._news.setdefault(uid, _News())
             self._on_news()
 
@@ -185,7 +191,8 @@ class Telling:
         """Tell of every deployment, with the digest of its instances: the hub asks for what it does not know."""
         for uid in self._deployments:
             self._news.setdefault(uid, _News())
-        self._refusals.update(dict.fromkeys(self._refused))
+        here = self._here()
+        self._refusals.update(dict.fromkeys(uid for uid in self._refused if uid not in here))
 
     def beat(self) -> None:
         """Tell of some more deployments that have nothing to tell, in turns: the hub compares."""
@@ -225,9 +232,11 @@ class Telling:
         reports += [_released(source) for source in released.values()]
         free = deployments_max - len(reports)
         refusals = [*self._refusals][:free]
+        # One that has a deployment here by now is told of with it: a report tells of each only once.
+        told = {one.uid for one in reports}
         for uid in refusals:
             del self._refusals[uid]
-            if uid in self._refused:
+            if uid in self._refused and uid not in told:
                 reports.append(_refusal(*self._refused[uid]))
         return reports, (taken, released, refusals)
 
@@ -243,7 +252,8 @@ class Telling:
                 now.changed.update(one.changed)
                 now.gone.update(one.gone)
                 now.events = dict.fromkeys([*one.events, *now.events][:EVENTS_MAX])
-        self._released = {**released, **self._released}
+        here = self._here() if released else ()
+        self._released = {**{uid: one for uid, one in released.items() if uid not in here}, **self._released}
         self._refusals = {**dict.fromkeys(refusals), **self._refusals}
 
     def _instances(self, uid: str) -> list[Instance]:

@@ -17,7 +17,7 @@ from rota.runtime.keeper.cgroup import Groups
 from rota.runtime.keeper.child import Child, Exec, Reply, exit_of
 from rota.runtime.keeper.controllers import Controllers, Held
 from rota.runtime.keeper.fields import Fields, Refused
-from rota.runtime.keeper.lease import Lease
+from rota.runtime.keeper.lease import LEASE_ENDED, Lease
 from rota.runtime.keeper.logs import Log
 from rota.runtime.keeper.loop import Loop
 from rota.runtime.keeper.minder import END_SIGNAL, FORWARDED, kill_descendants_of, send
@@ -33,8 +33,6 @@ _SETTLE_PAUSE_SECONDS = 0.005
 _SETTLE_PAUSE_SECONDS_MAX = 0.1
 _MINDER_SECONDS_MAX = 2.0
 _LEASE_LOOK_SECONDS = 0.5
-# Why something was ended whose lease nobody has extended.
-LEASE_ENDED = "LeaseEnded"
 # Its log, its output, and, while it starts, its report; and what all else needs.
 _DESCRIPTORS_A_CHILD = 3
 _DESCRIPTORS_KEPT = 256
@@ -121,11 +119,13 @@ class Children:
         return {}
 
     def extend(self, fields: Fields) -> dict[str, Any]:
-        """Let these run for so much longer. What has none keeps having no lease, and what is gone stays so."""
+        """Let these run for so long from now, or for ever. With `unleased`, only those that have no lease."""
+        is_for_unleased = fields.flag("unleased")
         for key, seconds in fields.leases().items():
             child = self.live.get(key)
-            if child is not None and child.lease is not None:
-                child.lease.extend(seconds)
+            if child is not None and not (is_for_unleased and child.lease is not None):
+                child.lease = None if seconds is None else Lease(seconds)
+        self._look_at_leases_later()
         return {}
 
     def forget(self, fields: Fields) -> dict[str, Any]:

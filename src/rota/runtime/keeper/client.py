@@ -152,9 +152,12 @@ class Keeper:
             fields["lease_seconds"] = lease_seconds
         return await self._ask("start", fields | extra, Record)
 
-    async def extend(self, leases: Mapping[str, float]) -> None:
-        """Let what was started with a lease run for so many seconds from now, by key."""
-        await self._ask("extend", {"leases": leases}, dict)
+    async def extend(self, leases: Mapping[str, float | None], *, unleased: bool = False) -> None:
+        """Let what runs under these keys run for so many seconds from now, whatever lease it had; None: for ever.
+
+        `unleased`: only what has no lease.
+        """
+        await self._ask("extend", {"leases": leases, "unleased": unleased}, dict)
 
     async def stop(self, key: str, grace_seconds: float, run: str | None = None) -> Record:
         """Ask it to end, then make it; when this returns, nothing of its tree is alive."""

@@ -60,10 +60,10 @@ class Fields:
     def optional_number(self, name: str) -> float | None:
         return None if self.values.get(name) is None else self.number(name, 0)
 
-    def leases(self) -> dict[str, float]:
-        """Seconds, by key."""
+    def leases(self) -> dict[str, float | None]:
+        """Seconds, by key; None: for ever."""
         given: dict[Any, Any] = self._typed("leases", dict, self.values.get("leases"))
-        return {key: Fields(given).number(key, 0) for key in given}
+        return {key: Fields(given).optional_number(key) for key in given}
 
     def flag(self, name: str) -> bool:
         flag: bool = self._typed(name, bool, self.values.get(name, False))

@@ -6,16 +6,15 @@ import time
 
 _UPTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Goes on while the machine is suspended."""
+LEASE_ENDED = "LeaseEnded"
+"""Why something was ended whose lease nobody has extended."""
 
 
 class Lease:
     """It ends by the clock of the machine or by that of the wall, whichever has advanced more."""
 
     def __init__(self, seconds: float) -> None:
-        self.extend(seconds)
-
-    def extend(self, seconds: float) -> None:
-        """Begin anew: it is good for so long from now."""
+        """`seconds`: it is good for so long from now."""
         self._seconds = seconds
         self._began = (time.clock_gettime(_UPTIME), time.time())
 
