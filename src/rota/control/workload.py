@@ -47,6 +47,7 @@ from rota.registry.privileges import inherited
 
 REBALANCE = "rota.dev/rebalance"
 """The annotation of a workload whose instances are to be divided evenly. It is taken away when they are."""
+LOOK_SECONDS_MIN = 0.1
 
 
 def deployment_name(workload: str, placement: str, cell: str) -> str:
@@ -229,7 +230,8 @@ class Workloads(Gate[Workload]):
         if self._heard is None:
             return None
         lefts = [self._silence_left(one) for one in own if self._is_moving(one)]
-        return min((left for left in lefts if left > 0), default=None)
+        # Not a moment too early, by a rounding: it would be looked at again and again until then.
+        return min((max(left, LOOK_SECONDS_MIN) for left in lefts if left > 0), default=None)
 
     def _place(
         self,

@@ -152,7 +152,7 @@ class Site:
         self._tasks = [asyncio.create_task(one) for one in working]
 
     def request(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
-        """Do something that somebody else has asked for. It goes on when they are gone, and ends when this site does."""
+        """Do something that somebody else has asked for. It goes on when they are gone, and ends with this site."""
         task = asyncio.create_task(work)
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
