@@ -16,6 +16,7 @@ import msgspec
 
 from rota import __version__
 from rota.client import Client
+from rota.client.calls import Sleep
 from rota.client.credentials import Credential, Fixed
 from rota.client.http import HttpBackend
 from rota.client.target import KubeconfigError, Target, Tls, at_url
@@ -188,9 +189,9 @@ class RemoteHub:
         )
         return answer.body
 
-    def objects(self) -> Objects:
+    def objects(self, wait: Sleep) -> Objects:
         kinds = [kind.api for kind in MIRRORED]
-        return CachedObjects(Client(self._backend), kinds, namespace=cell_namespace(self._cell))
+        return CachedObjects(Client(self._backend), kinds, namespace=cell_namespace(self._cell), sleep=wait)
 
     async def close(self) -> None:
         await self._backend.close()

@@ -11,6 +11,7 @@ import msgspec
 
 from rota.client import Client
 from rota.client.backend import Batches
+from rota.client.calls import Sleep
 from rota.client.local import LocalBackend
 from rota.control.cells.link import MIRRORED
 from rota.control.cells.messages import REPORT_BYTES_MAX, Answer, Report
@@ -46,6 +47,8 @@ class Line:
         """How long a message takes at most, where that differs; at least it takes what all take."""
         self.lag_seconds = 0.0
         """How much later the news of a watch come at most."""
+        self.listed_max: int | None = None
+        """The most objects that a list brings; None: all, as it should be."""
         self.following: set[asyncio.Task[Any]] = set()
 
     async def carry(self, to: SiteClock) -> None:
@@ -107,7 +110,7 @@ class _Remote(LocalBackend):
         except OSError:
             await self._reader.clock.awake()
             raise
-        return found
+        return msgspec.structs.replace(found, items=found.items[: self._line.listed_max])
 
     async def _watched(self, kind: Any, namespace: str, options: WatchOptions) -> Any:
         """Bring what a watch brings, until the line is cut."""
@@ -198,12 +201,12 @@ class SimulatedHub:
         self._line.following.add(under_way)
         under_way.add_done_callback(self._line.following.discard)
 
-    def objects(self) -> Objects:
+    def objects(self, wait: Sleep) -> Objects:
         client = Client(_Remote(self._hub, self._line, self._site))
         kinds = [kind.api for kind in MIRRORED]
         return CachedObjects(
             client,
             kinds,
             namespace=cell_namespace(self._cell),
-            sleep=lambda seconds: sleep(self._site.clock, seconds),
+            sleep=wait,
         )

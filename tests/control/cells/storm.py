@@ -177,7 +177,7 @@ class Storm:
     def _restore(self, cell: str) -> None:
         if cell in self._backups:
             self.fleet.restore(self._backups[cell], cell)
-            self._is_restored |= not cell
+            self._is_restored = True
             if cell:
                 self._listen(cell)
 
@@ -290,7 +290,7 @@ class Storm:
         acting = self._acting()
         twice = {city: count for (name, city), count in acting.items() if name == MOVED and count > 1}
         assert not twice, self.told(f"what is moved acts more than once: {twice}")
-        # A hub that was put back does not know what was granted since.
+        # A hub that was put back does not know what was granted since; a cell, what was taken away from it.
         if not self._is_restored:
             assert sum(acting.values()) <= self.budget, self.told(f"{sum(acting.values())} of {self.budget} run")
         for one in self.fleet.instances(self.fleet.hub):
@@ -320,6 +320,14 @@ class Storm:
         every = self.fleet.do(client.list(WorkloadDeployment, namespace=ALL_NAMESPACES)).items
         bound = [one for one in every if is_bound(one)]
         assert len(every) == 2 * len(bound), self.told("what is bound is not what is there")
+        behind = [
+            one.metadata.name
+            for one in every
+            if not is_bound(one) and (one.status is None or one.status.observed_generation != one.metadata.generation)
+        ]
+        assert not behind, self.told(f"the cells have not taken these as they are: {behind}")
+        for workload in self.fleet.do(client.list(Workload)).items:
+            assert workload.readiness().state == "Ready", self.told(f"not ready: {workload.status}")
         going = [one.metadata.name for one in every if one.metadata.deletion_timestamp is not None]
         assert not going, self.told(f"these never go: {going}")
         quota = self.fleet.do(client.get(Quota, "default")).status

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,13 +22,6 @@ from rota.testing.fleet import Fleet, Site
 
 LONG_SECONDS = 120
 """Enough for everything to come to rest."""
-
-
-@pytest.fixture
-def fleet() -> Iterator[Fleet]:
-    with Fleet({"dfw-1": "dfw", "dfw-2": "dfw", "lhr-1": "lhr"}) as made:
-        made.go(1)
-        yield made
 
 
 def workload(replicas: int, *cities: str, name: str = "web", **template: Any) -> dict[str, Any]:

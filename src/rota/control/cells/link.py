@@ -17,6 +17,7 @@ from rota.api import Cell, Condition, Instance, InstanceType, Object, WorkloadDe
 from rota.api.cell import Used
 from rota.api.conditions import with_condition
 from rota.client import Client
+from rota.client.calls import Sleep
 from rota.control.cells.binding import TRAVELLING
 from rota.control.cells.fence import Fence, Moment
 from rota.control.cells.messages import DEPLOYMENTS_MAX, Answer, Report
@@ -60,8 +61,11 @@ class Hub(Protocol):
         """Raises `ApiError` when it is refused, `OSError` when the hub is not reached."""
         ...
 
-    def objects(self) -> Objects:
-        """Return the objects that are bound to this cell. Entered, they wait for the hub."""
+    def objects(self, wait: Sleep) -> Objects:
+        """Return the objects that are bound to this cell. Entered, they wait for the hub.
+
+        wait    how to wait before the hub is asked again
+        """
         ...
 
 
@@ -115,6 +119,7 @@ class Link:
         self._counted: tuple[float, int, Used | None] = (float("-inf"), 0, None)
         self.trouble = ""
         """The reason why the hub is not heard; empty: it is."""
+        self._back = asyncio.Event()
         self.is_cut = False
         self._mirroring: asyncio.Task[None] | None = None
         self._tunnelling: asyncio.Task[None] | None = None
@@ -210,16 +215,24 @@ class Link:
                 self._tunnelling.result()
             self._tunnelling = asyncio.create_task(self._tunnel.run(), name="tunnel to the hub")
 
+    async def _wait(self, seconds: float) -> None:
+        """Wait so long, or until the hub answers again: then it can be read, too."""
+        await self._until(self._back, seconds)
+
+    async def _until(self, event: asyncio.Event, seconds: float) -> None:
+        """Wait for something, no longer than this."""
+        waiting = asyncio.ensure_future(event.wait())
+        timer = asyncio.ensure_future(sleep(self._clock, seconds))
+        try:
+            await asyncio.wait((waiting, timer), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in (waiting, timer):
+                one.cancel()
+
     async def _pause(self, seconds: float) -> bool:
         """Wait for news, and for more of it to come; no longer than this. Returns whether there are news."""
         self._news.clear()
-        news = asyncio.ensure_future(self._news.wait())
-        timer = asyncio.ensure_future(sleep(self._clock, seconds))
-        try:
-            await asyncio.wait((news, timer), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for one in (news, timer):
-                one.cancel()
+        await self._until(self._news, seconds)
         if self._news.is_set():
             await sleep(self._clock, COALESCE_SECONDS)
         return self._news.is_set()
@@ -291,6 +304,8 @@ class Link:
         """Put into the Cell of this cell how the link is. A store that cannot be written to is no reason to end it."""
         if linked and self.trouble:
             log.info("the hub answers again")
+            self._back.set()
+            self._back = asyncio.Event()
         elif not linked and self.trouble != message:
             log.warning("the link to the hub: %s", message)
         self.trouble = "" if linked else message
@@ -322,7 +337,7 @@ class Link:
         delay = RETRY_SECONDS_FIRST
         while True:
             try:
-                async with self._hub.objects() as bound:
+                async with self._hub.objects(self._wait) as bound:
                     delay = RETRY_SECONDS_FIRST
                     self._bound = bound
                     mirror = Mirror(self._cell, self._objects, self._telling, fenced=self._fence.holds)

@@ -24,6 +24,7 @@ from rota.control.cells.names import (
     BOUNDED,
     GRANTED,
     HUB_IS_OLDER,
+    REFUSED_GENERATION,
     Source,
     copy_name,
     source_of,
@@ -150,15 +151,18 @@ class Mirror(Reconciler):
             )
             return
         # One that has another uid was made anew, as after a restore of the hub: it takes over what runs here.
-        if _is_older(source, known) and not _is_adopted(bound, here):
-            self._telling.refuse(source, *self._older(f"generation {source.generation}", str(known.generation)))
-            return
+        if _is_older(source, known) and here.spec != bound.spec and not _is_adopted(bound, here):
+            refused = here.metadata.annotations.get(REFUSED_GENERATION)
+            if refused is None or not refused.isdigit() or source.generation <= int(refused):
+                await self._refuse_older(context, source, known, here)
+                return
         await self._prepare(context, bound, source)
         older = self._older_copy(context, bound, here)
         said = ("", "") if older is None else self._older(f"an earlier {older}", "a later one")
         self._telling.refuse(source, *said)
         wanted = local_copy(bound, source)
         annotations = renewed(here, wanted)
+        annotations.pop(REFUSED_GENERATION, None)
         if here.spec == wanted.spec and here.metadata.annotations == annotations:
             return
         metadata = msgspec.structs.replace(here.metadata, annotations=annotations)
@@ -186,7 +190,7 @@ class Mirror(Reconciler):
     def _older(self, hub: str, here: str) -> tuple[str, str]:
         return HUB_IS_OLDER, (
             f"the hub knows {hub}, and {here} is in use here: was it restored from a backup? What runs goes on."
-            f" `rota cell adopt {self._cell}` at the hub has the cell take what the hub knows"
+            f" Change it at the hub; or `rota cell adopt {self._cell}` at the hub has the cell take what the hub knows"
         )
 
     def _older_copy(self, context: Context, bound: WorkloadDeployment, here: WorkloadDeployment) -> str | None:
@@ -201,6 +205,14 @@ class Mirror(Reconciler):
             if source is not None and known is not None and _is_older(source, known):
                 return f"{copy.api.name} {source.name}"
         return None
+
+    async def _refuse_older(self, context: Context, source: Source, known: Source, here: WorkloadDeployment) -> None:
+        """Keep what runs, until somebody changes it at a hub that knows less than it did."""
+        self._telling.refuse(source, *self._older(f"generation {source.generation}", f"generation {known.generation}"))
+        if here.metadata.annotations.get(REFUSED_GENERATION) != str(source.generation):
+            annotations = {**here.metadata.annotations, REFUSED_GENERATION: str(source.generation)}
+            metadata = msgspec.structs.replace(here.metadata, annotations=annotations)
+            await context.client.update(msgspec.structs.replace(here, metadata=metadata))
 
     async def _prepare(self, context: Context, bound: WorkloadDeployment, source: Source) -> None:
         """Make what a deployment needs before it: its namespace, and what it refers to."""

@@ -36,6 +36,9 @@ lost, or got another lease. Without it, it always was. Until the cell has it, no
 SYNCED = "Synced"
 """The condition of a deployment that its cell does not run as the hub has it, with this reason or another."""
 HUB_IS_OLDER = "HubIsOlder"
+REFUSED_GENERATION = "rota.dev/refused-generation"
+"""The annotation of a deployment in a cell: the generation of a hub that was restored to an older one. What the hub
+changes after that is taken."""
 CELL_UID = "rota.dev/cell-uid"
 """The annotation of an Instance at the hub: the uid that it has in its cell."""
 
