@@ -28,13 +28,15 @@ TURNS_MAX = 120
 class Storm:
     """Draws what happens next, and tells it."""
 
-    def __init__(self, seed: int, steps: int) -> None:
+    def __init__(self, seed: int, steps: int, budget: int = 9) -> None:
         self._draw = random.Random(seed)
         self._steps = steps
         self.fleet = Fleet(CELLS, seed)
         self.story: list[str] = []
         self.acts: Counter[str] = Counter()
-        self.budget = 9
+        self.trace: list[tuple[int, ...]] = []
+        """How much each side has written, second by second: the same for the same seed."""
+        self.budget = budget
         self.replicas = {KEPT: 2, MOVED: 1}
         self.version = 0
         self.moves = "Move"
@@ -115,6 +117,8 @@ class Storm:
         while seconds > 0:
             self.fleet.go(min(1.0, seconds))
             seconds -= 1.0
+            sites = (self.fleet.hub, *self.fleet.cells.values())
+            self.trace.append(tuple(site.registry.store.revision for site in sites))
             self._check()
 
     # What happens.

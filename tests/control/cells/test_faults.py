@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from rota.api import Cell, Instance, Kind, Namespace, ObjectMeta, Workload, WorkloadDeployment
+from rota.api import Cell, Instance, Kind, Namespace, ObjectMeta, Quota, Workload, WorkloadDeployment
 from rota.client import ALL_NAMESPACES, Update
 from rota.control.cells.heard import GRACE_SECONDS
 from rota.control.cells.messages import DeploymentReport, Gone, Report
@@ -473,6 +474,22 @@ def test_what_waits_for_the_hub_starts_when_it_is_not_moved_any_more(fleet: Flee
     assert acts(fleet) == 1
 
 
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ({"storage": {"size": "1Gi", "path": "/data"}}, "storage stays in its cell"),
+        ({"runtime": "container", "containers": [{"name": "main", "image": "a:1"}]}, "only processes are ended"),
+        ({"runtime": "pod", "containers": [{"name": "main", "image": "a:1"}]}, "only processes are ended"),
+    ],
+)
+def test_what_cannot_be_ended_for_certain_is_not_moved(fleet: Fleet, template: dict[str, Any], said: str) -> None:
+    body = moving(1, "lhr")
+    body["spec"]["template"]["spec"].update(template)
+    with pytest.raises(ApiError, match=said) as refused:
+        fleet.do(fleet.hub.client.apply(body, force=True))
+    assert refused.value.code == 422
+
+
 def test_when_all_cells_of_a_city_are_lost_that_is_said_and_it_goes_on_with_the_first_that_returns(
     fleet: Fleet,
 ) -> None:
@@ -574,3 +591,23 @@ def test_that_nothing_is_left_is_told_within_a_moment(fleet: Fleet) -> None:
     fleet.do(fleet.hub.client.delete(Workload, "web"))
     fleet.go(1)
     assert not of_all(fleet, fleet.hub, WorkloadDeployment) and not running(fleet)
+
+
+# Many at once.
+
+
+def test_a_thousand_that_race_for_a_few_places_never_have_more(fleet: Fleet) -> None:
+    quota(fleet, 40)
+
+    async def all_at_once() -> None:
+        wanted = [workload(10, "dfw", "lhr", name=f"w{number}") for number in range(50)]
+        await asyncio.gather(*(fleet.hub.client.apply(one, force=True) for one in wanted))
+
+    fleet.do(all_at_once())
+    for _ in range(20):
+        fleet.go(0.1)
+        assert sum(running(fleet).values()) <= 40
+    fleet.go(30)
+    held = fleet.do(fleet.hub.client.get(Quota, "default")).status
+    assert held is not None and held.used is not None
+    assert (sum(running(fleet).values()), held.used.instances, held.waiting_instances) == (40, 40, 960)
