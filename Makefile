@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup run test versions lint docs bench chaos long crash soak clean
+.PHONY: setup run test versions lint docs bench chaos storm long crash soak clean
 
 setup: $(VENV)/.installed
 
@@ -63,6 +63,10 @@ chaos: setup
 	ROTA_TASK_KILLS=200 $(BIN)/python -m pytest -rP tests/tasks/test_chaos.py
 	ROTA_FLEET_FAULTS=50 $(BIN)/python -m pytest -rP tests/local/test_fleet.py
 	ROTA_CLAIM_KILLS=100 ROTA_CLAIM_CLIENTS=64 $(BIN)/python -m pytest -rP tests/claims/test_chaos.py
+
+# A hub and its cells in memory, under faults that are drawn, and with many cells; the suite has a short form of both.
+storm: setup
+	ROTA_LONG=1 $(BIN)/python -m pytest -n 2 tests/control/cells/test_storm.py tests/control/cells/test_scale.py
 
 # The suite with what takes too long for every change, and with what is drawn by chance drawn anew.
 long: setup
