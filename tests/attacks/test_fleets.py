@@ -16,7 +16,8 @@ from rota.control.cells.messages import REPORT_BYTES_MAX, Answer, DeploymentRepo
 from rota.control.cells.names import SOURCE_GENERATION, SOURCE_UID, cell_namespace, source_of
 from rota.control.cells.receiving import BESIDE_TEMPLATE_BYTES_MAX
 from rota.registry import ApiError
-from rota.testing.fleet import Fleet, SimulatedHub, Site
+from rota.testing.fleet import Fleet, Site
+from rota.testing.lines import SimulatedHub
 
 CELL = "lhr-1"
 LONG_SECONDS = 60

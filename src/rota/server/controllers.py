@@ -123,9 +123,7 @@ class Controllers:
             self.runtime, self.runners, self.spawning, self.metrics, self.serving, self._plane, heard, fence
         )
         if self._plane.places:
-            self.reports = Reports(
-                self._client, self.objects, recorder, heard, clock, lambda: self._leadership.held
-            )
+            self.reports = Reports(self._client, self.objects, recorder, heard, clock, lambda: self._leadership.held)
         linked: asyncio.Task[None] | None = None
         if self._linking is not None and fence is not None:
             self.link = await self._linking(self._client, self.objects, recorder, clock, fence)

@@ -141,9 +141,7 @@ class Site:
         loop = ControlLoop(client, self.objects, made, recorder, clock=self.clock)
         working: list[Coroutine[Any, Any, None]] = [recorder.run(), loop.serve()]
         if self.plane.places:
-            self.reports = Reports(
-                client, self.objects, recorder, heard, self.clock, lambda: self._life is life
-            )
+            self.reports = Reports(client, self.objects, recorder, heard, self.clock, lambda: self._life is life)
         if hub is not None:
             assert self.plane.cell is not None and self.fence is not None
             about = About(self.plane.cell, f"home-of-{self.plane.cell}", self.boot, "test")

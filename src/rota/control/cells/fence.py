@@ -95,6 +95,8 @@ class Fence:
 
         When this returns, the hub may be told that the cell has it. Until then it moves nothing.
         """
+        if self._runtime is None:
+            return  # Nothing that is moved runs here.
         meta, spec = deployment.metadata, deployment.spec
         source = self._moving.get(meta.uid)
         wanted = spec.lease_seconds if source is not None else None

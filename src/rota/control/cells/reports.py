@@ -131,7 +131,7 @@ class Reports:
             self._check_identity(cell, report)
             last = self._last.get(name)
             if last is not None and (report.boot, report.sequence) <= last:
-                return Answer(hub=identity_of(self._objects), late=last[0])
+                return Answer(hub=store_identity(self._objects), late=last[0])
             resync = await self._take(cell, report)
             self._last[name] = (report.boot, report.sequence)
             await self._write_cell(name, report)

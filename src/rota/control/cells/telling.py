@@ -233,10 +233,10 @@ class Telling:
         free = deployments_max - len(reports)
         refusals = [*self._refusals][:free]
         # One that has a deployment here by now is told of with it: a report tells of each only once.
-        told = {one.uid for one in reports}
+        already = {one.uid for one in reports}
         for uid in refusals:
             del self._refusals[uid]
-            if uid in self._refused and uid not in told:
+            if uid in self._refused and uid not in already:
                 reports.append(_refusal(*self._refused[uid]))
         return reports, (taken, released, refusals)
 
