@@ -62,6 +62,7 @@ def restore(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Replace everything that the server has by a backup. The server must be stopped."""
+    from rota.server.controllers import RESTORED
     from rota.store import StoreError
     from rota.store import restore as put_back
 
@@ -81,4 +82,5 @@ def restore(
     except StoreError as error:
         raise CommandError(str(error)) from None
     target.chmod(0o600)
+    (home / RESTORED).touch(0o600)
     line(as_typed(f"{target} restored; start the server with `rota start`"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import os
 import socket
 from collections.abc import Awaitable, Callable
@@ -33,6 +34,8 @@ from rota.engine.recorder import Recorder
 from rota.runtime.interface import Runtime
 from rota.runtime.runners import Runners
 
+RESTORED = "restored"
+"""A file of a home that is as old as its last restore from a backup."""
 MANAGER = "rota-controllers"
 """Under which name controllers own fields."""
 UP_LEASE_SECONDS = 30.0
@@ -60,6 +63,7 @@ class Controllers:
     ) -> None:
         """`linking`: how a cell reaches its hub."""
         self.objects = objects
+        self._home = home
         self._plane = plane
         self._linking = linking
         self.reports: Reports | None = None
@@ -117,7 +121,7 @@ class Controllers:
         if self.runtime is not None:
             self.runtime.sweep_task_logs(lambda namespace, name: uid_of(self.objects, namespace, name))
         clock = RealClock()
-        heard = Heard(clock)
+        heard = Heard(clock, restored_seconds_ago(self._home, clock.time()) if self._home is not None else math.inf)
         fence = Fence(self.objects, self.runtime, clock) if self._linking is not None else None
         reconcilers = controllers(
             self.runtime, self.runners, self.spawning, self.metrics, self.serving, self._plane, heard, fence
@@ -152,6 +156,14 @@ class Controllers:
         """Have a namespace that is gone counted no longer. It goes last: nothing of it will be counted again."""
         if update.new is None:
             self.metrics.forget("namespace", update.key.name)
+
+
+def restored_seconds_ago(home: Path, now: float) -> float:
+    """Return how long ago the store of a home was restored from a backup; endless: never."""
+    try:
+        return max(0.0, now - (home / RESTORED).stat().st_mtime)
+    except FileNotFoundError:
+        return math.inf
 
 
 def identity_of_home(home: Path) -> str:

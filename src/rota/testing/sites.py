@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, TypeVar
 
@@ -100,6 +101,7 @@ class Site:
         self.plane = plane
         self.runtime = MemoryRuntime(self.clock)
         self.boot = 0
+        self._restored_at = -math.inf
         self.reports: Reports | None = None
         self.link: Link | None = None
         self.fence: Fence | None = None
@@ -134,7 +136,7 @@ class Site:
         backend = Fenced(LocalBackend(self.registry), lambda: self._life is life, lambda: "")
         client = Client(backend, manager=MANAGER)
         recorder = Recorder(client, clock=self.clock)
-        heard = Heard(self.clock)
+        heard = Heard(self.clock, self.clock.time() - self._restored_at)
         runners = MemoryRunners(self.clock, self.runtime)
         self.fence = Fence(self.objects, self.runtime, self.clock) if hub is not None else None
         made = controllers(self.runtime, runners, plane=self.plane, heard=heard, fence=self.fence)
@@ -212,6 +214,7 @@ class Site:
         await store.commit([Write(key, 0, _at_revision(value)) for key, value in backup.entries])
         await self.registry.start()
         self.boot = backup.boot
+        self._restored_at = self.clock.time()
 
 
 def _at_revision(value: bytes) -> Callable[[int], bytes]:

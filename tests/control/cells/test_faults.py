@@ -542,6 +542,32 @@ def test_what_is_changed_at_a_hub_that_was_put_back_is_taken(fleet: Fleet) -> No
     agree(fleet)
 
 
+def at_work(fleet: Fleet) -> list[str]:
+    """The cells in which something runs."""
+    return [
+        name
+        for name, site in fleet.cells.items()
+        if any(run.exit is None for runs in site.runtime.alive.values() for run in runs.values())
+    ]
+
+
+def test_what_was_moved_after_the_backup_does_not_act_twice_when_the_hub_is_put_back(fleet: Fleet) -> None:
+    apply(fleet, moving(1, "dfw"))
+    [first] = at_work(fleet)
+    older = fleet.hub.backup()
+    fleet.lines[first].cut()
+    fleet.go(MOVED_SECONDS)
+    [second] = at_work(fleet)
+    assert second != first
+    fleet.lines[first].heal()
+    fleet.restore(older)
+    most = 0
+    for _ in range(int(MOVED_SECONDS * 4)):
+        fleet.go(0.5)
+        most = max(most, acts(fleet))
+    assert most == 1 and at_work(fleet) == [first]
+
+
 # Which plane something belongs to.
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from rota.engine.clock import Clock
 
 GRACE_SECONDS = 30.0
@@ -21,9 +23,11 @@ def moves_after(lease_seconds: float) -> float:
 class Heard:
     """The moments of the last reports."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, restored_seconds_ago: float = math.inf) -> None:
+        """`restored_seconds_ago`: since the hub was restored from a backup, if it was."""
         self._clock = clock
         self._start = clock.now()
+        self._restored = self._start - restored_seconds_ago
         self._at: dict[str, float] = {}
         self._revoked: set[str] = set()
 
@@ -49,6 +53,13 @@ class Heard:
             return False
         self._revoked.add(uid)
         return True
+
+    def may_give(self, lease_seconds: float) -> bool:
+        """Report whether a cell may be given a right for so long.
+
+        A hub that was restored from a backup may not know which cell has it: it waits until that one has lost it.
+        """
+        return self._clock.now() - self._restored >= moves_after(lease_seconds)
 
     def is_revoked(self, uid: str) -> bool:
         return uid in self._revoked

@@ -119,7 +119,8 @@ class Reports:
     def _rights(self, cell: str) -> dict[str, float]:
         """Return what a cell may run for how long of what is moved when it is lost."""
         every = self._moving.get(cell, {})
-        return {uid: seconds for uid, seconds in every.items() if not self._heard.is_revoked(uid)}
+        heard = self._heard
+        return {uid: each for uid, each in every.items() if not heard.is_revoked(uid) and heard.may_give(each)}
 
     async def receive(self, name: str, report: Report) -> Answer:
         """Take a report of a cell. Raises `ApiError` for one that is refused."""
