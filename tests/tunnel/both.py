@@ -18,7 +18,7 @@ from rota.client.credentials import Credential, Fixed
 from rota.client.http import HttpBackend
 from rota.client.target import Target, Tls, at_url
 from rota.control.cells.link import About
-from rota.control.cells.names import CELL_UID, Source
+from rota.control.cells.names import CELL_UID, Source, shown_identity
 from rota.control.instances.names import WORKLOAD_LABEL
 from rota.engine import StoreObjects
 from rota.registry import ApiError, Registry
@@ -98,7 +98,7 @@ class Both:
     async def know(self, cell: str, identity: str = IDENTITY, **more: Any) -> None:
         """Have the hub know a cell as one that has reported."""
         heard = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        status = {"identity": identity, "version": "0.1.0", "lastHeartbeatTime": heard, **more}
+        status = {"identity": shown_identity(identity), "version": "0.1.0", "lastHeartbeatTime": heard, **more}
         await self.hub.patch(Cell, cell, {"status": status}, subresource="status")
 
     async def belong(self, hub: str) -> None:

@@ -24,7 +24,7 @@ from rota.client import frames
 from rota.client.channels import ERROR, PROTOCOL, STDERR, STDIN, STDOUT
 from rota.client.websocket import Closed, WebSocket, framing, handshake
 from rota.control.cells import reaching
-from rota.control.cells.names import store_identity
+from rota.control.cells.names import shown_identity, store_identity
 from rota.control.cells.reaching import (
     ANSWER_HEADERS,
     STATUSES,
@@ -166,7 +166,7 @@ class Tunnels:
     def _refused(self, objects: Objects, cell: str, hello: Hello) -> str:
         found = get(objects, Cell, cell)
         known = found.status.identity if found is not None and found.status is not None else None
-        if known != hello.identity:
+        if known != shown_identity(hello.identity):
             return f"this is not the home that has joined as {cell}"
         before = self._controls.get(cell)
         if before is not None and hello.boot < before.boot:
