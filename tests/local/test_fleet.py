@@ -132,7 +132,7 @@ def is_ready(instance: Any) -> bool:
 def reach(fleet: Fleet, name: str) -> None:
     """Logs, commands and files of an instance of a cell, at the hub."""
     fleet.until(lambda: fleet.answers("exec", name, "--", "sh", "-c", "exit 7", code=7), "it is not reached")
-    assert fleet.rota("logs", "wl/web").count("up\n") == 4
+    assert fleet.rota("logs", "wl/web").count("up\n") == 2 * len(CITIES)
     here, back = fleet.home / "here", fleet.home / "back"
     here.write_bytes(os.urandom(300_000))
     fleet.rota("cp", str(here), f"{name}:/tmp/there")
