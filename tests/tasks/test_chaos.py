@@ -106,7 +106,7 @@ def _nothing_is_left(storm: Storm) -> None:
     storm.until(lambda: storm.logs() <= uids)
     storm.until(lambda: len(storm.names("instances", "default")) == len(storm.wanted()))
     if groups := storm.groups():
-        assert len(groups) - 1 == len(storm.wanted())
+        assert len(groups) == len(storm.wanted())
     assert len(storm.keepers()) == 1 and storm.mounts() == []
     storm.stop()
     assert [one.command for one in storm.processes()] == [] and storm.groups() == []

@@ -224,8 +224,9 @@ class World:
         return keepers_of(self.home)
 
     def groups(self) -> list[str]:
-        """The groups of this home's processes, wherever they are: the one of all first."""
-        return sorted(groups_of(self.home))
+        """The groups of this home's instances, wherever they are; and others that have none."""
+        every = groups_of(self.home)
+        return sorted(one for one in every if not any(other.startswith(f"{one}/") for other in every))
 
     def mounts(self) -> list[str]:
         return [line for line in Path("/proc/mounts").read_text().splitlines() if str(self.home) in line]
