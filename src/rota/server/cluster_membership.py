@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import uuid
 
 import msgspec
 
@@ -11,7 +10,7 @@ from rota.api import Namespace, ObjectMeta, Secret
 from rota.client import Client
 from rota.registry import ApiError
 from rota.registry.system import SYSTEM_NAMESPACE
-from rota.server.membership import Kept, Membership, NotJoined, admitted
+from rota.server.membership import Kept, Membership, NotJoined, admitted, renewed_membership
 
 NAME = "rota-membership"
 TRIES_MAX = 10
@@ -62,14 +61,7 @@ class ClusterMember:
             raise NotJoined(
                 f'this cluster is cell "{known.cell}" in {known.city} already: Secret {SYSTEM_NAMESPACE}/{NAME}'
             )
-        wanted = Membership(
-            cell,
-            city,
-            hub,
-            known.identity if known is not None else str(uuid.uuid4()),
-            known.boots if known is not None else 0,
-        )
-        kept = await admitted(wanted, authority, token)
+        kept = await admitted(renewed_membership(known, cell, city, hub), authority, token)
         await self.keep(kept)
         return kept.membership
 

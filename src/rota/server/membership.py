@@ -219,16 +219,16 @@ async def join(home: Path, *, cell: str, city: str, hub: str, authority: str, to
         raise NotJoined(
             f"{home} is a server of its own, with what it runs: choose another home for the cell with --home"
         )
-    wanted = Membership(
-        cell,
-        city,
-        hub,
-        before.identity if before is not None else str(uuid.uuid4()),
-        before.boots if before is not None else 0,
-    )
-    kept = await admitted(wanted, authority, token)
+    kept = await admitted(renewed_membership(before, cell, city, hub), authority, token)
     await member.keep(kept)
     return kept.membership
+
+
+def renewed_membership(before: Membership | None, cell: str, city: str, hub: str) -> Membership:
+    """Return the membership to ask for. A cell that joins again is the same one."""
+    if before is None:
+        return Membership(cell, city, hub, str(uuid.uuid4()))
+    return Membership(cell, city, hub, before.identity, before.boots)
 
 
 async def admitted(wanted: Membership, authority: str, token: str) -> Kept:
