@@ -312,7 +312,11 @@ async def token_is_narrow(at_hub: Client, at_cell: Client) -> None:
             with pytest.raises(ApiError) as refused:
                 await direct.raw(method, path, b"{}", {"Content-Type": "application/json"})
             assert refused.value.code == 403
-        for path, code in (("/v1/cells/other/report", 403), ("/v1/cells/dfw-1/join", 400)):
+        for path, code in (
+            ("/v1/cells/other/report", 403),
+            ("/v1/cells/dfw-1/join", 401),
+            ("/v1/cells/none/join", 401),
+        ):
             with pytest.raises(ApiError) as refused:
                 await endpoint.once("POST", path, b"{}", {"Content-Type": "application/json"})
             assert refused.value.code == code

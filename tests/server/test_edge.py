@@ -20,9 +20,9 @@ import pytest
 from rota.api import Task
 from rota.client import Client
 from rota.server import edge
-from rota.server.binding import AddressInUse
 from rota.server.edge import EDGE_BODY_BYTES_MAX, Rates
 from rota.server.main import Ready, run
+from rota.server.sockets import AddressInUse
 from tests.server.conftest import Reply, parsed
 from tests.server.live import ROTA, live
 

@@ -15,7 +15,7 @@ from rota.runtime.keeper.opened import BLOCK_BYTES, mapped, tables
 DESCRIPTORS_MAX = 200_000
 """Of one instance that are looked at. Who has more keeps everybody from being measured."""
 MAPPED_SECONDS_MAX = 10.0
-"""That a look at what the processes of one instance have mapped may take."""
+"""The time that a look at what the processes of one instance have mapped may take."""
 _PARENT = 1
 """Of what follows the name in /proc/PID/stat: the state, then the parent."""
 

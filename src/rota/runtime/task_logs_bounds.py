@@ -15,9 +15,9 @@ from rota.runtime.space import low_bytes
 log = logging.getLogger(__name__)
 
 LOGS_BYTES_MAX, LOGS_SHARE_MAX = 8 * 1024 * 1024 * 1024, 0.1
-"""Of one namespace, and no more than this share of the disk."""
+"""The most bytes of one namespace, and the largest share of the disk."""
 KEPT_SHARE = 0.75
-"""Of what a namespace may have, or has when the disk is short, that is left when the oldest have gone."""
+"""The share of its bound, or of what it has when the disk is short, that a namespace keeps when the oldest go."""
 BLOCK_BYTES = 512
 LOOK_SECONDS, LOOK_SHORT_SECONDS = 60.0, 2.0
 

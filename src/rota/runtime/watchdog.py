@@ -124,7 +124,7 @@ class Watchdog:
         """At how many looks in a row something of an instance could not be looked at."""
         self._found: dict[Subject, Used] = {}
         self._took: dict[Subject, float] = {}
-        """How long it took to measure an instance."""
+        """Seconds that the last measurement of an instance took."""
         self._lanes: dict[str, asyncio.Task[None]] = {}
         """By tenant, what is being measured."""
         self._threads = ThreadPoolExecutor(LANES_MAX, "rota-watchdog")

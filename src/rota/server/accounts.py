@@ -32,7 +32,7 @@ TOKEN_SECONDS = 30 * 24 * 3600
 RENEW_PART = 0.5
 """The part of its lifetime after which a token is to be renewed."""
 REVIEW_SECONDS = 10.0
-"""How long it is remembered whose a token is. So long one that has ended may still be taken."""
+"""Seconds for which the user of a token is remembered. For that long, a token that has ended may still be taken."""
 REVIEWS_MAX = 1000
 TOKEN_BYTES_MAX = 8 * 1024
 
@@ -88,10 +88,13 @@ class Accounts:
         uid = await self._make(f"/api/v1/namespaces/{cell_namespace(cell)}/secrets", name)
         return (await self._token(cell, name, uid, seconds, INVITED)).token
 
-    async def redeem(self, cell: str, token: str) -> None:
-        """Use up an invitation of a cell. Raises 401 if it is none, or was used before."""
+    async def check_invited(self, cell: str, token: str) -> None:
+        """Raise 401 if a token is no invitation of a cell."""
         if await self._cell_of(token, INVITED) != cell:
             raise ApiError(401, "Unauthorized", "Unauthorized")
+
+    async def redeem(self, cell: str, token: str) -> None:
+        """Use up an invitation of a cell. Raises 401 if it was used before."""
         self._reviews.pop(_known_by(token, INVITED), None)
         name, uid = _bound_to(token)
         if not name.startswith(INVITATION):

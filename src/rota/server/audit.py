@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 FILE_BYTES_MAX = 16 * 1024 * 1024
 """A full file is put aside once, so the trail has at most two of them."""
 ROOM_BYTES = 1024 * 1024
-"""What the file has of the disk for lines to come: whoever fills the disk does not act unseen."""
+"""Space that the file holds for lines to come: whoever fills the disk does not act unseen."""
 REFUSALS_PER_SECOND_MAX = 10
 """Lines for refusals of one credential in a second. The next line after those says how many more there were."""
 REFUSALS_PER_HOUR_MAX = 1000

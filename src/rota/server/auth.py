@@ -30,7 +30,7 @@ Scope = Literal[
     "admin", "deployer", "viewer", "worker", "cell", "join", "function", "role", "claim", "webhook", "hub", ""
 ]
 SCOPES: tuple[Scope, ...] = ("admin", "deployer", "viewer", "worker", "cell", "function")
-"""Those of which tokens can be made. One of a claim comes with the claim, and a Role stands instead of a scope.
+"""Scopes of which tokens can be made. One of a claim comes with the claim, and a Role stands instead of a scope.
 
 `hub` is no token's: it is somebody at the hub who reaches an instance that this cell runs for it."""
 CALL = "call"

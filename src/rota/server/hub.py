@@ -66,6 +66,8 @@ class HubAnswers:
             case ["GET", path] if f"/{path}" == AUTHORITY:
                 return Response(200, self._authority.read_bytes(), "application/x-pem-file")
             case ["POST", "v1", "cells", name, "join"]:
+                # First: nobody else learns which cells there are.
+                await self._accounts.check_invited(name, token)
                 check_joining(self._running.objects, request, name)
                 await self._accounts.redeem(name, token)
                 given = await self._accounts.admit(name)

@@ -34,7 +34,6 @@ from rota.server.addresses import DEFAULT_HOST, DEFAULT_PORT, check, names_of
 from rota.server.app import App, refusal
 from rota.server.audit import Audit
 from rota.server.auth import Tokens
-from rota.server.binding import authority_of, bind
 from rota.server.blob_collecting import BlobCollecting
 from rota.server.calls import Calling
 from rota.server.controllers import (
@@ -62,6 +61,7 @@ from rota.server.mirror_collecting import MirrorCollecting
 from rota.server.reached import Tunnel
 from rota.server.shedding import Shedding
 from rota.server.signed import SignedTokens
+from rota.server.sockets import authority_of, bind
 from rota.server.stopping import HAND_OVER
 from rota.server.tables import Tables
 from rota.store import SqliteStore, read_key

@@ -32,7 +32,6 @@ from rota.registry.system import SYSTEM_NAMESPACE
 from rota.server.accounts import Accounts
 from rota.server.addresses import LOOPBACK, dialled, from_elsewhere
 from rota.server.app import LOCAL_USER, failed, refusal
-from rota.server.binding import authority_of, bind
 from rota.server.cluster_membership import ensure_namespace
 from rota.server.controllers import MANAGER, Controllers, Linking, identity_of_process
 from rota.server.health import Health, is_health
@@ -40,6 +39,7 @@ from rota.server.home import Home
 from rota.server.http import HttpServer, Request, Response
 from rota.server.hub import HubAnswers
 from rota.server.membership import Keeping, Membership, linking
+from rota.server.sockets import authority_of, bind
 from rota.server.tables import Tables
 from rota.server.tls import ensure as ensure_tls
 from rota.server.why import why
@@ -62,7 +62,7 @@ class Endpoint(NamedTuple):
     host: str
     port: int
     url: str
-    """What cells are told; empty: this host and port."""
+    """The URL that cells are told; empty: this host and port."""
 
 
 class Part(NamedTuple):
@@ -72,7 +72,7 @@ class Part(NamedTuple):
     plane: Plane = HERE
     linking: Linking | None = None
     endpoint: Endpoint | None = None
-    """Of a hub."""
+    """The listener of a hub; None: it is none."""
 
 
 ALONE = Part()

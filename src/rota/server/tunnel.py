@@ -56,11 +56,11 @@ OPEN_SECONDS_MAX = 10.0
 SESSIONS_OF_CELL_MAX = 128
 """Requests under way in one cell."""
 SESSIONS_OF_CELL_RESERVED = 16
-"""Of them, for admins."""
+"""Sessions among these that are for admins."""
 SESSIONS_OF_CREDENTIAL_MAX = 64
 """Requests of one credential under way, in all cells together."""
 CONTROL_BYTES_MAX = 512 * 1024
-"""Of one message over the connection that stays: a request's head, however it is written."""
+"""The most bytes of one message over the control connection: a request's head, however it is written."""
 WHOLE_BYTES_MAX = 1024 * 1024
 """An answer that is larger goes out in pieces."""
 REASONS = {502: "BadGateway", 503: "ServiceUnavailable", 504: "Timeout"}

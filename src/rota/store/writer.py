@@ -31,10 +31,10 @@ COMPACT_STEP_REVISIONS = 512
 LOG_ROOM_BYTES = 8 * 1024 * 1024
 """What the write-ahead log has of the disk, so that commits find space when there is no other."""
 ROOM_BYTES = 4 * 1024 * 1024
-"""What the file has in it that is free, where the log comes to rest. It is made so again when half of it is used."""
+"""Free space inside the file, where the log comes to rest. It is made so again when half of it is used."""
 ROOM_SECONDS = 10.0
 RELIEF_STEP_REVISIONS = 64
-"""Of the history that is forgotten at a time when the disk is full: as much as the log has room for."""
+"""Revisions that are forgotten at a time when the disk is full: as many as the log has room for."""
 
 Append = Callable[[sqlite3.Connection, Sequence[Event]], None]
 

@@ -1,4 +1,4 @@
-"""What is between the sites of a simulated fleet: messages that take time, are lost, come again, or come late."""
+"""The lines between the sites of a simulated fleet: messages that take time, are lost, come again, or come late."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from rota.registry import ApiError, Registry, WatchOptions
 from rota.testing.sites import Site, SiteClock
 
 LATENCY_SECONDS = 0.005
-"""How long a message takes from a site to another."""
+"""Seconds that a message takes from a site to another."""
 PATIENCE_SECONDS = 30.0
-"""How long is waited for an answer."""
+"""Seconds that a site waits for an answer."""
 LATE_SECONDS_MAX = 40.0
-"""How long a message may be under way."""
+"""The most seconds that a message is under way."""
 
 
 class Line:
-    """What is between a cell and its hub."""
+    """The line between a cell and its hub."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -44,9 +44,9 @@ class Line:
         self.late = 0.0
         """The share of reports that arrive when they are not waited for any more."""
         self.latency_seconds = LATENCY_SECONDS
-        """How long a message takes at most, where that differs; at least it takes what all take."""
+        """The most seconds that a message takes, where that differs; at least it takes what all take."""
         self.lag_seconds = 0.0
-        """How much later the news of a watch come at most."""
+        """The most seconds by which the news of a watch come later."""
         self.listed_max: int | None = None
         """The most objects that a list brings; None: all, as it should be."""
         self.following: set[asyncio.Task[Any]] = set()

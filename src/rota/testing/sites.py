@@ -31,9 +31,9 @@ R = TypeVar("R")
 
 MANAGER = "rota-controllers"
 RESTORE_JUMP = 1_000_000
-"""How far ahead revisions are after a restore."""
+"""Revisions by which a store is ahead after a restore."""
 AWAKE_SECONDS = 1.0
-"""How often somebody who waits for a suspended machine looks."""
+"""Seconds between two looks of somebody who waits for a suspended machine."""
 
 
 class SiteClock:
@@ -43,7 +43,7 @@ class SiteClock:
         self._clock = clock
         self._ahead_seconds = 0.0
         self._due: list[VirtualTimer] | None = None
-        """What has come due since the machine was suspended; None: it is not."""
+        """Timers that have come due since the machine was suspended; None: it is not."""
 
     @property
     def is_suspended(self) -> bool:

@@ -114,7 +114,7 @@ class Binding:
 
     def __init__(self) -> None:
         self._needs: dict[Key, frozenset[Named]] = {}
-        """What each deployment was last seen to need."""
+        """The needs of each deployment, as last seen."""
         self._tidied: set[str] = set()
         """The cells of which no copies are left that nobody has needed since before this process."""
 

@@ -56,7 +56,7 @@ class Fence:
 
     @property
     def holds(self) -> bool:
-        """Whether something here ends what has no right any more."""
+        """True where something ends instances that have no right any more."""
         return self._runtime is not None
 
     def end(self) -> None:

@@ -49,7 +49,7 @@ COUNT_SECONDS = 1.0
 """The least time between two counts of the instances in use."""
 ORPHANS_MAX = 200
 TROUBLES = (ApiError, OSError, TimeoutError, msgspec.MsgspecError)
-"""Of the line and of the hub, which may answer anything. None of them ends the link."""
+"""Errors of the line, and of a hub, which may answer anything. None of them ends the link."""
 REFUSED = (400, 413, 422)
 """Codes for reports that the hub does not take, however often they are sent."""
 

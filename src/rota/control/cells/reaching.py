@@ -32,7 +32,7 @@ ANSWER_HEADERS = frozenset(("Rota-Mode", "Rota-Length", "Retry-After"))
 STATUSES = frozenset((101, 200, 400, 403, 404, 405, 409, 413, 429, 500, 501, 503, 507))
 """Answers that a cell may give."""
 MESSAGE_BYTES_MAX = 128 * 1024
-"""Of one message. Larger pieces are divided."""
+"""The most bytes of one message. Larger pieces are divided."""
 PIECE_BYTES = 64 * 1024
 WAITING_BYTES_MAX = 256 * 1024
 """Bytes of one request that have come over a tunnel and are not passed on yet, in each direction."""

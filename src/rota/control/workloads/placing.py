@@ -54,7 +54,7 @@ class Placing(NamedTuple):
     reason: Reason = ""
     message: str = ""
     is_moving: bool = False
-    """Whether it is on its way to an even division."""
+    """True on the way to an even division."""
 
 
 def place(

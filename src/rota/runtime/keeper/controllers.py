@@ -20,7 +20,7 @@ class Held:
     def __init__(self) -> None:
         self.paths: dict[str, Path] = {}
         self.share: Path | None = None
-        """That of a child without a limit of CPU: it has its share all the same, and not one for each process."""
+        """The weight of a child without a CPU limit: one share for all its processes, not one for each."""
 
     @property
     def procs_files(self) -> list[str]:

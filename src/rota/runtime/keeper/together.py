@@ -1,4 +1,4 @@
-"""What all containers of a home may have together, and those of one tenant: each by itself may have most of the host.
+"""The limits of all containers of a home together, and of those of one tenant: each alone may have most of the host.
 
 The rest is for the server, for the keeper, and for whoever has to put things right.
 """
@@ -10,9 +10,9 @@ import os
 from pathlib import Path
 
 MEMORY_SHARE, MEMORY_SHARE_OF_ONE = 0.9, 0.75
-"""Of the memory of the host that all tenants have, and one of them alone."""
+"""Shares of the host's memory: for all tenants, and for one of them alone."""
 PIDS_SHARE, PIDS_SHARE_OF_ONE = 0.75, 0.4
-"""Of the processes and threads that the host can have."""
+"""The same shares of the processes and threads that the host can have."""
 _PIDS_FILES = ("/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max")
 
 

@@ -30,7 +30,7 @@ MOVED_BYTES = 12
 _GET_FLAGS, _SET_FLAGS = 0x80086601, 0x40086602
 _IMMUTABLE, _APPEND_ONLY = 0x10, 0x20
 _OWNERS_FLAGS = 0x000380FF | 0x00800000 | 0x02000000
-"""Those that the owner of a folder may set, such as that all is written at once; what is made in it inherits them."""
+"""Flags that the owner of a folder may set, such as that all is written at once; what is made in it inherits them."""
 
 
 def discard(folder: Path, *, seconds_max: float) -> None:
