@@ -62,14 +62,16 @@ def kubeconfig_of(kubeconfig: Path, token: str, path: Path) -> Path:
 
 
 async def holder(client: Client) -> str:
-    """Who holds the lease."""
-    try:
-        lease = await client.get(Lease, LEASE, namespace="rota-system")
-    except ApiError as error:
-        if error.code == 404:
-            return ""
-        raise
-    return (lease.spec.holder_identity or "") if lease.spec else ""
+    """Who holds the lease: of a Rota in its system namespace, of a cluster in `default`."""
+    for namespace in ("rota-system", "default"):
+        try:
+            lease = await client.get(Lease, LEASE, namespace=namespace)
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            continue
+        return (lease.spec.holder_identity or "") if lease.spec else ""
+    return ""
 
 
 async def until(what: Callable[[], Awaitable[bool]], seconds: float, otherwise: Callable[[], str]) -> None:
