@@ -124,7 +124,8 @@ This page is generated from the commands. `make docs` writes it.
 Exit codes: 0 done, 1 refused or failed, 2 bad usage or invalid manifests. `rota diff` has its own, which it names.
 Results go to standard output and everything else to standard error. Colour is for terminals; `NO_COLOR` turns it off.
 
-`rota --install-completion` teaches your shell to complete commands, flags and kinds.
+`rota --install-completion` teaches your shell to complete commands, flags and kinds. `rota --version` prints the
+version, as `rota version` does.
 """
 
 

@@ -24,7 +24,9 @@ def run(*arguments: str, home: Path | None = None, **env: str) -> subprocess.Com
 
 
 def test_version_prints_the_version() -> None:
-    assert run("version").stdout == f"{rota.__version__}\n"
+    for asked in (("version",), ("--version",), ("--home", "/nonexistent", "--version")):
+        done = run(*asked)
+        assert (done.returncode, done.stdout, done.stderr) == (0, f"{rota.__version__}\n", "")
 
 
 def test_crds_prints_documents_that_kubectl_can_apply() -> None:
@@ -142,8 +144,10 @@ def test_colour_is_for_terminals_and_not_where_it_is_unwanted() -> None:
     ("arguments", "unwanted"),
     [
         (("version",), ("rich", "yaml", "pydantic", "rota.server", "rota.manifest")),
+        (("--version",), ("rich", "yaml", "pydantic", "rota.server", "rota.manifest")),
         (("get", "wp"), ("rich", "yaml", "pydantic", "rota.server", "rota.manifest", "rota.cli.apply")),
         (("get", "wp"), ("rota.registry.registry", "rota.client.local", "rota.control")),
+        (("rebalance", "web"), ("rota.control", "rota.registry.registry", "rota.server")),
         (("stop",), ("yaml", "rota.server.main", "rota.registry.registry", "rota.control.table", "rota.store")),
         (("status",), ("yaml", "rota.server.main", "rota.registry.registry", "rota.control.table")),
     ],

@@ -114,12 +114,23 @@ def build(only: str = "") -> typer.Typer:
     return app
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from rota import __version__
+
+        print(__version__)
+        raise typer.Exit
+
+
 def _start(
     ctx: typer.Context,
     namespace: Annotated[str | None, GLOBAL_OPTIONS["namespace"].__metadata__[0]] = None,
     context: Annotated[str | None, GLOBAL_OPTIONS["context"].__metadata__[0]] = None,
     kubeconfig: Annotated[str | None, GLOBAL_OPTIONS["kubeconfig"].__metadata__[0]] = None,
     home: Annotated[str | None, GLOBAL_OPTIONS["home"].__metadata__[0]] = None,
+    _: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
+    ] = False,
 ) -> None:
     ctx.obj = Session(Settings(namespace, context, kubeconfig, home), ctx.obj or connect_to_server)
 
@@ -130,7 +141,8 @@ _start.__doc__ = HELP
 def run(argv: list[str], connect: Connect | None) -> int:
     """Parse and carry out. Returns the exit code."""
     known = bool(argv) and argv[0] in COMMANDS and "_ROTA_COMPLETE" not in os.environ
-    app = build(argv[0] if known else "")
+    # For the version alone nothing else is imported.
+    app = build(argv[0] if known else "version" if argv[:1] == ["--version"] else "")
     try:
         # Not standalone: errors of the command line are printed in the form of all others.
         code = app(args=argv, prog_name="rota", obj=connect, standalone_mode=False)
