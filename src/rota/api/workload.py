@@ -15,6 +15,8 @@ PLACEMENTS_MAX = 32
 CITIES_MAX = 64
 CELLS_MAX = 1024
 LEASE_SECONDS = 60
+REBALANCE = "rota.dev/rebalance"
+"""The annotation of a workload whose instances are to be divided evenly. It is taken away when they are."""
 
 OnCellLost = Literal["Keep", "Move"]
 

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from rota.api import Workload
+from rota.api.workload import REBALANCE
 from rota.cli.command import command
 from rota.cli.output import line
 from rota.cli.session import CommandError, Session
-from rota.control.workload import REBALANCE
 
 
 @command

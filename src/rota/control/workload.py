@@ -21,7 +21,7 @@ from rota.api import (
     WorkloadDeployment,
 )
 from rota.api.model import Ref
-from rota.api.workload import Placement, TemplateMeta, WorkloadDeploymentSpec, WorkloadTemplate
+from rota.api.workload import REBALANCE, Placement, TemplateMeta, WorkloadDeploymentSpec, WorkloadTemplate
 from rota.client import Key
 from rota.control.cells.heard import Heard, moves_after
 from rota.control.cells.names import HUB_IS_OLDER, MOVING_SINCE, SYNCED, is_bound
@@ -45,8 +45,6 @@ from rota.engine import DONE, Blocked, Context, Done, Failed, Outcome, Watch
 from rota.engine.objects import Objects
 from rota.registry.privileges import inherited
 
-REBALANCE = "rota.dev/rebalance"
-"""The annotation of a workload whose instances are to be divided evenly. It is taken away when they are."""
 LOOK_SECONDS_MIN = 0.1
 
 
