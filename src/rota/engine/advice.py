@@ -42,6 +42,7 @@ TO_CORRECT = {
     "InstanceCrashing": "see why {name} ends ({logs}), and correct its command or settings: {edit}",
     "ImageUnavailable": "put the image of {name} where it can be had, or correct its name: {edit}",
     CONFIGURATION: "correct {name}: {edit}",
+    "KeeperTooOld": "`rota stop`, then `rota start` in the cell: that starts a keeper of this version",
     "NotIsolated": "install what `rota doctor` says is missing for a sandbox, or do without in {name}: {edit}",
     "LocationNotFound": "make a Location of the city (`rota apply -f FILE`), or correct the cities of {name}: {edit}",
     "NoCellInCity": "correct the cities of {name}: {edit}; `rota get cells` shows where there are cells",

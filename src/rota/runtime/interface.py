@@ -17,7 +17,9 @@ from rota.runtime.task_logs import UidOf
 
 Wish = Literal["none", "sandbox", "gvisor"] | None
 """How an instance is to be kept apart; None: as the host can."""
-Reason = Literal["ImageUnavailable", "ConfigurationError", "Provisioning", "NotIsolated", "HubUnreachable"]
+Reason = Literal[
+    "ImageUnavailable", "ConfigurationError", "Provisioning", "NotIsolated", "HubUnreachable", "KeeperTooOld"
+]
 
 
 class Subject(NamedTuple):

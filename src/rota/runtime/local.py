@@ -400,6 +400,8 @@ class LocalRuntime:
         except KeeperError as error:
             if error.reason in ("StartFailed", "BadRequest"):
                 raise Refused("ConfigurationError", str(error)) from None
+            if error.reason == "TooOld":
+                raise Refused("KeeperTooOld", str(error)) from None
             raise
         taken = self._take(record)
         assert taken == order.subject

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -14,7 +15,10 @@ from rota.control.cells.messages import DeploymentReport, Gone, Report
 from rota.control.cells.names import cell_namespace
 from rota.control.plane import Plane
 from rota.registry import ApiError
+from rota.runtime.interface import Order, Refused, Run, Subject
+from rota.runtime.keeper.client import KeeperError
 from rota.testing.fleet import Fleet
+from rota.testing.runtime import MemoryRuntime
 from tests.control.cells.test_fleet import (
     LEASE_SECONDS,
     LONG_SECONDS,
@@ -460,6 +464,66 @@ def test_what_is_not_moved_any_more_goes_on_without_a_restart(fleet: Fleet) -> N
     fleet.lines["lhr-1"].heal()
     fleet.go(30)
     assert restarts(fleet) == {0}
+
+
+class EarlierRuntime(MemoryRuntime):
+    """A runtime whose keeper an earlier Rota has started, without leases."""
+
+    async def start(self, order: Order) -> Run:
+        if order.lease_seconds is not None:
+            raise Refused("KeeperTooOld", "the keeper is of an earlier version")
+        return await super().start(order)
+
+    async def extend(self, leases: Mapping[Subject, float | None], *, unleased: bool = False) -> None:
+        if any(seconds is not None for one, seconds in leases.items() if one in self.alive):
+            raise KeeperError("TooOld", "the keeper is of an earlier version")
+
+
+def start_with(fleet: Fleet, name: str, kind: type[MemoryRuntime]) -> None:
+    """Stop a cell with all that it runs, and start it with another keeper."""
+    fleet.site(name).power_cut()
+    fleet.go(1)
+    fleet.site(name).runtime = kind(fleet.site(name).clock)
+    fleet.up(name)
+    fleet.go(30)
+
+
+def test_nothing_that_is_moved_starts_under_a_keeper_that_would_not_end_it(fleet: Fleet) -> None:
+    start_with(fleet, "dfw-1", EarlierRuntime)
+    fleet.do(fleet.hub.client.patch(Cell, "dfw-2", {"spec": {"cordoned": True}}))
+    fleet.go(1)
+    apply(fleet, moving(2, "dfw"))
+    assert not acts(fleet)
+    assert {why(one, "Ready") for one in fleet.instances(fleet.hub)} == {"KeeperTooOld"}
+    # The hub moves them when the cell is lost, and they run once.
+    fleet.do(fleet.hub.client.patch(Cell, "dfw-2", {"spec": {"cordoned": False}}))
+    fleet.lines["dfw-1"].cut()
+    fleet.go(2 * MOVED_SECONDS)
+    assert acts(fleet) == 2 and running(fleet)["dfw-2"] == 2
+    # With a keeper that knows leases it runs what is placed there.
+    fleet.lines["dfw-1"].heal()
+    fleet.do(fleet.hub.client.patch(Cell, "dfw-2", {"spec": {"drain": True}}))
+    start_with(fleet, "dfw-1", MemoryRuntime)
+    fleet.go(LONG_SECONDS)
+    assert acts(fleet) == 2 and running(fleet) == {"dfw-1": 2}
+
+
+def test_what_runs_under_an_earlier_keeper_is_not_moved_when_it_is_to_be(fleet: Fleet) -> None:
+    start_with(fleet, "dfw-1", EarlierRuntime)
+    fleet.do(fleet.hub.client.patch(Cell, "dfw-2", {"spec": {"cordoned": True}}))
+    apply(fleet, workload(2, "dfw"))
+    fleet.do(fleet.hub.client.patch(Cell, "dfw-2", {"spec": {"cordoned": False}}))
+    assert running(fleet) == {"dfw-1": 2}
+    # Nothing could end it there: so the hub is not told that it may be moved.
+    apply(fleet, moving(2, "dfw"))
+    fleet.lines["dfw-1"].cut()
+    fleet.go(3 * MOVED_SECONDS)
+    assert running(fleet) == {"dfw-1": 2} and acts(fleet) == 2
+    fleet.lines["dfw-1"].heal()
+    apply(fleet, workload(2, "dfw"))
+    fleet.go(LONG_SECONDS)
+    assert acts(fleet) == 2 and restarts(fleet) == {0}
+    agree(fleet)
 
 
 def test_what_waits_for_the_hub_starts_when_it_is_not_moved_any_more(fleet: Fleet) -> None:

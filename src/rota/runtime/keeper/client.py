@@ -17,6 +17,7 @@ import rota
 from rota.runtime.descriptors import inherited
 from rota.runtime.keeper import protocol
 from rota.runtime.keeper.connection import Connection
+from rota.runtime.keeper.leasing import Leasing
 from rota.runtime.keeper.messages import (
     Event,
     ExecStarted,
@@ -89,6 +90,7 @@ class Keeper:
         self._may_launch = True
         self._launching: asyncio.Future[subprocess.CompletedProcess[bytes]] | None = None
         self.hello: Hello | None = None
+        self._leasing = Leasing(lambda leases, unleased: self._extend(leases, unleased=unleased))
 
     @classmethod
     def connect(cls, home: Path, options: Sequence[str] = ()) -> Self:
@@ -135,7 +137,7 @@ class Keeper:
         `unmet` names limits that somebody else should hold, and cannot: they are told of with the rest.
         With `host_pids` it gets no PID namespace of its own, even where that is what holds a tree together.
         With `lease_seconds` it is ended after that time, whether anybody is there to ask for it or not, unless it is
-        extended before.
+        extended before. Raises KeeperError("TooOld") if the keeper that runs might not do that.
         """
         fields: dict[str, Any] = {
             "key": key,
@@ -149,14 +151,20 @@ class Keeper:
         }
         extra = {"uid": uid, "gid": gid, "pid_namespace": pid_namespace, "wrappers": wrappers, "host_pids": host_pids}
         if lease_seconds is not None:
+            await self._connected()
+            Leasing.check(self.hello)
             fields["lease_seconds"] = lease_seconds
         return await self._ask("start", fields | extra, Record)
 
     async def extend(self, leases: Mapping[str, float | None], *, unleased: bool = False) -> None:
         """Let what runs under these keys run for so many seconds from now, whatever lease it had; None: for ever.
 
-        `unleased`: only what has no lease.
+        `unleased`: only what has no lease. Raises KeeperError("TooOld") if the keeper that runs cannot do it.
         """
+        await self._connected()
+        await self._leasing.extend(self.hello, leases, unleased=unleased)
+
+    async def _extend(self, leases: Mapping[str, float | None], *, unleased: bool) -> None:
         await self._ask("extend", {"leases": leases, "unleased": unleased}, dict)
 
     async def stop(self, key: str, grace_seconds: float, run: str | None = None) -> Record:
@@ -176,6 +184,7 @@ class Keeper:
     async def forget(self, key: str, run: str | None = None) -> None:
         """Drop the record of one that has exited."""
         await self._ask("forget", {"key": key, "run": run}, dict)
+        self._leasing.forget(key)
 
     async def allow(self, grace_seconds: float) -> None:
         """What a shutdown that does not say its grace shall give, for as long as this connection is open."""
@@ -227,6 +236,7 @@ class Keeper:
 
     async def _disconnect(self) -> None:
         self._is_done = True
+        await self._leasing.end()
         if self._connection is not None:
             await self._connection.close()
 

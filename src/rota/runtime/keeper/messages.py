@@ -62,6 +62,8 @@ class Hello(msgspec.Struct, frozen=True):
     tree: str
     set_aside: list[str] = []
     """Records that could not be read when it started, by their names in the folder for those."""
+    sets_leases: bool = False
+    """Whether it sets, extends and lifts leases of whatever runs. False: an earlier version, with fewer or none."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, tag="snapshot", tag_field="event"):

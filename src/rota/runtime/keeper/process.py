@@ -175,6 +175,7 @@ class Keeper:
             "started": self._started,
             "tree": self._children.tree,
             "set_aside": self._records.set_aside,
+            "sets_leases": True,
         }
 
     def _exec(

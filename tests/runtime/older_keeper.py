@@ -1,0 +1,48 @@
+"""`python -m tests.runtime.older_keeper AGE HOME …`: a keeper as earlier versions of Rota had it.
+
+`leaseless`: it knows nothing of leases. `extending`: it extends leases by numbers, of what was started with one.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from rota.runtime.keeper import __main__ as program
+from rota.runtime.keeper.children import Children
+from rota.runtime.keeper.fields import Fields, Refused
+from rota.runtime.keeper.lease import Lease
+from rota.runtime.keeper.process import Keeper
+
+
+def hello(self: Keeper, connection: Any, fields: Fields) -> dict[str, Any]:
+    found = _hello(self, connection, fields)
+    found.pop("sets_leases", None)
+    return found
+
+
+def do_leaseless(self: Keeper, connection: Any, verb: str, fields: Fields, reply: Any) -> None:
+    if verb == "extend":
+        raise Refused("UnknownVerb", f"this keeper has no verb {verb!r}")
+    fields.values.pop("lease_seconds", None)
+    _do(self, connection, verb, fields, reply)
+
+
+def extend_numbers(self: Children, fields: Fields) -> dict[str, Any]:
+    given = fields.values["leases"]
+    for key, seconds in {key: Fields(given).number(key, 0) for key in given}.items():
+        child = self.live.get(key)
+        if child is not None and child.lease is not None:
+            child.lease = Lease(seconds)
+    return {}
+
+
+_hello, _do = Keeper._hello, Keeper._do
+
+if __name__ == "__main__":
+    Keeper._hello = hello  # type: ignore[method-assign]
+    if sys.argv.pop(1) == "leaseless":
+        Keeper._do = do_leaseless  # type: ignore[method-assign]
+    else:
+        Children.extend = extend_numbers  # type: ignore[method-assign]
+    program.main()
