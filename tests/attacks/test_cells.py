@@ -15,7 +15,9 @@ from rota.client import Client
 from rota.client.credentials import Credential, Fixed
 from rota.client.http import HttpBackend
 from rota.client.target import Tls, at_url
-from rota.control.cells.messages import REPORT_BYTES_MAX
+from rota.control.cells.intake import WAITING_MAX
+from rota.control.cells.messages import REPORT_BYTES_MAX, Answer, Report
+from rota.control.cells.reports import Reports
 from rota.registry import ApiError, WatchOptions
 from rota.server.main import Ready, run
 from rota.server.membership import Member, NotJoined, join
@@ -260,3 +262,53 @@ async def test_the_token_of_a_cell_is_for_nobody_elses_eyes(hub: Hub, tmp_path: 
         assert (tmp_path / "one" / name).stat().st_mode & 0o077 == 0
     assert token_of(tmp_path / "one") not in (hub.home / "tokens.json").read_text()
     assert token_of(tmp_path / "one") not in (hub.home / "audit.log").read_text()
+
+
+async def test_to_keep_a_hub_busy_with_reports(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each cell has its share: the others are heard at once, and the metrics say who it is."""
+    identities, backends = {}, {}
+    for name in ("ber-1", "ber-2"):
+        await hub.join(tmp_path / name, name)
+        member = Member(tmp_path / name).read()
+        assert member is not None
+        identities[name], backends[name] = member.identity, hub.as_(token_of(tmp_path / name))
+
+    async def send(name: str, sequence: int) -> int:
+        body = report(identities[name], sequence=sequence)
+        try:
+            return (await backends[name].once("POST", f"/v1/cells/{name}/report", body)).status
+        except ApiError as error:
+            retry_after.append((error.details or {}).get("retryAfterSeconds"))
+            return error.code
+
+    retry_after: list[Any] = []
+    received, others_heard = Reports.receive, asyncio.Event()
+
+    async def receive(self: Reports, name: str, told: Report) -> Answer:
+        if name == "ber-1":
+            await others_heard.wait()
+        return await received(self, name, told)
+
+    monkeypatch.setattr(Reports, "receive", receive)
+    flood = [asyncio.create_task(send("ber-1", number)) for number in range(1, 9)]
+    try:
+        # All but the one that is worked on and those that wait.
+        under_way = {*flood}
+        while len(under_way) > 1 + WAITING_MAX:
+            done, under_way = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+            assert {one.result() for one in done} == {429}
+        assert await send("ber-2", 1) == 200
+        others_heard.set()
+        codes = await asyncio.gather(*flood)
+    finally:
+        others_heard.set()
+        for one in backends.values():
+            await one.close()
+    assert codes.count(200) == 1 + WAITING_MAX
+    assert set(retry_after) == {1}
+    assert isinstance(hub.client.backend, HttpBackend)
+    text = (await hub.client.backend.raw("GET", "/v1/metrics")).body.decode()
+    refused = codes.count(429)
+    assert f'rota_cell_reports_total{{cell="ber-1",outcome="TooMany"}} {refused}\n' in text
+    assert 'rota_cell_reports_total{cell="ber-2",outcome="Taken"} 1\n' in text
+    assert 'rota_cell_report_age_seconds{cell="ber-2"}' in text

@@ -15,6 +15,7 @@ from rota.api import (
     Workspace,
 )
 from rota.control.cell import Cells
+from rota.control.cells.counting import count_placements
 from rota.control.cells.fence import Fence
 from rota.control.cells.heard import Heard
 from rota.control.claim import Claims
@@ -73,7 +74,7 @@ def controllers(
             if runtime is None
             else _running(runtime, runners or Runners(), metrics or Metrics(), serving, plane, fence)
         ),
-        Workloads(plane, heard),
+        Workloads(plane, heard, count_placements(metrics or Metrics())),
         Quotas(),
         Cells(plane, heard),
         Deployments(plane, runtime, fence),

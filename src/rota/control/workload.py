@@ -73,8 +73,12 @@ class Workloads(Gate[Workload]):
 
     owns = (WorkloadDeployment, Revision)
 
-    def __init__(self, plane: Plane = HERE, heard: Heard | None = None) -> None:
+    def __init__(
+        self, plane: Plane = HERE, heard: Heard | None = None, count: Callable[[str], None] = lambda reason: None
+    ) -> None:
+        """`count` is called with the reason of each decision on where instances go."""
         super().__init__(Workload)
+        self._count = count
         self._plane = plane
         self._heard = heard
         self._book = Book()
@@ -181,6 +185,7 @@ class Workloads(Gate[Workload]):
                 term = max((one.spec.term + _is_left(one, moved) for one in own), default=0)
                 decision = _Decision(placement, city, scaled.replicas, placing, min(waits, default=None), moved, term)
                 decisions.append(decision)
+                self._count(_counted_as(decision))
                 for cell, replicas in placing.cells.items():
                     name = deployment_name(key.name, placement.name, cell)
                     self._book.set(_id(key.namespace, name), Booked(cell, key.namespace, replicas, needs))
@@ -312,6 +317,12 @@ class Workloads(Gate[Workload]):
             await unless_overtaken(context.client.create(found.create))
         for one in found.delete:
             await self._delete(context, one)
+
+
+def _counted_as(decision: _Decision) -> str:
+    if decision.placing.unplaced:
+        return decision.placing.reason
+    return "CellLost" if decision.moved else "Rebalancing" if decision.placing.is_moving else "Placed"
 
 
 def is_fenced(deployment: WorkloadDeployment) -> bool:

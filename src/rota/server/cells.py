@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from rota.api import Cell
-from rota.control.cells.messages import REPORT_BYTES_MAX, Report, Uid
+from rota.control.cells.messages import Uid
 from rota.control.cells.names import cell_namespace, shown_identity
 from rota.engine.objects import Objects, get
 from rota.registry import ApiError
@@ -33,7 +33,6 @@ JOIN_SECONDS = 3600
 FINGERPRINT = "sha256:"
 
 _encode = msgspec.json.Encoder().encode
-_report = msgspec.json.Decoder(Report).decode
 
 
 class Joining(msgspec.Struct, rename="camel"):
@@ -126,20 +125,10 @@ def check_joining(objects: Objects, request: Request, name: str) -> None:
 
 async def take_report(controllers: Controllers | None, request: Request, name: str) -> Response:
     """Take a report of a cell from the cell itself."""
-    reports = controllers.reports if controllers is not None else None
-    if reports is None:
+    intake = controllers.intake if controllers is not None else None
+    if intake is None:
         raise ApiError(503, "ServiceUnavailable", "this server places nothing, or another one leads: try again")
-    if len(request.body) > REPORT_BYTES_MAX:
-        raise ApiError(
-            413,
-            "RequestEntityTooLarge",
-            f"the report has {len(request.body)} bytes, and {REPORT_BYTES_MAX} are the most: divide it",
-        )
-    try:
-        told = _report(request.body)
-    except msgspec.MsgspecError as error:
-        raise bad_request(f"this is no report of a cell: {error}") from None
-    return Response(200, _encode(await reports.receive(name, told)))
+    return Response(200, _encode(await intake.take(name, request.body)))
 
 
 def taken(name: str) -> ApiError:

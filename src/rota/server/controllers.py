@@ -13,8 +13,10 @@ from typing import Any
 
 from rota.api import Kind, Namespace
 from rota.client import Client, Update
+from rota.control.cells.counting import HubCounting, LinkCounting
 from rota.control.cells.fence import Fence
 from rota.control.cells.heard import Heard
+from rota.control.cells.intake import Intake
 from rota.control.cells.link import Link
 from rota.control.cells.reports import Reports
 from rota.control.claim import Claims
@@ -43,7 +45,7 @@ UP_RENEW_SECONDS = 10.0
 """A server with its own controllers: nobody can take over from it while it is down, so it need not write often."""
 
 
-Linking = Callable[[Client, Objects, Recorder, Clock, Fence], Awaitable[Link]]
+Linking = Callable[[Client, Objects, Recorder, Clock, Fence, LinkCounting], Awaitable[Link]]
 
 
 class Controllers:
@@ -68,6 +70,8 @@ class Controllers:
         self._linking = linking
         self.reports: Reports | None = None
         """Who takes the reports of cells; None while another process leads, or this is a cell."""
+        self.intake: Intake | None = None
+        """The way in for reports, as long as there is who takes them."""
         self.link: Link | None = None
         """The link of this cell to its hub, if it is one."""
         self.runtime = runtime
@@ -128,9 +132,13 @@ class Controllers:
         )
         if self._plane.places:
             self.reports = Reports(self._client, self.objects, recorder, heard, clock, lambda: self._leadership.held)
+            counting = HubCounting(self.metrics, self.objects, heard, clock)
+            self.intake = Intake(self.reports, self.objects, clock, counting)
         linked: asyncio.Task[None] | None = None
         if self._linking is not None and fence is not None:
-            self.link = await self._linking(self._client, self.objects, recorder, clock, fence)
+            self.link = await self._linking(
+                self._client, self.objects, recorder, clock, fence, LinkCounting(self.metrics, clock)
+            )
             linked = asyncio.create_task(self.link.run(), name="link to the hub")
         self.claiming = next((one.claiming for one in reconcilers if isinstance(one, Claims)), None)
         if self.claiming is not None:
@@ -144,7 +152,9 @@ class Controllers:
                 deaf()
             if self.reports is not None:
                 self.reports.end()
-            self.loop = self.claiming = self.reports = self.link = None
+            if self.intake is not None:
+                self.intake.end()
+            self.loop = self.claiming = self.reports = self.intake = self.link = None
             if fence is not None:
                 fence.end()
             ending = [task for task in (recording, linked) if task is not None]

@@ -285,7 +285,8 @@ class Gateway:
         return self.controllers.objects if self.controllers else StoreObjects(self._registry)
 
     def _metrics(self) -> bytes:
-        return (self.controllers.metrics.render() if self.controllers else b"") + self._tables.render()
+        own = self.controllers.metrics.render() if self.controllers else b""
+        return own + self._tunnels.counting.render(self._seen()) + self._tables.render()
 
     # Tokens.
 

@@ -20,6 +20,7 @@ from rota.client.calls import Sleep
 from rota.client.credentials import Credential, Fixed
 from rota.client.http import HttpBackend
 from rota.client.target import KubeconfigError, Target, Tls, at_url
+from rota.control.cells.counting import LinkCounting
 from rota.control.cells.fence import Fence
 from rota.control.cells.link import MIRRORED, About, Link
 from rota.control.cells.messages import Answer, Report
@@ -113,7 +114,7 @@ class Member:
         self.write(*kept)
 
 
-Linking = Callable[[Client, Objects, Recorder, Clock, Fence], Awaitable[Link]]
+Linking = Callable[[Client, Objects, Recorder, Clock, Fence, LinkCounting], Awaitable[Link]]
 Tunnelling = Callable[[About, "RemoteHub", Objects], Tunnel]
 
 
@@ -123,13 +124,15 @@ def linking(keeping: Keeping, tunnelling: Tunnelling | None = None) -> Linking:
     tunnelling  makes the tunnel through which the hub reaches instances; None: it reaches none
     """
 
-    async def link(client: Client, objects: Objects, recorder: Recorder, clock: Clock, fence: Fence) -> Link:
+    async def link(
+        client: Client, objects: Objects, recorder: Recorder, clock: Clock, fence: Fence, counting: LinkCounting
+    ) -> Link:
         kept = await keeping.boot()
         membership = kept.membership
         about = About(membership.cell, membership.identity, membership.boots, __version__)
         hub = RemoteHub(kept, keeping, clock)
         tunnel = tunnelling(about, hub, objects) if tunnelling is not None else None
-        return Link(about, hub, client, objects, recorder, clock, fence, tunnel)
+        return Link(about, hub, client, objects, recorder, clock, fence, tunnel, counting)
 
     return link
 

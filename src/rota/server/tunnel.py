@@ -24,6 +24,7 @@ from rota.client import frames
 from rota.client.channels import ERROR, PROTOCOL, STDERR, STDIN, STDOUT
 from rota.client.websocket import Closed, WebSocket, framing, handshake
 from rota.control.cells import reaching
+from rota.control.cells.counting import TunnelCounting
 from rota.control.cells.names import shown_identity, store_identity
 from rota.control.cells.reaching import (
     ANSWER_HEADERS,
@@ -85,12 +86,15 @@ class Control:
 class Session:
     """One request to a cell, and the connection that the cell opens for it."""
 
-    def __init__(self, cell: str, city: str, ask: Ask, user: User, forget: Callable[[Session], None]) -> None:
+    def __init__(
+        self, cell: str, city: str, ask: Ask, user: User, counting: TunnelCounting, forget: Callable[[Session], None]
+    ) -> None:
         self.cell = cell
         self.where = f'cell "{cell}" in {city}'
         self.ask = ask
         self.user = user
         self._forget = forget
+        self._counting = counting
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._websocket: WebSocket | None = None
         self.opened: asyncio.Future[WebSocket] = asyncio.get_running_loop().create_future()
@@ -121,6 +125,14 @@ class Session:
             # The cell may be at work for somebody who is gone.
             self._websocket.abort()
 
+    def sent(self, size: int) -> None:
+        """Count bytes that went to the cell."""
+        self._counting.sent(self.cell, size)
+
+    def received(self, size: int) -> None:
+        """Count bytes that came from the cell."""
+        self._counting.received(self.cell, size)
+
     def cut(self) -> ConnectionError:
         """Return what is wrong when the cell ends the connection too early."""
         return ConnectionError(f"the connection to {self.where} was cut")
@@ -141,6 +153,7 @@ class Tunnels:
         self._shares: dict[str, Shares] = {}
         """By cell, requests under way."""
         self._of_credential: dict[str, int] = {}
+        self.counting = TunnelCounting(lambda: {cell: shares.used for cell, shares in self._shares.items()})
 
     # For cells.
 
@@ -271,11 +284,12 @@ class Tunnels:
         ask = reaching.asked(
             instance, id_, request.method, what, request.query_text, request.headers, user.name, admin=admin
         )
-        session = Session(cell, known.spec.city_code, ask, user, self._forget)
+        session = Session(cell, known.spec.city_code, ask, user, self.counting, self._forget)
         self._sessions[cell, id_] = session
         self._shares[cell] = shares
         shares.take(_party(user))
         self._of_credential[_party(user)] = count + 1
+        self.counting.opened(cell)
         return session, control.websocket
 
     def _forget(self, session: Session) -> None:
@@ -400,16 +414,17 @@ async def _exchange(session: Session, websocket: WebSocket, request: Request) ->
                 return message
             if not isinstance(message, Continue) or sending is not None or request.pieces is None:
                 raise _rubbish(session.cell)
-            sending = asyncio.ensure_future(_send(websocket, request.pieces))
+            sending = asyncio.ensure_future(_send(session, websocket, request.pieces))
     finally:
         if sending is not None:
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
 
 
-async def _send(websocket: WebSocket, pieces: AsyncIterator[bytes]) -> None:
+async def _send(session: Session, websocket: WebSocket, pieces: AsyncIterator[bytes]) -> None:
     with contextlib.suppress(Closed):
         async for piece in pieces:
+            session.sent(len(piece))
             for at in range(0, len(piece), reaching.PIECE_BYTES):
                 websocket.send(piece[at : at + reaching.PIECE_BYTES])
                 await websocket.drain()
@@ -424,6 +439,7 @@ async def _chunks(session: Session, websocket: WebSocket) -> AsyncIterator[bytes
         except Closed:
             raise session.cut() from None
         if isinstance(came, bytes):
+            session.received(len(came))
             if came:
                 yield came
         elif isinstance(_message(session, came), End):
@@ -446,8 +462,8 @@ async def _whole(session: Session, chunks: AsyncIterator[bytes]) -> bytes:
 
 async def _relay(session: Session, user: WebSocket, cell: WebSocket) -> None:
     """Carry the messages of a command both ways, until either side ends."""
-    up = asyncio.ensure_future(_up(user, cell))
-    down = asyncio.ensure_future(_down(cell, user))
+    up = asyncio.ensure_future(_up(session, user, cell))
+    down = asyncio.ensure_future(_down(session, cell, user))
     try:
         await asyncio.wait((up, down), return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -464,7 +480,7 @@ async def _relay(session: Session, user: WebSocket, cell: WebSocket) -> None:
         await user.close(code, ended.reason, seconds_max=TELL_SECONDS_MAX)
 
 
-async def _up(user: WebSocket, cell: WebSocket) -> None:
+async def _up(session: Session, user: WebSocket, cell: WebSocket) -> None:
     """Pass on what a client sends, until it goes."""
     with contextlib.suppress(Closed):
         while True:
@@ -482,15 +498,17 @@ async def _up(user: WebSocket, cell: WebSocket) -> None:
             with contextlib.suppress(Closed):
                 # A command may end before its input. What it has said is still to be passed on.
                 for piece in pieces:
+                    session.sent(len(piece))
                     cell.send(piece)
                     await cell.drain()
 
 
-async def _down(cell: WebSocket, user: WebSocket) -> None:
+async def _down(session: Session, cell: WebSocket, user: WebSocket) -> None:
     """Pass on what a command says, to its end."""
     with contextlib.suppress(Closed):
         while True:
             message = await cell.receive()
             if isinstance(message, bytes) and message and message[0] in (STDOUT, STDERR, ERROR):
+                session.received(len(message))
                 user.send(message)
                 await user.drain()

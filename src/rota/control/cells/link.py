@@ -19,6 +19,7 @@ from rota.api.conditions import with_condition
 from rota.client import Client
 from rota.client.calls import Sleep
 from rota.control.cells.binding import TRAVELLING
+from rota.control.cells.counting import LinkCounting
 from rota.control.cells.fence import Fence, Moment
 from rota.control.cells.messages import DEPLOYMENTS_MAX, Answer, Report
 from rota.control.cells.mirror import Mirror
@@ -30,6 +31,7 @@ from rota.control.sizes import size_of
 from rota.control.writing import is_overtaken
 from rota.engine import ControlLoop
 from rota.engine.clock import Clock, sleep
+from rota.engine.metrics import Metrics
 from rota.engine.objects import Objects, get
 from rota.engine.reconciler import Recording
 from rota.registry import ApiError
@@ -101,8 +103,10 @@ class Link:
         clock: Clock,
         fence: Fence,
         tunnel: Tunnelling | None = None,
+        counting: LinkCounting | None = None,
     ) -> None:
         self._about = about
+        self._counting = counting or LinkCounting(Metrics(), clock)
         self._tunnel = tunnel
         self._fence = fence
         self._cell = about.cell
@@ -149,6 +153,7 @@ class Link:
                 try:
                     answer = await self._exchange(self._report(reports))
                 except TROUBLES as error:
+                    self._counting.failed(error)
                     await self._say(False, *_reason(error))
                     if _is_refused(error) and len(reports) == 1:
                         # What the hub does not take of one deployment keeps back no other, nor that the cell lives.
@@ -158,11 +163,12 @@ class Link:
                     else:
                         self._telling.again(taken)
                         deployments_max = 1 if _is_refused(error) else deployments_max
-                    await sleep(self._clock, delay * random.uniform(0.5, 1.0))
+                    await sleep(self._clock, max(delay * random.uniform(0.5, 1.0), _asked_seconds(error)))
                     delay = min(delay * 2, RETRY_SECONDS_MAX)
                     if delay >= RETRY_SECONDS_MAX:
                         self._telling.greet()
                     continue
+                self._counting.answered(answer, self._clock.now() - sent.uptime)
                 if answer.late is not None:
                     self._count_on(answer.late, taken)
                     await sleep(self._clock, delay * random.uniform(0.5, 1.0))
@@ -358,6 +364,12 @@ def _is_refused(error: Exception) -> bool:
     return isinstance(error, ApiError) and error.code in REFUSED
 
 
+def _asked_seconds(error: Exception) -> float:
+    """Return how long the hub asks to wait before the next report. A lease must not end because of it."""
+    asked = (error.details or {}).get("retryAfterSeconds") if isinstance(error, ApiError) else None
+    return min(float(asked), RETRY_SECONDS_MAX) if isinstance(asked, int) and asked > 0 else 0.0
+
+
 def _reason(error: Exception) -> tuple[str, str]:
     if isinstance(error, msgspec.MsgspecError):
         return "HubUnreachable", f"what answers is not the hub, or of quite another version: {error}. What runs goes on"
@@ -367,6 +379,8 @@ def _reason(error: Exception) -> tuple[str, str]:
         return "NotAuthorised", f"the hub does not take this cell's token: {error}. What runs goes on"
     if error.code == 409:
         return "NameTaken", str(error)
+    if error.code == 429:
+        return "HubBusy", f"the hub takes this report later: {error}. What runs goes on"
     return "ReportRefused", str(error)
 
 

@@ -89,6 +89,7 @@ class Reports:
         self._ends = [
             objects.listen((Instance.api,), self._hear),
             objects.listen((WorkloadDeployment.api,), self._hear_deployment),
+            objects.listen((Cell.api,), self._hear_cell),
         ]
 
     def end(self) -> None:
@@ -103,6 +104,11 @@ class Reports:
         old, new = (one if one is not None and is_copy(one) else None for one in (update.old, update.new))
         self._digests.hear(old, new)
 
+    def _hear_cell(self, kind: Kind, update: Update[Any]) -> None:
+        if update.new is None:
+            self._last.pop(update.key.name, None)
+            self._taking.pop(update.key.name, None)
+
     def _hear_deployment(self, kind: Kind, update: Update[Any]) -> None:
         now: WorkloadDeployment = cast("Any", update.new or update.old)
         if is_bound(now):
@@ -115,6 +121,8 @@ class Reports:
             self._moving.setdefault(spec.cell_name, {})[meta.uid] = spec.lease_seconds
         elif spec.cell_name in self._moving:
             self._moving[spec.cell_name].pop(meta.uid, None)
+            if not self._moving[spec.cell_name]:
+                del self._moving[spec.cell_name]
 
     def _rights(self, cell: str) -> dict[str, float]:
         """Return what a cell may run for how long of what is moved when it is lost."""

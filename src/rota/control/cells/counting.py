@@ -1,0 +1,171 @@
+"""Hubs and cells in numbers. Labels are names of cells, of which an admin makes each, and words of Rota's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import cast
+
+from rota.api import Cell, Quota
+from rota.control.cells.heard import Heard
+from rota.control.cells.messages import Answer
+from rota.control.gate import status_of
+from rota.control.quotas.asking import QUOTA_NAME
+from rota.engine.clock import Clock
+from rota.engine.metrics import OTHER, Labels, Metrics
+from rota.engine.objects import Objects
+from rota.registry import ApiError
+
+REFUSALS = {
+    400: "Malformed",
+    403: "Forbidden",
+    404: "NotFound",
+    409: "NameTaken",
+    413: "TooLarge",
+    429: "TooMany",
+    503: "NotLeading",
+}
+"""Outcomes of reports, by the code with which they are refused."""
+TAKEN, LATE, FAILED, UNREACHABLE = "Taken", "Late", "Failed", "Unreachable"
+CELL = ("cell",)
+
+
+class Count:
+    """One report that is being counted."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._began: float | None = None
+        self.outcome = FAILED
+        self.resyncs = 0
+
+    def begin(self) -> None:
+        """Measure from now on: it was its turn."""
+        self._began = self._clock.now()
+
+    def taken(self, answer: Answer) -> None:
+        self.outcome = LATE if answer.late is not None else TAKEN
+        self.resyncs = len(answer.resync)
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it took; None: it was not even begun."""
+        return None if self._began is None else max(0.0, self._clock.now() - self._began)
+
+
+class HubCounting:
+    """Counts what a hub hears of its cells."""
+
+    def __init__(self, metrics: Metrics, objects: Objects, heard: Heard, clock: Clock) -> None:
+        self._objects = objects
+        self._heard = heard
+        self._clock = clock
+        self._reports = metrics.counter("rota_cell_reports_total", "Reports of a cell.", (*CELL, "outcome"))
+        self._took = metrics.histogram("rota_cell_report_seconds", "How long the hub took for a report.", CELL)
+        self._asked = metrics.counter(
+            "rota_cell_resyncs_asked_total", "Deployments of which the hub has asked a cell for everything.", CELL
+        )
+        metrics.gauge("rota_cell_report_age_seconds", "Seconds since the last report of a cell.", CELL, read=self._ages)
+        metrics.gauge("rota_quota_waiting", "Instances that wait for their quota.", ("namespace",), read=self._waiting)
+
+    @contextmanager
+    def report(self, cell: str) -> Iterator[Count]:
+        """Count one report. An empty name: there is no such cell."""
+        count = Count(self._clock)
+        try:
+            yield count
+        except ApiError as error:
+            count.outcome = REFUSALS.get(error.code, FAILED)
+            raise
+        finally:
+            cell = cell or OTHER
+            self._reports.add((cell, count.outcome))
+            if count.seconds is not None:
+                self._took.observe((cell,), count.seconds)
+            if count.resyncs:
+                self._asked.add((cell,), count.resyncs)
+
+    def forget(self, cell: str) -> None:
+        """Drop what was counted of a cell: it is gone."""
+        for series in (self._reports, self._took, self._asked):
+            series.forget((cell,))
+
+    def _waiting(self) -> Mapping[Labels, float]:
+        quotas = cast("list[Quota]", self._objects.list(Quota.api))
+        named = [one for one in quotas if one.metadata.name == QUOTA_NAME]
+        return {(one.metadata.namespace,): float(status_of(one).waiting_instances) for one in named}
+
+    def _ages(self) -> Mapping[Labels, float]:
+        names = (one.metadata.name for one in self._objects.list(Cell.api))
+        return {(name,): self._heard.silence(name) for name in names if self._heard.has(name)}
+
+
+def count_placements(metrics: Metrics) -> Callable[[str], None]:
+    """Return what counts decisions of the placer, by their reason."""
+    decisions = metrics.counter(
+        "rota_placement_decisions_total", "Decisions on which cells of a city run a placement.", ("reason",)
+    )
+    return lambda reason: decisions.add((reason,))
+
+
+class LinkCounting:
+    """Counts what a cell reports to its hub, and what it hears."""
+
+    def __init__(self, metrics: Metrics, clock: Clock) -> None:
+        self._clock = clock
+        self._answered_at: float | None = None
+        self._reports = metrics.counter("rota_hub_reports_total", "Reports to the hub.", ("outcome",))
+        self._took = metrics.histogram("rota_hub_report_seconds", "From when a report was sent until its answer.")
+        self._asked = metrics.counter(
+            "rota_hub_resyncs_total", "Deployments of which the hub has asked for everything."
+        )
+        metrics.gauge("rota_hub_contact_age_seconds", "Seconds since the hub last answered a report.", read=self._age)
+
+    def answered(self, answer: Answer, took: float) -> None:
+        self._reports.add((LATE if answer.late is not None else TAKEN,))
+        self._took.observe((), max(0.0, took))
+        self._answered_at = self._clock.now()
+        self._asked.add((), len(answer.resync))
+
+    def failed(self, error: Exception) -> None:
+        outcome = REFUSALS.get(error.code, FAILED) if isinstance(error, ApiError) else UNREACHABLE
+        self._reports.add((outcome,))
+
+    def _age(self) -> Mapping[Labels, float]:
+        return {} if self._answered_at is None else {(): self._clock.now() - self._answered_at}
+
+
+class TunnelCounting:
+    """Counts the requests of users that a hub passes on to its cells, and their bytes."""
+
+    def __init__(self, open_sessions: Callable[[], Mapping[str, int]]) -> None:
+        """`open_sessions`: by cell, the requests that are under way."""
+        self._metrics = Metrics()
+        self._sessions = self._metrics.counter("rota_tunnel_sessions_total", "Requests passed on to a cell.", CELL)
+        self._bytes = self._metrics.counter(
+            "rota_tunnel_bytes_total", "Bytes passed on, to a cell and from it.", (*CELL, "direction")
+        )
+        self._metrics.gauge(
+            "rota_tunnel_sessions",
+            "Requests to a cell that are under way.",
+            CELL,
+            read=lambda: {(cell,): float(number) for cell, number in open_sessions().items()},
+        )
+        self._counted: set[str] = set()
+
+    def opened(self, cell: str) -> None:
+        self._counted.add(cell)
+        self._sessions.add((cell,))
+
+    def sent(self, cell: str, size: int) -> None:
+        self._bytes.add((cell, "to"), size)
+
+    def received(self, cell: str, size: int) -> None:
+        self._bytes.add((cell, "from"), size)
+
+    def render(self, objects: Objects) -> bytes:
+        """All of them as text. What was counted of cells that are gone is dropped."""
+        for cell in [one for one in self._counted if not objects.has(Cell.api, "", one)]:
+            self._counted.discard(cell)
+            self._metrics.forget(CELL[0], cell)
+        return self._metrics.render()
