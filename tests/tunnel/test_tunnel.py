@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -192,7 +193,8 @@ async def test_a_command_that_ends_before_its_input_is_told_of_whole() -> None:
     """As of `yes | rota exec -i box -- head`: what is typed for nobody takes nothing from what was said."""
     said = [b"\x01one", b"\x01two", exit_status(7)]
     user, cell = End(*[b"\x00yes"] * 100), End(*said, closed=Closed(1000))
-    session: Any = None
+    carried: list[int] = []
+    session: Any = SimpleNamespace(sent=carried.append, received=carried.append)
     await tunnel._relay(session, cast(Any, user), cast(Any, cell))
     assert (user.sent, user.close_code) == (said, 1000)
 
