@@ -8,11 +8,14 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from rota.runtime.interface import Order, Refused, Subject
 from rota.runtime.keeper.client import KeeperError
 from rota.runtime.keeper.leasing import LIFTED_SECONDS, Leasing
 from rota.runtime.keeper.messages import Hello
+from rota.runtime.local import LocalRuntime
 from tests.runtime.homes import Home, exit_of
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +41,19 @@ async def test_an_earlier_keeper_is_not_trusted_with_a_new_lease(home: Home, age
             await keeper.extend({"free": 3600.0}, unleased=True)
 
 
+async def test_a_server_says_why_it_starts_nothing_under_an_earlier_keeper(home: Home) -> None:
+    begin(home, "leaseless")
+    order = Order(Subject("default", "one", "u1"), "main", 0, ("sleep", "1000"), {}, isolation="none")
+    async with LocalRuntime(home.path, keeper=home.keeper()) as runtime:
+        with pytest.raises(Refused, match="`rota stop`, then `rota start`") as refused:
+            await runtime.start(msgspec.structs.replace(order, lease_seconds=3600.0))
+        assert refused.value.reason == "KeeperTooOld"
+        assert not [one for one in runtime.runs(order.subject).values() if one.exit is None]
+        await runtime.start(order)
+        await runtime.extend({order.subject: None})
+        await runtime.stop(order.subject, 0)
+
+
 async def test_lifting_is_done_where_there_are_no_leases_and_setting_one_is_refused(home: Home) -> None:
     begin(home, "leaseless")
     async with home.keeper() as keeper:
@@ -53,8 +69,8 @@ async def test_what_an_earlier_keeper_has_leased_is_extended_lifted_and_ended(ho
     async with home.keeper() as keeper:
         # As the earlier server did.
         for key in ("extended", "lifted", "left"):
-            await keeper._ask("start", {**_fields(home, key), "lease_seconds": 2.0}, dict)
-        await keeper.extend({"extended": 3600.0, "lifted": None})
+            await keeper._ask("start", {**_fields(home, key), "lease_seconds": 3600.0}, dict)
+        await keeper.extend({"extended": 3600.0, "lifted": None, "left": 0.0})
         await exit_of(keeper, "left")
         assert {one.key for one in await keeper.list() if one.is_running} == {"extended", "lifted"}
         await keeper.extend({"extended": 0.0})
