@@ -18,7 +18,9 @@ from rota.client.http import HttpBackend
 from rota.control.cells.names import cell_namespace
 from rota.engine.clock import Clock
 from rota.registry import ApiError
+from rota.registry.errors import too_busy
 from rota.registry.system import CELL_NAMESPACE_PREFIX
+from rota.server.shares import Seats
 
 ACCOUNT = "rota-cell"
 """The name of the account, its role and its binding in the namespace of each cell."""
@@ -33,7 +35,13 @@ RENEW_PART = 0.5
 """The part of its lifetime after which a token is to be renewed."""
 REVIEW_SECONDS = 10.0
 """Seconds for which the user of a token is remembered. For that long, a token that has ended may still be taken."""
-REVIEWS_MAX = 1000
+REVIEWS_MAX = 4096
+"""Tokens that are remembered, all of them good once: whoever comes with others takes nobody's place."""
+REVIEWED_AT_ONCE_MAX = 4
+REVIEWED_AT_ONCE_RESERVED = 4
+"""Tokens that the API server is asked about at once, and as many more of those that were good before. Others wait in
+turns, by the cell that they say they are."""
+REVIEW_WAIT_SECONDS_MAX = 10.0
 TOKEN_BYTES_MAX = 8 * 1024
 
 READ = ["get", "list", "watch"]
@@ -63,6 +71,9 @@ class Accounts:
         self._clock = clock
         self._reviews: OrderedDict[str, tuple[float, str]] = OrderedDict()
         """By the digest of a token and its audience: until when it is remembered, and the name of its user."""
+        self._seats = Seats(REVIEWED_AT_ONCE_MAX, REVIEWED_AT_ONCE_RESERVED, REVIEW_WAIT_SECONDS_MAX)
+        self._admitted: dict[str, str] = {}
+        """By cell that was admitted by this process, the uid of what its tokens are bound to now."""
 
     async def prepare(self, cell: str) -> None:
         """Make the account of a cell with its rights. Its namespace is there."""
@@ -112,7 +123,8 @@ class Accounts:
         """Return a new token of a cell. Those that it had before end."""
         secrets = f"/api/v1/namespaces/{cell_namespace(cell)}/secrets"
         await self._delete(f"{secrets}/{CREDENTIAL}")
-        await self._make(secrets, CREDENTIAL)
+        # From here on no earlier token is taken, whatever is remembered of it, here or by the API server.
+        self._admitted[cell] = await self._make(secrets, CREDENTIAL)
         return await self.renew(cell)
 
     async def renew(self, cell: str) -> Given:
@@ -123,24 +135,37 @@ class Accounts:
         return await self._token(cell, CREDENTIAL, uid, TOKEN_SECONDS)
 
     async def cell_of(self, token: str) -> str | None:
-        """Return the cell whose token this is; None: it is none."""
-        return await self._cell_of(token, "")
+        """Return the cell whose token this is; None: it is none. Raises 429 while too many others are asked about."""
+        cell = await self._cell_of(token, "")
+        if cell is None or self._admitted.get(cell) in (None, _bound_to(token)[1]):
+            return cell
+        return None
 
     async def _cell_of(self, token: str, audience: str) -> str | None:
-        if not token or len(token) > TOKEN_BYTES_MAX:
+        # What does not even say that it is a cell's costs the API server nothing.
+        claimed = _cell_named(str(_claims(token).get("sub", ""))) if len(token) <= TOKEN_BYTES_MAX else None
+        if claimed is None:
             return None
         known, now = _known_by(token, audience), self._clock.now()
         until, user = self._reviews.get(known, (now, ""))
         if until <= now:
-            user = await self._review(token, audience)
-            self._reviews[known] = (now + REVIEW_SECONDS, user)
-            self._reviews.move_to_end(known)
+            user = await self._review_in_turn(token, audience, claimed, was_good=bool(user))
+            self._reviews.pop(known, None)
+            if user:
+                self._reviews[known] = (now + REVIEW_SECONDS, user)
             while len(self._reviews) > REVIEWS_MAX:
                 self._reviews.popitem(last=False)
-        match user.split(":"):
-            case ["system", "serviceaccount", namespace, name] if name == ACCOUNT:
-                return namespace.removeprefix(CELL_NAMESPACE_PREFIX) if _is_of_cell(namespace) else None
-        return None
+        return _cell_named(user)
+
+    async def _review_in_turn(self, token: str, audience: str, claimed: str, *, was_good: bool) -> str:
+        try:
+            await self._seats.enter(claimed, may_use_reserve=was_good)
+        except TimeoutError:
+            raise too_busy("too many tokens are waiting to be looked at; try again later") from None
+        try:
+            return await self._review(token, audience)
+        finally:
+            self._seats.leave()
 
     async def _review(self, token: str, audience: str) -> str:
         """Ask the API server whose token this is. Empty: nobody's."""
@@ -187,8 +212,13 @@ def _role(kind: str) -> dict[str, str]:
     return {"apiGroup": ROLE_GROUP, "kind": kind, "name": ACCOUNT}
 
 
-def _is_of_cell(namespace: str) -> bool:
-    return namespace.startswith(CELL_NAMESPACE_PREFIX)
+def _cell_named(user: str) -> str | None:
+    """Return the cell whose account has this name; None: it is no cell's."""
+    match user.split(":"):
+        case ["system", "serviceaccount", namespace, name] if name == ACCOUNT:
+            is_of_cell = namespace.startswith(CELL_NAMESPACE_PREFIX)
+            return namespace.removeprefix(CELL_NAMESPACE_PREFIX) if is_of_cell else None
+    return None
 
 
 def _known_by(token: str, audience: str) -> str:
@@ -198,9 +228,16 @@ def _known_by(token: str, audience: str) -> str:
 def _bound_to(token: str) -> tuple[str, str]:
     """Return the name and the uid of the Secret that a token is bound to. The API server has vouched for the token."""
     try:
-        part = token.split(".")[1]
-        claims = msgspec.json.decode(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
-        secret = claims["kubernetes.io"]["secret"]
+        secret = _claims(token)["kubernetes.io"]["secret"]
         return str(secret["name"]), str(secret["uid"])
-    except (IndexError, KeyError, TypeError, ValueError, msgspec.MsgspecError):
+    except (KeyError, TypeError):
         return "", ""
+
+
+def _claims(token: str) -> dict[str, Any]:
+    """Return what a token says of itself, true or not; nothing if it says nothing."""
+    try:
+        part = token.split(".")[1]
+        return msgspec.json.decode(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)), type=dict[str, Any])
+    except (IndexError, ValueError, msgspec.MsgspecError):
+        return {}

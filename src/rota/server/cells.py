@@ -25,6 +25,7 @@ from rota.server.auth import Tokens, User
 from rota.server.http import Request, Response
 
 if TYPE_CHECKING:
+    from rota.control.cells.intake import Intake
     from rota.server.controllers import Controllers
 
 AUTHORITY = "/cacerts"
@@ -123,12 +124,17 @@ def check_joining(objects: Objects, request: Request, name: str) -> None:
         raise bad_request(f'cell "{name}" is in city {cell.spec.city_code} here, and not in {asked.city}')
 
 
-async def take_report(controllers: Controllers | None, request: Request, name: str) -> Response:
-    """Take a report of a cell from the cell itself."""
+def leading(controllers: Controllers | None) -> Intake:
+    """Return what takes reports, where this process leads. Raises 503 where it does not."""
     intake = controllers.intake if controllers is not None else None
     if intake is None:
         raise ApiError(503, "ServiceUnavailable", "this server places nothing, or another one leads: try again")
-    return Response(200, _encode(await intake.take(name, request.body)))
+    return intake
+
+
+async def take_report(controllers: Controllers | None, request: Request, name: str) -> Response:
+    """Take a report of a cell from the cell itself."""
+    return Response(200, _encode(await leading(controllers).take(name, request.body)))
 
 
 def taken(name: str) -> ApiError:

@@ -7,8 +7,8 @@ on from the API server with the cell's own token: the API server decides what it
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -17,9 +17,10 @@ from rota.client.connection import header
 from rota.client.http import HttpBackend
 from rota.control.cells.names import cell_namespace
 from rota.registry import ApiError
+from rota.registry.errors import too_busy
 from rota.server.accounts import Accounts
 from rota.server.app import failed, refusal
-from rota.server.cells import AUTHORITY, Joined, check_joining, take_report
+from rota.server.cells import AUTHORITY, Joined, check_joining, leading, take_report
 from rota.server.controllers import Controllers
 from rota.server.health import Health, is_health
 from rota.server.http import Answer, Request, Response, Stream
@@ -34,6 +35,10 @@ RESOURCE = re.compile(r"[a-z0-9.-]{1,253}(/[a-z0-9.-]{1,253})?", re.ASCII)
 """The rest of such a path: a kind of object, and perhaps a name."""
 SILENCE_SECONDS_MAX = 660.0
 """A watch may be silent for as long as an API server lets it last."""
+READ_SECONDS_MAX = 60.0
+"""The longest that one answer goes on. Then the cell asks again, and with that whether its token is still good."""
+REQUESTS_OF_CELL_MAX = 64
+"""Requests of one cell under way, watches among them. It needs a watch for each kind that it reads, and few others."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -47,6 +52,8 @@ class HubAnswers:
         self._accounts = accounts
         self._passing = passing
         self._authority = authority
+        self._under_way: dict[str, dict[object, Callable[[], None]]] = {}
+        """By cell, how to end each of its requests that is under way."""
         leads = {"leads": lambda: "" if running.reports is not None else "another operator leads"}
         self._health = Health(live={"ping": lambda: ""}, ready=leads)
 
@@ -69,17 +76,21 @@ class HubAnswers:
                 # First: nobody else learns which cells there are.
                 await self._accounts.check_invited(name, token)
                 check_joining(self._running.objects, request, name)
+                reports = leading(self._running)
                 await self._accounts.redeem(name, token)
                 given = await self._accounts.admit(name)
-                if self._running.reports is not None:
-                    self._running.reports.forget(name)
+                for end in [*self._under_way.get(name, {}).values()]:
+                    end()
+                reports.forget(name)
                 return Response(201, _encode(Joined(*given)))
             case ["POST", "v1", "cells", name, "renew"]:
                 await self._check_cell(token, name)
-                return Response(201, _encode(Joined(*await self._accounts.renew(name))))
+                with self._counted(name):
+                    return Response(201, _encode(Joined(*await self._accounts.renew(name))))
             case ["POST", "v1", "cells", name, "report"]:
                 await self._check_cell(token, name)
-                return await take_report(self._running, request, name)
+                with self._counted(name):
+                    return await take_report(self._running, request, name)
             case ["GET", *_]:
                 return await self._read(request, token)
         return refusal(404, "a hub has no such path: cells join, read and report here")
@@ -92,6 +103,29 @@ class HubAnswers:
             raise ApiError(403, "Forbidden", f'cell "{found}" is not cell "{name}"')
         return found
 
+    def _begin(self, cell: str) -> object:
+        """Count a request of a cell. Raises 429 if it has too many. `_finish` it."""
+        its = self._under_way.setdefault(cell, {})
+        if len(its) >= REQUESTS_OF_CELL_MAX:
+            raise too_busy(f'{len(its)} requests of cell "{cell}" are under way, and no more are taken')
+        key = object()
+        its[key] = lambda: None
+        return key
+
+    def _finish(self, cell: str, key: object) -> None:
+        its = self._under_way[cell]
+        del its[key]
+        if not its:
+            del self._under_way[cell]
+
+    @contextmanager
+    def _counted(self, cell: str) -> Iterator[None]:
+        key = self._begin(cell)
+        try:
+            yield
+        finally:
+            self._finish(cell, key)
+
     async def _read(self, request: Request, token: str) -> Answer:
         """Pass on what a cell reads of its namespace."""
         cell = await self._accounts.cell_of(token)
@@ -102,6 +136,7 @@ class HubAnswers:
         rest = [request.path.removeprefix(one) for one in starts if request.path.startswith(one)]
         if not any(RESOURCE.fullmatch(one) for one in rest):
             return refusal(403, f'cell "{cell}" reads namespace {namespace} and instance types, and nothing else')
+        key = self._begin(cell)
         stack = AsyncExitStack()
         headers = {"Authorization": f"Bearer {token}", "Accept": request.headers.get("accept", "application/json")}
         target = request.path + (f"?{request.query_text}" if request.query_text else "")
@@ -109,16 +144,27 @@ class HubAnswers:
             stream = await stack.enter_async_context(
                 self._passing.stream("GET", target, headers=headers, patience_seconds=SILENCE_SECONDS_MAX)
             )
-        except ValueError as error:
-            return refusal(400, str(error))
+        except BaseException as error:
+            self._finish(cell, key)
+            if isinstance(error, ValueError):
+                return refusal(400, str(error))
+            raise
 
         async def pieces() -> AsyncIterator[bytes]:
             async with stack:
                 async for piece in stream:
                     yield piece
 
+        def started(end: Callable[[], None]) -> None:
+            self._under_way[cell][key] = end
+
         return Stream(
-            pieces(), header(stream.headers, "content-type") or "application/json", endless="watch" in request.query
+            pieces(),
+            header(stream.headers, "content-type") or "application/json",
+            seconds_max=READ_SECONDS_MAX,
+            endless="watch" in request.query,
+            on_start=started,
+            on_end=lambda: self._finish(cell, key),
         )
 
 

@@ -191,10 +191,12 @@ class Hub:
     def __init__(self, running: Controllers, backend: HttpBackend, folder: Path, endpoint: Endpoint) -> None:
         nobody = dataclasses.replace(backend.target, credentials=Fixed(Credential()))
         self._passing = HttpBackend(nobody, limits=Limits(streams=PASSED_STREAMS_MAX))
+        # Whoever asks here waits for others who do, and never do the controllers, nor their lease.
+        self._asking = HttpBackend(backend.target)
         self._authority = Home(folder).ca
         self._folder = folder
         self._endpoint = endpoint
-        answers = HubAnswers(running, Accounts(backend, RealClock()), self._passing, self._authority)
+        answers = HubAnswers(running, Accounts(self._asking, RealClock()), self._passing, self._authority)
         self._http = HttpServer(answers, refusal, body_bytes_max=REPORT_BYTES_MAX)
 
     async def open(self, client: Client) -> str:
@@ -210,6 +212,7 @@ class Hub:
     async def close(self) -> None:
         await self._http.close()
         await self._passing.close()
+        await self._asking.close()
 
 
 async def _publish(client: Client, data: dict[str, str]) -> None:
