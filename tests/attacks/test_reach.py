@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rota.api import Claim, Instance
+from rota.api import Claim, Instance, Role
 from rota.api.reviews import REVIEWS
 from rota.api.served import SERVED
 from rota.client import channels
@@ -136,6 +136,47 @@ async def test_to_go_on_with_a_token_that_is_revoked(both: Both) -> None:
             await websocket.receive()
     async with asyncio.timeout(5):
         await ended.wait()
+
+
+@pytest.mark.parametrize("how", ["revoked", "another role"])
+async def test_to_begin_with_a_token_that_ended_while_a_cell_was_slow(both: Both, how: str) -> None:
+    """A revocation ends what goes on. What has not begun by then does not begin."""
+    both.connect()
+    await both.connected()
+    go_on = asyncio.Event()
+
+    async def run(websocket: WebSocket) -> None:
+        await websocket.receive()
+
+    async def serve() -> Upgrade:
+        await go_on.wait()
+        return Upgrade(run, channels.PROTOCOL)
+
+    both.serve = lambda request, user: serve()
+    role: dict[str, Any] = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": "visitor", "namespace": "default"},
+        "rules": [{"apiGroups": ["rota.dev"], "resources": ["instances/exec"], "verbs": ["create"]}],
+    }
+    await both.hub.create(role)
+    about = {"name": "visitor", "namespace": "default", "role": "visitor"}
+    both.tokens["visitor"] = (await both.server.ask("POST", "/v1/tokens", about)).json["token"]
+    asking = asyncio.create_task(code(both, "GET", EXEC, both.tokens["visitor"]))
+    async with asyncio.timeout(20):
+        while not both.asked:
+            await asyncio.sleep(0.01)
+    if how == "revoked":
+        await both.revoke(both.tokens["visitor"])
+    else:
+        await both.hub.patch(Role, "visitor", {"rules": []})
+    go_on.set()
+    assert await asking == 401
+
+    async def is_over() -> bool:
+        return await both.sessions() == 0
+
+    await until(is_over)
 
 
 # Cells.

@@ -381,7 +381,12 @@ class App:
             give_back()
         if isinstance(settled, Response):
             return settled
-        counted = self._counted(settled, request, user)
+        # What ended meanwhile did not end this: it has not begun.
+        still = self._user(request)
+        if still is None or (still.token_id, still.rules) != (user.token_id, user.rules):
+            counted: Answer = failed(ApiError(401, "Unauthorized", "the credential is no longer good, or another one"))
+        else:
+            counted = self._counted(settled, request, still)
         if isinstance(counted, Response):
             # What was opened for it is not wanted.
             if isinstance(settled, Stream):
