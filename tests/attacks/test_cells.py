@@ -193,6 +193,42 @@ async def test_to_go_on_watching_secrets_with_the_token_of_a_cell_that_joined_ag
     await old.close()
 
 
+async def test_to_join_with_an_invitation_of_a_cell_that_was_removed(hub: Hub, tmp_path: Path) -> None:
+    """Also if there is one of that name again."""
+    invited = await hub.invite("ber-1")
+    given = {"cell": "ber-1", "city": "ber", "hub": hub.url, "authority": invited["authority"]}
+    await hub.client.delete(Cell, "ber-1")
+    with pytest.raises(NotJoined):
+        await join(tmp_path / "one", **given, token=invited["token"])
+    await hub.client.create({**CELL, "metadata": {"name": "ber-1"}})
+    with pytest.raises(NotJoined):
+        await join(tmp_path / "one", **given, token=invited["token"])
+    await hub.join(tmp_path / "one")
+
+
+async def test_to_go_on_as_a_cell_that_was_removed(hub: Hub, tmp_path: Path) -> None:
+    """However it was deleted: its token and what it has open end with it."""
+    await hub.client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "rota-cell-ber-1"}})
+    await hub.client.create(Secret(metadata=ObjectMeta(name="first", namespace="rota-cell-ber-1")))
+    await hub.join(tmp_path / "one")
+    backend = hub.as_(token_of(tmp_path / "one"))
+    opened = asyncio.Event()
+
+    async def watch() -> None:
+        async for _ in backend.watch(Secret.api, "rota-cell-ber-1", WatchOptions()):
+            opened.set()
+
+    watching = asyncio.create_task(watch())
+    await asyncio.wait_for(opened.wait(), 30)
+    await hub.client.delete(Cell, "ber-1")
+    await asyncio.wait_for(asyncio.gather(watching, return_exceptions=True), 30)
+    secrets = "/api/v1/namespaces/rota-cell-ber-1/secrets"
+    assert await refused(backend.raw("GET", secrets)) == 401
+    await hub.client.create({**CELL, "metadata": {"name": "ber-1"}})
+    assert await refused(backend.raw("GET", secrets)) == 401
+    await backend.close()
+
+
 async def test_to_silence_a_cell_beyond_the_end_of_its_token(hub: Hub, tmp_path: Path) -> None:
     """Reports of the cell would be older than one that a thief has sent."""
     template = {"spec": {"containers": [{"name": "main"}]}}

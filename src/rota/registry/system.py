@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rota.api import Lease, Namespace
+from rota.api import Cell, Lease, Namespace
 from rota.registry.errors import ApiError
 from rota.registry.options import DeleteOptions, WriteOptions
 
 if TYPE_CHECKING:
     from rota.registry.registry import Registry
+    from rota.store import Store
 
 SYSTEM_NAMESPACE = "rota-system"
 CELL_NAMESPACE_PREFIX = "rota-cell-"
@@ -23,6 +24,13 @@ LEASE_SECONDS_MAX = 60
 """Of a lease that is moved: anybody with a token for its former namespace may have written it."""
 
 _WRITE = WriteOptions(manager="rota")
+
+
+def cell_uid(store: Store, namespace: str) -> str:
+    """Return the uid of the Cell whose namespace this is; empty: there is none, or it is being deleted."""
+    entry = store.get(Cell.api.key("", namespace.removeprefix(CELL_NAMESPACE_PREFIX)))
+    metadata = Cell.decode(entry.value).metadata if entry is not None else None
+    return metadata.uid if metadata is not None and metadata.deletion_timestamp is None else ""
 
 
 async def establish(registry: Registry) -> None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
-from rota.api import Role, Secret
+from rota.api import Cell, Role, Secret
 from rota.api.reviews import REVIEWS
 from rota.registry import ApiError, Registry
 from rota.registry.selectors import named
@@ -51,6 +51,7 @@ GROWING = frozenset(("create", "update", "patch"))
 """Verbs that take space."""
 LOCAL_USER = User("local", "admin")
 ROLES = f"{Role.api.bucket}/"
+CELLS = f"{Cell.api.bucket}/"
 ROLE = "role:"
 """Before the namespace and the name of a Role, where streams are kept by what they depend on."""
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -120,7 +121,7 @@ class App:
             Shares(total, min(CONNECTIONS_RESERVED, total // 4)) for total in (connections.remote, connections.local)
         )
         self._watches: dict[str, dict[object, Callable[[], None]]] = {}
-        registry.store.subscribe(self._end_of_changed_roles)
+        registry.store.subscribe(self._end_with_objects)
         self.ready = False
         self._health = Health(
             live={"ping": lambda: "", "store": lambda: str(registry.store.ended() or "")},
@@ -334,7 +335,7 @@ class App:
             return crowded
         key = object()
         role = f"{ROLE}{user.role_path}" if user.role else ""
-        credentials = [user.token_id, *(one for one in (user.maker, role) if one)]
+        credentials = [user.token_id, *(one for one in (user.maker, role, user.cell) if one)]
 
         def started(end: Callable[[], None]) -> None:
             self._shares(request).take(user.party)
@@ -360,11 +361,13 @@ class App:
         for end in tuple(self._watches.get(token_id, {}).values()):
             end()
 
-    def _end_of_changed_roles(self, events: list[Event]) -> None:
-        """Whoever goes on after a Role has changed is let in by what it says now."""
+    def _end_with_objects(self, events: list[Event]) -> None:
+        """Whoever goes on after a Role has changed is let in by what it says now. What a cell has open ends with it."""
         for event in events:
             if event.key.startswith(ROLES):
                 self.end_watches(f"{ROLE}{event.key.removeprefix(ROLES)}")
+            elif event.deleted and event.key.startswith(CELLS):
+                self.end_watches(Cell.decode(event.value).metadata.uid)
 
     # Everything else.
 

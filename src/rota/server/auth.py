@@ -74,6 +74,8 @@ class User(msgspec.Struct, frozen=True):
     """What that Role allows at this moment."""
     maker: str = ""
     """The id of the token with which this one was asked for, and with which it ends."""
+    cell: str = ""
+    """The uid of the Cell that it is of, and with which it ends."""
 
     @property
     def party(self) -> str:
@@ -98,6 +100,8 @@ class Token(msgspec.Struct, omit_defaults=True):
     expires: int = 0
     """When it ends, in seconds since 1970; 0: never."""
     role: str = ""
+    cell: str = ""
+    """The uid of the Cell that it is of: another one of that name is another cell."""
 
 
 class Tokens:
@@ -108,11 +112,13 @@ class Tokens:
         path: Path,
         clock: Callable[[], float] = time.time,
         rules: Callable[[str, str], Rules] = lambda namespace, role: (),
+        cells: Callable[[str], str] = lambda namespace: "",
     ) -> None:
-        """`rules`: what a Role of a namespace allows at the moment."""
+        """`rules`: what a Role of a namespace allows at the moment. `cells`: the uid of the Cell of a namespace."""
         self._path = path
         self._clock = clock
         self._rules = rules
+        self._cells = cells
         self._brief = BriefTokens(path.with_name("token.key"), path.with_name("revoked.json"), clock)
         self._known: dict[str, Token] = {}
         try:
@@ -126,7 +132,14 @@ class Tokens:
         """Made when it is needed."""
 
     def create(
-        self, name: str, scope: Scope, *, namespace: str = "", expires_seconds: int = 0, role: str = ""
+        self,
+        name: str,
+        scope: Scope,
+        *,
+        namespace: str = "",
+        expires_seconds: int = 0,
+        role: str = "",
+        cell: str = "",
     ) -> tuple[str, Token]:
         """A new token: the secret, to be handed out once, and the record of it."""
         if len(self._by_hash) >= TOKENS_MAX:
@@ -137,7 +150,7 @@ class Tokens:
         now = int(self._clock())
         secret = f"rota-{secrets.token_urlsafe(32)}"
         expires = now + expires_seconds if expires_seconds else 0
-        token = Token(secrets.token_hex(6), name, scope, _hash(secret), now, namespace, expires, role)
+        token = Token(secrets.token_hex(6), name, scope, _hash(secret), now, namespace, expires, role, cell)
         self._by_hash[token.hash] = token
         self._by_id.clear()
         self._save()
@@ -152,9 +165,9 @@ class Tokens:
             )
         return self._brief.sign(Token("", name, scope, "", int(self._clock()), namespace, role=role), seconds)
 
-    def invite(self, name: str, namespace: str, *, seconds: int) -> tuple[str, Token]:
-        """A new token with which one cell joins, and nothing else is done."""
-        return self._brief.sign(Token("", name, "join", "", int(self._clock()), namespace), seconds)
+    def invite(self, name: str, namespace: str, *, seconds: int, cell: str) -> tuple[str, Token]:
+        """A new token with which one cell joins, and nothing else is done. `cell`: the uid of its Cell."""
+        return self._brief.sign(Token("", name, "join", "", int(self._clock()), namespace, cell=cell), seconds)
 
     @staticmethod
     def _check(name: str, scope: Scope, namespace: str, expires_seconds: int, role: str) -> None:
@@ -203,6 +216,8 @@ class Tokens:
     def user(self, secret: str) -> User | None:
         """Whose token this is; None when it is nobody's (any more)."""
         user = self._brief.user(secret) if self._brief.is_one(secret) else self._kept(secret)
+        if user is not None and user.cell and user.cell != self._cells(user.namespace):
+            return None
         if user is None or not user.role:
             return user
         return msgspec.structs.replace(user, rules=self._rules(user.namespace, user.role))
@@ -217,7 +232,7 @@ class Tokens:
                 self._known.clear()
             self._known[secret] = token
         left = self._left(token)
-        return None if left is None else User(token.name, token.scope, token.namespace, token.id, left, token.role)
+        return None if left is None else _user(token, left)
 
     def bounded(self, user: User) -> User | None:
         """Somebody whose credential was asked for with a token, for as long as that is good; None when it is not."""
@@ -287,8 +302,7 @@ class BriefTokens:
         token = self._token(secret)
         if token is None or token.id in self._revoked or token.expires <= self._clock():
             return None
-        left = token.expires - self._clock()
-        return User(token.name, token.scope, token.namespace, token.id, left, token.role)
+        return _user(token, token.expires - self._clock())
 
     def former(self, secret: str) -> str:
         """The id of a token that has ended; empty if it has not, or is none."""
@@ -343,6 +357,11 @@ def read_key(path: Path) -> bytes:
             " tokens that were signed with it are then no longer good"
         )
     return key
+
+
+def _user(token: Token, seconds_left: float) -> User:
+    about = (token.name, token.scope, token.namespace, token.id, seconds_left, token.role)
+    return User(*about, cell=token.cell)
 
 
 def _hash(secret: str) -> str:

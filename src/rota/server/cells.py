@@ -80,8 +80,8 @@ class CellRequests:
 
     def invite(self, objects: Objects, user: User, name: str) -> Response:
         """Make the token with which a cell joins."""
-        _existing(objects, name)
-        secret, token = self._tokens.invite(name, cell_namespace(name), seconds=JOIN_SECONDS)
+        cell = _existing(objects, name)
+        secret, token = self._tokens.invite(name, cell_namespace(name), seconds=JOIN_SECONDS, cell=cell.metadata.uid)
         self._audit.record(user, "create", "cells.rota.dev", "", name, "join", 201)
         body = {"token": secret, "id": token.id, "authority": fingerprint(self._authority.read_bytes())}
         return Response(201, _encode(body))
@@ -93,14 +93,14 @@ class CellRequests:
 
         revoke  ends a token by its id, with what is open of it; False: there is none
         """
-        check_joining(objects, request, name)
+        cell = check_joining(objects, request, name)
         if not revoke(user.token_id):
             raise ApiError(401, "Unauthorized", "Unauthorized")
         for one in self._tokens.list():
             if (one.scope, one.namespace) == ("cell", cell_namespace(name)):
                 revoke(one.id)
                 self._audit.record(user, "delete", "tokens", one.namespace, one.id, "", 200)
-        secret, token = self._tokens.create(name, "cell", namespace=cell_namespace(name))
+        secret, token = self._tokens.create(name, "cell", namespace=cell_namespace(name), cell=cell.metadata.uid)
         self._audit.record(user, "create", "tokens", token.namespace, token.id, "", 201)
         return Response(201, _encode(Joined(secret)))
 
@@ -113,8 +113,8 @@ class CellRequests:
             raise
 
 
-def check_joining(objects: Objects, request: Request, name: str) -> None:
-    """Check that whoever asks may be this cell. Raises `ApiError`."""
+def check_joining(objects: Objects, request: Request, name: str) -> Cell:
+    """Return the cell that whoever asks may be. Raises `ApiError`."""
     cell = _existing(objects, name)
     asked = _typed(request, Joining)
     known = cell.status.identity if cell.status is not None else None
@@ -122,6 +122,7 @@ def check_joining(objects: Objects, request: Request, name: str) -> None:
         raise taken(name)
     if asked.city != cell.spec.city_code:
         raise bad_request(f'cell "{name}" is in city {cell.spec.city_code} here, and not in {asked.city}')
+    return cell
 
 
 def leading(controllers: Controllers | None) -> Intake:

@@ -21,6 +21,7 @@ from rota.engine import StoreObjects
 from rota.engine.leadership import Leadership
 from rota.registry import Registry
 from rota.registry.roles import rules_of
+from rota.registry.system import cell_uid
 from rota.registry.system import SYSTEM_NAMESPACE
 from rota.registry.system import establish as establish_system
 from rota.runtime import descriptors, sandbox
@@ -134,7 +135,11 @@ async def run(
         asyncio.get_running_loop().add_signal_handler(signal_, asked_to_stop)
     home = Home(home_path)
     home.prepare()
-    tokens = Tokens(home.tokens, rules=lambda namespace, role: rules_of(store, namespace, role))
+    tokens = Tokens(
+        home.tokens,
+        rules=lambda namespace, role: rules_of(store, namespace, role),
+        cells=lambda namespace: cell_uid(store, namespace),
+    )
     apis = Apis(allowed_apis)
     check(host)
     with ExitStack() as bound:
