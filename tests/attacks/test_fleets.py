@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
-from rota.api import Cell, ConfigMap, Instance, ObjectMeta, Secret, Workload, WorkloadDeployment
+from rota.api import Cell, ConfigMap, Instance, ObjectMeta, Quota, Secret, Workload, WorkloadDeployment
 from rota.api.copies import REPLICAS_MAX
 from rota.api.workload import WorkloadDeploymentStatus
-from rota.control.cells.messages import REPORT_BYTES_MAX, Answer, DeploymentReport, InstanceReport, Report
+from rota.control.cells.messages import (
+    REPORT_BYTES_MAX,
+    Answer,
+    DeploymentReport,
+    EventReport,
+    InstanceReport,
+    Report,
+)
 from rota.control.cells.names import SOURCE_GENERATION, SOURCE_UID, cell_namespace, source_of
 from rota.control.cells.receiving import BESIDE_TEMPLATE_BYTES_MAX
+from rota.control.cells.reports import EVENTS_BURST
+from rota.control.instances.reasons import HUB_QUOTA_GATE
 from rota.registry import ApiError
 from rota.testing.fleet import Fleet, Site
 from rota.testing.lines import SimulatedHub
@@ -177,6 +187,51 @@ def test_to_break_a_workload_elsewhere_by_numbers(fleet: Fleet) -> None:
     assert found.status is not None
     assert found.status.observed_generation == found.metadata.generation
     assert ready(fleet, "web") <= 2 * REPLICAS_MAX + 2
+
+
+def used(fleet: Fleet) -> Any:
+    status = fleet.do(fleet.hub.client.get(Quota, "default")).status
+    return (status.used.instances, status.used.cpu) if status is not None and status.used is not None else None
+
+
+def test_to_use_up_a_tenants_quota_from_a_cell(fleet: Fleet) -> None:
+    """What a cell says it runs, beyond what it was asked to, takes nothing from what the tenant has elsewhere."""
+    about = {"apiVersion": "rota.dev/v1alpha1", "kind": "Quota", "metadata": {"name": "default"}}
+    apply(fleet, {**about, "spec": {"hard": {"instances": 4, "cpu": "4"}}}, seconds=5)
+    apply(fleet, workload("web"))
+    apply(fleet, workload("other", "dfw"))
+    assert used(fleet) == (2, "2")
+    fleet.down(CELL)
+    web = deployment(fleet, "web")
+    huge = [{"name": "main", "resources": {"limits": {"cpu": "1000000"}}}]
+    gated = [{"name": HUB_QUOTA_GATE}]
+    forged = [instance(web, n, containers=huge) for n in range(1, 40)]
+    forged += [instance(web, n) for n in range(40, 80)]
+    forged += [instance(web, n, schedulingGates=gated) for n in range(80, 120)]
+    report(fleet, told(web, changed=forged))
+    fleet.go(5)
+    assert used(fleet) == (2, "2")
+    apply(fleet, workload("other", "dfw", replicas=3))
+    assert ready(fleet, "other") == 3
+    assert used(fleet) == (4, "4")
+
+
+def test_to_have_nobody_else_hear_of_anything(fleet: Fleet) -> None:
+    """All Events go through one queue."""
+    apply(fleet, workload("web"))
+    fleet.down(CELL)
+    web = deployment(fleet, "web")
+    said: list[str] = []
+    assert fleet.hub.reports is not None
+    fleet.hub.reports._events = SimpleNamespace(record=lambda *words: said.append(words[2]))  # type: ignore[assignment]
+    for number in range(20):
+        events = [EventReport(reason=f"R{number}x{one}") for one in range(20)]
+        report(fleet, *(told(web, events=events) for _ in range(10)))
+    assert EVENTS_BURST <= len(said) < EVENTS_BURST + 20
+    fleet.go(10)
+    before = len(said)
+    report(fleet, told(web, events=[EventReport(reason="Later")]))
+    assert said[before:] == ["Later"]
 
 
 VOLUMES = [{"name": f"v{i}", "configMap": {"name": f"map{i}"}, "mountPath": f"/data/v{i}"} for i in range(2)]

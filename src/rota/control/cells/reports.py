@@ -54,6 +54,10 @@ MINORS_MAX = 1
 """Minor versions that may be between a hub and its cells."""
 BATCH_MAX = 500
 """Writes of one commit."""
+EVENTS_BURST = 100
+EVENTS_PER_SECOND = 2.0
+"""Events of one namespace that are taken of one cell at once, and then. More are not said: all cells have one queue."""
+ALLOWANCES_MAX = 10_000
 TEST_FAILED = "test failed"
 """A part of the message about a patch that does not fit any more."""
 REPORTING = Condition(type=READY, status="True", reason="Reporting", message="the cell reports")
@@ -82,6 +86,8 @@ class Reports:
         self._clock = clock
         self._digests = Digests()
         self._last: dict[str, tuple[int, int]] = {}
+        self._allowances: dict[tuple[str, str], tuple[float, float]] = {}
+        """By cell and namespace: how many Events may be said, as of when."""
         self._left_out: dict[str, str] = {}
         """Deployments whose news are not taken, by uid, and why."""
         self._moving: dict[str, dict[str, int]] = {}
@@ -198,8 +204,18 @@ class Reports:
         copies = Copies(self._objects, deployment)
         for one in told.events:
             about = copies.find(one.instance) if one.instance else deployment
-            if about is not None:
+            if about is not None and self._may_say(deployment.spec.cell_name, deployment.metadata.namespace):
                 self._events.record(about, "Warning" if one.warning else "Normal", one.reason, one.message)
+
+    def _may_say(self, cell: str, namespace: str) -> bool:
+        """Count one more Event of a namespace in a cell, if it may be said."""
+        key, now = (cell, namespace), self._clock.now()
+        if key not in self._allowances and len(self._allowances) >= ALLOWANCES_MAX:
+            # Of those that say little, none need be remembered.
+            self._allowances = {one: it for one, it in self._allowances.items() if _left(*it, now) < EVENTS_BURST}
+        left = _left(*self._allowances.get(key, (EVENTS_BURST, now)), now)
+        self._allowances[key] = (left - 1 if left >= 1 else left, now)
+        return left >= 1
 
     def _received(self, deployment: WorkloadDeployment, told: DeploymentReport) -> Receipt | None:
         """Return what to write of a deployment; None: nothing, and it is left out."""
@@ -373,6 +389,10 @@ def fits(one: str, other: str) -> bool:
 
 def _moment(now: float) -> datetime:
     return datetime.fromtimestamp(int(now), UTC)
+
+
+def _left(left: float, since: float, now: float) -> float:
+    return min(float(EVENTS_BURST), left + (now - since) * EVENTS_PER_SECOND)
 
 
 class Copies:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from rota.api import Instance, QuotaClaim
+from rota.control.cells.names import CELL_UID
 from rota.control.instances import Size
 from rota.control.instances.names import controller_of
 from rota.control.instances.reasons import QUOTA_GATE
@@ -21,6 +22,8 @@ class Counted(NamedTuple):
     is_gated: bool
     ordinal: int
     since: float
+    is_told: bool = False
+    """A cell has said so. How large it is, and that it is there at all, is as true as the cell is."""
 
 
 class Tally:
@@ -34,8 +37,8 @@ class Tally:
         self._counted: dict[str, Counted] = {}
         """By the name of the instance."""
         self._slots: dict[Slot, set[str]] = {}
-        self._wanted: dict[str, tuple[str, int]] = {}
-        """By the name of a QuotaClaim: an owner, and how many instances it is to have."""
+        self._wanted: dict[str, tuple[str, dict[str, int]]] = {}
+        """By the name of a QuotaClaim: an owner, and how many instances of each size it is to have."""
 
     def clear(self) -> None:
         self._counted.clear()
@@ -71,7 +74,7 @@ class Tally:
 
     def claim(self, claim: QuotaClaim) -> bool:
         """Take a claim as it is now, and return whether it asks for something else than before."""
-        now = claim.spec.owner.uid, sum(one.count for one in claim.spec.slots)
+        now = claim.spec.owner.uid, {one.hash: one.count for one in claim.spec.slots}
         if self._wanted.get(claim.metadata.name) == now:
             return False
         self._wanted[claim.metadata.name] = now
@@ -91,12 +94,18 @@ class Tally:
             gated = [one.since for one in there if one.is_gated]
             # What it has of other sizes is part of all that it wants.
             others = there_of.get(slot.uid, 0) - len(there)
+            claimed = wanted.get(slot.uid)
+            count, running = len(there), len(there) - len(gated)
+            if claimed is not None and any(one.is_told for one in there):
+                # A cell cannot make a tenant use more than the hub has asked of it, now or before.
+                most = max(claimed.get(slot.hash, 0), ledger[slot].number if slot in ledger else 0)
+                count, running = min(count, most), min(running, most)
             yield Wish(
                 slot,
                 there[0].size if there else ledger[slot].size,
-                wanted=max(0, wanted.get(slot.uid, 0) - others),
-                there=len(there),
-                running=len(there) - len(gated),
+                wanted=max(0, sum((claimed or {}).values()) - others),
+                there=count,
+                running=running,
                 since=min(gated, default=0.0),
             )
 
@@ -117,6 +126,7 @@ class Tally:
             is_gated(instance),
             instance.spec.ordinal,
             created.timestamp() if created is not None else 0.0,
+            CELL_UID in instance.metadata.annotations,
         )
 
 
