@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -386,6 +387,19 @@ async def test_to_ask_a_cell_for_what_it_does_not_run_for_its_hub(both: Both) ->
     lines = both.audited()
     assert [one["code"] for one in lines[-6:]] == [403] * 6
     assert {one["scope"] for one in lines[-6:]} == {"hub"} and {one["user"] for one in lines[-6:]} == {"rota-admin"}
+
+
+async def test_to_wash_the_trail_of_a_cell_as_its_hub(both: Both) -> None:
+    """By asking in the name of ever new people for ever new instances."""
+    sent: list[str] = []
+    tunnel = both.made()
+    control: Any = SimpleNamespace(send=sent.append)
+    for number in range(200):
+        asked = ask(id=f"{number:022}", user=f"user{number}", uid=f"uid{number}")
+        await tunnel._answer(control, both.as_(), asked)
+    assert len(sent) == 200
+    # In a second there are 10; it may have taken two or three of them.
+    assert 10 <= len(both.audited()) < 100
 
 
 def ask(**more: Any) -> Ask:

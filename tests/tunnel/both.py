@@ -158,6 +158,12 @@ class Both:
     # The cell.
 
     def connect(self, *, boot: int = 1) -> asyncio.Task[None]:
+        made = self.made(boot)
+        self.trouble = lambda: made.trouble
+        self.tunnel = asyncio.create_task(made.run())
+        return self.tunnel
+
+    def made(self, boot: int = 1) -> Tunnel:
         about = About(CELL, IDENTITY, boot, "0.1.0")
 
         def serve(request: Request, user: User) -> Answer | Awaitable[Answer]:
@@ -165,10 +171,7 @@ class Both:
             self.answered_by = boot
             return self.serve(request, user)
 
-        made = Tunnel(about, self.target(self.tokens[CELL]), self.objects, serve, self.audit)
-        self.trouble = lambda: made.trouble
-        self.tunnel = asyncio.create_task(made.run())
-        return self.tunnel
+        return Tunnel(about, self.target(self.tokens[CELL]), self.objects, serve, self.audit)
 
     async def troubled(self, what: str) -> None:
         """Wait until the cell says that it is not connected, and why."""

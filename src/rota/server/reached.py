@@ -48,6 +48,8 @@ REFUSED = frozenset((401, 403, NOT_FOUND))
 SERVED_MAX = 160
 """Requests under way. A hub asks for fewer; more would be those of one that does not count."""
 CONTROL_BYTES_MAX = 512 * 1024
+HUB = "hub"
+"""The credential, in the audit trail, of what a hub asks for in vain."""
 
 log = logging.getLogger(__name__)
 
@@ -147,7 +149,9 @@ class Tunnel:
         try:
             reaching.sought(self._objects, ask)
         except ApiError as error:
-            self._audit.refused(user, ask.method.lower(), Instance.api.bucket, ask.namespace, ask.name, ask.what)
+            # By one credential, whatever the hub says of who asks for what: refusals push nothing out of the trail.
+            hub = User(ask.user, "hub", ask.namespace, HUB)
+            self._audit.refused(hub, ask.method.lower(), Instance.api.bucket, ask.namespace, ask.name, ask.what)
             _refuse(control, ask, error)
             return
         try:

@@ -22,6 +22,7 @@ from rota.control.cells.names import (
     BOUND_NAME,
     BOUND_NAMESPACE,
     BOUNDED,
+    GENERATION,
     GRANTED,
     HUB_IS_OLDER,
     REFUSED_GENERATION,
@@ -153,7 +154,7 @@ class Mirror(Reconciler):
         # One that has another uid was made anew, as after a restore of the hub: it takes over what runs here.
         if _is_older(source, known) and here.spec != bound.spec and not _is_adopted(bound, here):
             refused = here.metadata.annotations.get(REFUSED_GENERATION)
-            if refused is None or not refused.isdigit() or source.generation <= int(refused):
+            if refused is None or not GENERATION.fullmatch(refused) or source.generation <= int(refused):
                 await self._refuse_older(context, source, known, here)
                 return
         await self._prepare(context, bound, source)
