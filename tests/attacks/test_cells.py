@@ -280,6 +280,7 @@ async def test_a_cell_that_joins_again_has_one_token(hub: Hub, tmp_path: Path) -
         (report(version="x" * REPORT_BYTES_MAX), 413),
         (b"\xff" * 100, 400),
         (b"[" * 100_000, 400),
+        (b'{"more":' + b"[" * 100_000, 400),
     ],
 )
 async def test_to_upset_the_hub_by_a_report(hub: Hub, tmp_path: Path, body: bytes, code: int) -> None:

@@ -107,7 +107,8 @@ class Hub:
         self.api = api
         self.now = 0.0
         self.forgotten: list[str] = []
-        self.running: Any = SimpleNamespace(objects=objects, reports=SimpleNamespace(forget=self.forgotten.append))
+        reports = SimpleNamespace(forget=self.forgotten.append)
+        self.running = cast(Any, SimpleNamespace(objects=objects, reports=reports))
         backend, clock = cast(Any, api), cast(Any, SimpleNamespace(now=lambda: self.now))
         self._answers = HubAnswers(self.running, Accounts(backend, clock), backend, folder / "ca.crt")
 
@@ -139,7 +140,8 @@ def _cell() -> dict[str, Any]:
 async def test_to_stop_a_hub_with_tokens_that_are_none(hub: Hub) -> None:
     """The API server is asked about few at once, and a cell that is known waits for none of them."""
     path = WATCH.format("ber-1")
-    for token in ("", "garbage", "a.b.c", token_of("ber-1")[:-9], f"x.{base64.b64encode(b'[]').decode()}."):
+    nested = base64.b64encode(b'{"sub":' + b"[" * 3000 + b"]" * 2000 + b"}").decode()
+    for token in ("", "garbage", "a.b.c", token_of("ber-1")[:-9], f"x.{nested}."):
         assert await hub.code("GET", path, token) == 401
     assert hub.api.reviews == 0, "the API server was asked about what says itself that it is no cell's token"
     known = token_of("ber-1")

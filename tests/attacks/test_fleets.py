@@ -223,7 +223,7 @@ def test_to_have_nobody_else_hear_of_anything(fleet: Fleet) -> None:
     web = deployment(fleet, "web")
     said: list[str] = []
     assert fleet.hub.reports is not None
-    fleet.hub.reports._events = SimpleNamespace(record=lambda *words: said.append(words[2]))  # type: ignore[assignment]
+    fleet.hub.reports._events = SimpleNamespace(record=lambda *words: said.append(words[2]))
     for number in range(20):
         events = [EventReport(reason=f"R{number}x{one}") for one in range(20)]
         report(fleet, *(told(web, events=events) for _ in range(10)))
@@ -314,9 +314,12 @@ def test_what_a_tenant_made_is_marked_at_the_hub_too(fleet: Fleet) -> None:
     assert one.metadata.annotations["rota.dev/restricted"] == "true"
 
 
-def test_to_end_a_link_by_an_answer_that_is_none(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "said", [b"<html>", b'{"hub":"\xff"}', b'{"hub":"h","more":' + b"[" * 9999 + b"]" * 9999 + b"}"]
+)
+def test_to_end_a_link_by_an_answer_that_is_none(fleet: Fleet, monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
     async def answer(self: SimulatedHub, report: Report) -> Answer:
-        return msgspec.json.decode(b"<html>", type=Answer)
+        return msgspec.json.decode(said, type=Answer)
 
     with monkeypatch.context() as patched:
         patched.setattr(SimulatedHub, "report", answer)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
+import msgspec
+
 from rota.api.printing import printed, quoted
+
+NOT_JSON = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""Errors of reading what somebody else has sent as JSON. One that is nested too deeply is not the first of them."""
 
 Reason = Literal[
     "FieldValueRequired",

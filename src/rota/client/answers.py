@@ -8,9 +8,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from rota.api import Kind
+from rota.api.problems import NOT_JSON
 from rota.client.connection import Headers, Response, header
 from rota.registry import Answer, ApiError, Listing, WatchEvent
 
+DIGITS_MAX = 19
+"""Digits of a resource version."""
 SHOWN_CHARACTERS_MAX = 500
 """Of an answer that is no Status."""
 
@@ -129,7 +132,7 @@ def event(line: bytes) -> WatchEvent:
         if told.type == "ERROR":
             raise _refused(_status.decode(raw), 500)
         return WatchEvent(told.type, raw, _revision(_object.decode(raw).metadata.resource_version))
-    except msgspec.DecodeError as error:
+    except NOT_JSON as error:
         raise ApiError(502, "BadGateway", f"a line of the watch is no event: {error}: {_shown(line)}") from None
 
 
@@ -154,7 +157,7 @@ def refusal(response: Response) -> ApiError:
     """What an answer with an error code says. Not every one is from the API server: proxies have their own manner."""
     try:
         status = _status.decode(response.body)
-    except msgspec.DecodeError:
+    except NOT_JSON:
         status = _Status()
     if status.kind == "Status":
         return _refused(status, response.status)
@@ -180,7 +183,7 @@ def retry_after_seconds(headers: Headers) -> float | None:
 def _decoded(decoder: msgspec.json.Decoder[T], response: Response) -> T:
     try:
         return decoder.decode(response.body)
-    except msgspec.DecodeError as error:
+    except NOT_JSON as error:
         what = header(response.headers, "content-type") or "something"
         message = f"the server answered {what} that is not the JSON of an object ({error}): {_shown(response.body)}"
         raise ApiError(502, "BadGateway", f"{message}; is there a proxy in between?") from None
@@ -189,7 +192,7 @@ def _decoded(decoder: msgspec.json.Decoder[T], response: Response) -> T:
 def _revision(text: str) -> int:
     if not text:
         return 0
-    if not (text.isascii() and text.isdigit()):
+    if not (text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX):
         raise ApiError(502, "BadGateway", f"the server's resource version {text!r} is not a number")
     return int(text)
 

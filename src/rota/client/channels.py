@@ -13,6 +13,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from rota.api.problems import NOT_JSON
 from rota.client.failures import ConnectionCut
 from rota.client.websocket import Closed, WebSocket
 
@@ -110,7 +111,7 @@ def exit_code(status: bytes) -> int:
     """The exit code that a `Status` tells."""
     try:
         told = msgspec.json.decode(status, type=dict[str, Any])
-    except msgspec.MsgspecError:
+    except NOT_JSON:
         raise ExecFailed("what became of the command is not known: the server says it in another way") from None
     if told.get("status") == "Success":
         return 0

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from rota.api.problems import NOT_JSON
 from rota.client.failures import BadAnswer
 
 CONTENT_TYPE = "application/vnd.rota.log-frames"
@@ -68,7 +69,7 @@ class Frames:
             del self._arrived[: begin + data_bytes]
             try:
                 yield Frame(kind, msgspec.json.decode(position) if position else None, data)
-            except msgspec.DecodeError as error:
+            except NOT_JSON as error:
                 raise BadAnswer(f"{self._place} sent a position that is not JSON: {error}") from None
 
 

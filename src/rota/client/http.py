@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from rota.api import Kind
+from rota.api.problems import NOT_JSON
 from rota.client import answers, paths
 from rota.client.backend import Object, Operation, PatchType
 from rota.client.calls import Calls, Sleep
@@ -159,7 +160,7 @@ class HttpBackend:
             response = await self._calls.request("GET", "/version")
             try:
                 self._version = msgspec.json.decode(response.body, type=Object)
-            except msgspec.DecodeError:
+            except NOT_JSON:
                 raise ApiError(502, "BadGateway", f"{self.target.endpoint.url} is no API server") from None
             self.atomic = "rotaVersion" in self._version
         return self._version

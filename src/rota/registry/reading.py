@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from rota.api import Kind
-from rota.api.problems import forbidden
+from rota.api.problems import NOT_JSON, forbidden
 from rota.registry import errors, versions
 from rota.registry.options import Listing, ListOptions, WatchEvent, WatchOptions
 from rota.registry.selectors import Selection
@@ -136,7 +136,7 @@ async def _reach(store: Store, wanted: int) -> None:
 def _token(text: str, prefix: str) -> Token:
     try:
         token = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=Token)
-    except (binascii.Error, ValueError, msgspec.DecodeError):
+    except (binascii.Error, ValueError, *NOT_JSON):
         raise errors.bad_request(
             "invalid continue token: continue key is not valid: it is not what a list answered"
         ) from None

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from rota.api.problems import NOT_JSON
 from rota.client.http import HttpBackend
 from rota.control.cells.names import cell_namespace
 from rota.engine.clock import Clock
@@ -239,5 +240,5 @@ def _claims(token: str) -> dict[str, Any]:
     try:
         part = token.split(".")[1]
         return msgspec.json.decode(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)), type=dict[str, Any])
-    except (IndexError, ValueError, msgspec.MsgspecError):
+    except (IndexError, ValueError, *NOT_JSON):
         return {}

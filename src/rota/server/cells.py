@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from rota.api import Cell
+from rota.api.problems import NOT_JSON
 from rota.control.cells.messages import Uid
 from rota.control.cells.names import cell_namespace, shown_identity
 from rota.engine.objects import Objects, get
@@ -26,6 +27,7 @@ from rota.server.http import Request, Response
 
 if TYPE_CHECKING:
     from rota.control.cells.intake import Intake
+    from rota.control.cells.reports import Reports
     from rota.server.controllers import Controllers
 
 AUTHORITY = "/cacerts"
@@ -125,17 +127,17 @@ def check_joining(objects: Objects, request: Request, name: str) -> Cell:
     return cell
 
 
-def leading(controllers: Controllers | None) -> Intake:
+def leading(controllers: Controllers | None) -> tuple[Intake, Reports]:
     """Return what takes reports, where this process leads. Raises 503 where it does not."""
-    intake = controllers.intake if controllers is not None else None
-    if intake is None:
+    if controllers is None or controllers.intake is None or controllers.reports is None:
         raise ApiError(503, "ServiceUnavailable", "this server places nothing, or another one leads: try again")
-    return intake
+    return controllers.intake, controllers.reports
 
 
 async def take_report(controllers: Controllers | None, request: Request, name: str) -> Response:
     """Take a report of a cell from the cell itself."""
-    return Response(200, _encode(await leading(controllers).take(name, request.body)))
+    intake, _ = leading(controllers)
+    return Response(200, _encode(await intake.take(name, request.body)))
 
 
 def taken(name: str) -> ApiError:
@@ -157,5 +159,5 @@ def _existing(objects: Objects, name: str) -> Cell:
 def _typed(request: Request, type_: type[Joining]) -> Joining:
     try:
         return msgspec.json.decode(request.body, type=type_)
-    except msgspec.MsgspecError as error:
+    except NOT_JSON as error:
         raise bad_request(f"the body is not what is expected here: {error}") from None

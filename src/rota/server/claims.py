@@ -27,7 +27,7 @@ from rota.api.form import form
 from rota.api.model import Ref
 from rota.api.parts import EnvVar
 from rota.api.pool import ClaimSpec
-from rota.api.problems import Problem
+from rota.api.problems import NOT_JSON, Problem
 from rota.client import Key
 from rota.control.claims import lifecycle
 from rota.control.claims.claiming import Claiming
@@ -256,7 +256,7 @@ def _decoded(request: Request) -> Asked:
         if request.headers.get("content-type", "application/json").startswith("application/json"):
             return _asked.decode(request.body)
         return msgspec.convert(media.decoded(request.body, request.headers["content-type"]), Asked)
-    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+    except NOT_JSON as error:
         raise bad_request(f"a claim is asked for with a JSON object: {error}") from None
 
 

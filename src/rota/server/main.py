@@ -21,8 +21,7 @@ from rota.engine import StoreObjects
 from rota.engine.leadership import Leadership
 from rota.registry import Registry
 from rota.registry.roles import rules_of
-from rota.registry.system import cell_uid
-from rota.registry.system import SYSTEM_NAMESPACE
+from rota.registry.system import SYSTEM_NAMESPACE, cell_uid
 from rota.registry.system import establish as establish_system
 from rota.runtime import descriptors, sandbox
 from rota.runtime.blobs import Blobs

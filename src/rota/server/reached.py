@@ -20,6 +20,7 @@ from urllib.parse import quote
 import msgspec
 
 from rota.api import Cell, Instance
+from rota.api.problems import NOT_JSON
 from rota.client.connection import Limits
 from rota.client.http import HttpBackend
 from rota.client.target import Target
@@ -117,7 +118,7 @@ class Tunnel:
             while True:
                 try:
                     ask = _from_hub.decode(await control.receive())
-                except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                except NOT_JSON as error:
                     # A newer hub may ask for what is not known here. It waits, and is told that nobody answers.
                     log.warning("the hub asks for what this cell does not know: %s", error)
                     continue
@@ -135,7 +136,7 @@ class Tunnel:
         try:
             async with asyncio.timeout(WELCOME_SECONDS_MAX):
                 welcome = _from_hub.decode(await control.receive())
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except NOT_JSON:
             raise ConnectionError("the hub does not say which one it is") from None
         cell = get(self._objects, Cell, self._about.cell)
         own = cell.status.hub_id if cell is not None and cell.status is not None else None
@@ -150,8 +151,8 @@ class Tunnel:
             reaching.sought(self._objects, ask)
         except ApiError as error:
             # By one credential, whatever the hub says of who asks for what: refusals push nothing out of the trail.
-            hub = User(ask.user, "hub", ask.namespace, HUB)
-            self._audit.refused(hub, ask.method.lower(), Instance.api.bucket, ask.namespace, ask.name, ask.what)
+            asking = User(ask.user, "hub", ask.namespace, HUB)
+            self._audit.refused(asking, ask.method.lower(), Instance.api.bucket, ask.namespace, ask.name, ask.what)
             _refuse(control, ask, error)
             return
         try:
@@ -278,7 +279,7 @@ class _Body:
                 if message:
                     return message
                 continue
-            with contextlib.suppress(msgspec.MsgspecError):
+            with contextlib.suppress(*NOT_JSON):
                 _end(message)
                 self._whole = True
         raise StopAsyncIteration

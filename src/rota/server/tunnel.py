@@ -20,6 +20,7 @@ import msgspec
 
 from rota import __version__
 from rota.api import Cell, Instance
+from rota.api.problems import NOT_JSON
 from rota.client import frames
 from rota.client.channels import ERROR, PROTOCOL, STDERR, STDIN, STDOUT
 from rota.client.websocket import Closed, WebSocket, framing, handshake
@@ -165,7 +166,7 @@ class Tunnels:
             try:
                 async with asyncio.timeout(OPEN_SECONDS_MAX):
                     hello = _hello(await websocket.receive())
-            except (msgspec.MsgspecError, UnicodeDecodeError, TimeoutError):
+            except (*NOT_JSON, TimeoutError):
                 await websocket.close(framing.POLICY, "a cell says first who it is")
                 return
             if why := self._refused(objects, cell, hello):
@@ -194,7 +195,7 @@ class Tunnels:
         try:
             async for message in control.websocket:
                 self._told(cell, message)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except NOT_JSON:
             await control.websocket.close(framing.POLICY, "this is no message of a cell")
         finally:
             if self._controls.get(cell) is control:
@@ -370,7 +371,7 @@ class _Status(msgspec.Struct):
 def _failure(cell: str, code: int, body: bytes) -> ApiError:
     try:
         told = msgspec.json.decode(body, type=_Status)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except NOT_JSON:
         return _rubbish(cell)
     retry = told.details.get("retryAfterSeconds")
     kept = {name: told.details[name] for name in ("name", "kind", "group") if isinstance(told.details.get(name), str)}
@@ -386,7 +387,7 @@ def _headers(head: Head) -> tuple[tuple[str, str], ...]:
 def _message(session: Session, text: str) -> Continue | Head | End:
     try:
         return _from_cell.decode(text)
-    except msgspec.MsgspecError:
+    except NOT_JSON:
         raise _rubbish(session.cell) from None
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from rota.api import Cell, Kind
+from rota.api.problems import NOT_JSON
 from rota.client import Update
 from rota.control.cells.counting import HubCounting
 from rota.control.cells.messages import REPORT_BYTES_MAX, Answer, Report
@@ -93,7 +94,7 @@ class Intake:
                 count.begin()
                 try:
                     told = _report(body)
-                except msgspec.MsgspecError as error:
+                except NOT_JSON as error:
                     raise bad_request(f"this is no report of a cell: {error}") from None
                 answer = await self._reports.receive(cell, told)
                 count.taken(answer)

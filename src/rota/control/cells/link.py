@@ -16,6 +16,7 @@ import msgspec
 from rota.api import Cell, Condition, Instance, InstanceType, Object, WorkloadDeployment
 from rota.api.cell import Used
 from rota.api.conditions import with_condition
+from rota.api.problems import NOT_JSON
 from rota.client import Client
 from rota.client.calls import Sleep
 from rota.control.cells.binding import TRAVELLING
@@ -50,7 +51,7 @@ RETRY_SECONDS_MAX = 2.0
 COUNT_SECONDS = 1.0
 """The least time between two counts of the instances in use."""
 ORPHANS_MAX = 200
-TROUBLES = (ApiError, OSError, TimeoutError, msgspec.MsgspecError)
+TROUBLES = (ApiError, OSError, TimeoutError, *NOT_JSON)
 """Errors of the line, and of a hub, which may answer anything. None of them ends the link."""
 REFUSED = (400, 413, 422)
 """Codes for reports that the hub does not take, however often they are sent."""
@@ -371,7 +372,7 @@ def _asked_seconds(error: Exception) -> float:
 
 
 def _reason(error: Exception) -> tuple[str, str]:
-    if isinstance(error, msgspec.MsgspecError):
+    if isinstance(error, NOT_JSON):
         return "HubUnreachable", f"what answers is not the hub, or of quite another version: {error}. What runs goes on"
     if not isinstance(error, ApiError):
         return "HubUnreachable", f"the hub cannot be reached: {error}. What runs goes on"

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from rota.api import Task
+from rota.api.problems import NOT_JSON
 from rota.api.task import ATTEMPTS_MAX, RETRY_OF, Attempt, Dependency, Retry, TaskStatus
 from rota.runtime.runner.jobs import Outcome
 
@@ -143,7 +144,7 @@ def result_of(text: str) -> Any:
         return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
     try:
         return msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except NOT_JSON:
         return text
 
 
