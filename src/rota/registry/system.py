@@ -27,10 +27,14 @@ _WRITE = WriteOptions(manager="rota")
 
 
 def cell_uid(store: Store, namespace: str) -> str:
-    """Return the uid of the Cell whose namespace this is; empty: there is none, or it is being deleted."""
+    """Return the uid of the Cell whose namespace this is; empty: there is none."""
     entry = store.get(Cell.api.key("", namespace.removeprefix(CELL_NAMESPACE_PREFIX)))
-    metadata = Cell.decode(entry.value).metadata if entry is not None else None
-    return metadata.uid if metadata is not None and metadata.deletion_timestamp is None else ""
+    return stored_uid(entry.value) if entry is not None else ""
+
+
+def stored_uid(value: bytes) -> str:
+    """Return the uid of an object as it is stored, whatever release has written the rest of it."""
+    return str(msgspec.json.decode(value)["metadata"]["uid"])
 
 
 async def establish(registry: Registry) -> None:

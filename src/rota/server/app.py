@@ -13,6 +13,7 @@ from rota.api import Cell, Role, Secret
 from rota.api.reviews import REVIEWS
 from rota.registry import ApiError, Registry
 from rota.registry.selectors import named
+from rota.registry.system import stored_uid
 from rota.runtime.descriptors import MOST, Connections
 from rota.server import discovery, media, openapi, reviews
 from rota.server.accepting import JSON, Negotiated
@@ -367,7 +368,7 @@ class App:
             if event.key.startswith(ROLES):
                 self.end_watches(f"{ROLE}{event.key.removeprefix(ROLES)}")
             elif event.deleted and event.key.startswith(CELLS):
-                self.end_watches(Cell.decode(event.value).metadata.uid)
+                self.end_watches(stored_uid(event.value))
 
     # Everything else.
 

@@ -6,6 +6,7 @@ on from the API server with the cell's own token: the API server decides what it
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
@@ -41,6 +42,7 @@ REQUESTS_OF_CELL_MAX = 64
 """Requests of one cell under way, watches among them. It needs a watch for each kind that it reads, and few others."""
 
 _encode = msgspec.json.Encoder().encode
+log = logging.getLogger(__name__)
 
 
 class HubAnswers:
@@ -63,7 +65,9 @@ class HubAnswers:
         except ApiError as error:
             return failed(error, request)
         except OSError as error:
-            return refusal(503, f"the API server cannot be reached: {error}")
+            # Strangers are not told where that is.
+            log.info("the API server cannot be reached: %s", error)
+            return refusal(503, "the API server cannot be reached: try again")
 
     async def _answer(self, request: Request) -> Answer:
         if is_health(request.path):

@@ -377,7 +377,10 @@ def _reason(error: Exception) -> tuple[str, str]:
     if not isinstance(error, ApiError):
         return "HubUnreachable", f"the hub cannot be reached: {error}. What runs goes on"
     if error.code in (401, 403):
-        return "NotAuthorised", f"the hub does not take this cell's token: {error}. What runs goes on"
+        return (
+            "NotAuthorised",
+            f"the hub does not take this cell's token: {error}. What runs goes on",
+        )
     if error.code == 409:
         return "NameTaken", str(error)
     if error.code == 429:
