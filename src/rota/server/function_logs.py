@@ -27,7 +27,7 @@ from rota.runtime.interface import Subject
 from rota.runtime.runner.tasklog import LogReader, written_bytes
 from rota.server.function_position import MARGIN_SECONDS, Position, Progress, position_in
 from rota.server.http import Request, Stream
-from rota.server.instance_log import BEGINNING, InstanceLog, Place, last_lines, place_in
+from rota.server.instance_log import BEGINNING, InstanceLog, Place, last_lines, newlines, place_in
 from rota.server.log_streams import Piece, Pieces, Rhythm, as_stream, begin_of, follows, number
 from rota.server.logs import READ_BYTES, TAIL_LINES, Reader, whole
 
@@ -37,8 +37,12 @@ KNOWN_MAX = 1000
 """Logs of calls that are over, and that another try of the same task may go on with."""
 LINE_BYTES_MAX = 1024 * 1024
 """A longer line comes as several."""
+SHOWN_BYTES_MAX = 10 * 1024 * 1024
+"""Of the last lines, with what is put before each; a little more for the oldest log of them."""
+TURN_BYTES_MAX = 1024 * 1024
+"""Of what is followed, in one turn: then others have theirs."""
 NO_CALL = "-"
-PACKAGES, LOAD = "packages", "load"
+PACKAGES, LOAD, ROTA = "packages", "load", "rota"
 """In the place of the worker, of what none has written."""
 
 
@@ -265,8 +269,12 @@ class Merged:
         return lambda: self._now().routing.worker(subject.uid) is not None
 
     def _read(self) -> list[bytes]:
-        found = []
+        """What came, of one log after the other, until that is enough; the rest of them are first the next time."""
+        found: list[bytes] = []
         for id_, one in list(self._open.items()):
+            if sum(map(len, found)) > TURN_BYTES_MAX:
+                break
+            self._open[id_] = self._open.pop(id_)
             # Before it is read: then all that was written until the end is there to be read.
             goes_on = one.goes_on()
             if said := one.read():
@@ -302,10 +310,11 @@ class Open:
 
     def read(self) -> bytes:
         """The lines that are complete by now."""
-        *lines, self._rest = (self._rest + self.reader.read(READ_BYTES)).split(b"\n")
+        lines, newline, self._rest = (self._rest + self.reader.read(READ_BYTES)).rpartition(b"\n")
+        said = prefixed(self._prefix, lines) if newline else b""
         if len(self._rest) > LINE_BYTES_MAX:
-            lines, self._rest = [*lines, self._rest], b""
-        return b"".join(self._prefix + each + b"\n" for each in lines)
+            said, self._rest = said + prefixed(self._prefix, self._rest), b""
+        return said
 
     def end(self) -> bytes:
         """What is left of a line that was not ended."""
@@ -322,16 +331,28 @@ def _changed_at(log: Path) -> float | None:
         return None
 
 
+def prefixed(prefix: bytes, lines: bytes) -> bytes:
+    """The lines with something before each. The newline of the last one is added."""
+    return prefix + lines.replace(b"\n", b"\n" + prefix) + b"\n"
+
+
 def _last(logs: list[tuple[float, str, str, Path]], count: int) -> bytes:
-    """The last lines of all of them."""
+    """The last lines of all of them, as far as there is room for them."""
     found: list[bytes] = []
-    left = count
-    while logs and left > 0:
+    left, room = count, SHOWN_BYTES_MAX
+    while logs and left > 0 and room > 0:
         _, call, worker, log = logs.pop()
+        prefix = f"{call} {worker} ".encode()
         reader = LogReader(log)
-        text = last_lines(whole(reader), left)
+        text = whole(reader)
         reader.close()
-        lines = text.removesuffix(b"\n").split(b"\n") if text else []
-        found.append(b"".join(f"{call} {worker} ".encode() + each + b"\n" for each in lines))
-        left -= len(lines)
+        # Lines may be empty, and what is put before them is not.
+        if text := last_lines(text, min(left, room // len(prefix) + 1)):
+            lines = text.removesuffix(b"\n")
+            found.append(prefixed(prefix, lines))
+            left -= newlines(lines) + 1
+            room -= len(found[-1])
+    if room <= 0:
+        cut = f"what was written before is not shown: at most {SHOWN_BYTES_MAX} bytes are"
+        found.append(f"{NO_CALL} {ROTA} [rota: {cut}]\n".encode())
     return b"".join(reversed(found))

@@ -9,7 +9,13 @@ ARCHIVE_MEMBERS_MAX = 100_000
 ARCHIVE_STREAM_BYTES_MAX = ARCHIVE_BYTES_MAX + ARCHIVE_MEMBERS_MAX * 2048
 """What a tree that keeps the bounds can take as tar: its bytes, and what is around each member."""
 ENTRIES_MAX = 10_000
-"""Of a folder that is listed; that there are more is told."""
+"""Of a folder that is listed; that there are more is told, as of more than `ANSWER_BYTES_MAX`."""
+ANSWER_BYTES_MAX = 4 * MEBIBYTE
+"""Of what is said of one folder. What runs in the instance may say anything in place of our program."""
+ENTRY_BYTES_MAX = 64 * 1024
+"""Of what is said of one thing in a folder, and around all of them: each byte of a name and a target may take six."""
+MESSAGE_CHARACTERS_MAX = 4096
+"""Of what is said of a failure."""
 PATH_BYTES_MAX = 4096
 LINKS_MAX = 40
 """Links that are followed on the way to one file, as in the kernel."""

@@ -9,6 +9,7 @@ import signal
 from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 
+from rota.runtime.files.bounds import ANSWER_BYTES_MAX
 from rota.runtime.files.failing import FileFailed
 from rota.runtime.files.pipes import Pipe
 from rota.runtime.interface import Execution, HasFiles, Subject
@@ -16,8 +17,6 @@ from rota.runtime.keeper.client import KeeperError
 
 SILENCE_SECONDS_MAX = 60.0
 """A command that neither takes nor says anything for this long hangs, or was stopped by the instance."""
-ANSWER_BYTES_MAX = 32 * 1024 * 1024
-"""Of one line that a command says: a folder with the most and the longest names."""
 ERROR_BYTES_MAX = 4096
 END_SECONDS_MAX = 2.0
 """What a command has to clear up when its client is gone. Then it is killed."""
@@ -93,17 +92,18 @@ class Command:
 
     async def line(self) -> bytes:
         """The next line; what there is of it when there are no more."""
-        held = bytearray(self._rest)
-        while b"\n" not in held:
+        held, piece = bytearray(), self._rest or await self._next()
+        self._rest = b""
+        while piece:
+            line, newline, rest = piece.partition(b"\n")
+            held += line
             if len(held) > ANSWER_BYTES_MAX:
                 raise FileFailed("Failed", "the instance answers with more than any folder has")
+            if newline:
+                self._rest = rest
+                break
             piece = await self._next()
-            if not piece:
-                self._rest = b""
-                return bytes(held)
-            held += piece
-        line, _, self._rest = bytes(held).partition(b"\n")
-        return line
+        return bytes(held)
 
     async def piece(self) -> bytes:
         """The next bytes; empty at the end."""

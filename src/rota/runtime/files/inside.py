@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rota.runtime.files.archive import Archive
-from rota.runtime.files.bounds import ENTRIES_MAX, FILE_BYTES_MAX, PIECE_BYTES
+from rota.runtime.files.bounds import ANSWER_BYTES_MAX, ENTRIES_MAX, ENTRY_BYTES_MAX, FILE_BYTES_MAX, PIECE_BYTES
 from rota.runtime.files.failing import FileFailed, explained
 from rota.runtime.files.packing import FOLDER, READ, measure, pack
 from rota.runtime.files.replacing import Replacing
@@ -99,10 +99,10 @@ def _list(walk: Walk, asked: Asked) -> None:
 def _list_folder(spot: Spot) -> None:
     folder = os.open(spot.name, FOLDER, dir_fd=spot.folder)
     entries: list[dict[str, Any]] = []
-    truncated = False
+    truncated, said_bytes = False, 0
     with os.scandir(folder) as found:
         for entry in found:
-            if len(entries) == ENTRIES_MAX:
+            if len(entries) == ENTRIES_MAX or said_bytes > ANSWER_BYTES_MAX - ENTRY_BYTES_MAX:
                 truncated = True
                 break
             try:
@@ -115,6 +115,7 @@ def _list_folder(spot: Spot) -> None:
                     continue  # It was a link a moment ago.
                 raise
             entries.append({"name": entry.name, **_shown(status), **({"target": target} if target else {})})
+            said_bytes += len(json.dumps(entries[-1])) + len(", ")
     entries.sort(key=lambda one: one["name"])
     _say({"entries": entries, "truncated": truncated})
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from typing import NamedTuple, Protocol
+from typing import Annotated, NamedTuple, Protocol
 
 import msgspec
 
-from rota.runtime.files.bounds import FILE_BYTES_MAX
+from rota.runtime.files.bounds import ENTRIES_MAX, FILE_BYTES_MAX
 from rota.runtime.files.commands import Command
 from rota.runtime.files.failing import FileFailed
 
@@ -31,7 +31,7 @@ class Entry(msgspec.Struct, omit_defaults=True):
 class Listing(msgspec.Struct):
     """What is in a folder, by name."""
 
-    entries: list[Entry]
+    entries: Annotated[list[Entry], msgspec.Meta(max_length=ENTRIES_MAX)]
     truncated: bool = False
     """There is more."""
 

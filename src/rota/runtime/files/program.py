@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from rota.runtime.files.bounds import ARCHIVE_STREAM_BYTES_MAX, FILE_BYTES_MAX
+from rota.runtime.files.bounds import ARCHIVE_STREAM_BYTES_MAX, FILE_BYTES_MAX, MESSAGE_CHARACTERS_MAX
 from rota.runtime.files.commands import Command
 from rota.runtime.files.failing import FileFailed
 from rota.runtime.files.inside import LENGTH_BYTES
@@ -86,13 +86,14 @@ async def _answer(command: Command, type_: type[T]) -> T:
     line = await command.line()
     try:
         told = json.loads(line) if line else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         told = {}
     if not told:
         why = await command.complaint() or "it was ended"
         raise FileFailed("Failed", f"the instance gives no answer: {why}")
     if isinstance(told, dict) and isinstance(error := told.get("error"), dict):
-        raise FileFailed(str(error.get("reason")), str(error.get("message")))
+        reason, message = (str(error.get(key))[:MESSAGE_CHARACTERS_MAX] for key in ("reason", "message"))
+        raise FileFailed(reason, message)
     return _converted(told, type_)
 
 

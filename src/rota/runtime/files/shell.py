@@ -17,8 +17,10 @@ from contextlib import AsyncExitStack
 
 from rota.runtime.files.archive import Archive, Member
 from rota.runtime.files.bounds import (
+    ANSWER_BYTES_MAX,
     ARCHIVE_STREAM_BYTES_MAX,
     ENTRIES_MAX,
+    ENTRY_BYTES_MAX,
     FILE_BYTES_MAX,
     MODE_MASK,
     PATH_BYTES_MAX,
@@ -107,11 +109,15 @@ class Tools:
     async def list(self, path: str) -> Listing:
         async with self._command(LIST, _plain(path)) as command:
             entries: list[Entry] = []
-            held = b""
+            held, said_bytes = b"", 0
             while piece := await command.piece():
                 *whole, held = (held + piece).split(b"//\n")
+                # The tools are the instance's own, and may say anything for as long as they are heard.
+                if len(held) > ENTRY_BYTES_MAX:
+                    raise FileFailed("Failed", "the instance gives an answer that makes no sense")
                 entries += [_entry(line) for line in whole]
-                if len(entries) > ENTRIES_MAX:
+                said_bytes += len(piece)
+                if len(entries) > ENTRIES_MAX or said_bytes > ANSWER_BYTES_MAX:
                     return Listing(sorted(entries[:ENTRIES_MAX], key=lambda one: one.name), truncated=True)
             # Something may have been removed meanwhile: then a tool complains, and the rest is right.
             code = await command.code()
@@ -269,7 +275,7 @@ def _entry(line: bytes) -> Entry:
         kind = _TYPES.get(stat.S_IFMT(int(mode, 16)), "other")
         shown = os.fsdecode(name[0]).removeprefix("./") if name else ""
         return Entry(kind, int(size), stat.S_IMODE(int(mode, 16)), float(modified), shown)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise FileFailed("Failed", "the image's stat gives an answer that makes no sense") from None
 
 
