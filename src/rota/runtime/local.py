@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import socket
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -96,14 +97,17 @@ class LocalRuntime:
         introduce: Callable[[Subject], Mapping[str, str]] = lambda subject: {},
         disk: Disk | None = None,
         policy: Policy = NO_POLICY,
+        listeners: Sequence[socket.socket] = (),
     ) -> None:
         """`introduce`: what a runner is told of where its gateway is, and how it makes itself known there.
 
         `disk`: whose space is watched; None: what instances have on it is not measured.
+        `listeners`: the server's own sockets, whose ports nothing that runs here takes while there is no server.
         """
         self._places = Places(home)
         self._home = self._places.home
         self._keeper = keeper or Keeper.connect(self._home)
+        self._keeper.have_held(listeners)
         self._introduce = introduce
         self.policy = policy
         self._containers = Containers(self._places, pulls=policy.network == "host")

@@ -27,6 +27,7 @@ from rota.runtime import descriptors, sandbox
 from rota.runtime.blobs import Blobs
 from rota.runtime.disk import Disk
 from rota.runtime.interface import Subject
+from rota.runtime.keeper import ports
 from rota.runtime.keeper.client import KeeperError
 from rota.runtime.local import NO_POLICY, LocalRuntime
 from rota.server import tls
@@ -61,7 +62,7 @@ from rota.server.mirror_collecting import MirrorCollecting
 from rota.server.reached import Tunnel
 from rota.server.shedding import Shedding
 from rota.server.signed import SignedTokens
-from rota.server.sockets import authority_of, bind
+from rota.server.sockets import authority_of, bind, twins
 from rota.server.stopping import HAND_OVER
 from rota.server.tables import Tables
 from rota.store import SqliteStore, read_key
@@ -142,13 +143,20 @@ async def run(
     apis = Apis(allowed_apis)
     check(host)
     with ExitStack() as bound:
-        listening = bound.enter_context(bind(host, port, "--port", before=ports_before[0]))
+        # What runs on has not been able to take them.
+        held = [bound.enter_context(one) for one in ports.held(home.path)]
+        listening = bound.enter_context(bind(host, port, "--port", before=ports_before[0], held=held))
         edge_wanted = (DEFAULT_EDGE_PORT if port else 0) if edge_port is None else edge_port
-        edge_listening = bound.enter_context(bind(host, edge_wanted, "--edge-port", before=ports_before[1]))
+        edge_listening = bound.enter_context(bind(host, edge_wanted, "--edge-port", before=ports_before[1], held=held))
+        also = [bound.enter_context(one) for one in twins(listening, "--port", held=held)]
+        edge_also = [bound.enter_context(one) for one in twins(edge_listening, "--edge-port", held=held)]
         disk = Disk(home.path)
         sealer = read_key(key_file) if key_file is not None else None
         store = SqliteStore(home.store, relieve=disk.relieve, sealer=sealer)
         bound.pop_all()
+        for unused in held:
+            unused.close()
+    listeners = [listening, edge_listening, *also, *edge_also]
     registry = Registry(store, policy=policy)
     audit = Audit(home.audit, required=audit_required)
     claims = SignedTokens(home.worker_key, "claim")
@@ -220,7 +228,9 @@ async def run(
             # Found out here, where somebody who asks the server to stop need not wait for it.
             await asyncio.to_thread(sandbox.available)
             # Known before it is entered: what is told to end meanwhile ends what it found running.
-            runtime = LocalRuntime(home.path, introduce=_introduction(home, workers), disk=disk, policy=policy)
+            runtime = LocalRuntime(
+                home.path, introduce=_introduction(home, workers), disk=disk, policy=policy, listeners=listeners
+            )
             await running.enter_async_context(runtime)
             collecting = MirrorCollecting(home.path, StoreObjects(registry), lambda: disk.level != "ok")
             await running.enter_async_context(collecting)
@@ -235,8 +245,10 @@ async def run(
             gateway.controllers.edge = gateway.edge
         home.write_kubeconfig(tokens, url)
         home.remove_stale_socket()
-        await http.listen(listening, ssl=context)
-        await edge_http.listen(edge_listening)
+        for one in (listening, *also):
+            await http.listen(one, ssl=context)
+        for one in (edge_listening, *edge_also):
+            await edge_http.listen(one)
         mask = os.umask(0o177)
         try:
             await http.listen_unix(str(home.socket))
@@ -264,7 +276,7 @@ async def run(
             await _shut_down(runtime, insisted)
         await running.aclose()
         await asyncio.gather(edge_http.close(), http.close())
-        for unused in (listening, edge_listening):
+        for unused in listeners:
             unused.close()
         home.remove_stale_socket()
         await registry.stop()

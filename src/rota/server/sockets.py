@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import socket
+from collections.abc import Iterable
 
 from rota.server.addresses import dialled, family_of
+
+log = logging.getLogger(__name__)
+
+TWINS = {"127.0.0.1": "::1", "localhost": "::1"}
+"""Addresses that a client takes for the same: the name localhost stands for both, and the second is dialled first."""
 
 
 class AddressInUse(OSError):  # noqa: N818
@@ -18,11 +25,17 @@ def authority_of(host: str, listening: socket.socket) -> str:
     return f"{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
 
 
-def bind(host: str, port: int, flag: str, *, before: int = 0) -> socket.socket:
-    """Bind first: a taken port is found out before anything is touched. `before` is preferred when any port will do."""
+def bind(host: str, port: int, flag: str, *, before: int = 0, held: Iterable[socket.socket] = ()) -> socket.socket:
+    """Bind first: a taken port is found out before anything is touched. `before` is preferred when any port will do.
+
+    `held`: sockets that a keeper has kept since the last server. One of them that is bound there is used as it is.
+    """
     if port == 0 and before:
         with contextlib.suppress(OSError):
-            return bind(host, before, flag)
+            return bind(host, before, flag, held=held)
+    for one in held:
+        if one.fileno() >= 0 and one.family == family_of(host) and one.getsockname()[:2] == (host, port):
+            return one.dup()
     sock = socket.socket(family_of(host), socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -36,3 +49,17 @@ def bind(host: str, port: int, flag: str, *, before: int = 0) -> socket.socket:
             f"port {port} on {host} is taken; stop what listens there, or choose another with {flag} (0: a free one)",
         ) from None
     return sock
+
+
+def twins(listening: socket.socket, flag: str, *, held: Iterable[socket.socket] = ()) -> list[socket.socket]:
+    """A socket on the other loopback address, if the host has one: else anybody could answer there for the server."""
+    host, port = listening.getsockname()[:2]
+    if host not in TWINS:
+        return []
+    try:
+        return [bind(TWINS[host], port, flag, held=held)]
+    except AddressInUse:
+        log.warning("port %d on %s is taken: http://localhost:%d may lead there, and not here", port, TWINS[host], port)
+    except OSError:
+        pass  # There is no such address here.
+    return []

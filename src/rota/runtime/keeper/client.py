@@ -91,6 +91,11 @@ class Keeper:
         self._launching: asyncio.Future[subprocess.CompletedProcess[bytes]] | None = None
         self.hello: Hello | None = None
         self._leasing = Leasing(lambda leases, unleased: self._extend(leases, unleased=unleased))
+        self._listeners: list[socket.socket] = []
+
+    def have_held(self, listeners: Sequence[socket.socket]) -> None:
+        """The sockets that a keeper holds from when it is connected, for as long as it runs: `ports` says why."""
+        self._listeners = list(listeners)
 
     @classmethod
     def connect(cls, home: Path, options: Sequence[str] = ()) -> Self:
@@ -266,6 +271,7 @@ class Keeper:
                     await connection.close()
                 else:
                     if self.hello.version == protocol.VERSION:
+                        await self._hand_listeners(connection)
                         return connection
                     await connection.close()
                     raise KeeperError(
@@ -278,6 +284,13 @@ class Keeper:
         raise KeeperError(
             "Unreachable", f"the keeper of {self._home} does not answer; see {self._home}/keeper/keeper.log"
         )
+
+    async def _hand_listeners(self, connection: Connection) -> None:
+        open_ = [one.fileno() for one in self._listeners if one.fileno() >= 0]
+        if open_:
+            # The keeper may be one of an earlier release, which does not know this.
+            with contextlib.suppress(KeeperError):
+                await connection.ask("hold", {"count": len(open_)}, dict, open_)
 
     async def _launch(self) -> None:
         """Start one, and wait until it answers. That another was quicker is as good."""

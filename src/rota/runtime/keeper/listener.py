@@ -25,6 +25,8 @@ class Connection:
         self.stream = stream
         self.received = bytearray()
         self.descriptors: list[int] = []
+        self.handed: list[int] = []
+        """Descriptors that go with what is sent next."""
         self.backlog = bytearray()
         self.version: int | None = None
         self.grace_seconds: float | None = None
@@ -35,6 +37,12 @@ class Connection:
     @property
     def is_deaf(self) -> bool:
         return len(self.backlog) > protocol.BACKLOG_BYTES_MAX
+
+    def taken(self, count: int) -> list[int]:
+        """The first of the descriptors that came, which are then the caller's."""
+        count = min(max(count, 0), protocol.LISTENERS_MAX)
+        taken, self.descriptors = self.descriptors[:count], self.descriptors[count:]
+        return taken
 
     def tell(self, message: dict[str, Any]) -> None:
         """Sent at the end of the turn, when what it tells of is on disk."""
@@ -108,7 +116,11 @@ class Listener:
 
     def _send(self, connection: Connection) -> None:
         try:
-            sent = connection.stream.send(connection.backlog)
+            if connection.handed:
+                sent = socket.send_fds(connection.stream, [connection.backlog], connection.handed)
+                connection.handed = []
+            else:
+                sent = connection.stream.send(connection.backlog)
         except BlockingIOError:
             sent = 0
         except OSError:

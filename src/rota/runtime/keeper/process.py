@@ -21,6 +21,7 @@ from rota.runtime.keeper.fields import Fields, Refused
 from rota.runtime.keeper.listener import Connection, Listener
 from rota.runtime.keeper.loop import Loop
 from rota.runtime.keeper.minder import can_unshare_pids
+from rota.runtime.keeper.ports import Ports
 from rota.runtime.keeper.predecessor import CannotStart, adopt_records, end_what_is_left, owner_of, take_lock
 from rota.runtime.keeper.records import Record, Records
 
@@ -57,6 +58,7 @@ class Keeper:
             raise CannotStart("no PID namespace can be made here")
         tree = tree or ("cgroup" if self._groups else "namespace" if can_unshare_pids() else "sweep")
         self._loop = Loop()
+        self._ports = Ports(self._loop)
         self._controllers = Controllers.make(self._name) if has_controllers else None
         self._children = Children(self._loop, self._records, self._groups, self._controllers, tree, owner, home)
         self._children.told = self._tell_watchers
@@ -129,8 +131,9 @@ class Keeper:
         children = self._children
         # Taken even when it is refused: they came with this line.
         streams = _take_streams(connection) if verb == "exec" else None
+        listeners = connection.taken(fields.integer("count")) if verb == "hold" else []
         if connection.version != protocol.VERSION and verb not in protocol.VERBS_OF_ALL_VERSIONS:
-            _close(streams)
+            _close([*(streams or ()), *listeners])
             raise Refused("OtherVersion", f"say hello first, with version {protocol.VERSION}, which this keeper speaks")
         match verb:
             case "hello":
@@ -155,6 +158,12 @@ class Keeper:
                 connection.is_watching = True
             case "exec":
                 self._exec(connection, fields, streams, reply)
+            case "hold":
+                self._ports.hold(listeners)
+                reply({})
+            case "held":
+                reply({})
+                connection.handed = self._ports.descriptors
             case "allow":
                 connection.grace_seconds = fields.number("grace_seconds", protocol.STOP_GRACE_SECONDS)
                 reply({})
@@ -167,6 +176,7 @@ class Keeper:
 
     def _hello(self, connection: Connection, fields: Fields) -> dict[str, Any]:
         connection.version = fields.integer("version")
+        self._ports.leave_be()
         self._check_orphaned()
         return {
             "version": protocol.VERSION,
@@ -232,6 +242,11 @@ class Keeper:
         since = self._servers_changed
         if not any(connection.version is not None for connection in self._listener.connections):
             self._loop.after(self._orphan_seconds, lambda: self._give_up(since))
+            self._loop.after(protocol.WAIT_FOR_SERVER_SECONDS, lambda: self._wait_no_longer(since))
+
+    def _wait_no_longer(self, since: int) -> None:
+        if since == self._servers_changed:
+            self._ports.turn_away()
 
     def _give_up(self, since: int) -> None:
         if since == self._servers_changed:
@@ -249,6 +264,7 @@ class Keeper:
     def _end(self) -> None:
         """The home is free before anybody hears of it: who does may start the next keeper at once."""
         self._listener.stop()
+        self._ports.hold([])
         if self._groups and self._groups.remove():
             (self._folder / "cgroup").unlink(missing_ok=True)
         if self._controllers:

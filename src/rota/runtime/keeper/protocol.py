@@ -30,6 +30,9 @@ REQUEST_BYTES_MAX = 4 * 1024 * 1024
 # A client that does not read so much is cut off; it connects again and is told everything anew. All records fit in it.
 BACKLOG_BYTES_MAX = 32 * 1024 * 1024
 DESCRIPTORS_PENDING_MAX = 12
+LISTENERS_MAX = 8
+# Without a server for so long, who connects to its ports is turned away; before, they wait for the next one.
+WAIT_FOR_SERVER_SECONDS = 10.0
 
 ORPHAN_SECONDS = 600.0
 # So that a server that is told to end has ended with everything within five seconds.

@@ -1,0 +1,128 @@
+"""To answer in the place of the server, from a box that is on the host's network."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from rota.runtime.keeper import ports
+from rota.runtime.keeper.client import Keeper
+from rota.runtime.keeper.loop import Loop
+from rota.server.sockets import AddressInUse, bind, twins
+from tests.runtime.conftest import cleaned
+from tests.runtime.homes import Home
+
+LOOPBACK = "127.0.0.1"
+SECONDS_MAX = 30.0
+
+
+@pytest.fixture
+async def home(tmp_path: Path) -> AsyncIterator[Home]:
+    made = Home(tmp_path)
+    yield made
+    await cleaned(made)
+
+
+@pytest.fixture
+def listening() -> Iterator[socket.socket]:
+    with bind(LOOPBACK, 0, "--port") as sock:
+        sock.listen()
+        yield sock
+
+
+def taken(address: tuple[str, int]) -> bool:
+    """Whether what tries all the time has the address by now, in any way that there is."""
+    for options in ((), (socket.SO_REUSEADDR,), (socket.SO_REUSEADDR, socket.SO_REUSEPORT)):
+        with socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET) as sock:
+            for option in options:
+                sock.setsockopt(socket.SOL_SOCKET, option, 1)
+            try:
+                sock.bind(address)
+                sock.listen()
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+            else:
+                return True
+    return False
+
+
+def served(home: Home, listening: socket.socket) -> Keeper:
+    keeper = home.keeper()
+    keeper.have_held([listening])
+    return keeper
+
+
+async def test_to_take_the_port_of_a_server_that_restarts(home: Home, listening: socket.socket) -> None:
+    address = listening.getsockname()
+    async with served(home, listening):
+        pass
+    # The server is gone, and what it runs goes on.
+    listening.close()
+    assert not taken(address)
+    with socket.create_connection(address, SECONDS_MAX) as caller:
+        held = await asyncio.to_thread(ports.held, home.path)
+        with bind(*address, "--port", held=held) as again:
+            for one in held:
+                one.close()
+            again.settimeout(SECONDS_MAX)
+            # Who came meanwhile is served by the next server, and by nobody else.
+            with again.accept()[0] as came:
+                assert came.getpeername() == caller.getsockname()
+            assert not taken(address)
+
+
+async def test_the_port_is_free_when_nothing_runs_any_more(home: Home, listening: socket.socket) -> None:
+    address = listening.getsockname()
+    async with served(home, listening) as keeper:
+        listening.close()
+        await keeper.shutdown(grace_seconds=0)
+    assert taken(address)
+
+
+async def test_a_server_at_another_port_gives_up_the_one_before(home: Home, listening: socket.socket) -> None:
+    address = listening.getsockname()
+    async with served(home, listening):
+        pass
+    listening.close()
+    with bind(LOOPBACK, 0, "--port") as other:
+        other.listen()
+        async with served(home, other):
+            assert taken(address)
+            assert not taken(other.getsockname())
+
+
+def test_who_waits_for_a_server_that_does_not_come_is_turned_away(listening: socket.socket) -> None:
+    loop = Loop()
+    held = ports.Ports(loop)
+    held.hold([listening.dup().detach()])
+    held.turn_away()
+    with socket.create_connection(listening.getsockname(), SECONDS_MAX) as caller:
+        loop.turn()
+        assert caller.recv(1) == b""
+    # The next one has them to itself.
+    held.leave_be()
+    listening.settimeout(SECONDS_MAX)
+    with socket.create_connection(listening.getsockname(), SECONDS_MAX), listening.accept()[0] as came:
+        assert came.fileno() >= 0
+    held.hold([])
+
+
+def test_to_answer_under_the_name_of_this_host_at_its_other_address(listening: socket.socket) -> None:
+    found = twins(listening, "--port")
+    if not found:
+        pytest.skip("this host has no ::1")
+    with closing(found[0]) as twin:
+        twin.listen()
+        assert twin.getsockname()[:2] == ("::1", listening.getsockname()[1])
+        assert not taken(("::1", listening.getsockname()[1]))
+        with pytest.raises(AddressInUse):
+            bind("::1", listening.getsockname()[1], "--port")
+        # It is said, and no reason not to start.
+        assert twins(listening, "--port") == []
