@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -70,6 +71,8 @@ from rota.store import SqliteStore, read_key
 log = logging.getLogger(__name__)
 
 SWITCH_SECONDS = 0.0005
+THREADS_MAX = 32
+"""For what waits for a disk or another process, on however few processors: starts wait for a free one, too."""
 COME_UP_SECONDS_MAX = 2.0
 """How long a server that is asked to stop while it starts has to be ready."""
 ANSWER_SECONDS_MAX = 5.0
@@ -122,6 +125,7 @@ async def run(
         handing_over = True
         stop.set()
 
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS_MAX, "rota"))
     asyncio.get_running_loop().add_signal_handler(HAND_OVER, hand_over)
     insisted = asyncio.Event()
 

@@ -6,8 +6,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 from rota.api import Function, Instance
 from rota.api.egress import Policy
@@ -28,6 +30,9 @@ RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 30.0, 600.0
 """After which it is tried again to have what could not be had, ever longer: an index may be back by then."""
 BLOB_RETRY_SECONDS = 2.0
 """Likewise, of a blob that was not there: to look for it costs nothing."""
+UNPACKED_AT_ONCE_MAX = 2
+"""In threads of their own: what a tenant has unpacked for minutes keeps nobody from starting something. Of one tenant
+it is one at a time."""
 
 
 FAILURES = frozenset(
@@ -72,6 +77,9 @@ class Preparing:
         self._under_way: dict[Key, tuple[Needs, asyncio.Task[None]]] = {}
         self._failures: dict[Key, Failure] = {}
         self._collected = 0.0
+        self._threads = ThreadPoolExecutor(UNPACKED_AT_ONCE_MAX, "rota-code")
+        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        """By tenant."""
 
     @staticmethod
     def needs(function: Function) -> Needs:
@@ -119,9 +127,9 @@ class Preparing:
         spec = function.spec
         try:
             if spec.source.inline is not None:
-                await asyncio.to_thread(self._code.put_inline, spec.source.inline, spec.entrypoint or "")
+                await self._in_turn(key.namespace, self._code.put_inline, spec.source.inline, spec.entrypoint or "")
             elif needs.code is not None:
-                await asyncio.to_thread(self._code.unpack, needs.code)
+                await self._in_turn(key.namespace, self._code.unpack, needs.code)
             if needs.packages:
                 is_restricted = privileges.is_restricted(function.metadata.annotations)
                 await self._packages.install(spec.requirements, needs_sandbox=is_restricted, tenant=key.namespace)
@@ -134,6 +142,20 @@ class Preparing:
             self._fail(key, needs, "NotPrepared", f"it cannot be made ready: {error}")
         else:
             self._failures.pop(key, None)
+
+    async def _in_turn(self, tenant: str, do: Callable[..., object], *arguments: str) -> None:
+        """Run it when a tenant has its turn. Who is cancelled leaves it to end, and only then the next one begins."""
+        turn = self._turns.setdefault(tenant, asyncio.Semaphore(1))
+        await turn.acquire()
+
+        def over(done: asyncio.Future[object]) -> None:
+            turn.release()
+            if not done.cancelled():
+                done.exception()  # Who no longer asks is not to be warned of it.
+
+        doing = asyncio.get_running_loop().run_in_executor(self._threads, do, *arguments)
+        doing.add_done_callback(over)
+        await asyncio.shield(doing)
 
     def _fail(self, key: Key, needs: Needs, reason: str, message: str) -> None:
         before = self.failure(key, needs)
@@ -191,6 +213,7 @@ class Preparing:
     async def close(self) -> None:
         for _, task in list(self._under_way.values()):
             task.cancel()
+        self._threads.shutdown(wait=False, cancel_futures=True)
         await self._packages.close()
 
 
