@@ -17,8 +17,8 @@ from rota.runtime.files.program import Program
 from rota.runtime.files.shell import Tools
 from rota.runtime.interface import Reach, Subject
 from rota.runtime.runner.tasklog import LogReader, TaskLog
-from rota.server import function_logs
 from rota.server.function_logs import SHOWN_BYTES_MAX, TURN_BYTES_MAX, Merged, Open, _last
+from rota.server.function_position import Progress
 from rota.server.instance_log import last_lines
 from rota.server.logs import READ_BYTES
 from tests.attacks.liar import Liar
@@ -97,7 +97,7 @@ class Endless:
 def test_to_fill_the_memory_of_the_server_with_many_logs_that_are_followed() -> None:
     merged = Merged.__new__(Merged)
     merged._open = {str(n): Open(str(n), f"call-{n} worker ", Endless(), lambda: True) for n in range(24)}
-    merged._progress = function_logs.Progress("epoch", lambda key: True)
+    merged._progress = Progress("epoch", lambda key: True)
     # All have their turn.
     seen: set[bytes] = set()
     for _ in range(24):

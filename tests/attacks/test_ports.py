@@ -68,7 +68,7 @@ async def test_to_take_the_port_of_a_server_that_restarts(home: Home, listening:
     assert not taken(address)
     with socket.create_connection(address, SECONDS_MAX) as caller:
         held = await asyncio.to_thread(ports.held, home.path)
-        with bind(*address, "--port", held=held) as again:
+        with bind(LOOPBACK, address[1], "--port", held=held) as again:
             for one in held:
                 one.close()
             again.settimeout(SECONDS_MAX)
