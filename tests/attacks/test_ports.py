@@ -67,7 +67,7 @@ async def test_to_take_the_port_of_a_server_that_restarts(home: Home, listening:
     listening.close()
     assert not taken(address)
     with socket.create_connection(address, SECONDS_MAX) as caller:
-        held = await asyncio.to_thread(ports.held, home.path)
+        held = await asyncio.to_thread(ports.held, home.path, LOOPBACK)
         with bind(LOOPBACK, address[1], "--port", held=held) as again:
             for one in held:
                 one.close()
@@ -84,6 +84,16 @@ async def test_the_port_is_free_when_nothing_runs_any_more(home: Home, listening
         listening.close()
         await keeper.shutdown(grace_seconds=0)
     assert taken(address)
+
+
+async def test_a_server_on_another_address_has_the_port_that_was_held(home: Home, listening: socket.socket) -> None:
+    port = listening.getsockname()[1]
+    async with served(home, listening):
+        pass
+    listening.close()
+    assert await asyncio.to_thread(ports.held, home.path, "0.0.0.0") == []
+    with bind("0.0.0.0", port, "--port") as everywhere:
+        everywhere.listen()
 
 
 async def test_a_server_at_another_port_gives_up_the_one_before(home: Home, listening: socket.socket) -> None:

@@ -148,7 +148,7 @@ async def run(
     check(host)
     with ExitStack() as bound:
         # What runs on has not been able to take them.
-        held = [bound.enter_context(one) for one in ports.held(home.path)]
+        held = [bound.enter_context(one) for one in ports.held(home.path, host)]
         listening = bound.enter_context(bind(host, port, "--port", before=ports_before[0], held=held))
         edge_wanted = (DEFAULT_EDGE_PORT if port else 0) if edge_port is None else edge_port
         edge_listening = bound.enter_context(bind(host, edge_wanted, "--edge-port", before=ports_before[1], held=held))

@@ -59,15 +59,28 @@ def _turn_away(listening: socket.socket) -> None:
         listening.accept()[0].close()
 
 
-def held(home: Path) -> list[socket.socket]:
-    """The sockets that the keeper of a home holds, listening, for the server that comes next. Empty: none runs."""
+def held(home: Path, host: str) -> list[socket.socket]:
+    """The sockets that the keeper of a home holds, listening, for the server that comes next. Empty: none runs.
+
+    Of one that listens on another address than those were for, they are in the way, and are given up.
+    """
+    found = _asked(home, {"verb": "held"})
+    if not found or any(one.getsockname()[0] == host for one in found):
+        return found
+    for one in found:
+        one.close()
+    return _asked(home, {"verb": "hold", "count": 0})
+
+
+def _asked(home: Path, what: dict[str, object]) -> list[socket.socket]:
+    """The descriptors with which a keeper answers."""
     # Not at the top: the keeper itself has no use for its client.
     from rota.runtime.keeper.client import dial
 
     stream = dial(home)
     if stream is None:
         return []
-    asked = {"id": 1, "verb": "hello", "version": protocol.VERSION}, {"id": 2, "verb": "held"}
+    asked = {"id": 1, "verb": "hello", "version": protocol.VERSION}, {"id": 2, **what}
     descriptors: list[int] = []
     said = b""
     with stream, contextlib.suppress(OSError):
