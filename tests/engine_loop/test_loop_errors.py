@@ -12,9 +12,9 @@ import pytest
 
 from rota.api import Condition, Workspace
 from rota.api.meta import empty_status
-from rota.client import Key
+from rota.client import Client, Key, LocalBackend
 from rota.engine import DONE, Context, Failed, Outcome, RequeueAfter
-from rota.engine.pacing import BACKOFF_SECONDS_FIRST, BACKOFF_SECONDS_MAX
+from rota.engine.pacing import BACKOFF_SECONDS_FIRST, BACKOFF_SECONDS_MAX, CONFLICT_SECONDS_MAX
 from rota.registry import ApiError
 from tests.engine_loop.loops import SLACK_SECONDS, Noting, NotingKeys, World
 
@@ -171,6 +171,54 @@ async def test_a_conflict_after_errors_is_still_tried_at_once(world: World) -> N
     for _ in range(3):
         await world.pass_time(due_in(world) + SLACK_SECONDS)
     assert looking.runs == {"w": 7} and world.node("Workspace", "w") is None
+
+
+class Elsewhere(LocalBackend):
+    """A registry as that of another process."""
+
+    in_process = False
+
+
+async def test_where_the_server_is_elsewhere_conflicts_in_a_row_wait_for_news_or_a_moment(world: World) -> None:
+    """What is read may be behind what is written: it would be read, and refused, again and again until it is not."""
+    keys = NotingKeys("keys", seeds=(Key("", "all"),), do=failing(*[conflict() for _ in range(CONFLICTS)]))
+    await world.serve(keys, client=Client(Elsewhere(world.registry)))
+    assert len(keys.seen) == 2, "once more at once"
+    for _ in range(5):
+        node = world.loop.view.get("keys//all")
+        assert node is not None and node.due is not None
+        await world.pass_time(node.due - world.clock.now() + SLACK_SECONDS)
+    assert len(keys.seen) == 7
+    world.loop.scheduler.arrive("keys//all")
+    await world.rest()
+    assert len(keys.seen) == 8, "news ends the pause"
+    await world.pass_time(CONFLICTS * CONFLICT_SECONDS_MAX, step=CONFLICT_SECONDS_MAX / 10)
+    assert world.loop.view.get("keys//all") is None and not world.events.said
+
+
+async def test_that_an_object_is_gone_before_its_news_is_no_error(world: World) -> None:
+    looking = Noting(Workspace)
+
+    async def body(context: Context, obj: Workspace) -> Outcome:
+        await world.client.delete(Workspace, "w")
+        # As a cache that is behind shows it.
+        await context.client.update(msgspec.structs.replace(obj, spec=msgspec.structs.replace(obj.spec, ref="x")))
+        return DONE
+
+    looking.do = body
+    await world.workspace("w")
+    await world.serve(looking)
+    assert looking.runs == {"w": 1} and world.node("Workspace", "w") is None and not world.events.said
+
+
+async def test_that_something_else_is_not_there_is_an_error(world: World) -> None:
+    async def body(context: Context, obj: Workspace) -> Outcome:
+        await context.client.get(Workspace, "absent")
+        return DONE
+
+    await world.workspace("w")
+    await world.serve(Noting(Workspace, body))
+    assert world.events.reasons("Workspace/w") == ["ReconcileFailed"]
 
 
 async def test_of_a_burst_of_conflicting_writers_none_is_wedged(world: World) -> None:

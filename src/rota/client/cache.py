@@ -3,6 +3,7 @@
 - Every change is told once and in order: what was and what is. None is missed, none repeated.
 - When the server no longer keeps the history that the cache needs (410), it lists again and tells the differences only.
 - A lost connection is taken up again where it was. `error` says what is wrong meanwhile.
+- What this process has written can be shown at once, before the watch brings it; older news of it is then left out.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from rota.api import Kind, Object
 from rota.client.calls import Sleep
-from rota.client.client import ALL_NAMESPACES, Client, KindOf, ObjectList
+from rota.client.client import ALL_NAMESPACES, Change, Client, KindOf, ObjectList
 from rota.registry import ApiError
 
 log = logging.getLogger(__name__)
@@ -73,6 +74,10 @@ class Cache(Generic[T]):
         self._indexes: dict[str, dict[Hashable, dict[Key, None]]] = {name: {} for name in self._indexers}
         self._objects: dict[Key, T] = {}
         self._listeners: list[Listener[T]] = []
+        self._ahead: dict[Key, int] = {}
+        """The versions of objects that were shown, and that the watch has not brought yet."""
+        self._gone: set[str] = set()
+        """The uids of objects that were shown to be gone, and whose end the watch has not brought yet."""
         self._synced = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.resource_version = ""
@@ -133,6 +138,55 @@ class Cache(Generic[T]):
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
+    # Showing.
+
+    def show(self, obj: T) -> None:
+        """Have an object as the server has answered that it is, unless the watch is further already."""
+        meta, key = obj.metadata, _key(obj)
+        if meta.deletion_timestamp is not None and not meta.finalizers and not meta.deletion_grace_period_seconds:
+            self.show_gone(key, meta.uid)  # That was the last thing that held it.
+            return
+        version = self._version_ahead(key, meta.resource_version)
+        known = self._objects.get(key)
+        if version is None or meta.uid in self._gone or version <= self._ahead.get(key, 0):
+            return
+        self._ahead[key] = version
+        if known is not None and known.metadata.uid != meta.uid:
+            self._gone.add(known.metadata.uid)
+            self._tell(key, None)
+        self._tell(key, obj)
+
+    def show_gone(self, key: Key, uid: str) -> None:
+        """Have an object no more, of which the server has answered that it is gone."""
+        known = self._objects.get(key)
+        if known is not None and known.metadata.uid == uid and self.resource_version:
+            self._ahead.pop(key, None)
+            self._gone.add(uid)
+            self._tell(key, None)
+
+    def _version_ahead(self, key: Key, version: str) -> int | None:
+        """Return the number of a version up to which the watch has not come; None: it has, or nobody can tell."""
+        is_all = not self._labels and not self._fields
+        if not is_all or (self._namespace and key.namespace != self._namespace):
+            return None
+        if not (version.isdecimal() and self.resource_version.isdecimal()):
+            return None
+        return int(version) if int(version) > int(self.resource_version) else None
+
+    def _is_shown(self, change: Change[T], obj: T) -> bool:
+        """Report whether a change is older than what was shown of the object, or is that."""
+        key, uid = _key(obj), obj.metadata.uid
+        if uid in self._gone:
+            if change.type == "DELETED":
+                self._gone.discard(uid)
+            return True
+        ahead = self._ahead.get(key)
+        if ahead is None or not change.resource_version.isdecimal():
+            return False
+        if int(change.resource_version) >= ahead:
+            del self._ahead[key]
+        return int(change.resource_version) <= ahead
+
     # Keeping up.
 
     async def _run(self) -> None:
@@ -177,6 +231,9 @@ class Cache(Generic[T]):
             continue_ = page.continue_
             if not continue_:
                 break
+        # All that was shown before it was listed is in the list.
+        self._ahead.clear()
+        self._gone.clear()
         for key in [key for key in self._objects if key not in seen]:
             self._tell(key, None)
         for key, obj in seen.items():
@@ -203,7 +260,7 @@ class Cache(Generic[T]):
         try:
             async for change in changes:
                 heard, self.error = True, None
-                if change.object is not None:
+                if change.object is not None and not self._is_shown(change, change.object):
                     self._tell(_key(change.object), None if change.type == "DELETED" else change.object)
                 self.resource_version = change.resource_version
         finally:

@@ -298,8 +298,9 @@ class ControlLoop:
         if isinstance(error, asyncio.CancelledError):
             message = "it was cancelled"
         if isinstance(error, ApiError) and error.reason == "Conflict" and self._live:
-            # Somebody was faster. That is no fault: try again at once.
-            return RequeueAfter(0.0, "Conflict", message)
+            # Somebody was faster. That is no fault: with what is there now it goes on, at once where that is seen at once.
+            pause = 0.0 if self._client.in_process else self._backoff.conflicted(id_)
+            return RequeueAfter(pause, "Conflict", message)
         if not self._live:
             return Failed(reason="ReconcileFailed", message=message, error=error)
         pause = self._backoff.failed(id_)

@@ -12,8 +12,9 @@ from typing import Any, Protocol, TypeVar, cast
 
 from rota.api import BY_BUCKET, Kind, Object
 from rota.api.shared import DECODED_OBJECTS_MAX, decoded, decoded_anew
-from rota.client import ALL_NAMESPACES, Cache, Client, Key, Update
+from rota.client import ALL_NAMESPACES, Backend, Cache, Client, Key, Update
 from rota.client.calls import Sleep
+from rota.engine.own_writes import OwnWrites
 from rota.registry import Registry
 from rota.store import Event
 
@@ -58,6 +59,10 @@ class Objects(Protocol):
 
     def listen(self, kinds: Iterable[Kind], listener: Listener) -> Callable[[], None]:
         """Be told of everything that is there, then of every change, in order. Returns how to end that."""
+        ...
+
+    def seeing(self, backend: Backend) -> Backend:
+        """Return a backend of which every write is seen here when it returns."""
         ...
 
 
@@ -124,6 +129,9 @@ class StoreObjects:
                 listener(kind, Update(Key(obj.metadata.namespace, obj.metadata.name), None, obj))
         return self._store.subscribe(published)
 
+    def seeing(self, backend: Backend) -> Backend:
+        return backend
+
 
 class CachedObjects:
     """The objects of a server, through a cache of each kind."""
@@ -187,6 +195,19 @@ class CachedObjects:
                 one()
 
         return end
+
+    # What was written here is seen at once, and not when the server tells of it.
+
+    def seeing(self, backend: Backend) -> Backend:
+        return OwnWrites(backend, self)
+
+    def show(self, kind: Kind, value: bytes) -> None:
+        if kind in self._caches:
+            self._caches[kind].show(kind.type.decode(value))
+
+    def show_gone(self, kind: Kind, key: Key, uid: str) -> None:
+        if kind in self._caches:
+            self._caches[kind].show_gone(key, uid)
 
 
 def _owners(obj: Object) -> list[str]:

@@ -7,6 +7,9 @@ import random
 BACKOFF_SECONDS_FIRST = 0.1
 BACKOFF_SECONDS_MAX = 300.0
 
+CONFLICT_SECONDS_FIRST = 0.01
+CONFLICT_SECONDS_MAX = 1.0
+
 SPIN_WINDOW_SECONDS = 10.0
 SPIN_RUNS_MAX = 200
 """Runs of one node in a window; beyond that it is slowed down."""
@@ -21,6 +24,7 @@ class Backoff:
 
     def __init__(self) -> None:
         self._failures: dict[str, int] = {}
+        self._conflicts: dict[str, int] = {}
 
     def failed(self, id_: str) -> float:
         """The pause after one more failure."""
@@ -29,8 +33,21 @@ class Backoff:
         pause: float = min(BACKOFF_SECONDS_MAX, BACKOFF_SECONDS_FIRST * 2 ** min(count, 20))
         return pause * random.uniform(0.5, 1.0)
 
+    def conflicted(self, id_: str) -> float:
+        """The pause after a write that somebody else was faster with: none at first.
+
+        From the second one in a row on, what is read here is behind what is written; its news ends the pause.
+        """
+        count = self._conflicts.get(id_, 0)
+        self._conflicts[id_] = count + 1
+        if not count:
+            return 0.0
+        pause: float = min(CONFLICT_SECONDS_MAX, CONFLICT_SECONDS_FIRST * 2 ** min(count - 1, 20))
+        return pause * random.uniform(0.5, 1.0)
+
     def succeeded(self, id_: str) -> None:
         self._failures.pop(id_, None)
+        self._conflicts.pop(id_, None)
 
 
 class Brake:

@@ -240,9 +240,11 @@ class ObjectReconciler(Reconciler, Generic[T]):
             try:
                 return await self.look(context, obj)
             except ApiError as error:
-                if error.reason != "Conflict" or attempt == CONFLICTS_MAX:
+                if error.reason not in ("Conflict", "NotFound") or attempt == CONFLICTS_MAX:
                     raise
-            obj = await self._fresh(context, key)
+                obj = await self._fresh(context, key)
+                if obj is not None and error.reason == "NotFound":
+                    raise  # Something else is not there.
         raise AssertionError("the last attempt returns or raises")
 
     async def _fresh(self, context: Context, key: Key) -> Any:

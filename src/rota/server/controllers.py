@@ -89,7 +89,7 @@ class Controllers:
         """How often this process has led."""
         self._leadership = leadership
         self._client = Client(
-            Fenced(client.backend, lambda: leadership.held, lambda: leadership.holder),
+            objects.seeing(Fenced(client.backend, lambda: leadership.held, lambda: leadership.holder)),
             manager=MANAGER,
             namespace="default",
         )

@@ -15,7 +15,7 @@ from rota.engine import VirtualClock
 from rota.registry import metadata
 from rota.testing.lines import Line, SimulatedHub
 from rota.testing.loop import IdleLoop
-from rota.testing.sites import Backup, Site
+from rota.testing.sites import Backup, Lag, Site
 
 __all__ = ["Backup", "Fleet", "Line", "Site"]
 
@@ -27,8 +27,13 @@ START = 1_700_000_000.0
 class Fleet:
     """A hub and its cells. All of it is for one thread at a time; time passes only while it is told to."""
 
-    def __init__(self, cells: Mapping[str, str], seed: int = 0) -> None:
-        """`cells`: the city of each. `seed`: for everything that is drawn, so that it is the same again."""
+    def __init__(self, cells: Mapping[str, str], seed: int = 0, lags: Mapping[str, float] | None = None) -> None:
+        """Make a fleet.
+
+        cells   the city of each
+        seed    for everything that is drawn, so that it is the same again
+        lags    the most seconds by which the controllers of a cell, or of the hub under "", see late what is written
+        """
         self._seed = seed
         self.clock = VirtualClock(START)
         self._loop = IdleLoop()
@@ -37,6 +42,8 @@ class Fleet:
         self.lines = {name: Line(self.clock) for name in cells}
         self.hub.on_down = self._drop_all
         self._until = 0.0
+        for name, seconds in (lags or {}).items():
+            self.site(name).lag = Lag(seconds, f"{seed} {name}")
 
     def _drop_all(self) -> None:
         for line in self.lines.values():

@@ -99,8 +99,8 @@ class MemoryRuntime:
         return Box(order.argv, order.env, str(NOWHERE), "/workspace", f"{NOWHERE}.prepared")
 
     async def stop(self, subject: Subject, grace_seconds: float) -> None:
-        self.alive.pop(subject, None)
-        self._tell(subject)
+        if self.alive.pop(subject, None) is not None:
+            self._tell(subject)
 
     async def end(self, subject: Subject, container: str, grace_seconds: float) -> None:
         self.die(subject.name, code=ENDED, container=container)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import random
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, TypeVar
 
 from rota.api import BY_BUCKET
 from rota.client import Client
+from rota.client.backend import Batches
 from rota.client.local import LocalBackend
 from rota.control.cells.fence import Fence
 from rota.control.cells.heard import Heard
@@ -17,11 +19,11 @@ from rota.control.cells.link import About, Hub, Link
 from rota.control.cells.reports import Reports
 from rota.control.plane import Plane
 from rota.control.table import controllers
-from rota.engine import ControlLoop, StoreObjects, VirtualClock
+from rota.engine import CachedObjects, ControlLoop, Objects, StoreObjects, VirtualClock, kinds_of
 from rota.engine.clock import VirtualTimer, sleep
 from rota.engine.fence import Fenced
 from rota.engine.recorder import Recorder
-from rota.registry import Registry
+from rota.registry import Registry, WatchOptions
 from rota.registry.system import establish
 from rota.store import MemoryStore, Write
 from rota.testing.runners import MemoryRunners
@@ -86,6 +88,42 @@ class SiteClock:
             await sleep(self._clock, AWAKE_SECONDS)
 
 
+class Lag:
+    """Controllers of a site that see late what is written there, as those of an operator do."""
+
+    def __init__(self, seconds_max: float, seed: str) -> None:
+        """`seed`: of how late each piece of news comes."""
+        self.seconds_max = seconds_max
+        self._draw = random.Random(seed)
+
+    def seconds(self) -> float:
+        return self._draw.uniform(0, self.seconds_max)
+
+
+class _Lagging(LocalBackend):
+    """A registry as that of another process: what is written there is seen some time later."""
+
+    atomic = False
+    in_process = False
+
+    def __init__(self, registry: Registry, clock: SiteClock, lag: Lag) -> None:
+        super().__init__(registry)
+        self._clock = clock
+        self._lag = lag
+
+    async def _late(self, batches: Batches) -> Any:
+        try:
+            async for batch in batches:
+                await sleep(self._clock, self._lag.seconds())
+                yield batch
+        finally:
+            await batches.aclose()  # type: ignore[attr-defined]
+
+    def watch(self, kind: Any, namespace: str, options: WatchOptions) -> Batches:
+        late: Batches = self._late(super().watch(kind, namespace, options))
+        return late
+
+
 class Backup(NamedTuple):
     """A site as it was."""
 
@@ -99,6 +137,8 @@ class Site:
     def __init__(self, clock: VirtualClock, plane: Plane) -> None:
         self.clock = SiteClock(clock)
         self.plane = plane
+        self.lag: Lag | None = None
+        """From its next start on; None: its controllers see at once what is written."""
         self.runtime = MemoryRuntime(self.clock)
         self.boot = 0
         self._restored_at = -math.inf
@@ -133,23 +173,40 @@ class Site:
     def lead(self, hub: Hub | None = None) -> None:
         """Begin as a process that leads, for the first time or again."""
         life = self._life = object()
-        backend = Fenced(LocalBackend(self.registry), lambda: self._life is life, lambda: "")
-        client = Client(backend, manager=MANAGER)
+        backend = LocalBackend(self.registry) if self.lag is None else _Lagging(self.registry, self.clock, self.lag)
+        client = Client(Fenced(backend, lambda: self._life is life, lambda: ""), manager=MANAGER)
+        if self.lag is None:
+            self._tasks = [asyncio.create_task(one) for one in self._parts(client, self.objects, hub)]
+        else:
+            self._tasks = [asyncio.create_task(self._lead_behind(client, hub))]
+
+    async def _lead_behind(self, client: Client, hub: Hub | None) -> None:
+        """Lead on what a server has told, which is behind what it has."""
+        kinds = kinds_of(controllers(self.runtime, MemoryRunners(self.clock, self.runtime), plane=self.plane))
+        caches = CachedObjects(client, kinds, sleep=lambda seconds: sleep(self.clock, seconds))
+        writing = Client(caches.seeing(client.backend), manager=MANAGER)
+        async with caches as objects, asyncio.TaskGroup() as group:
+            for one in self._parts(writing, objects, hub):
+                group.create_task(one)
+
+    def _parts(self, client: Client, objects: Objects, hub: Hub | None) -> list[Coroutine[Any, Any, None]]:
+        """Return what is to run for as long as it leads."""
+        life = self._life
         recorder = Recorder(client, clock=self.clock)
         heard = Heard(self.clock, self.clock.time() - self._restored_at)
         runners = MemoryRunners(self.clock, self.runtime)
-        self.fence = Fence(self.objects, self.runtime, self.clock) if hub is not None else None
+        self.fence = Fence(objects, self.runtime, self.clock) if hub is not None else None
         made = controllers(self.runtime, runners, plane=self.plane, heard=heard, fence=self.fence)
-        loop = ControlLoop(client, self.objects, made, recorder, clock=self.clock)
+        loop = ControlLoop(client, objects, made, recorder, clock=self.clock)
         working: list[Coroutine[Any, Any, None]] = [recorder.run(), loop.serve()]
         if self.plane.places:
-            self.reports = Reports(client, self.objects, recorder, heard, self.clock, lambda: self._life is life)
+            self.reports = Reports(client, objects, recorder, heard, self.clock, lambda: self._life is life)
         if hub is not None:
             assert self.plane.cell is not None and self.fence is not None
             about = About(self.plane.cell, f"home-of-{self.plane.cell}", self.boot, "test")
-            self.link = Link(about, hub, client, self.objects, recorder, self.clock, self.fence)
+            self.link = Link(about, hub, client, objects, recorder, self.clock, self.fence)
             working.append(self.link.run())
-        self._tasks = [asyncio.create_task(one) for one in working]
+        return working
 
     def request(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
         """Do something that somebody else has asked for. It goes on when they are gone, and ends with this site."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from rota.api import Cell, Instance, Kind, Quota, Workload, WorkloadDeployment
@@ -24,15 +25,27 @@ MENDING = ("_heal", "_start", "_resume")
 TURNS_MAX = 120
 """Turns of the loop within which a kill comes: what an apply leads to takes about so many."""
 
+LAGS_SECONDS = (0.02, 0.5, 3.0)
+
+
+def drawn_lags(seed: int) -> dict[str, float]:
+    """Draw by how much controllers read late: nobody's, the hub's, those of some cells, or both."""
+    draw = random.Random(f"lags {seed}")
+    cells = {name: draw.choice(LAGS_SECONDS) for name in draw.sample([*CELLS], draw.randint(1, len(CELLS)))}
+    hub = {"": draw.choice(LAGS_SECONDS)}
+    return draw.choice(({}, hub, cells, hub | cells))
+
 
 class Storm:
     """Draws what happens next, and tells it."""
 
-    def __init__(self, seed: int, steps: int, budget: int = 9) -> None:
+    def __init__(self, seed: int, steps: int, budget: int = 9, lags: Mapping[str, float] | None = None) -> None:
         self._draw = random.Random(seed)
         self._steps = steps
-        self.fleet = Fleet(CELLS, seed)
-        self.story: list[str] = []
+        self.lags = drawn_lags(seed) if lags is None else lags
+        self.fleet = Fleet(CELLS, seed, self.lags)
+        late = ", ".join(f"{name or 'the hub'} up to {seconds} s" for name, seconds in self.lags.items())
+        self.story = [f"{0:8.2f} reads come late: {late}"] if late else []
         self.acts: Counter[str] = Counter()
         self.trace: list[tuple[int, ...]] = []
         """How much each side has written, second by second: the same for the same seed."""

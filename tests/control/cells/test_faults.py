@@ -13,6 +13,7 @@ from rota.client import ALL_NAMESPACES, Update
 from rota.control.cells.heard import GRACE_SECONDS
 from rota.control.cells.messages import DeploymentReport, Gone, Report
 from rota.control.cells.names import cell_namespace
+from rota.control.cells.reports import Reports
 from rota.control.plane import Plane
 from rota.registry import ApiError
 from rota.runtime.interface import Order, Refused, Run, Subject
@@ -684,6 +685,40 @@ def test_that_nothing_is_left_is_told_within_a_moment(fleet: Fleet) -> None:
 
 
 # Many at once.
+
+
+def test_a_hub_that_did_not_see_yet_that_it_is_to_go_is_told_again_that_nothing_is_left(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply(fleet, workload(2, "lhr"))
+    taken, told = Reports._release, []
+
+    async def release(self: Reports, *about: Any) -> None:
+        told.append(about)
+        if len(told) > 1:
+            await taken(self, *about)
+
+    monkeypatch.setattr(Reports, "_release", release)
+    fleet.do(fleet.hub.client.delete(Workload, "web"))
+    fleet.go(LONG_SECONDS)
+    assert not fleet.do(fleet.hub.client.list(WorkloadDeployment, namespace=ALL_NAMESPACES)).items
+    assert len(told) == 2
+
+
+@pytest.mark.parametrize("late", ["", "lhr-1"])
+def test_controllers_that_see_late_what_is_written_do_nothing_twice(late: str) -> None:
+    with Fleet({"lhr-1": "lhr"}, lags={late: 3.0}) as fleet:
+        apply(fleet, workload(3, "lhr"))
+        fleet.go(LONG_SECONDS)
+        assert running(fleet) == {"lhr-1": 3}
+        runs = {str(subject): [*each.values()][0].number for subject, each in fleet.cells["lhr-1"].runtime.alive.items()}
+        before = uids(fleet, "lhr-1")
+        fleet.go(LONG_SECONDS)
+        assert uids(fleet, "lhr-1") == before and set(runs.values()) == {0}
+        agree(fleet)
+        fleet.do(fleet.hub.client.delete(Workload, "web"))
+        fleet.go(LONG_SECONDS)
+        assert running(fleet) == {} and not fleet.instances(fleet.hub)
 
 
 def test_a_thousand_that_race_for_a_few_places_never_have_more(fleet: Fleet) -> None:

@@ -31,11 +31,14 @@ from rota.control.cells.names import (
     source_of,
 )
 from rota.control.writing import is_overtaken, unless_overtaken
-from rota.engine import DONE, Context, Outcome, Reconciler, Watch
+from rota.engine import DONE, Context, Done, Outcome, Reconciler, Watch
 from rota.engine.objects import Objects, get
 from rota.registry import ApiError
 from rota.registry.options import Propagation
 from rota.registry.privileges import inherited
+
+RELEASE_SECONDS = 5.0
+"""The seconds after which the hub is told again that nothing is left of a deployment that it still has."""
 
 
 class Telling(Protocol):
@@ -103,8 +106,8 @@ class Mirror(Reconciler):
             return DONE
         here = get(self._here, WorkloadDeployment, source.name, source.namespace)
         if bound.metadata.deletion_timestamp is not None:
-            await self._give_up(context, source, here)
-        elif bound.spec.on_cell_lost == "Move" and not self._fenced:
+            return await self._give_up(context, source, here)
+        if bound.spec.on_cell_lost == "Move" and not self._fenced:
             await self._refuse_to_move(context, source, here)
         elif here is None:
             await self._make(context, bound, source)
@@ -112,13 +115,16 @@ class Mirror(Reconciler):
             await self._change(context, bound, source, here)
         return DONE
 
-    async def _give_up(self, context: Context, source: Source, here: WorkloadDeployment | None) -> None:
+    async def _give_up(self, context: Context, source: Source, here: WorkloadDeployment | None) -> Outcome:
         there = source_of(here) if here is not None else None
         if here is None or there is None or there.uid != source.uid:
             await self._tidy(context, source.namespace)
             self._telling.release(source)
-        elif here.metadata.deletion_timestamp is None:
+            # A hub that has heard it, and did not see yet that the deployment is to go, hears it again.
+            return Done(again_after=RELEASE_SECONDS)
+        if here.metadata.deletion_timestamp is None:
             await _delete(context, here)
+        return DONE
 
     async def _refuse_to_move(self, context: Context, source: Source, here: WorkloadDeployment | None) -> None:
         """Run nothing that the hub moves when this cell is lost: it would go on here as well."""
