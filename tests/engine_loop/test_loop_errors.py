@@ -197,7 +197,14 @@ async def test_where_the_server_is_elsewhere_conflicts_in_a_row_wait_for_news_or
 
 
 async def test_that_an_object_is_gone_before_its_news_is_no_error(world: World) -> None:
-    looking = Noting(Workspace)
+    ends: list[Outcome] = []
+
+    class Ending(Noting[Workspace]):
+        async def reconcile(self, context: Context, key: Key) -> Outcome:
+            ends.append(await super().reconcile(context, key))
+            return ends[-1]
+
+    looking = Ending(Workspace)
 
     async def body(context: Context, obj: Workspace) -> Outcome:
         await world.client.delete(Workspace, "w")
@@ -208,7 +215,8 @@ async def test_that_an_object_is_gone_before_its_news_is_no_error(world: World) 
     looking.do = body
     await world.workspace("w")
     await world.serve(looking)
-    assert looking.runs == {"w": 1} and world.node("Workspace", "w") is None and not world.events.said
+    assert looking.runs == {"w": 1} and ends == [DONE]
+    assert world.node("Workspace", "w") is None and not world.events.said
 
 
 async def test_that_something_else_is_not_there_is_an_error(world: World) -> None:

@@ -298,7 +298,7 @@ class ControlLoop:
         if isinstance(error, asyncio.CancelledError):
             message = "it was cancelled"
         if isinstance(error, ApiError) and error.reason == "Conflict" and self._live:
-            # Somebody was faster. That is no fault: with what is there now it goes on, at once where that is seen at once.
+            # Somebody was faster. That is no fault: it goes on with what is there now, as soon as that is seen.
             pause = 0.0 if self._client.in_process else self._backoff.conflicted(id_)
             return RequeueAfter(pause, "Conflict", message)
         if not self._live:

@@ -18,7 +18,7 @@ from rota.control.cells.reports import Reports
 from rota.control.cells.telling import Telling
 from rota.testing.runtime import MemoryRuntime
 from tests.amount import LONG
-from tests.control.cells.storm import Storm
+from tests.control.cells.storm import Storm, drawn_lags
 
 SEEDS = int(os.environ.get("ROTA_FLEET_SEEDS", "1000" if LONG else "10"))
 STEPS = 30
@@ -36,16 +36,22 @@ def test_in_the_end_it_is_as_it_should_be(seed: int) -> None:
 
 
 def test_a_seed_is_the_same_again() -> None:
-    one, two = Storm(7, 10), Storm(7, 10)
+    lags = {"": 0.5, "dfw-1": 3.0, "sin-2": 0.5}
+    one, two = (Storm(7, 10, lags=lags) for _ in range(2))
     for each in (one, two):
         each.run()
     assert one.story == two.story and one.trace == two.trace
 
 
+def test_reads_are_late_at_the_hub_in_cells_in_both_or_nowhere() -> None:
+    ways = [("" in lags, any(lags)) for lags in map(drawn_lags, range(SEEDS))]
+    assert set(ways) == {(False, False), (True, False), (False, True), (True, True)}, ways
+
+
 # The checks bite: without what they are for, they fail, and say what happened.
 
 
-def failure(seeds: Iterable[int], **more: int) -> str:
+def failure(seeds: Iterable[int], **more: Any) -> str:
     for seed in seeds:
         try:
             Storm(seed, STEPS, **more).run()
