@@ -10,12 +10,23 @@ from typing import Any
 import msgspec
 import pytest
 
-from rota.api import Kind, ObjectMeta, Workspace
+from rota.api import Condition, Kind, ObjectMeta, Workspace
 from rota.api.meta import empty_status
 from rota.api.pool import WorkspaceSpec
 from rota.client import Client, LocalBackend, Operation, Update, to_dict
-from rota.engine import CachedObjects, StoreObjects
+from rota.engine import (
+    DONE,
+    CachedObjects,
+    Context,
+    ControlLoop,
+    ObjectReconciler,
+    Outcome,
+    StoreObjects,
+    VirtualClock,
+    kinds_of,
+)
 from rota.engine.objects import get
+from rota.engine.references import id_of
 from rota.registry import ApiError, Registry, WatchOptions
 from rota.store import MemoryStore
 
@@ -56,7 +67,7 @@ class Behind:
     def __init__(self, registry: Registry) -> None:
         self._store = StoreObjects(registry)
         self.backend = Late(registry)
-        self.objects = CachedObjects(Client(self.backend), [Workspace.api])
+        self.objects = CachedObjects(Client(self.backend), kinds_of([ObjectReconciler(Workspace)]))
         self.own = Client(self.objects.seeing(self.backend), manager="own")
         self.other = Client.local(registry, manager="other")
         self.heard: list[tuple[str | None, str | None]] = []
@@ -197,6 +208,66 @@ async def test_when_the_history_is_gone_what_is_listed_counts(behind: Behind) ->
     await behind.other.create(_workspace("v"))
     await behind.catch_up()
     assert behind.there("v") is not None
+
+
+class _Saying(ObjectReconciler[Workspace]):
+    """Has a status say whatever is wanted."""
+
+    wanted = ""
+
+    def __init__(self) -> None:
+        super().__init__(Workspace)
+        self.runs = 0
+
+    async def look(self, context: Context, obj: Workspace) -> Outcome:
+        if obj.metadata.name == MARK:
+            return DONE
+        said = Condition(type="Ready", status="True", reason=self.wanted)
+        await context.write_status(obj, context.condition(obj, obj.status or empty_status(Workspace), said))
+        self.runs += 1
+        return DONE
+
+
+class _Silent:
+    def record(self, *about: object) -> None:
+        """Nobody asks."""
+
+
+async def test_where_own_writes_are_not_seen_their_news_are_looked_at_when_a_run_came_between(behind: Behind) -> None:
+    """A status that is not written, because it is what a cache that is behind shows, is written in the end."""
+    saying = _Saying()
+    saying.wanted = "A"
+    await behind.other.create(_workspace())
+    plain = Client(behind.backend)
+    loop = ControlLoop(plain, behind.objects, [saying], _Silent(), clock=VirtualClock(0.0))
+
+    async def until(runs: int) -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while saying.runs < runs:
+                await asyncio.sleep(0)
+
+    async def said() -> str:
+        status = (await behind.other.get(Workspace, "w")).status
+        condition = status.condition("Ready") if status is not None else None
+        return condition.reason if condition is not None else ""
+
+    serving = asyncio.create_task(loop.serve())
+    try:
+        await behind.catch_up()
+        await until(1)
+        await behind.catch_up()
+        assert await said() == "A"
+        for runs, wanted in ((2, "B"), (3, "A")):
+            saying.wanted = wanted
+            loop.scheduler.arrive(id_of(behind.there()))
+            await until(runs)
+        assert await said() == "B", "what is seen still says A"
+        await behind.catch_up()
+        await until(4)
+        assert await said() == "A"
+    finally:
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
 
 
 @pytest.mark.parametrize("seed", range(10))

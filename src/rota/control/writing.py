@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from typing import Any, TypeVar, cast
 
+from rota.api import Object
+from rota.engine import Context
 from rota.registry import ApiError
+
+T = TypeVar("T", bound=Object)
 
 
 def is_overtaken(error: ApiError) -> bool:
@@ -23,3 +28,14 @@ async def unless_overtaken(writing: Awaitable[object]) -> None:
     except ApiError as error:
         if not is_overtaken(error):
             raise
+
+
+async def find_fresh(context: Context, type_: type[T], name: str, namespace: str) -> T | None:
+    """Return an object as the server has it now: for what cannot be made good if it is there after all."""
+    kind: Any = type_
+    try:
+        return cast("T", await context.client.get(kind, name, namespace=namespace))
+    except ApiError as error:
+        if error.code == 404:
+            return None
+        raise

@@ -210,6 +210,8 @@ class ControlLoop:
         lane, namespace, name = id_.split("/", 2)
         controller = self._controllers[lane]
         key = Key(namespace, name)
+        # The echo of a write that has not come yet is news to this run, which decides without having seen it.
+        self._expected.pop(id_, None)
         if controller.kind is not None and not self._objects.has(controller.kind.api, namespace, name):
             return self._gone(controller, key, id_)
         if self._live:

@@ -10,12 +10,14 @@ import pytest
 
 from rota.api import Cell, Instance, Kind, Namespace, ObjectMeta, Quota, Workload, WorkloadDeployment
 from rota.client import ALL_NAMESPACES, Update
+from rota.control.cells import binding, mirror
 from rota.control.cells.heard import GRACE_SECONDS
 from rota.control.cells.messages import DeploymentReport, Gone, Report
 from rota.control.cells.names import cell_namespace
 from rota.control.cells.reports import Reports
 from rota.control.plane import Plane
 from rota.engine.fence import Fenced
+from rota.engine.objects import Objects, get
 from rota.registry import ApiError
 from rota.runtime.interface import Order, Refused, Run, Subject
 from rota.runtime.keeper.client import KeeperError
@@ -706,6 +708,24 @@ def test_a_hub_that_did_not_see_yet_that_it_is_to_go_is_told_again_that_nothing_
     assert len(told) == 2
 
 
+@pytest.mark.parametrize(("side", "unseen"), [(binding, cell_namespace("lhr-1")), (mirror, "default")])
+def test_nothing_is_let_go_of_because_one_that_begins_to_lead_does_not_see_it_yet(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, side: Any, unseen: str
+) -> None:
+    def behind(objects: Objects, type_: Any, name: str, namespace: str = "") -> Any:
+        return None if namespace == unseen else get(objects, type_, name, namespace)
+
+    apply(fleet, workload(2, "lhr"))
+    with monkeypatch.context() as patched:
+        patched.setattr(side, "get", behind)
+        fleet.do(fleet.hub.client.delete(Workload, "web"))
+        fleet.go(2)
+    fleet.go(LONG_SECONDS)
+    assert running(fleet) == {} and not fleet.instances(fleet.cells["lhr-1"])
+    for site in (fleet.hub, fleet.cells["lhr-1"]):
+        assert not fleet.do(site.client.list(WorkloadDeployment, namespace=ALL_NAMESPACES)).items
+
+
 @pytest.mark.parametrize("late", ["", "lhr-1"])
 def test_controllers_that_see_late_what_is_written_write_nothing_twice(
     late: str, monkeypatch: pytest.MonkeyPatch
@@ -725,7 +745,8 @@ def test_controllers_that_see_late_what_is_written_write_nothing_twice(
         fleet.do(fleet.hub.client.delete(Workload, "web"))
         fleet.go(LONG_SECONDS)
         assert running(fleet) == {} and not fleet.instances(fleet.hub)
-    assert len(refused) <= 5, refused
+    # Some until it is seen that somebody else has deleted it.
+    assert len(refused) <= 30, refused
 
 
 def _noting(refused: list[str], write: Any) -> Any:

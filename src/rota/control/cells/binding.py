@@ -37,7 +37,7 @@ from rota.control.cells.names import (
     source_of,
 )
 from rota.control.quotas.asking import ask
-from rota.control.writing import unless_overtaken
+from rota.control.writing import find_fresh, unless_overtaken
 from rota.engine import DONE, Context, Outcome
 from rota.engine.objects import Objects, get
 from rota.registry.privileges import inherited
@@ -138,6 +138,9 @@ class Binding:
         return DONE
 
     async def _unbind(self, context: Context, obj: WorkloadDeployment, bound: WorkloadDeployment | None) -> None:
+        if bound is None:
+            # A leader before may have made it a moment ago: without its source nobody would ever delete it.
+            bound = await find_fresh(context, WorkloadDeployment, bound_name(obj), cell_namespace(obj.spec.cell_name))
         source = source_of(bound) if bound is not None else None
         if bound is not None and source is not None and source.uid == obj.metadata.uid:
             await _delete(context, bound)

@@ -30,7 +30,7 @@ from rota.control.cells.names import (
     copy_name,
     source_of,
 )
-from rota.control.writing import is_overtaken, unless_overtaken
+from rota.control.writing import find_fresh, is_overtaken, unless_overtaken
 from rota.engine import DONE, Context, Done, Outcome, Reconciler, Watch
 from rota.engine.objects import Objects, get
 from rota.registry import ApiError
@@ -116,6 +116,9 @@ class Mirror(Reconciler):
         return DONE
 
     async def _give_up(self, context: Context, source: Source, here: WorkloadDeployment | None) -> Outcome:
+        if here is None:
+            # A leader before may have made it a moment ago, and the hub takes our word for it that nothing is left.
+            here = await find_fresh(context, WorkloadDeployment, source.name, source.namespace)
         there = source_of(here) if here is not None else None
         if here is None or there is None or there.uid != source.uid:
             await self._tidy(context, source.namespace)
