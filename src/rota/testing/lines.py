@@ -49,7 +49,8 @@ class Line:
         """The most seconds by which the news of a watch come later."""
         self.listed_max: int | None = None
         """The most objects that a list brings; None: all, as it should be."""
-        self.following: set[asyncio.Task[Any]] = set()
+        self.following: dict[asyncio.Task[Any], None] = {}
+        """What is under way over it, in order."""
 
     async def carry(self, to: SiteClock) -> None:
         """Take one message over. Raises `ConnectionError` if it does not arrive."""
@@ -120,7 +121,7 @@ class _Remote(LocalBackend):
         try:
             while True:
                 next_: asyncio.Task[Any] = asyncio.ensure_future(_next(following))
-                self._line.following.add(next_)
+                self._line.following[next_] = None
                 try:
                     batch = await next_
                 except asyncio.CancelledError:
@@ -131,7 +132,7 @@ class _Remote(LocalBackend):
                 except StopAsyncIteration:
                     return
                 finally:
-                    self._line.following.discard(next_)
+                    self._line.following.pop(next_, None)
                 await self._line.lag()
                 await self._line.carry(self._reader.clock)
                 yield batch
@@ -198,8 +199,8 @@ class SimulatedHub:
                 await self._received(sent)
 
         under_way = asyncio.ensure_future(come())
-        self._line.following.add(under_way)
-        under_way.add_done_callback(self._line.following.discard)
+        self._line.following[under_way] = None
+        under_way.add_done_callback(lambda done: self._line.following.pop(done, None))
 
     def objects(self, wait: Sleep) -> Objects:
         client = Client(_Remote(self._hub, self._line, self._site))

@@ -148,7 +148,7 @@ class Site:
         self.on_down: Callable[[], None] = lambda: None
         """Told when it goes down."""
         self._tasks: list[asyncio.Task[Any]] = []
-        self._requests: set[asyncio.Task[Any]] = set()
+        self._requests: dict[asyncio.Task[Any], None] = {}
         self._life = object()
         self._store(MemoryStore())
 
@@ -185,9 +185,15 @@ class Site:
         kinds = kinds_of(controllers(self.runtime, MemoryRunners(self.clock, self.runtime), plane=self.plane))
         caches = CachedObjects(client, kinds, sleep=lambda seconds: sleep(self.clock, seconds))
         writing = Client(caches.seeing(client.backend), manager=MANAGER)
-        async with caches as objects, asyncio.TaskGroup() as group:
-            for one in self._parts(writing, objects, hub):
-                group.create_task(one)
+        async with caches as objects:
+            # No TaskGroup: it ends its tasks in any order, and the same seed is to be the same again.
+            tasks = [asyncio.create_task(one) for one in self._parts(writing, objects, hub)]
+            try:
+                await asyncio.gather(*tasks)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
 
     def _parts(self, client: Client, objects: Objects, hub: Hub | None) -> list[Coroutine[Any, Any, None]]:
         """Return what is to run for as long as it leads."""
@@ -211,8 +217,8 @@ class Site:
     def request(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
         """Do something that somebody else has asked for. It goes on when they are gone, and ends with this site."""
         task = asyncio.create_task(work)
-        self._requests.add(task)
-        task.add_done_callback(self._requests.discard)
+        self._requests[task] = None
+        task.add_done_callback(lambda done: self._requests.pop(done, None))
         return task
 
     def kill(self) -> None:
