@@ -26,7 +26,6 @@ from rota.server.auth import Tokens, User
 from rota.server.http import Request, Response
 
 if TYPE_CHECKING:
-    from rota.control.cells.intake import Intake
     from rota.control.cells.reports import Reports
     from rota.server.controllers import Controllers
 
@@ -127,17 +126,24 @@ def check_joining(objects: Objects, request: Request, name: str) -> Cell:
     return cell
 
 
-def leading(controllers: Controllers | None) -> tuple[Intake, Reports]:
-    """Return what takes reports, where this process leads. Raises 503 where it does not."""
-    if controllers is None or controllers.intake is None or controllers.reports is None:
-        raise ApiError(503, "ServiceUnavailable", "this server places nothing, or another one leads: try again")
-    return controllers.intake, controllers.reports
+def leading(controllers: Controllers | None) -> Reports:
+    """Return what keeps the reports of cells, where this process leads. Raises 503 where it does not."""
+    reports = controllers.reports if controllers is not None else None
+    if reports is None:
+        raise _not_leading()
+    return reports
 
 
 async def take_report(controllers: Controllers | None, request: Request, name: str) -> Response:
     """Take a report of a cell from the cell itself."""
-    intake, _ = leading(controllers)
+    intake = controllers.intake if controllers is not None else None
+    if intake is None:
+        raise _not_leading()
     return Response(200, _encode(await intake.take(name, request.body)))
+
+
+def _not_leading() -> ApiError:
+    return ApiError(503, "ServiceUnavailable", "this server places nothing, or another one leads: try again")
 
 
 def taken(name: str) -> ApiError:

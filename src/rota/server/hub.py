@@ -80,7 +80,7 @@ class HubAnswers:
                 # First: nobody else learns which cells there are.
                 await self._accounts.check_invited(name, token)
                 check_joining(self._running.objects, request, name)
-                _, reports = leading(self._running)
+                reports = leading(self._running)
                 await self._accounts.redeem(name, token)
                 given = await self._accounts.admit(name)
                 for end in [*self._under_way.get(name, {}).values()]:
