@@ -20,7 +20,7 @@ from rota.testing.runtime import MemoryRuntime
 from tests.amount import LONG
 from tests.control.cells.storm import Storm, drawn_lags
 
-SEEDS = int(os.environ.get("ROTA_FLEET_SEEDS", "1000" if LONG else "10"))
+SEEDS = int(os.environ.get("ROTA_FLEET_SEEDS", "1000" if LONG else "100"))
 STEPS = 30
 ONE = os.environ.get("ROTA_FLEET_SEED")
 
