@@ -40,6 +40,7 @@ def nameless_bytes(
             if (space := _space(pid)) not in ("", host):
                 spaces[space] = subject
     files: dict[Subject, dict[tuple[int, int], int]] = {}
+    known: dict[Subject, set[int]] = defaultdict(set)
     looked_at: Counter[Subject] = Counter()
     took: dict[Subject, float] = defaultdict(float)
     for pid in parents:
@@ -49,10 +50,10 @@ def nameless_bytes(
         for table in tables(pid) if looked_at[subject] <= DESCRIPTORS_MAX else ():
             looked_at[subject] += len(table.numbers)
             if looked_at[subject] <= DESCRIPTORS_MAX:
-                found = [*table.files(table.numbers)]
-                files.setdefault(subject, {}).update(_nameless(found, device))
-                if unseen is not None and None in found:
-                    unseen.add(subject)
+                for one in table.files(table.numbers, known[subject]):
+                    if one is None and unseen is not None:
+                        unseen.add(subject)
+                    files.setdefault(subject, {}).update(_nameless((one,), device))
         began = time.monotonic()
         if took[subject] <= MAPPED_SECONDS_MAX:
             files.setdefault(subject, {}).update(_nameless(mapped(pid, device), device))

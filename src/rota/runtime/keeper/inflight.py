@@ -9,9 +9,11 @@ from __future__ import annotations
 import array
 import contextlib
 import ctypes
+import math
 import os
 import socket
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -43,8 +45,11 @@ def copied(process: int, number: int) -> int:
     return copy
 
 
-def in_flight(pid: int, number: int) -> Found:
-    """Look at what is under way in a socket of a process."""
+def in_flight(pid: int, number: int, known: set[int], until: float = math.inf) -> Found:
+    """Look at what is under way in a socket of a process, until a moment of the monotonic clock.
+
+    `known`: sockets that were looked into, by their inodes. Each is once, however often it is open or under way.
+    """
     count = _count(f"/proc/{pid}/fdinfo/{number}")
     if count == 0:
         return Found([])
@@ -56,7 +61,7 @@ def in_flight(pid: int, number: int) -> Found:
             os.close(process)
     except OSError:
         return Found([], count or 0)
-    return _peeked(copy, set(), NESTED_MAX)
+    return _peeked(copy, known, NESTED_MAX, until)
 
 
 def _count(path: str) -> int | None:
@@ -69,7 +74,7 @@ def _count(path: str) -> int | None:
     return None
 
 
-def _peeked(copy: int, known: set[int], nested: int) -> Found:
+def _peeked(copy: int, known: set[int], nested: int, until: float) -> Found:
     """Look into a socket, of which the descriptor is closed."""
     try:
         opened = socket.socket(fileno=copy)
@@ -80,20 +85,20 @@ def _peeked(copy: int, known: set[int], nested: int) -> Found:
         inode, count = os.fstat(copy).st_ino, _count(f"/proc/self/fdinfo/{copy}") or 0
         if not count or one.family != socket.AF_UNIX or inode in known:
             return Found([])
-        known.add(inode)
-        if not nested:
+        if not nested or time.monotonic() > until:
             return Found([], count)
+        known.add(inode)
         files: list[os.stat_result] = []
         unseen, seen = 0, 0
         with contextlib.suppress(OSError):
             before = one.getsockopt(socket.SOL_SOCKET, _SO_PEEK_OFF)
             one.setsockopt(socket.SOL_SOCKET, _SO_PEEK_OFF, 0)
             try:
-                for descriptor in _waiting(one):
+                for descriptor in _waiting(one, until):
                     seen += 1
                     files.append(found := os.fstat(descriptor))
                     if stat.S_ISSOCK(found.st_mode):
-                        below = _peeked(descriptor, known, nested - 1)
+                        below = _peeked(descriptor, known, nested - 1, until)
                         files += below.files
                         unseen += below.unseen
                     else:
@@ -103,11 +108,13 @@ def _peeked(copy: int, known: set[int], nested: int) -> Found:
         return Found(files, unseen + max(0, count - seen))
 
 
-def _waiting(one: socket.socket) -> Iterator[int]:
+def _waiting(one: socket.socket, until: float) -> Iterator[int]:
     """Copies of the descriptors that wait in a socket, which are the caller's."""
     flags = socket.MSG_PEEK | socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
     room = socket.CMSG_SPACE(_FILES_OF_A_MESSAGE * array.array("i").itemsize)
     for _ in range(MESSAGES_MAX):
+        if time.monotonic() > until:
+            return
         try:
             content, more, _, _ = one.recvmsg(_READ_BYTES, room, flags)
         except OSError:

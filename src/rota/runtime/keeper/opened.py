@@ -11,10 +11,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import math
 import os
 import platform
 import random
 import stat
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -42,14 +44,21 @@ class Table(NamedTuple):
     stat: Callable[[int], os.stat_result]
     """Raises OSError for one that is none."""
 
-    def files(self, numbers: Iterable[int]) -> Iterator[os.stat_result | None]:
-        """Some of them, and what is under way in those that are sockets. None: something there cannot be looked at."""
+    def files(
+        self, numbers: Iterable[int], known: set[int], until: float = math.inf
+    ) -> Iterator[os.stat_result | None]:
+        """Some of them, and what is under way in those that are sockets. None: something there cannot be looked at.
+
+        `known`: sockets that were looked into before, and are not again; `until`: none is after this moment. A socket
+        may be open, here and in other processes, thousands of times, with thousands of files in it.
+        """
         for number in numbers:
             with contextlib.suppress(OSError):
                 found = self.stat(number)
                 yield found
-                if stat.S_ISSOCK(found.st_mode):
-                    under_way = in_flight(self.pid, number)
+                if stat.S_ISSOCK(found.st_mode) and found.st_ino not in known and time.monotonic() <= until:
+                    under_way = in_flight(self.pid, number, known, until)
+                    known.add(found.st_ino)
                     yield from under_way.files
                     if under_way.unseen:
                         yield None
@@ -100,19 +109,26 @@ def mapped(pid: int, device: int) -> Iterator[os.stat_result]:
                     yield os.stat(f"{place}/map_files/{begin:x}-{end:x}")
 
 
-def memory_bytes(pids: Iterable[int]) -> int:
-    """What files take that are in memory alone (memfd) and that some processes have open, mapped or not."""
-    device, found, looked_at = _memory_device(), dict[int, int](), 0
+def memory_bytes(pids: Iterable[int], until: float = math.inf) -> int:
+    """What files take that are in memory alone (memfd) and that some processes have open or run, mapped or not.
+
+    No socket is looked into after a moment of the monotonic clock: others wait for whoever looks.
+    """
+    device, found, looked_at, known = _memory_device(), dict[int, int](), 0, set[int]()
     mixed = [*pids]
     random.shuffle(mixed)
     for pid in mixed:
+        with contextlib.suppress(OSError):
+            program = os.stat(f"/proc/{pid}/exe")
+            if program.st_dev == device:
+                found[program.st_ino] = program.st_blocks * BLOCK_BYTES
         for table in tables(pid):
             left = MEMORY_FILES_MAX - looked_at
             if left <= 0:
                 break
             looked_at += len(table.numbers)
-            numbers = table.numbers if len(table.numbers) <= left else random.sample(table.numbers, left)
-            for file in table.files(numbers):
+            numbers = random.sample(table.numbers, min(left, len(table.numbers)))
+            for file in table.files(numbers, known, until):
                 if file is not None and file.st_dev == device:
                     found[file.st_ino] = file.st_blocks * BLOCK_BYTES
     return sum(found.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import time
@@ -19,8 +20,12 @@ FILES_SECONDS_MAX = 0.1
 """Of each look that open files are looked at. Those that are left have better luck the next time."""
 
 
-def too_much_memory(tree: Sequence[int], resident: int, most: float, *, with_files: bool = True) -> bool:
-    """Report whether processes have more memory than they may. `resident`: a fast guess at what they have mapped."""
+def too_much_memory(tree: Sequence[int], resident: int, most: float, *, until: float = math.inf) -> bool:
+    """Report whether processes have more memory than they may. `resident`: a fast guess at what they have mapped.
+
+    `until`: files are looked at until then, by the monotonic clock.
+    """
+    with_files = time.monotonic() < until
     if resident + (kernel.shared_bytes() if with_files else 0) <= most:
         return False
     # What several share is counted for each: look again, at what is a process's own.
@@ -29,7 +34,7 @@ def too_much_memory(tree: Sequence[int], resident: int, most: float, *, with_fil
     if private + shared > most:
         return True
     # Files in memory may be mapped, and have been counted then: what there is more of counts.
-    return with_files and private + max(shared, opened.memory_bytes(tree)) > most
+    return with_files and private + max(shared, opened.memory_bytes(tree, until)) > most
 
 
 class Watchdog:
@@ -66,7 +71,7 @@ class Watchdog:
                 tree,
                 sum(one.pages for one in found) * self._page,
                 limits["memory"],
-                with_files=time.monotonic() < deadline,
+                until=deadline,
             ):
                 child.record["oom"] = True
             else:

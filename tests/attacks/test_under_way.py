@@ -1,0 +1,98 @@
+"""Descriptors under way in sockets, and files in memory, made to be looked at for ever or not at all."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rota.runtime.interface import Subject
+from rota.runtime.keeper import inflight, opened
+from rota.runtime.nameless import nameless_bytes
+from tests.attacks.conftest import TENANT
+
+SOMEBODY = Subject(TENANT, "greedy-0", "some-uid")
+MIB = 1024 * 1024
+
+CROWDED = """
+import os, socket, time
+ours, theirs = socket.socketpair()
+memory = os.memfd_create("hoard")
+os.write(memory, bytes(4 << 20))
+for _ in range(4):
+    socket.send_fds(ours, [b"x"], [memory] * 50)
+os.close(memory)
+kept = [os.dup(theirs.fileno()) for _ in range(200)]
+print("there", flush=True)
+time.sleep(600)
+"""
+
+RUN = """
+import os
+memory = os.memfd_create("hoard", 0)
+with open("/bin/sleep", "rb") as program:
+    os.write(memory, program.read())
+os.write(memory, bytes(4 << 20))
+readable = os.open(f"/proc/self/fd/{memory}", os.O_RDONLY | os.O_CLOEXEC)
+os.close(memory)
+print("there", flush=True)
+os.execve(readable, ["sleep", "600"], {})
+"""
+
+
+@contextmanager
+def running(code: str) -> Iterator[int]:
+    with subprocess.Popen([sys.executable, "-c", code], stdout=-1) as child:
+        try:
+            assert child.stdout is not None and child.stdout.readline() == b"there\n"
+            yield child.pid
+        finally:
+            child.kill()
+
+
+@pytest.fixture
+def peeks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Sockets that are looked into, each time."""
+    found: list[int] = []
+    peeked = inflight._peeked
+
+    def counted(copy: int, *others: Any) -> inflight.Found:
+        found.append(copy)
+        return peeked(copy, *others)
+
+    monkeypatch.setattr(inflight, "_peeked", counted)
+    return found
+
+
+def test_to_have_one_socket_looked_into_hundreds_of_times(tmp_path: Path, peeks: list[int]) -> None:
+    """It is once in each look, whoever looks: files of each time would be the server's memory."""
+    with running(CROWDED) as pid:
+        assert opened.memory_bytes([pid]) in (0, 4 * MIB), "nothing is seen by an old kernel"
+        assert len(peeks) <= 1
+        peeks.clear()
+        nameless_bytes({SOMEBODY: [pid]}, tmp_path.stat().st_dev)
+        assert len(peeks) <= 1
+
+
+def test_to_keep_whoever_looks_at_memory_busy(peeks: list[int]) -> None:
+    """The keeper starts and ends what all others run: it looks for so long, and no longer."""
+    with running(CROWDED) as pid:
+        assert opened.memory_bytes([pid], until=time.monotonic() - 1) == 0
+        assert not peeks
+        assert opened.memory_bytes([pid], until=math.inf) in (0, 4 * MIB)
+
+
+def test_to_hide_memory_in_a_program_that_is_run(tmp_path: Path) -> None:
+    with running(RUN) as pid:
+        deadline = time.monotonic() + 30
+        while b"sleep" not in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert opened.memory_bytes([pid]) >= 4 * MIB
