@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rota.api import KINDS, Function, Kind, Object, Task, Workspace
+from rota.api import KINDS, Function, Kind, Object, Secret, Task, Workspace
 from rota.client import Client
 from rota.control.gate import Gate, Settling
 from rota.control.table import controllers
@@ -200,6 +200,30 @@ async def test_what_is_absent_itself_says_who_refers_to_it() -> None:
         assert why.step.state == "Absent" and not why.over
         assert why.step.message == "not found; referred to by Workspace/a, Workspace/b, Workspace/c and 2 more"
         assert why.advice == "create Secret/token: `kubectl create secret generic token --from-literal=KEY=VALUE`"
+
+
+async def test_of_thousands_that_refer_to_what_is_absent_few_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are a tenant's, and everybody waits for the answer."""
+    monkeypatch.setattr("rota.engine.why.REFERRERS_LOOKS_MAX", 4)
+    asked: list[str] = []
+
+    def may_read(kind: Kind, namespace: str, name: str) -> bool:
+        asked.append(name)
+        return True
+
+    async with world() as w:
+        for name in "abcdefgh":
+            await w.create("Workspace", name, workspace())
+        found = explain(
+            Secret.api.key("default", "token"),
+            find=w.objects.find,
+            view=w.loop.view,
+            graph=w.loop.graph,
+            now=0,
+            may_read=may_read,
+        )
+        assert found.step.message.endswith(" and at least 1 more")
+        assert len({*asked} - {"token"}) == 4
 
 
 async def test_what_needs_a_person_is_told_rather_than_what_goes_on_by_itself() -> None:

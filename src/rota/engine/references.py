@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -107,6 +108,10 @@ class Graph:
         """Those that refer to an object; with `needs`, only those that need no less of it."""
         found = self._in.get(id_, {})
         return sorted(one for one, need in found.items() if needs in (None, "existence") or need == "readiness")
+
+    def some_referrers(self, id_: str, most: int) -> list[str]:
+        """So many of those that refer to an object, and no more, however many there are."""
+        return sorted(islice(self._in.get(id_, ()), most))
 
     def cycle(self, id_: str) -> tuple[str, ...] | None:
         """The shortest circle of references through an object, both ends included."""

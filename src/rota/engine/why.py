@@ -43,6 +43,8 @@ CYCLE_LOOKS_MAX = 32
 """Nodes that are tried for being in a circle, when nothing else explains the waiting."""
 REFERRERS_MAX = 3
 """Objects that are named as those which refer to one that is not there."""
+REFERRERS_LOOKS_MAX = 100
+"""Of which so many are looked at."""
 
 Acting = Literal["nobody", "gate", "controller"]
 """Who acts on a kind: nobody, a controller that only checks references, or one that does it all."""
@@ -268,11 +270,13 @@ class _Explanation:
         return tuple(found)
 
     def _not_found(self, id_: str) -> str:
-        by = [one for one in self._graph.referrers(id_) if self._readable(one)]
+        found = self._graph.some_referrers(id_, REFERRERS_LOOKS_MAX)
+        by = [one for one in found if self._readable(one)]
         if not by:
             return "not found"
         names = ", ".join(map(shown, by[:REFERRERS_MAX]))
-        more = f" and {len(by) - REFERRERS_MAX} more" if len(by) > REFERRERS_MAX else ""
+        at_least = "at least " if len(found) == REFERRERS_LOOKS_MAX else ""
+        more = f" and {at_least}{len(by) - REFERRERS_MAX} more" if len(by) > REFERRERS_MAX else ""
         return f"not found; referred to by {names}{more}"
 
     def _readable(self, id_: str) -> bool:

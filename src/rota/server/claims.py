@@ -51,8 +51,8 @@ from rota.server.signed import SignedTokens
 
 NAMED_MAX = 20
 """Pools that a refusal names."""
-LISTED_MAX = 1000
-"""Claims that one answer lists."""
+LISTED_MAX, LISTED_BYTES_MAX = 1000, 4 * 1024 * 1024
+"""Claims that one answer lists, and what they have together. The first is listed however large it is."""
 TRIES_MAX = 3
 MANAGER = "rota-gateway"
 MAKER = "rota.dev/token"
@@ -161,8 +161,13 @@ class ClaimRequests:
             raise _no_pool(objects, namespace, pool)
         found: list[Any] = [one for one in objects.list(Claim.api, namespace) if one.spec.pool_ref.name == pool]  # type: ignore[attr-defined]
         found.sort(key=lambda one: (one.metadata.creation_timestamp, one.metadata.name))
-        shown = [self._registry.get(Claim.api, namespace, one.metadata.name).value for one in found[:LISTED_MAX]]
-        return Response(200, b'{"claims":[%b],"remaining":%d}' % (b",".join(shown), max(0, len(found) - LISTED_MAX)))
+        shown: list[bytes] = []
+        for one in found[:LISTED_MAX]:
+            value = self._registry.get(Claim.api, namespace, one.metadata.name).value
+            if shown and sum(map(len, shown)) + len(value) > LISTED_BYTES_MAX:
+                break
+            shown.append(value)
+        return Response(200, b'{"claims":[%b],"remaining":%d}' % (b",".join(shown), len(found) - len(shown)))
 
     async def renew(self, objects: Objects, user: User, namespace: str, name: str) -> Response:
         with noting(self._audit, user, "update", Claim.api.bucket, namespace, name, "renew") as note:
@@ -401,6 +406,7 @@ def _no_pool(objects: Objects, namespace: str, name: str) -> ApiError:
     there = sorted(one.metadata.name for one in objects.list(WorkerPool.api, namespace))
     more = f" and {len(there) - NAMED_MAX} more" if len(there) > NAMED_MAX else ""
     known = f"there are {', '.join(there[:NAMED_MAX])}{more}" if there else "there is none"
-    near = get_close_matches(name, there, 1)
+    # To compare names takes long: those of thousands of pools would keep everybody waiting.
+    near = get_close_matches(name, there, 1) if len(there) <= NAMED_MAX else []
     hint = f"; did you mean {near[0]}?" if near else ""
     return ApiError(404, "NotFound", f'no WorkerPool "{name}" in namespace "{namespace}"{hint}; {known}')
