@@ -14,6 +14,7 @@ import pytest
 from rota.runtime.keeper import ports
 from rota.runtime.keeper.client import Keeper
 from rota.runtime.keeper.loop import Loop
+from rota.server.addresses import address_of
 from rota.server.sockets import AddressInUse, bind, twins
 from tests.runtime.conftest import cleaned
 from tests.runtime.homes import Home
@@ -78,6 +79,23 @@ async def test_to_take_the_port_of_a_server_that_restarts(home: Home, listening:
             assert not taken(address)
 
 
+@pytest.mark.parametrize("host", ["localhost", "127.1", LOOPBACK])
+async def test_to_take_the_port_of_a_server_whose_address_is_written_as_a_name(
+    home: Home, listening: socket.socket, host: str
+) -> None:
+    address = listening.getsockname()
+    async with served(home, listening):
+        pass
+    listening.close()
+    found = address_of(host)
+    held = await asyncio.to_thread(ports.held, home.path, found)
+    assert not taken(address), "it is given up to nobody"
+    with bind(found, address[1], "--port", held=held) as again:
+        for one in held:
+            one.close()
+        assert again.getsockname() == address
+
+
 async def test_the_port_is_free_when_nothing_runs_any_more(home: Home, listening: socket.socket) -> None:
     address = listening.getsockname()
     async with served(home, listening) as keeper:
@@ -124,7 +142,14 @@ def test_who_waits_for_a_server_that_does_not_come_is_turned_away(listening: soc
     held.hold([])
 
 
-def test_to_answer_under_the_name_of_this_host_at_its_other_address(listening: socket.socket) -> None:
+@pytest.mark.parametrize("host", [LOOPBACK, "0.0.0.0"])
+def test_to_answer_under_the_name_of_this_host_at_its_other_address(host: str) -> None:
+    with bind(host, 0, "--port") as listening:
+        listening.listen()
+        has_twin(listening)
+
+
+def has_twin(listening: socket.socket) -> None:
     found = twins(listening, "--port")
     if not found:
         pytest.skip("this host has no ::1")

@@ -175,7 +175,7 @@ def options_from(
 ) -> Options:
     """Return the options that are given, else those of the last start, else the defaults."""
     from rota.control.spawners.apis import api_of
-    from rota.server.addresses import DEFAULT_HOST, DEFAULT_PORT, NoSuchAddress, check
+    from rota.server.addresses import DEFAULT_HOST, DEFAULT_PORT, NoSuchAddress, address_of
     from rota.server.background_state import Options
 
     for url in allow_api or ():
@@ -190,7 +190,7 @@ def options_from(
         if not host:
             raise bad_usage("--host is empty: name an address of this machine, such as 127.0.0.1, or leave it out")
         try:
-            check(host)
+            address_of(host)
         except NoSuchAddress as error:
             raise bad_usage(str(error.strerror)) from None
     was = last.options if last is not None else Options(DEFAULT_HOST, DEFAULT_PORT, None)

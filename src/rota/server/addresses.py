@@ -37,13 +37,15 @@ class NoSuchAddress(OSError):  # noqa: N818
     """An address to listen on that this host does not have."""
 
 
-def check(host: str) -> None:
-    """Raises NoSuchAddress, with the addresses there are, if nothing can listen on `host` here."""
-    if host in ANY:
-        return
+def address_of(host: str) -> str:
+    """Return the address that `host` stands for, as the kernel writes it.
+
+    Raises NoSuchAddress, with the addresses there are, if nothing can listen on it here.
+    """
     try:
         with socket.socket(family_of(host), socket.SOCK_STREAM) as trial:
             trial.bind((host, 0))
+            return str(trial.getsockname()[0])
     except (OSError, UnicodeError):
         there = sorted({"127.0.0.1", *(each for each in _addresses() if _is_reachable(each))})[:ADDRESSES_MAX]
         wanted = "an address of this machine, without a port"

@@ -32,7 +32,7 @@ from rota.runtime.keeper import ports
 from rota.runtime.keeper.client import KeeperError
 from rota.runtime.local import NO_POLICY, LocalRuntime
 from rota.server import tls
-from rota.server.addresses import DEFAULT_HOST, DEFAULT_PORT, check, names_of
+from rota.server.addresses import DEFAULT_HOST, DEFAULT_PORT, address_of, names_of
 from rota.server.app import App, refusal
 from rota.server.audit import Audit
 from rota.server.auth import Tokens
@@ -145,13 +145,15 @@ async def run(
         cells=lambda namespace: cell_uid(store, namespace),
     )
     apis = Apis(allowed_apis)
-    check(host)
+    # A name, or another way to write it, is not what sockets that are held are known by.
+    address = address_of(host)
     with ExitStack() as bound:
         # What runs on has not been able to take them.
-        held = [bound.enter_context(one) for one in ports.held(home.path, host)]
-        listening = bound.enter_context(bind(host, port, "--port", before=ports_before[0], held=held))
+        held = [bound.enter_context(one) for one in ports.held(home.path, address)]
+        listening = bound.enter_context(bind(address, port, "--port", before=ports_before[0], held=held))
         edge_wanted = (DEFAULT_EDGE_PORT if port else 0) if edge_port is None else edge_port
-        edge_listening = bound.enter_context(bind(host, edge_wanted, "--edge-port", before=ports_before[1], held=held))
+        edge_before = ports_before[1]
+        edge_listening = bound.enter_context(bind(address, edge_wanted, "--edge-port", before=edge_before, held=held))
         also = [bound.enter_context(one) for one in twins(listening, "--port", held=held)]
         edge_also = [bound.enter_context(one) for one in twins(edge_listening, "--edge-port", held=held)]
         disk = Disk(home.path)

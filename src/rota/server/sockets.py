@@ -12,7 +12,7 @@ from rota.server.addresses import dialled, family_of
 
 log = logging.getLogger(__name__)
 
-TWINS = {"127.0.0.1": "::1", "localhost": "::1"}
+TWINS = {"127.0.0.1": "::1", "0.0.0.0": "::1"}
 """Addresses that a client takes for the same: the name localhost stands for both, and the second is dialled first."""
 
 
