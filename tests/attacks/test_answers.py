@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+
 import pytest
 
 from rota.server import claims
@@ -23,11 +25,10 @@ async def test_to_have_the_names_of_all_pools_compared(
 ) -> None:
     """Each takes a millisecond, and there may be thousands: whoever asks for one that is not there stops everybody."""
     compared: list[int] = []
-    matches = claims.get_close_matches
 
     def counted(name: str, there: list[str], most: int) -> list[str]:
         compared.append(len(there))
-        return matches(name, there, most)
+        return get_close_matches(name, there, most)
 
     monkeypatch.setattr(claims, "get_close_matches", counted)
     for number in range(claims.NAMED_MAX + 1):

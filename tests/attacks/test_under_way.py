@@ -89,6 +89,24 @@ def test_to_keep_whoever_looks_at_memory_busy(peeks: list[int]) -> None:
         assert opened.memory_bytes([pid], until=math.inf) in (0, 4 * MIB)
 
 
+def test_to_keep_whoever_looks_at_memory_busy_with_many_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To list the descriptors of one takes a while already."""
+    listed: list[int] = []
+    tables = opened.tables
+
+    def counted(pid: int) -> Iterator[opened.Table]:
+        listed.append(pid)
+        return tables(pid)
+
+    monkeypatch.setattr(opened, "tables", counted)
+    monkeypatch.setattr(opened, "MEMORY_FILES_MAX", 10)
+    with running(CROWDED) as pid:
+        opened.memory_bytes([pid] * 50)
+        assert len(listed) == 1
+        opened.memory_bytes([pid] * 50, until=time.monotonic() - 1)
+        assert len(listed) == 1
+
+
 def test_to_hide_memory_in_a_program_that_is_run(tmp_path: Path) -> None:
     with running(RUN) as pid:
         deadline = time.monotonic() + 30

@@ -112,19 +112,22 @@ def mapped(pid: int, device: int) -> Iterator[os.stat_result]:
 def memory_bytes(pids: Iterable[int], until: float = math.inf) -> int:
     """What files take that are in memory alone (memfd) and that some processes have open or run, mapped or not.
 
-    No socket is looked into after a moment of the monotonic clock: others wait for whoever looks.
+    Nothing more is looked at after a moment of the monotonic clock, or after so many files: others wait for whoever
+    looks. Each look begins somewhere else.
     """
     device, found, looked_at, known = _memory_device(), dict[int, int](), 0, set[int]()
     mixed = [*pids]
     random.shuffle(mixed)
     for pid in mixed:
+        if looked_at >= MEMORY_FILES_MAX or time.monotonic() > until:
+            break
         with contextlib.suppress(OSError):
             program = os.stat(f"/proc/{pid}/exe")
             if program.st_dev == device:
                 found[program.st_ino] = program.st_blocks * BLOCK_BYTES
         for table in tables(pid):
             left = MEMORY_FILES_MAX - looked_at
-            if left <= 0:
+            if left <= 0 or time.monotonic() > until:
                 break
             looked_at += len(table.numbers)
             numbers = random.sample(table.numbers, min(left, len(table.numbers)))
