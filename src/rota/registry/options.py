@@ -8,6 +8,7 @@ import msgspec
 
 from rota.api.core import PolicyRule
 from rota.registry.errors import unprocessable
+from rota.registry.shared import Shared
 
 FieldValidation = Literal["Strict", "Warn", "Ignore"]
 Propagation = Literal["", "Background", "Foreground", "Orphan"]
@@ -125,3 +126,5 @@ class WatchEvent(msgspec.Struct, frozen=True):
     type: str
     object: bytes
     revision: int
+    shared: Shared | None = None
+    """What other watches have made of the same event; None: it is of this watch alone."""

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import binascii
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,7 +15,8 @@ from rota.api import Kind
 from rota.api.problems import NOT_JSON, forbidden
 from rota.registry import errors, versions
 from rota.registry.options import Listing, ListOptions, WatchEvent, WatchOptions
-from rota.registry.selectors import Selection
+from rota.registry.selectors import Look, Selection
+from rota.registry.shared import Shared
 from rota.store import Event, FutureRevision, Gone, Page, Store, StoreFull, StoreStopped, WatchClosed
 
 BOOKMARK_SECONDS = 60.0
@@ -106,7 +108,7 @@ def _page(
     while True:
         page = store.list(prefix, after=after, limit=SCAN_PAGE_ENTRIES if limit else 0, revision=revision)
         for i, entry in enumerate(page.entries):
-            if selection.matches(entry.key, entry.value):
+            if selection.matches(entry.key, Look(entry.value)):
                 found.append(entry.value)
                 if len(found) == limit:
                     more = page.more or i + 1 < len(page.entries)
@@ -196,7 +198,7 @@ async def watching(store: Store, kind: Kind, namespace: str, options: WatchOptio
                 raise errors.unavailable(str(stopped)) from None
             batch = selected(events, selection)
             if kind.stored is not None:
-                batch = [WatchEvent(e.type, versions.shown(kind, e.object), e.revision) for e in batch]
+                batch = [_in_version(kind, each) for each in batch]
             if batch:
                 yield batch
             # Not kept while the next events are waited for: others may have long forgotten these.
@@ -219,35 +221,45 @@ def _initial(store: Store, kind: Kind, prefix: str, revision: int, selection: Se
         yield [
             WatchEvent("ADDED", versions.shown(kind, entry.value), entry.rev)
             for entry in page.entries
-            if not selection or selection.matches(entry.key, entry.value)
+            if not selection or selection.matches(entry.key, Look(entry.value))
         ]
+
+
+def _in_version(kind: Kind, event: WatchEvent) -> WatchEvent:
+    make = partial(versions.shown, kind, event.object)
+    # What it is at its end and what it was before may differ.
+    name = ("version", kind.api_version, event.type == "DELETED")
+    value = event.shared.once(name, make) if event.shared is not None else make()
+    return WatchEvent(event.type, value, event.revision, event.shared)
 
 
 def selected(events: list[Event], selection: Selection) -> list[WatchEvent]:
     """The events as a watcher sees them: what comes to be selected is added, what ceases to be is deleted."""
     if not selection:
         return [
-            WatchEvent("DELETED" if e.deleted else "MODIFIED" if e.prev is not None else "ADDED", e.value, e.rev)
+            WatchEvent(
+                "DELETED" if e.deleted else "MODIFIED" if e.prev is not None else "ADDED", e.value, e.rev, _shared(e)
+            )
             for e in events
         ]
     out = []
     for e in events:
-        was = e.prev is not None and selection.matches(e.key, e.prev)
-        now = not e.deleted and selection.matches(e.key, e.value, lambda e=e: _decoded(e))  # type: ignore[misc]
+        shared = _shared(e)
+        was = shared.before is not None and selection.matches(e.key, shared.before)
+        now = not e.deleted and selection.matches(e.key, shared.now)
         if now:
-            out.append(WatchEvent("MODIFIED" if was else "ADDED", e.value, e.rev))
+            out.append(WatchEvent("MODIFIED" if was else "ADDED", e.value, e.rev, shared))
         elif was:
-            assert e.prev is not None
-            out.append(WatchEvent("DELETED", e.value if e.deleted else _at_revision(e.prev, e.rev), e.rev))
+            value = e.value if e.deleted else shared.once("gone", partial(_at_revision, e.prev or b"", e.rev))
+            out.append(WatchEvent("DELETED", value, e.rev, shared))
     return out
 
 
-def _decoded(event: Event) -> dict[str, Any]:
-    """The object of an event, decoded once for all watchers."""
+def _shared(event: Event) -> Shared:
     if event.cache is None:
-        event.cache = _decode(event.value)
-    decoded: dict[str, Any] = event.cache
-    return decoded
+        event.cache = Shared(event.value, event.prev)
+    shared: Shared = event.cache
+    return shared
 
 
 def _at_revision(value: bytes, revision: int) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -13,9 +13,11 @@ import msgspec
 from rota.api import Kind
 from rota.registry.errors import ApiError, bad_request
 
-REQUIREMENTS_MAX = 100
-"""Terms of one selector at most."""
-SELECTOR_LENGTH_MAX = 32_768
+REQUIREMENTS_MAX = 32
+"""Terms of one selector at most. Each is asked for each change, by each watch that has it."""
+VALUES_MAX = 256
+"""Values of all terms of a label selector together: a watch keeps them as long as it lasts."""
+SELECTOR_LENGTH_MAX = 8192
 
 INT64_DIGITS_MAX = 19
 _TOKEN = re.compile(r"\s*(?:([(),])|([=!<>]+)|([^=!<>(),\s]+))")
@@ -28,6 +30,8 @@ LABEL_KEY = re.compile(r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z
 LABEL_VALUE = re.compile(r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$")
 
 Labels = dict[str, str]
+Paths = tuple[tuple[str, ...], ...]
+"""Where the value of a field is: the first of these at which something is counts."""
 NAME = (("metadata", "name"),)
 """Where the name of an object is."""
 
@@ -76,6 +80,8 @@ def parse_labels(text: str) -> tuple[Requirement, ...]:
         if len(terms) == REQUIREMENTS_MAX:
             raise bad_request(f"the label selector has more than {REQUIREMENTS_MAX} terms")
         terms.append(_requirement(tokens))
+        if sum(len(term.values) for term in terms) > VALUES_MAX:
+            raise bad_request(f"the label selector has more than {VALUES_MAX} values")
         if tokens.here is not None:
             tokens.take(",")
             if tokens.here is None:
@@ -156,13 +162,12 @@ def _checked(key: str, value: str) -> str:
 class FieldTerm:
     """One term of a field selector: where its value is, and what it must or must not be."""
 
-    paths: tuple[tuple[str, ...], ...]
-    """The first of these at which something is counts."""
+    paths: Paths
     equal: bool
     value: str
 
-    def matches(self, obj: dict[str, Any]) -> bool:
-        text = next((text for path in self.paths if (text := _text_at(obj, path))), "")
+    def matches(self, text: str) -> bool:
+        """Report whether the text at these paths is what is asked for."""
         return (text == self.value) == self.equal
 
 
@@ -201,7 +206,7 @@ def named(kind: Kind, text: str) -> str:
 
 
 @cache
-def _selectable(kind: Kind) -> dict[str, tuple[tuple[str, ...], ...]]:
+def _selectable(kind: Kind) -> dict[str, Paths]:
     """The fields that selectors may use, and where in the stored object each is."""
     own = ("metadata.name", *(("metadata.namespace",) if kind.namespaced else ()))
     fields = {name: (name,) for name in (*own, *(path.lstrip(".") for path in kind.selectable))} | dict(
@@ -233,34 +238,57 @@ class _LabelsOnly(msgspec.Struct):
 _decode_labels = msgspec.json.Decoder(_LabelsOnly).decode
 
 
+class Look:
+    """What selectors see of an object, read once for all who ask: objects are large, and watches many."""
+
+    __slots__ = ("_labels", "_texts", "value")
+
+    def __init__(self, value: bytes) -> None:
+        self.value = value
+        self._labels: Labels | None = None
+        self._texts: dict[Paths, str] = {}
+
+    @property
+    def labels(self) -> Labels:
+        if self._labels is None:
+            self._labels = _decode_labels(self.value).metadata.labels
+        return self._labels
+
+    def text(self, term: FieldTerm, allowed: Iterable[Paths]) -> str:
+        """Return the text at the paths of a term, which are among those allowed."""
+        if term.paths not in self._texts:
+            obj = msgspec.json.decode(self.value)
+            for paths in (term.paths, *allowed):
+                self._texts[paths] = next((text for path in paths if (text := _text_at(obj, path))), "")
+        return self._texts[term.paths]
+
+
 class Selection:
     """What a list or a watch asks for."""
 
-    __slots__ = ("fields", "labels", "name")
+    __slots__ = ("_allowed", "fields", "labels", "name")
 
     def __init__(self, kind: Kind, label_selector: str = "", field_selector: str = "") -> None:
         self.labels = parse_labels(label_selector)
         fields = parse_fields(kind, field_selector)
-        exact = [t for t in fields if t.paths == (("metadata", "name"),) and t.equal]
+        exact = [t for t in fields if t.paths == NAME and t.equal]
         self.name = exact[0].value if len(exact) == 1 else None
         """The one name asked for: the rest then need not be looked at."""
         self.fields = tuple(t for t in fields if not (self.name is not None and t is exact[0]))
+        self._allowed = _selectable(kind)
 
     def __bool__(self) -> bool:
         return bool(self.labels or self.fields or self.name is not None)
 
-    def matches(self, key: str, value: bytes, decoded: Callable[[], dict[str, Any]] | None = None) -> bool:
-        """Whether the object with these bytes is asked for. `decoded` spares decoding where it was done already."""
+    def matches(self, key: str, look: Look) -> bool:
+        """Report whether an object is asked for."""
         if self.name is not None and key.rpartition("/")[2] != self.name:
             return False
         if self.labels:
-            labels = _decode_labels(value).metadata.labels
+            labels = look.labels
             if not all(requirement.matches(labels) for requirement in self.labels):
                 return False
-        if self.fields:
-            obj = decoded() if decoded else msgspec.json.decode(value)
-            return all(term.matches(obj) for term in self.fields)
-        return True
+        return all(term.matches(look.text(term, self._allowed.values())) for term in self.fields)
 
 
-__all__ = ["ApiError", "FieldTerm", "Requirement", "Selection", "parse_fields", "parse_labels"]
+__all__ = ["ApiError", "FieldTerm", "Look", "Requirement", "Selection", "parse_fields", "parse_labels"]

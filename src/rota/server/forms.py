@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -71,14 +72,22 @@ def events(where: Route, batch: list[WatchEvent], wanted: Wanted, *, headed: boo
         return b"".join([b'{"type":"%b","object":%b}\n' % (e.type.encode(), e.object) for e in batch])
     lines = []
     for each in batch:
-        obj = _decode(each.object)
-        if wanted.form == "table":
-            obj = _table(where, [obj], wanted, headed=headed)
-            headed = False
-        elif wanted.form == "metadata":
-            obj = _metadata_only(obj, wanted)
-        lines.append(event(each.type, obj, wanted))
+        make = partial(_line, where, each, wanted, headed=headed)
+        # The ages in a table are those of a second.
+        name = (where.kind.api_version, where.subresource, wanted, each.type, headed, int(time.time()))
+        is_large = wanted.form == "object" or wanted.include == "Object"
+        lines.append(make() if each.shared is None or is_large else each.shared.once(name, make))
+        headed = False
     return b"".join(lines)
+
+
+def _line(where: Route, event_: WatchEvent, wanted: Wanted, *, headed: bool) -> bytes:
+    obj = _decode(event_.object)
+    if wanted.form == "table":
+        obj = _table(where, [obj], wanted, headed=headed)
+    elif wanted.form == "metadata":
+        obj = _metadata_only(obj, wanted)
+    return event(event_.type, obj, wanted)
 
 
 def event(type_: str, obj: Object, wanted: Wanted) -> bytes:
