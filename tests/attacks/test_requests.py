@@ -8,6 +8,8 @@ import resource
 
 import pytest
 
+from rota.registry import ApiError
+from rota.server import exec as exec_module
 from rota.server import http
 from tests.attacks.conftest import API, TENANT, Deployer
 from tests.server.conftest import Server, parsed
@@ -86,3 +88,25 @@ async def test_to_make_an_instance_by_calling_it_something_else(attacker: Deploy
     assert reply.status in (400, 403)
     listed = await attacker.ask("GET", f"{API}/{TENANT}/instances")
     assert listed.json["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", f"/api/v1/namespaces/{TENANT}/configmaps?{'&' * 100}"),
+        ("DELETE", f"/api/v1/namespaces/{TENANT}/configmaps/a?{'&' * 100}"),
+        ("PATCH", f"/api/v1/namespaces/{TENANT}/configmaps/a?{'&' * 100}"),
+    ],
+)
+async def test_to_fill_the_log_with_errors_of_the_server(attacker: Deployer, method: str, path: str) -> None:
+    """What is wrong with a request is said to who sent it, and is no error of the server."""
+    reply = await attacker.ask(method, path, {}, headers={"Content-Type": "application/merge-patch+json"})
+    assert reply.status in (400, 415), reply.json
+
+
+@pytest.mark.parametrize("size", ["9" * 5000, "65536", "-1", "\u0661", "1_0", ""])
+def test_to_have_a_terminal_of_no_size(size: str) -> None:
+    with pytest.raises(ApiError) as refusal:
+        exec_module._asked(f"command=sh&stdout=true&width={size}")
+    assert refusal.value.code == 400
+    assert len(refusal.value.message) < 200

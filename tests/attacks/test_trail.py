@@ -103,9 +103,10 @@ async def test_to_look_into_a_secret_while_refusals_are_only_counted(bare: Serve
     assert sum(line["code"] == 404 for line in trail) < many
 
 
-def test_what_has_a_line_after_all_is_not_counted_as_well(tmp_path: Path) -> None:
+@pytest.mark.parametrize("maker", ["", "m"])
+def test_what_has_a_line_after_all_is_not_counted_as_well(tmp_path: Path, maker: str) -> None:
     trail = Audit(tmp_path / "audit.log", clock=lambda: 1000.0)
-    user = User("u", "deployer", token_id="t")
+    user = User("u", "deployer", token_id="t", maker=maker)
     for _ in range(audit_module.REFUSALS_PER_SECOND_MAX):
         trail.record(user, "delete", "configmaps", "n", "none", code=404)
     trail.record(user, "patch", "secrets", "n", "s", code=422)

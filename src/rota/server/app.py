@@ -28,7 +28,6 @@ from rota.server.http import (
     Request,
     Response,
     Stream,
-    TooManyParameters,
 )
 from rota.server.objects import METHOD, NOT_ALLOWED, NOT_FOUND, Objects, Written, check_possible, verb_of, warned
 from rota.server.routing import Route, route
@@ -150,8 +149,6 @@ class App:
             return self._other(request, user)
         except ApiError as error:
             return failed(error, request)
-        except TooManyParameters as error:
-            return refusal(400, str(error))
 
     def admit(self, request: Request) -> Response | None:
         """Refuse a request of which only the head is here, as far as that can be said by it."""
@@ -168,8 +165,6 @@ class App:
                 self._gateway.check(request, user)
         except ApiError as error:
             return failed(error, request)
-        except TooManyParameters as error:
-            return refusal(400, str(error))
         return None
 
     def payer(self, request: Request) -> Payer | None:

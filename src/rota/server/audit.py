@@ -156,7 +156,7 @@ class Audit:
 
     def _uncount(self, user: User) -> None:
         """The last one that was only counted has a line after all."""
-        self._refused[user.token_id if user.token_id in self._refused else "*"].held_back -= 1
+        self._refused[user.party if user.party in self._refused else "*"].held_back -= 1
 
     def begin(self, user: User, method: str, path: str) -> None:
         """Where recording is required, write down what is about to be done. Raises ApiError if that cannot be."""

@@ -29,6 +29,7 @@ PROTOCOL = "v5.channel.k8s.io"
 PARAMETERS_MAX = 4096
 """Words of a command, and what else is asked."""
 SIZE_MAX = 65535
+SIZE = re.compile(r"[0-9]{1,5}")
 TERM = re.compile(r"[-+.\w]{1,63}", re.ASCII)
 
 
@@ -101,6 +102,6 @@ def _asked(query: str) -> Asked:
 
 def _number(given: dict[str, str], name: str) -> int:
     text = given.get(name, "0")
-    if not text.isascii() or not text.isdigit() or int(text) > SIZE_MAX:
-        raise bad_request(f"{name}: {text!r} is no size of a terminal")
+    if not SIZE.fullmatch(text) or int(text) > SIZE_MAX:
+        raise bad_request(f"{name}: {text[:16]!r} is no size of a terminal")
     return int(text)

@@ -28,6 +28,7 @@ import msgspec
 
 from rota.client.keepalive import keep_alive
 from rota.client.websocket import handshake
+from rota.registry import ApiError
 from rota.runtime.descriptors import MOST
 from rota.server.body import Body
 from rota.server.heartbeats import Heartbeats, wants_heartbeats
@@ -74,8 +75,11 @@ JSON = "application/json"
 REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
 
 
-class TooManyParameters(Exception):  # noqa: N818 - says what the request has
-    """A query with more parameters than any request needs."""
+class TooManyParameters(ApiError):  # noqa: N818 - says what the request has
+    """A query with more parameters than any request needs. Refused like all else that is wrong with a request."""
+
+    def __init__(self) -> None:
+        super().__init__(400, "BadRequest", f"a request has at most {QUERY_PARAMETERS_MAX} query parameters")
 
 
 class Request:
@@ -124,7 +128,7 @@ class Request:
         """The query parameters; of repeated ones the last. Raises TooManyParameters."""
         if self._query is None:
             if self.query_text.count("&") >= QUERY_PARAMETERS_MAX:
-                raise TooManyParameters(f"a request has at most {QUERY_PARAMETERS_MAX} query parameters")
+                raise TooManyParameters
             self._query = dict(parse_qsl(self.query_text, keep_blank_values=True))
         return self._query
 

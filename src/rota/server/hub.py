@@ -140,6 +140,7 @@ class HubAnswers:
         rest = [request.path.removeprefix(one) for one in starts if request.path.startswith(one)]
         if not any(RESOURCE.fullmatch(one) for one in rest):
             return refusal(403, f'cell "{cell}" reads namespace {namespace} and instance types, and nothing else')
+        is_watch = "watch" in request.query
         key = self._begin(cell)
         stack = AsyncExitStack()
         headers = {"Authorization": f"Bearer {token}", "Accept": request.headers.get("accept", "application/json")}
@@ -166,7 +167,7 @@ class HubAnswers:
             pieces(),
             header(stream.headers, "content-type") or "application/json",
             seconds_max=READ_SECONDS_MAX,
-            endless="watch" in request.query,
+            endless=is_watch,
             on_start=started,
             on_end=lambda: self._finish(cell, key),
         )

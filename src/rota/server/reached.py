@@ -30,10 +30,10 @@ from rota.control.cells.link import About
 from rota.control.cells.reaching import Ask, Continue, End, Head, Hello, Refusal, Welcome
 from rota.engine.objects import Objects, get
 from rota.registry import ApiError
-from rota.registry.errors import bad_request, too_busy
+from rota.registry.errors import too_busy
 from rota.server.audit import Audit
 from rota.server.auth import User
-from rota.server.http import Answer, Request, Response, Stream, TooManyParameters
+from rota.server.http import Answer, Request, Response, Stream
 from rota.server.upgrade import SERVE_END_SECONDS_MAX, Upgrade
 
 AGAIN_SECONDS_FIRST = 0.2
@@ -198,8 +198,6 @@ class Tunnel:
             return await answer if isawaitable(answer) else answer
         except ApiError as error:
             return _failed(error)
-        except TooManyParameters as error:
-            return _failed(bad_request(str(error)))
 
     async def _send(self, websocket: WebSocket, answer: Answer) -> None:
         if isinstance(answer, Upgrade):
