@@ -206,6 +206,17 @@ async def test_to_join_with_an_invitation_of_a_cell_that_was_removed(hub: Hub, t
     await hub.join(tmp_path / "one")
 
 
+async def test_to_use_an_invitation_beside_a_later_one(hub: Hub, tmp_path: Path) -> None:
+    """One that was lost on its way is made anew: then the first is no longer good for whoever found it."""
+    first, second = await hub.invite("ber-1"), await hub.invite("ber-1")
+    given = {"cell": "ber-1", "city": "ber", "hub": hub.url, "authority": first["authority"]}
+    with pytest.raises(NotJoined):
+        await join(tmp_path / "thief", **given, token=first["token"])
+    await join(tmp_path / "one", **given, token=second["token"])
+    with pytest.raises(NotJoined):
+        await join(tmp_path / "one", **given, token=second["token"])
+
+
 async def test_to_go_on_as_a_cell_that_was_removed(hub: Hub, tmp_path: Path) -> None:
     """However it was deleted: its token and what it has open end with it."""
     await hub.client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "rota-cell-ber-1"}})

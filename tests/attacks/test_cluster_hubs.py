@@ -18,6 +18,7 @@ from rota.client import Client
 from rota.engine import StoreObjects
 from rota.registry import Registry
 from rota.server.accounts import (
+    INVITATION,
     REVIEW_SECONDS,
     REVIEWED_AT_ONCE_MAX,
     REVIEWED_AT_ONCE_RESERVED,
@@ -49,6 +50,7 @@ class ApiServer:
         self.go_on = asyncio.Event()
         self.go_on.set()
         self.made = 1
+        self.deleted: list[str] = []
 
     async def raw(self, method: str, path: str, body: bytes = b"", headers: Any = None) -> Any:
         if path.endswith("/tokenreviews"):
@@ -58,6 +60,8 @@ class ApiServer:
             token = token_of("ber-1", uid=uid)
             self.good.add(token)
             return _json({"status": {"token": token}, "spec": {"expirationSeconds": 3600}})
+        if method == "DELETE":
+            self.deleted.append(path)
         if method == "POST":
             self.made += 1
         return _json({"metadata": {"uid": str(self.made)}})
@@ -180,7 +184,7 @@ async def test_to_go_on_with_a_token_of_a_cell_that_joined_again(hub: Hub) -> No
     assert isinstance(watch, Stream)
     assert watch.seconds_max == READ_SECONDS_MAX, "one whose token ends elsewhere ends soon"
     watch.on_start(lambda: ended.append(True))
-    invitation = token_of("ber-1", secret="rota-cell-invitation-1")
+    invitation = token_of("ber-1", secret=INVITATION)
     hub.api.good.add(invitation)
     body = json.dumps({"identity": "home", "city": "ber"}).encode()
     joined = await hub.ask("POST", "/v1/cells/ber-1/join", invitation, body)
@@ -191,6 +195,27 @@ async def test_to_go_on_with_a_token_of_a_cell_that_joined_again(hub: Hub) -> No
     assert await hub.code("GET", WATCH.format("ber-1"), old) == 401
     new = json.loads(joined.body)["token"]
     assert await hub.code("GET", WATCH.format("ber-1"), new) == 200
+
+
+async def test_to_use_an_invitation_beside_a_later_one(hub: Hub) -> None:
+    """All of a cell are bound to one Secret, which is made anew for each: the API server ends the earlier one."""
+    accounts = Accounts(cast(Any, hub.api), cast(Any, SimpleNamespace(now=lambda: 0.0)))
+    first, second = await accounts.invite("ber-1", 60), await accounts.invite("ber-1", 60)
+    assert first != second, "they are bound to the same Secret"
+    assert hub.api.deleted == [f"/api/v1/namespaces/rota-cell-ber-1/secrets/{INVITATION}"] * 2
+    other = token_of("ber-1", secret="rota-cell-invitation-1f2e")
+    hub.api.good.add(other)
+    body = json.dumps({"identity": "home", "city": "ber"}).encode()
+    assert await hub.code("POST", "/v1/cells/ber-1/join", other, body) == 401
+
+
+async def test_to_silence_a_cell_by_requests_that_are_never_over(hub: Hub) -> None:
+    """Whoever had its token once would have used up what it may ask for, also after it joined again."""
+    token = token_of("ber-1")
+    hub.api.good.add(token)
+    for _ in range(REQUESTS_OF_CELL_MAX + 1):
+        assert await hub.code("GET", f"{WATCH.format('ber-1')}{'&' * 100}", token) == 400
+    assert await hub.code("GET", WATCH.format("ber-1"), token) == 200
 
 
 async def test_to_take_all_watches_of_a_hub(hub: Hub) -> None:
@@ -208,7 +233,7 @@ async def test_to_take_all_watches_of_a_hub(hub: Hub) -> None:
 async def test_to_join_at_a_hub_that_does_not_lead(hub: Hub) -> None:
     """The one that leads would not forget what was reported before."""
     hub.running.reports = None
-    invitation = token_of("ber-1", secret="rota-cell-invitation-1")
+    invitation = token_of("ber-1", secret=INVITATION)
     hub.api.good.add(invitation)
     body = json.dumps({"identity": "home", "city": "ber"}).encode()
     before = hub.api.made

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import secrets
 import shlex
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -93,7 +92,7 @@ async def _invite_on_cluster(client: Client, name: str, url: str) -> tuple[str, 
         ) from None
     accounts = Accounts(backend_of(client), RealClock())
     await accounts.prepare(name)
-    token = await accounts.invite(name, secrets.token_hex(4), JOIN_SECONDS)
+    token = await accounts.invite(name, JOIN_SECONDS)
     return token, fingerprint(published.data["authority"].encode()), url or published.data["url"]
 
 

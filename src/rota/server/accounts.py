@@ -27,7 +27,8 @@ ACCOUNT = "rota-cell"
 """The name of the account, its role and its binding in the namespace of each cell."""
 CREDENTIAL = "rota-cell-credential"
 """The Secret to which the tokens of a cell are bound."""
-INVITATION = "rota-cell-invitation-"
+INVITATION = "rota-cell-invitation-last"
+"""The Secret to which an invitation is bound. A cell has one, so that a later invitation replaces an earlier one."""
 INVITED = "rota.dev/join"
 """The audience of an invitation."""
 TOKEN_SECONDS = 30 * 24 * 3600
@@ -94,11 +95,12 @@ class Accounts:
         await self._delete(f"/api/v1/namespaces/{namespace}/serviceaccounts/{ACCOUNT}")
         await self._delete(f"{RBAC}/clusterrolebindings/{cell_namespace(cell)}")
 
-    async def invite(self, cell: str, mark: str, seconds: int) -> str:
-        """Return a token with which a cell can join, once. `mark`: what tells it from other invitations."""
-        name = f"{INVITATION}{mark}"
-        uid = await self._make(f"/api/v1/namespaces/{cell_namespace(cell)}/secrets", name)
-        return (await self._token(cell, name, uid, seconds, INVITED)).token
+    async def invite(self, cell: str, seconds: int) -> str:
+        """Return a token with which a cell can join, once. The one that was made before is no longer good."""
+        secrets = f"/api/v1/namespaces/{cell_namespace(cell)}/secrets"
+        await self._delete(f"{secrets}/{INVITATION}")
+        uid = await self._make(secrets, INVITATION)
+        return (await self._token(cell, INVITATION, uid, seconds, INVITED)).token
 
     async def check_invited(self, cell: str, token: str) -> None:
         """Raise 401 if a token is no invitation of a cell."""
@@ -109,7 +111,7 @@ class Accounts:
         """Use up an invitation of a cell. Raises 401 if it was used before."""
         self._reviews.pop(_known_by(token, INVITED), None)
         name, uid = _bound_to(token)
-        if not name.startswith(INVITATION):
+        if name != INVITATION:
             raise ApiError(401, "Unauthorized", "Unauthorized")
         body = _encode({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}})
         try:

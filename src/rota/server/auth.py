@@ -142,11 +142,16 @@ class Tokens:
         cell: str = "",
     ) -> tuple[str, Token]:
         """A new token: the secret, to be handed out once, and the record of it."""
+        self._check(name, scope, namespace, expires_seconds, role)
+        return self._keep(name, scope, namespace, expires_seconds, role, cell)
+
+    def _keep(
+        self, name: str, scope: Scope, namespace: str, expires_seconds: int, role: str, cell: str
+    ) -> tuple[str, Token]:
         if len(self._by_hash) >= TOKENS_MAX:
             self._forget_expired()
         if len(self._by_hash) >= TOKENS_MAX:
             raise ValueError(f"there are {TOKENS_MAX} tokens already; revoke some")
-        self._check(name, scope, namespace, expires_seconds, role)
         now = int(self._clock())
         secret = f"rota-{secrets.token_urlsafe(32)}"
         expires = now + expires_seconds if expires_seconds else 0
@@ -166,8 +171,16 @@ class Tokens:
         return self._brief.sign(Token("", name, scope, "", int(self._clock()), namespace, role=role), seconds)
 
     def invite(self, name: str, namespace: str, *, seconds: int, cell: str) -> tuple[str, Token]:
-        """A new token with which one cell joins, and nothing else is done. `cell`: the uid of its Cell."""
-        return self._brief.sign(Token("", name, "join", "", int(self._clock()), namespace, cell=cell), seconds)
+        """A new token with which one cell joins, and nothing else is done. Earlier ones of that cell end.
+
+        cell  the uid of its Cell
+        """
+        is_earlier = {
+            hash_ for hash_, one in self._by_hash.items() if (one.scope, one.namespace) == ("join", namespace)
+        }
+        self._by_hash = {hash_: one for hash_, one in self._by_hash.items() if hash_ not in is_earlier}
+        self._forget_known()
+        return self._keep(name, "join", namespace, seconds, "", cell)
 
     @staticmethod
     def _check(name: str, scope: Scope, namespace: str, expires_seconds: int, role: str) -> None:
@@ -302,6 +315,8 @@ class BriefTokens:
         token = self._token(secret)
         if token is None or token.id in self._revoked or token.expires <= self._clock():
             return None
+        if token.scope == "join":
+            return None  # Of an earlier release: a later invitation would not end it.
         return _user(token, token.expires - self._clock())
 
     def former(self, secret: str) -> str:

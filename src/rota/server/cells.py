@@ -80,9 +80,14 @@ class CellRequests:
         return Response(200, self._authority.read_bytes(), "application/x-pem-file")
 
     def invite(self, objects: Objects, user: User, name: str) -> Response:
-        """Make the token with which a cell joins."""
+        """Make the token with which a cell joins. The one that was made before is no longer good."""
         cell = _existing(objects, name)
-        secret, token = self._tokens.invite(name, cell_namespace(name), seconds=JOIN_SECONDS, cell=cell.metadata.uid)
+        try:
+            secret, token = self._tokens.invite(
+                name, cell_namespace(name), seconds=JOIN_SECONDS, cell=cell.metadata.uid
+            )
+        except ValueError as error:
+            raise bad_request(str(error)) from None
         self._audit.record(user, "create", "cells.rota.dev", "", name, "join", 201)
         body = {"token": secret, "id": token.id, "authority": fingerprint(self._authority.read_bytes())}
         return Response(201, _encode(body))
