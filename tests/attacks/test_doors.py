@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rota.client.http import HttpBackend
 from rota.runtime.interface import Subject
 from rota.server import edge
 from rota.server.auth import HomeDamaged
@@ -52,6 +54,8 @@ async def test_to_have_a_page_of_somebody_call_a_public_function(running: Runnin
         {"Host": own, "Origin": "http://203.0.113.1"},
         {"Host": "evil.example", "Authorization": "Bearer rota-none"},
         {"Host": "[::1"},
+        {"Host": own, "Sec_Fetch_Site": "cross-site"},
+        {"Host": f"localhost:{running.port}", "Sec_Fetch_Site": "cross-site", "Referer": "https://evil.example/"},
     ):
         reply = await call(running, **headers)
         assert reply.status == 403, headers
@@ -62,6 +66,9 @@ async def test_to_have_a_page_of_somebody_call_a_public_function(running: Runnin
         {"Host": f"localhost:{running.port}", "Origin": f"http://localhost:{running.port}"},
         {"Host": own, "Origin": "http://localhost:3000"},
         {"Host": "[::1]:80"},
+        {"Host": own, "Sec_Fetch_Site": "none"},
+        {"Host": own, "Sec_Fetch_Site": "same-site"},
+        {"Host": own, "Sec_Fetch_Site": "cross-site", "Referer": "http://localhost:3000/"},
     ):
         assert (await call(running, **headers)).status == 202, headers
 
@@ -69,6 +76,33 @@ async def test_to_have_a_page_of_somebody_call_a_public_function(running: Runnin
 async def test_a_function_that_takes_a_key_is_called_by_any_name(running: Running) -> None:
     await deploy(running, public=False)
     assert (await call(running, Host="proxy.example", Origin="https://site.example")).status == 401
+
+
+CALLS = 3
+
+
+@pytest.fixture
+async def rare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Running]:
+    """A server where calls are asked about a few times, and then hardly ever."""
+    monkeypatch.setattr(edge, "PUBLIC_REQUESTS_BURST", float(CALLS))
+    monkeypatch.setattr(edge, "PUBLIC_REQUESTS_PER_SECOND", 0.001)
+    async for one in serving(tmp_path / "home"):
+        yield one
+
+
+async def test_to_use_up_how_often_others_ask_about_their_calls(rare: Running) -> None:
+    path, own = "/-/calls/default/none", f"127.0.0.1:{rare.port}"
+    about = json.dumps({"name": "caller", "scope": "function", "namespace": "default"}).encode()
+    backend = rare.client.backend
+    assert isinstance(backend, HttpBackend)
+    made = await backend.raw("POST", "/v1/tokens", about, {"Content-Type": "application/json"})
+    async with asyncio.timeout(20):
+        while (await rare.ask("POST", "/default/none", b"", Host=own)).status == 503:
+            await asyncio.sleep(0.02)
+    replies = [await rare.ask("GET", path, b"", Host=own) for _ in range(CALLS + 2)]
+    assert [reply.status for reply in replies] == [401] * CALLS + [429] * 2
+    key = json.loads(made.body)["token"]
+    assert (await rare.ask("GET", path, b"", Host=own, X_Rota_Key=key)).status == 404
 
 
 # Webhooks.

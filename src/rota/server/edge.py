@@ -148,7 +148,22 @@ class Edge:
             return refusal(403, "the Host of the request is not this server's: --edge-host adds a name")
         if origin is not None and not self._is_own(origin):
             return refusal(403, "the Origin of the request is not this server's: --edge-host adds a name")
+        if origin is None and self._is_embedded(request):
+            return refusal(403, "a page of another site led here: open the address itself, or add it by --edge-host")
         return None
+
+    def _is_embedded(self, request: Request) -> bool:
+        """Whether a page of someone else's has a browser fetch something of this machine, as an image: without Origin.
+
+        Under a name of its own the edge is for others, too, and they may be led to it.
+        """
+        if request.headers.get("sec-fetch-site") != "cross-site" or self._is_own(request.headers.get("referer", "")):
+            return False
+        try:
+            name = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
+        except ValueError:
+            return True
+        return name in LOOPBACK or is_address(name)
 
     def _is_own(self, url: str) -> bool:
         try:
@@ -158,14 +173,15 @@ class Edge:
         return name in self._hosts or (url.startswith("//") and is_address(name))
 
     def follow(self, request: Request, namespace: str, name: str) -> Answer:
-        # All of a namespace together: whoever guesses names does not get far.
-        pause = self._public_rates.pause(f"calls/{namespace}", asyncio.get_running_loop().time())
-        if pause:
-            return refusal(429, "calls are asked about too often", _retry(pause))
         calling = self._calling()
         if calling is None:
             return refusal(503, "no controllers run in this server", _retry(NOT_SERVED_SECONDS))
-        if not calling.has_key(request, namespace) and (wrong := self._led_here(request)):
+        is_keyed = calling.has_key(request, namespace)
+        # All of a namespace together: whoever guesses names does not get far. Apart: nor do they keep others waiting.
+        route = f"{OWN}/{'keyed' if is_keyed else 'calls'}/{namespace}"
+        if pause := self._public_rates.pause(route, asyncio.get_running_loop().time()):
+            return refusal(429, "calls are asked about too often", _retry(pause))
+        if not is_keyed and (wrong := self._led_here(request)):
             return wrong
         answer = calling.follow(request, namespace, name)
         self._note_stranger(answer, "calls", namespace, name)
