@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Any
@@ -10,12 +11,13 @@ import msgspec
 import pytest
 
 from rota.api import ConfigMap
-from rota.registry import ApiError, reading, selectors
+from rota.client import Client
+from rota.registry import ApiError, ListOptions, Registry, pacing, reading, selectors
 from rota.registry.selectors import Selection
 from rota.server import forms
 from rota.server.media import Wanted
 from rota.server.routing import Route
-from rota.store import Event
+from rota.store import Event, MemoryStore
 
 WATCHES = 50
 VALUES_MAX = 256
@@ -100,3 +102,57 @@ def test_a_short_form_is_made_once_for_all(
     }
     assert len(lines) == 1 and b"big" in lines.pop()
     assert len(made) == 1
+
+
+async def _steps(pace: pacing.Pace, order: list[int], number: int) -> None:
+    async with pace:
+        for _ in range(5):
+            await pace()
+            order.append(number)
+
+
+async def test_long_lists_are_read_one_after_the_other_while_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A viewer asks for a selection of large objects many times at once: all were read before others came."""
+    monkeypatch.setattr(pacing, "FREE_SECONDS", -1.0)
+    monkeypatch.setattr(pacing, "SLICE_SECONDS", -1.0)
+    order: list[int] = []
+    tasks = [asyncio.create_task(_steps(pacing.Pace(), order, number)) for number in range(10)]
+    most = 0
+    async with asyncio.timeout(20):
+        while not all(task.done() for task in tasks):
+            before = len(order)
+            await asyncio.sleep(0)
+            most = max(most, len(order) - before)
+    assert most <= 2, "in one turn of the loop there is one step of all of them, and the first of the next"
+    assert order == sorted(order), "whoever has begun is over soon, and waits for nobody"
+
+
+@pytest.mark.parametrize("options", [ListOptions(label_selector="a"), ListOptions(label_selector="a", limit=3)])
+async def test_a_selective_list_gives_way(options: ListOptions, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pacing, "FREE_SECONDS", -1.0)
+    monkeypatch.setattr(pacing, "SLICE_SECONDS", -1.0)
+    registry = Registry(MemoryStore())
+    client = Client.local(registry, manager="test")
+    await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})
+    for i in range(20):
+        meta = {"name": f"m{i}", "namespace": "default", "labels": {"b": "c"}}
+        await client.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta})
+    task = asyncio.create_task(registry.list(ConfigMap.api, "default", options))
+    turns = 0
+    while not task.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= 20 and not task.result().items
+    rows = asyncio.create_task(
+        forms.whole_list(
+            Route(ConfigMap.api, "default", "", ""),
+            await registry.list(ConfigMap.api, "default", ListOptions()),
+            Wanted("table"),
+        )
+    )
+    turns = 0
+    while not rows.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= 20 and len(msgspec.json.decode(rows.result())["rows"]) == 20
+    await client.close()

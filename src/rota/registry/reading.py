@@ -15,6 +15,7 @@ from rota.api import Kind
 from rota.api.problems import NOT_JSON, forbidden
 from rota.registry import errors, versions
 from rota.registry.options import Listing, ListOptions, WatchEvent, WatchOptions
+from rota.registry.pacing import Pace
 from rota.registry.selectors import Look, Selection
 from rota.registry.shared import Shared
 from rota.store import Event, FutureRevision, Gone, Page, Store, StoreFull, StoreStopped, WatchClosed
@@ -24,7 +25,8 @@ FUTURE_REVISION_WAIT_SECONDS = 3.0
 """How long a list waits for a version that is not reached yet."""
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 SCAN_PAGE_ENTRIES = 500
-"""Entries looked at per step of a selective list with a limit."""
+SCAN_PAGE_BYTES = 256 * 1024
+"""Entries read per step of a selective list. Others go on between two steps."""
 
 INITIAL_PAGE_ENTRIES = 500
 INITIAL_PAGE_BYTES = 256 * 1024
@@ -84,7 +86,7 @@ async def listing(store: Store, kind: Kind, namespace: str, options: ListOptions
     if wanted > store.revision:
         await _reach(store, wanted)
     try:
-        entries, page = _page(store, prefix, after, max(options.limit, 0), revision, selection)
+        entries, page = await _page(store, prefix, after, max(options.limit, 0), revision, selection)
     except Gone:
         raise _too_old(bool(options.continue_)) from None
     except FutureRevision as future:
@@ -97,7 +99,7 @@ async def listing(store: Store, kind: Kind, namespace: str, options: ListOptions
     return Listing(entries, page.revision, token_text, None if selection else page.remaining)
 
 
-def _page(
+async def _page(
     store: Store, prefix: str, after: str, limit: int, revision: int, selection: Selection
 ) -> tuple[list[bytes], Page]:
     """The values that match, and the store's page in which the last one was found."""
@@ -105,17 +107,22 @@ def _page(
         page = store.list(prefix, after=after, limit=limit, revision=revision)
         return [entry.value for entry in page.entries], page
     found: list[bytes] = []
-    while True:
-        page = store.list(prefix, after=after, limit=SCAN_PAGE_ENTRIES if limit else 0, revision=revision)
-        for i, entry in enumerate(page.entries):
-            if selection.matches(entry.key, Look(entry.value)):
-                found.append(entry.value)
-                if len(found) == limit:
-                    more = page.more or i + 1 < len(page.entries)
-                    return found, Page(page.entries[: i + 1], page.revision, more, 0)
-        if not page.more:
-            return found, page
-        after, revision = page.entries[-1].key, page.revision
+    async with Pace() as pace:
+        while True:
+            await pace()
+            page = store.list(
+                prefix, after=after, limit=SCAN_PAGE_ENTRIES, revision=revision, bytes_max=SCAN_PAGE_BYTES
+            )
+            for i, entry in enumerate(page.entries):
+                await pace()
+                if selection.matches(entry.key, Look(entry.value)):
+                    found.append(entry.value)
+                    if len(found) == limit:
+                        more = page.more or i + 1 < len(page.entries)
+                        return found, Page(page.entries[: i + 1], page.revision, more, 0)
+            if not page.more:
+                return found, page
+            after, revision = page.entries[-1].key, page.revision
 
 
 def _no_match(why: str) -> errors.ApiError:
@@ -175,8 +182,11 @@ async def watching(store: Store, kind: Kind, namespace: str, options: WatchOptio
         raise errors.too_large_version(future.revision, future.current) from None
     with watch:
         if initial:
-            for batch in _initial(store, kind, prefix, since, selection):
-                yield batch
+            async with Pace() as pace:
+                for batch in _initial(store, kind, prefix, since, selection):
+                    pace.rest()
+                    yield batch
+                    await pace()
             del batch
             if options.send_initial_events and options.bookmarks:
                 yield [bookmark(kind, since, initial_end=True)]

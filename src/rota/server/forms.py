@@ -11,6 +11,7 @@ import msgspec
 
 from rota.api.table import rows
 from rota.registry import Listing, WatchEvent
+from rota.registry.pacing import Pace
 from rota.registry.reading import INITIAL_EVENTS_END
 from rota.registry.scaling import SCALE
 from rota.registry.versions import inward
@@ -34,18 +35,26 @@ def one(where: Route, value: bytes, wanted: Wanted) -> bytes:
     return _encode(_table(where, [obj], wanted) if wanted.form == "table" else _metadata_only(obj, wanted))
 
 
-def whole_list(where: Route, listing: Listing, wanted: Wanted) -> bytes:
-    """A page of a list."""
+async def whole_list(where: Route, listing: Listing, wanted: Wanted) -> bytes:
+    """A page of a list. Objects are read one after the other, and only their short form is kept."""
     meta: Object = {"resourceVersion": str(listing.revision)}
     if listing.continue_:
         meta["continue"] = listing.continue_
         if listing.remaining is not None:
             meta["remainingItemCount"] = listing.remaining
     if wanted.form == "table":
-        table = _table(where, [_decode(value) for value in listing.items], wanted)
+        table = _table(where, [], wanted)
+        async with Pace() as pace:
+            for value in listing.items:
+                await pace()
+                table["rows"] += _table(where, [_decode(value)], wanted)["rows"]
         return _encode({**table, "metadata": meta})
     if wanted.form == "metadata":
-        items = [_metadata_only(_decode(value), wanted) for value in listing.items]
+        items = []
+        async with Pace() as pace:
+            for value in listing.items:
+                await pace()
+                items.append(_metadata_only(_decode(value), wanted))
         frame = {"kind": "PartialObjectMetadataList", "apiVersion": f"{META}/{wanted.meta_version}"}
         return _encode({**frame, "metadata": meta, "items": items})
     head = _encode({"apiVersion": where.kind.api_version, "kind": f"{where.kind.name}List", "metadata": meta})

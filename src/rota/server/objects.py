@@ -267,7 +267,7 @@ def _sent(code: int, body: bytes, wanted: Wanted, headers: tuple[tuple[str, str]
 
 
 async def _sent_list(where: Route, listing: Listing, wanted: Wanted, request: Request) -> Response:
-    body = forms.whole_list(where, listing, wanted)
+    body = await forms.whole_list(where, listing, wanted)
     if wanted.media_type != JSON:
         packed = await asyncio.get_running_loop().run_in_executor(None, media.encoded, body, wanted.media_type)
         return Response(200, packed, wanted.media_type)
