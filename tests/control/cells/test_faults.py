@@ -636,6 +636,21 @@ def test_what_was_moved_after_the_backup_does_not_act_twice_when_the_hub_is_put_
     assert most == 1 and at_work(fleet) == [first]
 
 
+def test_a_hub_that_was_put_back_moves_nothing_away_from_a_cell_that_it_has_not_heard(fleet: Fleet) -> None:
+    """It was said to the cell, in a time that the hub has lost, that it keeps what it runs."""
+    apply(fleet, moving(1, "dfw"))
+    [first] = at_work(fleet)
+    older = fleet.hub.backup()
+    apply(fleet, workload(1, "dfw"))
+    fleet.lines[first].cut()
+    fleet.restore(older)
+    fleet.go(2 * MOVED_SECONDS)
+    assert at_work(fleet) == [first] and acts(fleet) == 1
+    fleet.lines[first].heal()
+    fleet.go(LONG_SECONDS)
+    assert at_work(fleet) == [first]
+
+
 # Which plane something belongs to.
 
 

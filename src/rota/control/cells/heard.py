@@ -45,11 +45,19 @@ class Heard:
         """Return for how many seconds nothing was heard of a cell, as far as this leader can know."""
         return self._clock.now() - self._at.get(cell, self._start)
 
+    def knows(self, cell: str) -> bool:
+        """Report whether it is known by what right a cell runs what it runs.
+
+        A hub that was restored from a backup does not know it before it has heard of the cell: the hub may have said,
+        in a time that it has lost, that the cell keeps something for ever.
+        """
+        return math.isinf(self._restored) or self.has(cell)
+
     def is_lost(self, cell: str, uid: str, lease_seconds: float) -> bool:
         """Report whether a deployment is to be moved away from a cell. From then on the cell has no right to it."""
         if uid in self._revoked:
             return True
-        if self.silence(cell) < moves_after(lease_seconds):
+        if self.silence(cell) < moves_after(lease_seconds) or not self.knows(cell):
             return False
         self._revoked.add(uid)
         return True
