@@ -191,7 +191,7 @@ def test_tokens_that_have_expired_make_room_for_others(tmp_path: Any, monkeypatc
     assert len(tokens.list()) <= 3 and tokens.user(kept) is not None
     tokens.create("another", "viewer")
     with pytest.raises(ValueError, match="there are 3 tokens already"):
-        tokens.create("one too many", "viewer")
+        tokens.create("one-too-many", "viewer")
 
 
 def test_tokens_are_kept_only_as_hashes_and_survive_a_restart(tmp_path: Any) -> None:
