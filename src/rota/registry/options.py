@@ -127,4 +127,4 @@ class WatchEvent(msgspec.Struct, frozen=True):
     object: bytes
     revision: int
     shared: Shared | None = None
-    """What other watches have made of the same event; None: it is of this watch alone."""
+    """Work on the same event that other watches have done; None: it is of this watch alone."""

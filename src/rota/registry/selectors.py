@@ -239,7 +239,7 @@ _decode_labels = msgspec.json.Decoder(_LabelsOnly).decode
 
 
 class Look:
-    """What selectors see of an object, read once for all who ask: objects are large, and watches many."""
+    """The labels and fields of an object, read once for all selectors: objects are large, and watches many."""
 
     __slots__ = ("_labels", "_texts", "value")
 

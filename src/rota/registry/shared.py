@@ -11,7 +11,7 @@ TEXTS_MAX = 8
 
 
 class Shared:
-    """What watches make of an event, once for all of them: they are many, and its object may be large."""
+    """Looks at an event and its encoded forms, made once for all watches."""
 
     __slots__ = ("_texts", "before", "now")
 

@@ -220,5 +220,5 @@ def last_lines(text: bytes, count: int) -> bytes:
 
 
 def newlines(text: bytes) -> int:
-    """How many there are. Ten times as fast as `count`, where there are many."""
+    """Count them. Ten times as fast as `count`, where there are many."""
     return len(text) - len(text.translate(None, b"\n"))

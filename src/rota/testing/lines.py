@@ -50,7 +50,7 @@ class Line:
         self.listed_max: int | None = None
         """The most objects that a list brings; None: all, as it should be."""
         self.following: dict[asyncio.Task[Any], None] = {}
-        """What is under way over it, in order."""
+        """Requests under way over it, in order."""
 
     async def carry(self, to: SiteClock) -> None:
         """Take one message over. Raises `ConnectionError` if it does not arrive."""

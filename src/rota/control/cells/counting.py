@@ -49,7 +49,7 @@ class Count:
 
     @property
     def seconds(self) -> float | None:
-        """How long it took; None: it was not even begun."""
+        """Seconds that it took; None: it was not begun."""
         return None if self._began is None else max(0.0, self._clock.now() - self._began)
 
 

@@ -41,7 +41,7 @@ _report = msgspec.json.Decoder(Report).decode
 
 
 class Share:
-    """What one cell has sent, and what is under way of it."""
+    """The bytes that one cell has sent, and its reports under way."""
 
     def __init__(self, now: float) -> None:
         self.turn = asyncio.Lock()

@@ -63,7 +63,7 @@ class Hello(msgspec.Struct, frozen=True):
     set_aside: list[str] = []
     """Records that could not be read when it started, by their names in the folder for those."""
     sets_leases: bool = False
-    """Whether it sets, extends and lifts leases of whatever runs. False: an earlier version, with fewer or none."""
+    """True if it sets, extends and lifts leases of anything that runs; False of earlier versions."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, tag="snapshot", tag_field="event"):

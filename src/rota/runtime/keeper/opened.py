@@ -110,7 +110,7 @@ def mapped(pid: int, device: int) -> Iterator[os.stat_result]:
 
 
 def memory_bytes(pids: Iterable[int], until: float = math.inf) -> int:
-    """What files take that are in memory alone (memfd) and that some processes have open or run, mapped or not.
+    """Return the bytes of files in memory alone (memfd) that some processes have open or run, mapped or not.
 
     Nothing more is looked at after a moment of the monotonic clock, or after so many files: others wait for whoever
     looks. Each look begins somewhere else.
