@@ -8,7 +8,7 @@ import tracemalloc
 
 from bench.harness import RUNS, Report, best_of
 from bench.queue import INSTANCES, bytes_each, instances, rate, requests, seconds, waiting, with_ready, with_standing
-from rota.pools import Offer, Queue, Request
+from rota.pools import Binding, Ledger, Opened, Request
 
 CYCLES, CYCLES_QUICK = 200_000, 50_000
 RUNS_QUICK = 1
@@ -45,16 +45,20 @@ def waiters() -> Report:
 
 def served_per_second(holders: int) -> float:
     """Until nobody waits any more, by instances that come back as soon as they are had."""
-    queue, free = waiting(WAITERS, holders), instances()
+    ledger, free = waiting(WAITERS, holders), instances()
+    held: dict[str, str] = {}
     gc.collect()
     began = time.perf_counter()
     for number in range(WAITERS):
         instance = free[number % INSTANCES]
-        queue.released(instance)
-        binding = queue.offer(Offer(instance, since=float(number)))
-        assert binding is not None and queue.confirmed(binding)
+        if instance in held:
+            ledger.ended(held[instance])
+        ledger.open(instance, Opened.WHOLE)
+        binding = ledger.effects.pop()
+        assert isinstance(binding, Binding) and ledger.bound(binding)
+        held[instance] = binding.request.id
     took = time.perf_counter() - began
-    assert queue.view.depth == 0
+    assert ledger.depth == 0
     return WAITERS / took
 
 
@@ -62,9 +66,9 @@ def memory_mib(holders: int) -> float:
     gc.collect()
     tracemalloc.start()
     try:
-        queue = Queue()
+        ledger = Ledger()
         for number, (id_, holder) in enumerate(requests(WAITERS, holders)):
-            queue.add(Request(id_, holder, 0, float(number)))
+            ledger.request(Request(id_, holder, 0, float(number)))
         return tracemalloc.get_traced_memory()[0] / MIB
     finally:
         tracemalloc.stop()

@@ -1,10 +1,10 @@
-"""The core of a pool's queue: `python -m bench.queue [--quick] [--json FILE]`.
+"""The ledger of a pool: `python -m bench.queue [--quick] [--json FILE]`.
 
-A cycle is one request from end to end: it comes, an instance is offered, they are bound, that is confirmed, and the
-hold ends. What the caller would do in between is left out; what it has to make (requests, offers) is counted.
+A cycle is one request from end to end: it comes, an instance is opened, they are bound, that is written, and the hold
+ends. What the caller would do in between is left out; what it has to make (requests) is counted.
 
 `deque` and `heapq` alone are the limits: they take a request and an instance out of two queues, in order of arrival or
-of priority and arrival, and note who has what. They know no holders, needs, races, cancels or restarts.
+of priority and arrival, and note who has what. They know no holders, races, cancels or restarts.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from collections.abc import Awaitable, Callable
 from heapq import heappop, heappush
 
 from bench.harness import Report, arguments, best_of, save
-from rota.pools import Offer, Queue, Request
+from rota.pools import Binding, Ledger, Opened, Request
 
 Work = Callable[[], Awaitable[float]]
 
 INSTANCES = 64
 SEED = 7
 LISTED = 100
-KINDS = [frozenset[str](), frozenset({"gpu"}), frozenset({"big"}), frozenset({"gpu", "big"})]
-MANY_KINDS = 1_000
+SHARING = 8
+MANY_INSTANCES = 1_000
 
 
 def rate(cycles: int, work: Callable[[], Callable[[], None]]) -> Work:
@@ -88,92 +88,130 @@ def with_heapq(cycles: int, depth: int) -> Callable[[], None]:
     return run
 
 
-# The queue.
+# The ledger.
+
+
+def opened() -> Ledger:
+    ledger = Ledger()
+    for id_ in instances():
+        ledger.open(id_, Opened.WHOLE)
+    return ledger
+
+
+def decided(ledger: Ledger) -> Binding:
+    """Take the effect of an event that binds one request."""
+    binding = ledger.effects.pop()
+    assert isinstance(binding, Binding)
+    return binding
 
 
 def with_ready(cycles: int, holders: int) -> Callable[[], None]:
     """Instances are free: a request is bound when it comes."""
-    queue = Queue()
-    for id_ in instances():
-        queue.offer(Offer(id_))
-    coming = requests(cycles, holders)
+    ledger, coming = opened(), requests(cycles, holders)
 
     def run() -> None:
         for number, (id_, holder) in enumerate(coming):
-            binding = queue.add(Request(id_, holder, 0, float(number)))
-            assert binding is not None and queue.confirmed(binding)
-            queue.released(binding.instance)
-            queue.offer(Offer(binding.instance, since=float(number)))
+            ledger.request(Request(id_, holder, 0, float(number)))
+            binding = decided(ledger)
+            assert ledger.bound(binding)
+            ledger.ended(id_)
+            ledger.open(binding.instance, Opened.WHOLE)
 
     return run
 
 
 def with_standing(cycles: int, holders: int, depth: int) -> Callable[[], None]:
     """All instances are held and so many wait: an instance is bound when it comes back."""
-    queue = Queue()
+    ledger = Ledger()
     coming = requests(depth + INSTANCES + cycles, holders)
     for number, (id_, holder) in enumerate(coming[: depth + INSTANCES]):
-        queue.add(Request(id_, holder, 0, float(number)))
-    held = instances()
-    for instance in held:
-        binding = queue.offer(Offer(instance))
-        assert binding is not None and queue.confirmed(binding)
+        ledger.request(Request(id_, holder, 0, float(number)))
+    held: deque[Binding] = deque()
+    for instance in instances():
+        ledger.open(instance, Opened.WHOLE)
+        held.append(decided(ledger))
+        assert ledger.bound(held[-1])
 
     def run() -> None:
         for number in range(depth + INSTANCES, depth + INSTANCES + cycles):
             id_, holder = coming[number]
-            queue.add(Request(id_, holder, 0, float(number)))
-            instance = held[number % INSTANCES]
-            queue.released(instance)
-            binding = queue.offer(Offer(instance, since=float(number)))
-            assert binding is not None and queue.confirmed(binding)
+            ledger.request(Request(id_, holder, 0, float(number)))
+            ended = held.popleft()
+            ledger.ended(ended.request.id)
+            ledger.open(ended.instance, Opened.WHOLE)
+            binding = decided(ledger)
+            assert ledger.bound(binding)
+            held.append(binding)
 
     return run
 
 
-def with_needs(cycles: int, holders: int) -> Callable[[], None]:
-    """A quarter of the requests each needs nothing, one thing, another, both; and prefers an instance."""
-    queue = Queue()
+def with_affinity(cycles: int, holders: int) -> Callable[[], None]:
+    """Each request prefers the instance that had its key last."""
+    ledger, coming = opened(), requests(cycles, holders)
     for number, instance in enumerate(instances()):
-        queue.offer(Offer(instance, KINDS[3], last=f"key-{number}"))
-    coming = requests(cycles, holders)
+        ledger.open(instance, Opened.WHOLE, last=f"key-{number}")
 
     def run() -> None:
         for number, (id_, holder) in enumerate(coming):
-            key = f"key-{number % INSTANCES}"
-            binding = queue.add(Request(id_, holder, 0, float(number), KINDS[number % 4], key))
-            assert binding is not None and queue.confirmed(binding)
-            queue.released(binding.instance)
-            queue.offer(Offer(binding.instance, KINDS[3], key, float(number)))
+            ledger.request(Request(id_, holder, 0, float(number), f"key-{number % INSTANCES}"))
+            binding = decided(ledger)
+            assert ledger.bound(binding)
+            ledger.ended(id_)
+            ledger.open(binding.instance, Opened.WHOLE)
 
     return run
 
 
 def with_races(cycles: int, holders: int) -> Callable[[], None]:
     """Each request loses one race before it is bound."""
-    queue = Queue()
-    for instance in instances():
-        queue.offer(Offer(instance))
-    coming = requests(cycles, holders)
+    ledger, coming = opened(), requests(cycles, holders)
 
     def run() -> None:
         for number, (id_, holder) in enumerate(coming):
-            first = queue.add(Request(id_, holder, 0, float(number)))
-            assert first is not None
-            [binding] = queue.lost(first)
-            assert queue.confirmed(binding)
-            queue.released(binding.instance)
-            queue.offer(Offer(first.instance, since=float(number)))
-            queue.offer(Offer(binding.instance, since=float(number)))
+            ledger.request(Request(id_, holder, 0, float(number)))
+            first = decided(ledger)
+            ledger.lost(first)
+            binding = decided(ledger)
+            assert ledger.bound(binding)
+            ledger.ended(id_)
+            ledger.open(first.instance, Opened.WHOLE)
+            ledger.open(binding.instance, Opened.WHOLE)
 
     return run
 
 
-def waiting(depth: int, holders: int) -> Queue:
-    queue = Queue()
+def with_sharing(cycles: int, holders: int, depth: int) -> Callable[[], None]:
+    """Each instance has so many requests that share it: one ends, another is handed on."""
+    ledger = Ledger(depth)
+    ledger.ran(0.0)
+    for instance in instances():
+        ledger.open(instance, Opened.JOBS, reopened=Opened.JOBS, slots=depth)
+    coming = requests(INSTANCES * depth + cycles, holders)
+    held: deque[str] = deque()
+    for number, (id_, holder) in enumerate(coming[: INSTANCES * depth]):
+        ledger.request(Request(id_, holder, 0, float(number), "", True))
+        assert ledger.bound(decided(ledger))
+        held.append(id_)
+
+    def run() -> None:
+        for number in range(INSTANCES * depth, INSTANCES * depth + cycles):
+            id_, holder = coming[number]
+            ledger.request(Request(id_, holder, 0, float(number), "", True))
+            ended = held.popleft()
+            ledger.ending(ended, frees=True)
+            assert ledger.bound(decided(ledger))
+            ledger.ended(ended)
+            held.append(id_)
+
+    return run
+
+
+def waiting(depth: int, holders: int) -> Ledger:
+    ledger = Ledger()
     for number, (id_, holder) in enumerate(requests(depth, holders)):
-        queue.add(Request(id_, holder, 0, float(number)))
-    return queue
+        ledger.request(Request(id_, holder, 0, float(number)))
+    return ledger
 
 
 def bytes_each(depth: int, holders: int) -> float:
@@ -181,12 +219,12 @@ def bytes_each(depth: int, holders: int) -> float:
     made = [Request(id_, holder, 0, float(at)) for at, (id_, holder) in enumerate(requests(depth, holders))]
     gc.collect()
     tracemalloc.start()
-    queue = Queue()
+    ledger = Ledger()
     for request in made:
-        queue.add(request)
+        ledger.request(request)
     used = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    assert queue.view.depth == depth
+    assert ledger.depth == depth
     return used / depth
 
 
@@ -204,8 +242,10 @@ async def side_by_side(cycles: int) -> Report:
         ("heapq alone, an instance ready", lambda holders: with_heapq(cycles, 0)),
         ("Rota, an instance ready", lambda holders: with_ready(cycles, holders)),
         ("Rota, 64 waiting", lambda holders: with_standing(cycles, holders, 64)),
-        ("Rota, needs and affinity", lambda holders: with_needs(cycles, holders)),
+        ("Rota, affinity", lambda holders: with_affinity(cycles, holders)),
         ("Rota, each loses one race", lambda holders: with_races(cycles, holders)),
+        ("Rota, one at a time shares an instance", lambda holders: with_sharing(cycles, holders, 1)),
+        (f"Rota, {SHARING} share an instance", lambda holders: with_sharing(cycles, holders, SHARING)),
     ]
     figures = [
         await best_of([rate(cycles, lambda way=way, holders=holders: way(holders)) for _, way in ways])  # type: ignore[misc]
@@ -240,43 +280,50 @@ def small_things(quick: bool) -> Report:
     report = Report(f"with {depth} waiting", ["1 holder", "10 each", "1 each"])
     shapes = (1, depth // 10, depth)
     report.add("bytes of one that waits, with its part of its holder", *(bytes_each(depth, each) for each in shapes))
-    queues = [waiting(depth, each) for each in shapes]
+    ledgers = [waiting(depth, each) for each in shapes]
     middle = f"request-{depth // 2:07d}"
-    report.add("position of one, ms", *(1e3 * seconds(lambda q=q: q.view.position(middle)) for q in queues))  # type: ignore[misc]
-    report.add(f"the first {LISTED}, ms", *(1e3 * seconds(lambda q=q: q.view.waiting(LISTED)) for q in queues))  # type: ignore[misc]
+    report.add("position of one, ms", *(1e3 * seconds(lambda one=one: one.position(middle)) for one in ledgers))  # type: ignore[misc]
+    report.add(f"the first {LISTED}, ms", *(1e3 * seconds(lambda one=one: one.in_order(LISTED)) for one in ledgers))  # type: ignore[misc]
     order = [id_ for id_, _ in requests(depth, 1)]
     random.Random(SEED).shuffle(order)
 
-    def cancel_all(queue: Queue) -> None:
+    def cancel_all(ledger: Ledger) -> None:
         for id_ in order:
-            queue.cancel(id_)
+            ledger.cancel(id_)
 
-    report.add("cancel, in any order, µs", *(1e6 * seconds(lambda q=q: cancel_all(q)) / depth for q in queues))  # type: ignore[misc]
+    def restart(stored: list[Request]) -> None:
+        ledger = Ledger()
+        for request in stored:
+            ledger.request(request)
+
+    report.add("cancel, in any order, µs", *(1e6 * seconds(lambda one=one: cancel_all(one)) / depth for one in ledgers))  # type: ignore[misc]
     stored = [
         [Request(id_, holder, 0, float(at)) for at, (id_, holder) in enumerate(requests(depth, each))]
         for each in shapes
     ]
-    report.add("restart with all of them, ms", *(1e3 * seconds(lambda s=s: Queue().restore(waiting=s)) for s in stored))  # type: ignore[misc]
+    report.add("restart with all of them, ms", *(1e3 * seconds(lambda each=each: restart(each)) for each in stored))  # type: ignore[misc]
     report.show()
     return report
 
 
 def worst_things() -> Report:
-    report = Report("what costs more than it should be asked for", ["µs"])
-    queue = Queue()
-    for number in range(MANY_KINDS):
-        queue.add(Request(f"w{number}", "someone", 0, float(number), frozenset({f"image-{number}"})))
-    for number in range(INSTANCES):
-        queue.restore(bound=[(Request(f"b{number}", "someone", 0, 0.0), f"i{number}")])
+    report = Report("with many instances that are shared", ["µs"])
+    ledger = Ledger(SHARING)
+    ledger.ran(0.0)
+    for number in range(MANY_INSTANCES):
+        ledger.open(f"i{number}", Opened.JOBS, reopened=Opened.JOBS, slots=SHARING)
+    for number in range(MANY_INSTANCES * SHARING):
+        ledger.request(Request(f"r{number}", "someone", 0, float(number), "", True))
+        assert ledger.bound(decided(ledger))
+    ledger.request(Request("urgent", "someone", 1, 0.0))
+    ledger.effects.clear()
 
-    def release_all() -> None:
-        for number in range(INSTANCES):
-            queue.released(f"i{number}")
+    def end_all() -> None:
+        for number in range(MANY_INSTANCES * SHARING):
+            ledger.ended(f"r{number}")
 
-    took = seconds(release_all) / INSTANCES
-    report.add(f"the end of a hold, its holder waiting with {MANY_KINDS} different needs", 1e6 * took)
-    took = seconds(lambda: queue.offer(Offer("new", frozenset({"image-new"}))))
-    report.add(f"the first offer of its kind, {MANY_KINDS} different needs waiting", 1e6 * took)
+    took = seconds(end_all) / (MANY_INSTANCES * SHARING)
+    report.add(f"the end of a hold on one of {MANY_INSTANCES}, while one of higher priority waits", 1e6 * took)
     report.add("peak memory of all this, MiB", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
     report.show()
     return report

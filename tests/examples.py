@@ -354,6 +354,7 @@ _ALL: list[Object] = [
             "message": "It is over.",
             "arrival": TIME,
             "instanceName": "pool-0",
+            "instanceUID": "an-instance",
             "tries": 2,
             "losses": 1,
             "attempts": [

@@ -105,14 +105,14 @@ async def test_to_have_a_batch_keep_more_than_there_is_memory_for(registry: Regi
     change = {"spec": {"replicas": 3}}
     operations = [Operation("patch", WorkerPool.api, "default", f"p{i}", change, OPTIONS) for i in range(many)]
     with pytest.raises(ApiError) as refused:
-        await backend.batch(operations)
+        await backend.write(operations)
     assert (refused.value.code, "write them in parts" in str(refused.value)) == (413, True)
-    assert len(await backend.batch(operations[:5])) == 5
+    assert len(await backend.write(operations[:5])) == 5
 
 
 async def test_text_with_commas_in_it_does_not_count_as_values(registry: Registry) -> None:
     table = {"metadata": {"name": "table"}, "data": {"csv": "a,b,[c],{d}\n" * 50_000}}
-    await LocalBackend(registry).batch([Operation("create", ConfigMap.api, "default", "", table, OPTIONS)])
+    await LocalBackend(registry).write([Operation("create", ConfigMap.api, "default", "", table, OPTIONS)])
 
 
 async def test_to_grow_an_object_by_several_managers(registry: Registry) -> None:
@@ -157,7 +157,7 @@ async def test_to_keep_everybody_waiting_for_a_batch(registry: Registry, slow: N
 
     waiting = asyncio.create_task(others())
     await asyncio.sleep(0)
-    await LocalBackend(registry).batch(creations(50, dry_run=True))
+    await LocalBackend(registry).write(creations(50, dry_run=True))
     waiting.cancel()
     assert turns >= 50
 
@@ -166,7 +166,7 @@ async def test_what_others_write_in_the_midst_of_a_batch_is_not_lost(registry: R
     kind = ConfigMap.api
     await registry.create(kind, "default", {"metadata": {"name": "x"}, "data": {"a": "1", "same": "1"}})
     patches = [Operation("patch", kind, "default", "x", {"data": {"b": "2"}}, WriteOptions("m"))]
-    batch = asyncio.create_task(LocalBackend(registry).batch([*patches, *creations(20)]))
+    batch = asyncio.create_task(LocalBackend(registry).write([*patches, *creations(20)]))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     await registry.patch(kind, "default", "x", {"data": {"a": "3"}})
@@ -178,7 +178,7 @@ async def test_a_batch_that_changes_nothing_says_what_is_there_at_its_end(regist
     kind = ConfigMap.api
     await registry.create(kind, "default", {"metadata": {"name": "x"}, "data": {"a": "1"}})
     nothing = [Operation("patch", kind, "default", "x", {"data": {"a": "1"}}, WriteOptions("m"))]
-    batch = asyncio.create_task(LocalBackend(registry).batch([*nothing, *creations(20)]))
+    batch = asyncio.create_task(LocalBackend(registry).write([*nothing, *creations(20)]))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     await registry.patch(kind, "default", "x", {"data": {"a": "3"}})
@@ -189,7 +189,7 @@ async def test_a_batch_that_changes_nothing_says_what_is_there_at_its_end(regist
 async def test_a_batch_puts_nothing_into_a_namespace_that_ends_meanwhile(registry: Registry, slow: None) -> None:
     await registry.create(Namespace.api, "", {"metadata": {"name": "ends"}})
     new = Operation("create", ConfigMap.api, "ends", "", {"metadata": {"name": "x"}}, WriteOptions("m"))
-    batch = asyncio.create_task(LocalBackend(registry).batch([new, *creations(20)]))
+    batch = asyncio.create_task(LocalBackend(registry).write([new, *creations(20)]))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     await registry.delete(Namespace.api, "", "ends")
@@ -207,7 +207,7 @@ async def test_a_batch_that_is_always_overtaken_is_refused(
     kind = ConfigMap.api
     await registry.create(kind, "default", {"metadata": {"name": "x"}})
     patches = [Operation("patch", kind, "default", "x", {"data": {"b": "2"}}, WriteOptions("m"))]
-    batch = asyncio.create_task(LocalBackend(registry).batch([*patches, *creations(20)]))
+    batch = asyncio.create_task(LocalBackend(registry).write([*patches, *creations(20)]))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     await registry.patch(kind, "default", "x", {"data": {"a": "1"}})

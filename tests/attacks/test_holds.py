@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
+import json
 import os
 import socket
 import struct
@@ -14,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from rota.client.websocket import Closed, WebSocket
 from rota.runtime import sandbox
-from rota.runtime.runner.box import Box, BoxLost
+from rota.runtime.runner.box import Box, BoxLost, Command
 from rota.runtime.runner.hosting_process import PythonHost
 from rota.runtime.runner.messages import Handler
 from rota.runtime.workspace.discard import discard
@@ -26,6 +29,8 @@ from tests.workers.apart import apart
 
 POOLS = "/apis/rota.dev/v1alpha1/namespaces/default/workerpools"
 SECONDS_MAX = 60
+UPLOADS = 6
+PLANTED = "planted"
 
 
 @pytest.fixture
@@ -74,6 +79,47 @@ async def test_to_leave_a_daemon_in_a_kept_instance_for_its_next_holder(live: Se
     [file] = (live.home / "instances" / "default").glob("*/work/file")
     assert file.read_text() == "kept\n"
     assert (await release(live, "second")).status == 200
+
+
+@pytest.mark.skipif(not sandbox.available().ok, reason="no sandbox can be made here")
+@pytest.mark.parametrize("reset", ["Keep", "Clean"])
+async def test_to_write_into_what_the_next_holder_has_by_uploads_that_began_before(live: Server, reset: str) -> None:
+    wanted = pool("boxes", 1, reset=reset, worker={"type": "shell", "isolation": "sandbox"})
+    del wanted["spec"]["template"]
+    assert (await live.ask("POST", POOLS, wanted)).status == 201
+    await until(live, 1)
+    first = (await claim(live, "first")).json
+    instance, token = first["claim"]["status"]["instanceName"], first["token"]
+    # Its own box ends. The claim does so a moment later: what is asked for meanwhile waits for the next box.
+    await heard(await command(live, instance, token, "sh", "-c", "kill -9 2"))
+    uploads = []
+    for number in range(UPLOADS):
+        reader, writer = await live.connect(unix=True)
+        path = f"/v1/instances/default/{instance}/files?path=/workspace/home/{PLANTED}-{number}"
+        head = f"PUT {path} HTTP/1.1\r\nHost: here\r\nAuthorization: Bearer {token}\r\nContent-Length: 4\r\n\r\n"
+        writer.write(head.encode())
+        uploads.append((reader, writer))
+    second = await claim(live, "second", waitSeconds=SECONDS_MAX)
+    assert second.json["claim"]["status"]["instanceName"] == instance
+    found = await heard(await command(live, instance, second.json["token"], "sh", "-c", "cat /proc/[0-9]*/cmdline"))
+    assert b"files.inside" not in found
+    for reader, writer in uploads:
+        writer.write(b"code")
+        answer = await reader.read()
+        writer.close()
+        assert b" 200 OK" not in answer, answer
+    left = await heard(await command(live, instance, second.json["token"], "sh", "-c", "ls -A /workspace/home"))
+    assert PLANTED.encode() not in left
+
+
+async def heard(session: WebSocket) -> bytes:
+    """What a command says, to its end."""
+    found = b""
+    with contextlib.suppress(Closed):
+        while True:
+            said = await session.receive()
+            found += said if isinstance(said, bytes) else said.encode()
+    return found
 
 
 STEALS = """
@@ -198,3 +244,44 @@ async def test_to_have_a_call_never_end_by_a_result_that_is_no_text(result: byte
         host._read()
         assert died == ["what it said is not understood"]
         host._control.close()
+
+
+FORGES = """
+import gc, sys, time
+
+def answer(said):
+    mine = next(one for one in gc.get_objects() if type(one).__name__ == "Interpreter")
+    frame = sys._getframe()
+    while frame.f_code.co_name != "_answer":
+        frame = frame.f_back
+    content = ('{"call": %d, %s}' % (frame.f_locals["message"]["call"], said)).encode()
+    mine._control.sendall(len(content).to_bytes(4, "big") + content)
+    time.sleep(600)
+"""
+DEEP = f'"more": {"[" * 20_000}{"]" * 20_000}'
+
+
+@in_a_sandbox
+async def test_to_keep_a_worker_by_an_end_that_cannot_be_written_down(bench: Bench) -> None:
+    """What is called has the connection of its interpreter, and says there what it likes."""
+    bench.write("forges.py", FORGES)
+    for said in (f'"code": {"9" * 30}', '"code": 256', '"code": -9', DEEP):
+        async with asyncio.timeout(SECONDS_MAX):
+            outcome = await bench.call("forges:answer", json.dumps(said))
+        assert (outcome.reason, outcome.exit_code) == ("Failed", 1)
+    assert (await bench.call("builtins:len", '"abc"')).result == "3"
+
+
+@pytest.mark.parametrize("code", [10**30, 256, -65, "0", None])
+async def test_to_have_a_command_end_with_what_is_no_exit_code(code: object) -> None:
+    box = Box((), {}, Path("/nowhere"))
+    command = box._commands["1"] = Command()
+    box._control, its = socket.socketpair()
+    box._control.setblocking(False)
+    with its, box._control:
+        message = json.dumps({"id": "1", "code": code}).encode()
+        its.sendall(len(message).to_bytes(4, "big") + message)
+        async with asyncio.timeout(5):
+            await box._read()
+        with pytest.raises(BoxLost):
+            await command.ended

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import sqlite3
+from collections.abc import AsyncIterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from rota.cli.backup import _save
 from rota.server.auth import HomeDamaged
 from rota.server.home import Home
 from rota.store import (
@@ -203,3 +205,19 @@ def test_to_have_a_key_that_others_can_read_taken(tmp_path: Path) -> None:
             read_key(key)
     with pytest.raises(WrongKey, match="the key cannot be read: no such file"):
         read_key(tmp_path / "missing")
+
+
+async def test_to_read_a_backup_while_it_is_written(tmp_path: Path) -> None:
+    partial, theirs = tmp_path / ".backup.partial", tmp_path / "theirs"
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"everything"
+
+    theirs.touch(0o666)
+    partial.hardlink_to(theirs)
+    await _save(pieces(), partial)
+    assert theirs.read_bytes() == b"" and partial.read_bytes() == b"everything"
+    partial.unlink()
+    partial.symlink_to(theirs)
+    await _save(pieces(), partial)
+    assert theirs.read_bytes() == b"" and not partial.is_symlink()

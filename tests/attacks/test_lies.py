@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 
 from rota.runtime.files import inside
-from rota.runtime.files.bounds import ANSWER_BYTES_MAX, ENTRIES_MAX
-from rota.runtime.files.failing import FileFailed
 from rota.runtime.files.program import Program
 from rota.runtime.files.shell import Tools
 from rota.runtime.interface import Reach, Subject
@@ -21,6 +19,8 @@ from rota.server.function_logs import SHOWN_BYTES_MAX, TURN_BYTES_MAX, Merged, O
 from rota.server.function_position import Progress
 from rota.server.instance_log import last_lines
 from rota.server.logs import READ_BYTES
+from rota.trees.bounds import ANSWER_BYTES_MAX, ENTRIES_MAX
+from rota.trees.failing import FileFailed
 from tests.attacks.liar import Liar
 
 MANY = 10**15

@@ -255,7 +255,7 @@ async def test_to_reach_the_disk_by_what_no_admission_has_seen(
         for names in ((name, "task", "uid"), ("default", name, "uid"), ("default", "task", name)):
             try:
                 runtime.task_log(*names)
-                runtime.keep_result(names[1], names[2], names[0], "result")
+                await runtime.keep_result(names[1], names[2], names[0], "result")
             except (UnsafeName, OSError):
                 pass
             runtime.drop_task_logs(names[0], names[1], lambda namespace, task: "")

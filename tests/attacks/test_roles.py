@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rota.runtime import sandbox
 from rota.server.auth import BRIEF_PREFIX, BRIEF_SECONDS_MAX, HomeDamaged, Tokens
 from rota.server.http import Request, Stream
 from tests.attacks.conftest import API, TENANT, Deployer
 from tests.attacks.test_matrix import Matrix, matrix
-from tests.server.conftest import Server
+from tests.server.conftest import Server, served
 
 __all__ = ["matrix"]
 
@@ -113,9 +115,28 @@ async def test_to_make_what_one_may_only_change(space: Server) -> None:
     ):
         operation = {"verb": verb, **frame, "namespace": TENANT, "name": name, "body": {**frame, **named(name)}}
         assert await status(one, "POST", "/v1/batch", {"operations": [operation]}) == 403, verb
+        assert await codes(one, operation) == [403], verb
     assert (await space.ask("GET", f"{MAPS}/new")).status == 404
     assert (await space.ask("POST", MAPS, named("new"))).status == 201
     assert await status(one, "PATCH", f"{MAPS}/new?fieldManager=a", applied, headers=headers) == 200
+
+
+async def codes(one: Deployer, *operations: dict[str, Any]) -> list[int]:
+    """What comes of operations of which each is decided by itself."""
+    answer = await one.ask("POST", "/v1/batch", {"atomic": False, "operations": operations})
+    assert answer.status == 200
+    return [result["code"] for result in answer.json["results"]]
+
+
+async def test_to_make_what_one_may_only_change_by_deleting_it_first_in_the_same_batch(space: Server) -> None:
+    """What an operation may do is looked at when those before it are done."""
+    one = await role(space, "changer", rule("patch delete", "configmaps"))
+    of = {"apiVersion": "v1", "kind": "ConfigMap"}
+    assert (await space.ask("POST", MAPS, named("new"))).status == 201
+    about = {**of, "namespace": TENANT, "name": "new"}
+    deletion, applied = {**about, "verb": "delete"}, {**about, "verb": "apply", "body": {**of, **named("new")}}
+    assert await codes(one, applied, deletion, applied) == [200, 200, 403]
+    assert (await space.ask("GET", f"{MAPS}/new")).status == 404
 
 
 async def test_to_get_by_a_role_what_no_scope_has(space: Server) -> None:
@@ -368,3 +389,32 @@ async def test_to_watch_beyond_the_end_of_a_signed_token(matrix: Matrix) -> None
     # It was good for 100 seconds, of which 10 are over.
     assert isinstance(answer, Stream) and answer.seconds_max == 90
     await answer.chunks.aclose()  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+async def live(tmp_path: Path) -> AsyncIterator[Server]:
+    async with served(tmp_path / "home") as server:
+        yield server
+
+
+@pytest.mark.skipif(not sandbox.available().ok, reason="no sandbox can be made here")
+async def test_to_read_secrets_by_the_variables_of_a_claim(live: Server) -> None:
+    await live.ask("POST", "/api/v1/namespaces", {"metadata": {"name": TENANT}})
+    secret = {"apiVersion": "v1", "kind": "Secret", **named("bank", stringData={"pin": "1234"})}
+    assert (await live.ask("POST", SECRETS, secret)).status == 201
+    shared = {"apiVersion": "v1", "kind": "ConfigMap", **named("shared", data={"pin": "none"})}
+    assert (await live.ask("POST", MAPS, shared)).status == 201
+    pool = named("boxes", spec={"replicas": 1, "worker": {"type": "shell", "isolation": "sandbox"}})
+    assert (await live.ask("POST", f"{API}/{TENANT}/workerpools", {**frame("WorkerPool"), **pool})).status == 201
+    may = rule("create", "workerpools/claims", "boxes", group="rota.dev")
+    one = await role(live, "claimer", may, rule("get", "configmaps", "shared"))
+    path = f"/v1/pools/{TENANT}/boxes/claims"
+
+    def asked(**source: Any) -> dict[str, Any]:
+        return {"waitSeconds": 20, "env": [{"name": "PIN", "valueFrom": source}]}
+
+    refused = await one.ask("POST", path, asked(secretKeyRef={"name": "bank", "key": "pin"}))
+    assert refused.status == 403 and b"1234" not in refused.body
+    assert await status(one, "POST", path, asked(configMapKeyRef={"name": "other", "key": "pin"})) == 403
+    # What they may read they may have there.
+    assert await status(one, "POST", path, asked(configMapKeyRef={"name": "shared", "key": "pin"})) == 201

@@ -87,6 +87,9 @@ async def test_to_look_into_a_secret_by_a_batch_that_fails(bare: Server, attacke
         assert (await attacker.ask("POST", "/v1/batch", {"operations": sent})).status == 422
     found = [line for line in lines(bare.home) if line["resource"] == "secrets" and line.get("code") == 422]
     assert [line["name"] for line in found] == ["t", "s", "t", "s"]
+    assert (await attacker.ask("POST", "/v1/batch", {"atomic": False, "operations": operations})).status == 200
+    found = [line for line in lines(bare.home) if line["resource"] == "secrets" and line["verb"] == "patch"]
+    assert [(line["name"], line["code"]) for line in found[4:]] == [("t", 200), ("s", 422)]
     assert {line["verb"] for line in found} == {"patch"}
 
 

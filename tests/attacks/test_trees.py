@@ -10,23 +10,25 @@ import stat
 import tarfile
 import threading
 import time
+import tracemalloc
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from rota.client.claims.packing import TreeRefused
-from rota.client.claims.unpacking import unpack
+from rota.client.claims import TreeRefused
+from rota.client.claims.trees import unpack
 from rota.engine.recorder import event_name
 from rota.runtime import removing, sandbox
 from rota.runtime.blobs import Blobs
 from rota.runtime.code import CODE, PACKAGES, CodeCache, CodeRefused
 from rota.runtime.code.places import UNUSED_SECONDS_MIN, cached, collect, coming
-from rota.runtime.files.archive import Archive
-from rota.runtime.files.failing import FileFailed
-from rota.runtime.files.unpacking import Unpacking
 from rota.runtime.interface import Subject
 from rota.runtime.modes import TooDeep, take_over
 from rota.runtime.places import Places
+from rota.trees.archive import Archive
+from rota.trees.failing import FileFailed
+from rota.trees.unpacking import Unpacking
 
 DEPTH = 16
 DEEP = "/".join(["d"] * DEPTH)
@@ -164,7 +166,7 @@ def test_to_move_a_link_that_is_there_to_where_it_leads_out(tmp_path: Path) -> N
     here = tmp_path / "here"
     here.mkdir()
     unpack_all(first, here)
-    with pytest.raises(FileFailed, match="no file"):
+    with pytest.raises(FileFailed, match="no file of the same tar"):
         unpack_all(second, here)
     assert not (here / "up").is_symlink()
     with open(tmp_path / "tar", "w+b") as file:
@@ -243,3 +245,46 @@ async def test_to_slow_everybody_down_by_what_is_deleted(tmp_path: Path, monkeyp
     async with asyncio.timeout(60):
         while len(begun) < len(removals):
             await asyncio.sleep(0.01)
+
+
+def many_links() -> Iterator[bytes]:
+    """Links with long names, in letters that take four bytes each where they are kept."""
+    for number in range(2_000):
+        link = tarfile.TarInfo(f"\U0001f600{'a' * 4_000}{number}")
+        link.type, link.linkname = tarfile.SYMTYPE, "to"
+        yield link.tobuf(tarfile.GNU_FORMAT)
+
+
+def extended(lines: bytes) -> bytes:
+    header = tarfile.TarInfo("said")
+    header.type, header.size = tarfile.XHDTYPE, len(lines)
+    return header.tobuf(tarfile.USTAR_FORMAT) + lines + bytes(-len(lines) % tarfile.BLOCKSIZE)
+
+
+def many_words() -> Iterator[bytes]:
+    """What a tar says of one member, again and again, each time something else."""
+    for number in range(500):
+        yield extended(b"60000 %06d=%b\n" % (number, b"x" * 59_986))
+
+
+@pytest.mark.parametrize("pieces", [many_links, many_words])
+def test_to_fill_the_memory_by_what_a_tar_says_of_its_members(pieces: Callable[[], Iterator[bytes]]) -> None:
+    archive = Archive()
+    tracemalloc.start()
+    try:
+        for piece in pieces():
+            for _ in archive.feed(piece):
+                pass
+        assert tracemalloc.get_traced_memory()[0] < 2 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [(b"5 a=\n" * 13_000, "TooLarge"), (b"1" * 5_000 + b" a=b\n", "BadArchive"), (b"0 a=b\n", "BadArchive")],
+)
+def test_to_keep_the_server_busy_with_what_a_tar_says_of_a_member(lines: bytes, reason: str) -> None:
+    with pytest.raises(FileFailed) as refused:
+        list(Archive().feed(extended(lines)))
+    assert refused.value.reason == reason

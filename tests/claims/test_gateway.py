@@ -11,8 +11,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from rota.client.websocket import Closed, WebSocket, connect_unix
-from rota.client.websocket.opening import Refused
+from rota.client.upgrading import Refused, connect_unix
+from rota.client.websocket import Closed, WebSocket
 from tests.server.conftest import POOLS, Reply, Server, served
 
 PATIENCE_SECONDS = 20

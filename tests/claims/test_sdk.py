@@ -131,7 +131,9 @@ async def test_a_lease_that_ends_is_told(client: Client, monkeypatch: pytest.Mon
 
 async def test_an_instance_that_is_gone_is_told_with_the_reason(client: Client) -> None:
     async with client.claim("boxes", wait_seconds=20) as box:
-        running = asyncio.ensure_future(box.exec("echo up; sleep 1000"))
+        up = asyncio.Event()
+        running = asyncio.ensure_future(box.exec("echo up; sleep 1000", on_stdout=lambda data: up.set()))
+        await asyncio.wait_for(up.wait(), SECONDS_MAX)
         await client.delete(Instance, box.instance)
         with pytest.raises(ClaimLost):
             async with asyncio.timeout(SECONDS_MAX):

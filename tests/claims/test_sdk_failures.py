@@ -12,8 +12,7 @@ import msgspec
 import pytest
 
 from rota import ApiError, Client
-from rota.client.claims import gateway, holding, trees
-from rota.client.claims.packing import TreeRefused
+from rota.client.claims import TreeRefused, gateway, holding, trees
 from rota.client.failures import ConnectionCut
 from rota.client.http import HttpBackend
 from rota.client.target import local
@@ -163,7 +162,7 @@ async def test_an_evil_tar_of_a_box_makes_nothing_outside(server: Scripted, tmp_
     with pytest.raises(TreeRefused):
         await trees.download_folder(backend, "/any", str(tmp_path / "a" / "here"))
     await backend.close()
-    assert [one.name for one in (tmp_path / "a").iterdir()] == ["here"]
+    assert not (tmp_path / "a").exists()
 
 
 async def test_what_comes_without_end_is_cut_off(
@@ -171,7 +170,7 @@ async def test_what_comes_without_end_is_cut_off(
 ) -> None:
     server.replies = {"GET": [(200, b"x" * 2000)]}
     monkeypatch.setattr(trees, "FILE_BYTES_MAX", 1000)
-    monkeypatch.setattr(trees, "STREAM_BYTES_MAX", 1000)
+    monkeypatch.setattr(trees, "ARCHIVE_STREAM_BYTES_MAX", 1000)
     backend = HttpBackend(local(tmp_path))
     for download in (trees.download_file, trees.download_folder):
         with pytest.raises(TreeRefused, match="more than 1000 bytes"):

@@ -15,7 +15,7 @@ from rota.client.calls import RETRY_AFTER_SECONDS_MAX, TRIES_MAX
 from rota.client.credentials import Credential
 from rota.client.failures import BadAnswer, ConnectionCut, TimedOut, Unreachable
 from rota.client.http import HttpBackend
-from rota.registry import ApiError, DeleteOptions, ListOptions, WatchOptions, WriteOptions
+from rota.registry import ApiError, ListOptions, WatchOptions
 from tests.client.scripted import Exchange, Naps, Server, answer, client_of, cut, say, serving, silence, status, watch
 
 KIND = ConfigMap.api
@@ -34,12 +34,12 @@ READS: dict[str, Call] = {
     "watch": first_batch,
 }
 WRITES: dict[str, Call] = {
-    "create": lambda b: b.create(KIND, "default", OBJECT, WriteOptions()),
-    "update": lambda b: b.update(KIND, "default", "a", OBJECT, WriteOptions()),
-    "patch": lambda b: b.patch(KIND, "default", "a", {}, WriteOptions()),
-    "apply": lambda b: b.apply(KIND, "default", "a", OBJECT, WriteOptions()),
-    "delete": lambda b: b.delete(KIND, "default", "a", DeleteOptions()),
-    "delete_collection": lambda b: b.delete_collection(KIND, "default", DeleteOptions(), ListOptions()),
+    "create": lambda b: b.write([Operation("create", KIND, "default", body=OBJECT)]),
+    "update": lambda b: b.write([Operation("update", KIND, "default", "a", OBJECT)]),
+    "patch": lambda b: b.write([Operation("patch", KIND, "default", "a", {})]),
+    "apply": lambda b: b.write([Operation("apply", KIND, "default", "a", OBJECT)]),
+    "delete": lambda b: b.write([Operation("delete", KIND, "default", "a")]),
+    "delete_collection": lambda b: b.write([Operation("delete_collection", KIND, "default")]),
 }
 reads = pytest.mark.parametrize("call", READS.values(), ids=READS)
 writes = pytest.mark.parametrize("call", WRITES.values(), ids=WRITES)
@@ -79,7 +79,8 @@ async def test_a_write_is_sent_once_when_the_server_comes_while_the_client_tries
         nobody = Server(())
         nobody.port = port
         async with client_of(nobody, naps=Meanwhile()) as backend:
-            assert (await backend.create(KIND, "default", OBJECT, WriteOptions())).revision == 7
+            (created,) = await backend.write([Operation("create", KIND, "default", body=OBJECT)])
+        assert created.revision == 7
         assert len(started[0].seen) == 1
 
 
@@ -100,10 +101,10 @@ async def test_a_write_whose_connection_was_cut_is_never_sent_again(call: Call) 
 
 
 async def test_a_batch_whose_connection_was_cut_is_never_sent_again() -> None:
-    operations = [Operation("create", KIND, "default", body=OBJECT)]
+    operations = [Operation("create", KIND, "default", body=OBJECT)] * 2
     async with serving(ROTA, cut(), answer(200, {"objects": []})) as server, client_of(server) as backend:
         with pytest.raises(ConnectionCut):
-            await backend.batch(operations)
+            await backend.write(operations)
         assert server.requests == [("GET", "/version"), ("POST", "/v1/batch")]
 
 

@@ -14,7 +14,7 @@ import pytest
 from rota import ApiError, Client
 from rota.api import ConfigMap
 from rota.client import Cache, HttpBackend, Operation, Update
-from rota.registry import DeleteOptions, WriteOptions
+from rota.registry import Answer, WriteOptions
 from tests.client.running import running
 from tests.client.scripted import answer, client_of, serving, status, watch
 
@@ -42,9 +42,9 @@ def config_map(name: str, **data: str) -> dict[str, Any]:
 
 
 async def test_an_apply_says_whether_it_made_the_object(backend: HttpBackend) -> None:
-    write = WriteOptions("tester")
-    assert (await backend.apply(KIND, "default", "a", config_map("a"), write)).created
-    assert not (await backend.apply(KIND, "default", "a", config_map("a", b="c"), write)).created
+    for data, created in ({}, True), ({"b": "c"}, False):
+        operation = Operation("apply", KIND, "default", "a", config_map("a", **data), WriteOptions("tester"))
+        assert [answer.created for answer in await backend.write([operation])] == [created]
 
 
 async def test_a_delete_says_whether_the_object_is_gone(client: Client, backend: HttpBackend) -> None:
@@ -52,13 +52,14 @@ async def test_a_delete_says_whether_the_object_is_gone(client: Client, backend:
     held["metadata"]["finalizers"] = ["rota.dev/test"]
     await client.create(held)
     await client.create(config_map("free"))
-    assert not (await backend.delete(KIND, "default", "held", DeleteOptions())).gone
-    assert (await backend.delete(KIND, "default", "free", DeleteOptions())).gone
+    for name, gone in ("held", False), ("free", True):
+        assert [one.gone for one in await backend.write([Operation("delete", KIND, "default", name)])] == [gone]
 
 
 async def test_warnings_come_with_the_answer(backend: HttpBackend) -> None:
     unknown = {**config_map("a"), "unheardOf": 7}
-    answered = await backend.create(KIND, "default", unknown, WriteOptions("tester", field_validation="Warn"))
+    options = WriteOptions("tester", field_validation="Warn")
+    (answered,) = await backend.write([Operation("create", KIND, "default", body=unknown, options=options)])
     assert answered.warnings == ('unknown field "unheardOf"',)
 
 
@@ -94,8 +95,33 @@ async def test_a_server_that_is_no_rota_has_no_batch() -> None:
         client = Client(backend)
         for _ in range(2):
             with pytest.raises(ApiError, match="no atomic batch: write one object at a time"):
-                await client.batch([Operation("create", KIND, "default", body=config_map("a"))])
+                await client.batch([Operation("create", KIND, "default", body=config_map(name)) for name in "ab"])
         assert not client.atomic
+        assert server.requests == [("GET", "/version")]
+
+
+async def test_what_is_too_much_for_one_request_is_written_in_several(client: Client) -> None:
+    large = {name: config_map(name, a="x" * 1_000_000, b="[" * 10_000) for name in "abcdef"}
+    many = {f"n{i}": config_map(f"n{i}") for i in range(1_100)}
+    made = [Operation("create", KIND, "default", body=body) for body in (large | many).values()]
+    answers = await client.write_each(made)
+    assert [answer for answer in answers if not isinstance(answer, Answer)] == []
+    assert len((await client.list(KIND)).items) == len(made)
+
+
+async def test_operations_that_a_server_does_not_answer_are_an_error() -> None:
+    acts = (answer(200, {"rotaVersion": "1"}), answer(200, {"results": []}))
+    async with serving(*acts) as server, client_of(server) as backend:
+        (refused,) = await backend.write_each([Operation("delete", KIND, "default", "a")])
+    assert isinstance(refused, ApiError) and refused.message == "the server answered 0 of 1 operations"
+
+
+async def test_what_only_a_registry_in_this_process_writes_is_not_sent() -> None:
+    operation = Operation("amend", KIND, "default", "a")
+    async with serving(answer(200, {"rotaVersion": "1"})) as server, client_of(server) as backend:
+        for write in (backend.write([operation]), backend.write([operation] * 2), backend.write_each([operation])):
+            with pytest.raises(ApiError, match="amend"):
+                await write
         assert server.requests == [("GET", "/version")]
 
 

@@ -17,9 +17,17 @@ from rota.store import MemoryStore, SqliteStore, Store
 from tests.conformance.cluster import Cluster
 
 Ability = Literal[
-    "atomic batch", "garbage collection", "namespace lifecycle", "compaction on demand", "apply of a custom scale"
+    "atomic batch",
+    "garbage collection",
+    "namespace lifecycle",
+    "compaction on demand",
+    "apply of a custom scale",
+    "pods",
+    "unknown kinds",
 ]
-"""What a plane may lack. `garbage collection` and `namespace lifecycle` are done by controllers, which may not run."""
+"""What a plane may lack; of `pods` and `unknown kinds` each lacks one.
+
+`garbage collection` and `namespace lifecycle` are done by controllers, which may not run."""
 
 
 class Plane(Protocol):
@@ -35,7 +43,7 @@ class Plane(Protocol):
 class LocalPlane:
     """A registry in this process."""
 
-    lacks: frozenset[Ability] = frozenset()
+    lacks: frozenset[Ability] = frozenset({"pods"})
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -81,7 +89,7 @@ async def up(kubeconfig: Path) -> AsyncIterator[Plane]:
     """`rota up`, a process of its own, over TLS with the token of its kubeconfig."""
     backend = HttpBackend.connect(kubeconfig=kubeconfig)
     try:
-        yield RemotePlane(backend, frozenset({"compaction on demand"}))
+        yield RemotePlane(backend, frozenset({"compaction on demand", "pods"}))
     finally:
         await backend.close()
 
@@ -89,7 +97,9 @@ async def up(kubeconfig: Path) -> AsyncIterator[Plane]:
 @asynccontextmanager
 async def kubernetes(cluster: Cluster) -> AsyncIterator[Plane]:
     # Kubernetes answers most applies of the scale of a custom resource with 500: it cannot convert between the two.
-    lacks: frozenset[Ability] = frozenset({"atomic batch", "compaction on demand", "apply of a custom scale"})
+    lacks: frozenset[Ability] = frozenset(
+        {"atomic batch", "compaction on demand", "apply of a custom scale", "unknown kinds"}
+    )
     if not cluster.controlled:
         lacks |= {"garbage collection", "namespace lifecycle"}
     backend = HttpBackend.connect(kubeconfig=cluster.kubeconfig)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from rota import Client
-from rota.registry import WriteOptions
+from rota.registry import Operation, WriteOptions
 from tests.conformance.expecting import refused
 from tests.conformance.objects import CONFIG_MAPS, POOLS, WORKLOADS, config_map, pool, workload
 
@@ -46,7 +46,8 @@ async def test_ignore_drops_unknown_fields(client: Client) -> None:
 
 async def test_warn_drops_unknown_fields_and_warns_of_each(client: Client) -> None:
     options = WriteOptions("tester", field_validation="Warn")
-    answer = await client.backend.create(POOLS, client.namespace, pool("a", UNKNOWN), options)
+    operation = Operation("create", POOLS, client.namespace, body=pool("a", UNKNOWN), options=options)
+    (answer,) = await client.backend.write([operation])
     assert set(answer.warnings) == {'unknown field "spec.colour"', 'unknown field "spec.worker.shape"'}
     made = await client.get(POOLS, "a")
     assert "colour" not in made["spec"] and made["spec"]["worker"] == {"type": "shell"}
@@ -54,7 +55,8 @@ async def test_warn_drops_unknown_fields_and_warns_of_each(client: Client) -> No
 
 async def test_ignore_warns_of_nothing(client: Client) -> None:
     options = WriteOptions("tester", field_validation="Ignore")
-    answer = await client.backend.create(POOLS, client.namespace, pool("a", UNKNOWN), options)
+    operation = Operation("create", POOLS, client.namespace, body=pool("a", UNKNOWN), options=options)
+    (answer,) = await client.backend.write([operation])
     assert answer.warnings == ()
 
 
@@ -103,9 +105,8 @@ async def test_free_form_parts_have_no_unknown_fields(client: Client) -> None:
 
 
 async def test_a_finalizer_without_a_domain_draws_a_warning(client: Client) -> None:
-    answer = await client.backend.create(
-        POOLS, client.namespace, pool("a", finalizers=["mine"]), WriteOptions("tester")
-    )
+    body, options = pool("a", finalizers=["mine"]), WriteOptions("tester")
+    (answer,) = await client.backend.write([Operation("create", POOLS, client.namespace, body=body, options=options)])
     await client.patch(POOLS, "a", {"metadata": {"finalizers": None}})
     assert answer.warnings == (
         'metadata.finalizers: "mine": prefer a domain-qualified finalizer name to avoid accidental conflicts with '

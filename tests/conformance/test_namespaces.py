@@ -7,7 +7,7 @@ import pytest
 
 from rota import Client
 from rota.api import Kind, Namespace
-from rota.registry import ApiError, WriteOptions
+from rota.registry import ApiError, Operation, WriteOptions
 from tests.conformance.expecting import Object, becomes, gone, refused, watching
 from tests.conformance.objects import CONFIG_MAPS, NAMESPACES, POOLS, config_map, name_of, namespace, pool, version_of
 
@@ -224,9 +224,8 @@ async def finalize(client: Client, name: str, finalizers: list[str]) -> Object:
         read["spec"] = {"finalizers": finalizers}
         read["status"] = {"phase": "Active"}
         try:
-            answer = await client.backend.update(
-                NAMESPACES, "", name, read, WriteOptions("tester"), subresource="finalize"
-            )
+            written = Operation("update", NAMESPACES, "", name, read, WriteOptions("tester"), subresource="finalize")
+            (answer,) = await client.backend.write([written])
         except ApiError as error:
             if error.reason != "Conflict":
                 raise

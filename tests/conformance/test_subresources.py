@@ -6,7 +6,7 @@ import pytest
 from rota import Client
 from rota.api import WorkerPool
 from rota.api.pool import WorkerPoolStatus
-from rota.registry import WriteOptions
+from rota.registry import Operation, WriteOptions
 from tests.conformance.conftest import As
 from tests.conformance.expecting import Object, causes, refused
 from tests.conformance.objects import POOLS, TASKS, name_of, pool, task, version_of
@@ -162,7 +162,7 @@ async def test_a_scale_can_be_replaced(client: Client) -> None:
     await client.create(pool("a", {"replicas": 3}))
     scale = await scale_of(client, "a")
     scale["spec"]["replicas"] = 4
-    await client.backend.update(POOLS, client.namespace, "a", scale, WriteOptions(), subresource="scale")
+    await client.backend.write([Operation("update", POOLS, client.namespace, "a", scale, subresource="scale")])
     assert (await client.get(POOLS, "a"))["spec"]["replicas"] == 4
 
 
@@ -171,7 +171,7 @@ async def test_a_scale_of_an_old_version_is_a_conflict(client: Client) -> None:
     scale = await scale_of(client, "a")
     await client.set_scale(POOLS, "a", 5)
     with refused(409, "Conflict"):
-        await client.backend.update(POOLS, client.namespace, "a", scale, WriteOptions(), subresource="scale")
+        await client.backend.write([Operation("update", POOLS, client.namespace, "a", scale, subresource="scale")])
 
 
 async def test_a_scale_below_zero_is_refused(client: Client) -> None:
@@ -216,7 +216,7 @@ def replicas(count: int | None, **metadata: str) -> Object:
 
 async def apply_scale(client: Client, manager: str, config: Object, *, force: bool = False) -> Object:
     options = WriteOptions(manager, force=force)
-    await client.backend.apply(POOLS, client.namespace, "a", config, options, subresource="scale")
+    await client.backend.write([Operation("apply", POOLS, client.namespace, "a", config, options, subresource="scale")])
     return await client.get(POOLS, "a")
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from rota import Client
 from rota.api import WorkerPool
-from rota.registry import WriteOptions
+from rota.registry import Operation
 from tests.conformance.expecting import causes, refused
 from tests.conformance.objects import CONFIG_MAPS, LEASES, POOLS, config_map, lease, pool, version_of
 
@@ -153,7 +153,7 @@ async def test_an_object_does_not_change_its_name(client: Client) -> None:
     made = await client.create(pool("a"))
     renamed = {**made, "metadata": {**made["metadata"], "name": "b"}}
     with refused(400, "BadRequest") as refusal:
-        await client.backend.update(POOLS, client.namespace, "a", renamed, WriteOptions())
+        await client.backend.write([Operation("update", POOLS, client.namespace, "a", renamed)])
     assert refusal.value.message == "the name of the object (b) does not match the name on the URL (a)"
 
 
@@ -161,7 +161,7 @@ async def test_an_object_does_not_change_its_namespace(client: Client) -> None:
     made = await client.create(pool("a"))
     moved = {**made, "metadata": {**made["metadata"], "namespace": "default"}}
     with refused(400, "BadRequest"):
-        await client.backend.update(POOLS, client.namespace, "a", moved, WriteOptions())
+        await client.backend.write([Operation("update", POOLS, client.namespace, "a", moved)])
 
 
 async def test_an_update_of_the_object_leaves_its_status(client: Client) -> None:

@@ -39,12 +39,12 @@ from tests.deploy.world import World
 class Dying(LocalBackend):
     left = int(sys.argv[2])
 
-    async def create(self, kind, namespace, obj, options):
-        if not options.dry_run:
+    async def write(self, operations):
+        if any(o.verb == "create" and not o.dry_run for o in operations):
             Dying.left -= 1
             if Dying.left < 0:
                 os.kill(os.getpid(), signal.SIGKILL)
-        return await super().create(kind, namespace, obj, options)
+        return await super().write(operations)
 
 async def main():
     folder = Path(sys.argv[1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from rota.manifest.deploying_maps import CODE_LABEL, code_part
 from rota.manifest.deploying_reading import all_of
 from rota.manifest.project import load_project
 from rota.manifest.project_form import PROJECT_LABEL
-from rota.registry import ApiError
+from rota.registry import Answer, ApiError, Operation
 from rota.runtime.blobs import digest_of
 from tests.conformance.conftest import opening
 from tests.conformance.objects import namespace as a_namespace
@@ -199,13 +199,13 @@ async def test_code_that_is_too_large_is_refused_before_anything_is_written(
 
 
 async def test_who_may_write_no_config_maps_is_told_so_before_anything_is_written(world: World) -> None:
-    create = world.client.backend.create
+    write = world.client.backend.write
 
-    async def refusing(kind: Any, *rest: Any) -> Any:
-        if kind is ConfigMap.api:
+    async def refusing(operations: Sequence[Operation]) -> Sequence[Answer]:
+        if any((o.verb, o.kind) == ("create", ConfigMap.api) for o in operations):
             raise ApiError(403, "Forbidden", "configmaps is forbidden")
-        return await create(kind, *rest)
+        return await write(operations)
 
-    world.client.backend.create = refusing  # type: ignore[assignment, method-assign]
+    world.client.backend.write = refusing  # type: ignore[method-assign]
     with pytest.raises(DeployRefused, match="its code cannot be kept there: configmaps is forbidden"):
         await Deployer(world.client, None).foresee(world.project(TEXT))

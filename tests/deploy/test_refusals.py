@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from rota.client import LocalBackend
 from rota.manifest.deploying import DeployRefused, ordered, step_of
 from rota.manifest.load import Manifest
 from rota.manifest.project import Project
-from rota.registry import Registry
+from rota.registry import Answer, Operation, Registry
 from rota.store import MemoryStore
 from tests.deploy.world import World
 
@@ -37,21 +37,11 @@ class Forbidding(LocalBackend):
 
     forbidden = ""
 
-    async def _allow(self, kind: Any) -> None:
-        if kind.name == self.forbidden:
-            raise ApiError(403, "Forbidden", f"{kind.plural} are not yours")
-
-    async def create(self, kind: Any, *given: Any, **more: Any) -> Any:
-        await self._allow(kind)
-        return await super().create(kind, *given, **more)
-
-    async def patch(self, kind: Any, *given: Any, **more: Any) -> Any:
-        await self._allow(kind)
-        return await super().patch(kind, *given, **more)
-
-    async def delete(self, kind: Any, *given: Any, **more: Any) -> Any:
-        await self._allow(kind)
-        return await super().delete(kind, *given, **more)
+    async def write(self, operations: Sequence[Operation]) -> Sequence[Answer]:
+        for o in operations:
+            if o.kind.name == self.forbidden:
+                raise ApiError(403, "Forbidden", f"{o.kind.plural} are not yours")
+        return await super().write(operations)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,13 +17,14 @@ from rota import ApiError, Client
 from rota.api import ConfigMap, Kind, Lease, ObjectMeta
 from rota.api.core import LeaseSpec
 from rota.client import HttpBackend, LocalBackend, Operation
-from rota.client.backend import Batches, Object
+from rota.client.backend import Batches
 from rota.client.credentials import Credential, Fixed
 from rota.client.target import Tls, at_url
 from rota.engine import VirtualClock
 from rota.engine.fence import Deposed, Fenced
 from rota.engine.leadership import LEASE_SECONDS, MARGIN_SECONDS, RENEW_SECONDS, RETRY_SECONDS, Leadership
 from rota.registry import Answer, DeleteOptions, ListOptions, Registry, WatchOptions, WriteOptions
+from rota.registry.options import Verb
 from rota.store import MemoryStore
 from tests.kubernetes import server as kubernetes
 
@@ -57,25 +58,17 @@ class Line(LocalBackend):
         if self.hangs:
             await asyncio.get_running_loop().create_future()
 
-    async def _answered(self, answer: Answer) -> Answer:
-        if self.loses_answers:
-            raise OSError("the connection was lost")
-        await self.answers.wait()
-        return answer
-
     async def get(self, kind: Kind, namespace: str, name: str, *, subresource: str = "") -> Answer:
         await self._sent("get")
         return await super().get(kind, namespace, name, subresource=subresource)
 
-    async def create(self, kind: Kind, namespace: str, obj: Object, options: WriteOptions) -> Answer:
-        await self._sent("create")
-        return await self._answered(await super().create(kind, namespace, obj, options))
-
-    async def update(
-        self, kind: Kind, namespace: str, name: str, obj: Object, options: WriteOptions, *, subresource: str = ""
-    ) -> Answer:
-        await self._sent("update")
-        return await self._answered(await super().update(kind, namespace, name, obj, options, subresource=subresource))
+    async def write(self, operations: Sequence[Operation]) -> Sequence[Answer]:
+        await self._sent(operations[0].verb)
+        answers = await super().write(operations)
+        if self.loses_answers:
+            raise OSError("the connection was lost")
+        await self.answers.wait()
+        return answers
 
     def watch(self, kind: Kind, namespace: str, options: WatchOptions) -> Batches:
         return self._watch(kind, namespace, options)
@@ -583,36 +576,40 @@ def fence(world: World) -> tuple[Fenced, list[bool]]:
 
 
 WHERE, MAP = (ConfigMap.api, "default"), {"metadata": {"name": "m"}}
-WRITES: dict[str, Callable[[Fenced, bool], Any]] = {
-    "create": lambda to, dry: to.create(*WHERE, {"metadata": {"name": "n"}}, WriteOptions("t", dry)),
-    "update": lambda to, dry: to.update(*WHERE, "m", MAP, WriteOptions("t", dry)),
-    "patch": lambda to, dry: to.patch(*WHERE, "m", {"data": {"a": "b"}}, WriteOptions("t", dry)),
-    "apply": lambda to, dry: to.apply(
-        *WHERE, "m", {"apiVersion": "v1", "kind": "ConfigMap", **MAP}, WriteOptions("t", dry)
-    ),
-    "delete": lambda to, dry: to.delete(*WHERE, "m", DeleteOptions(dry_run=dry)),
-    "delete_collection": lambda to, dry: to.delete_collection(*WHERE, DeleteOptions(dry_run=dry), ListOptions()),
-    "batch": lambda to, dry: to.batch([Operation("delete", *WHERE, "m", delete=DeleteOptions(dry_run=dry))]),
+APPLIED = {"apiVersion": "v1", "kind": "ConfigMap", **MAP}
+BODIES: dict[Verb, Any] = {
+    "create": {"metadata": {"name": "n"}},
+    "update": MAP,
+    "patch": {"data": {"a": "b"}},
+    "apply": APPLIED,
+    "delete": None,
+    "delete_collection": None,
 }
 
 
-@pytest.mark.parametrize("verb", WRITES)
-async def test_who_does_not_lead_does_not_write(fence: tuple[Fenced, list[bool]], verb: str) -> None:
+def writing(verb: Verb, *, dry_run: bool = False) -> list[Operation]:
+    name = "" if verb in ("create", "delete_collection") else "m"
+    return [Operation(verb, *WHERE, name, BODIES[verb], WriteOptions("t", dry_run), DeleteOptions(dry_run=dry_run))]
+
+
+@pytest.mark.parametrize("verb", BODIES)
+async def test_who_does_not_lead_does_not_write(fence: tuple[Fenced, list[bool]], verb: Verb) -> None:
     fenced, held = fence
-    made = await fenced.create(*WHERE, MAP, WriteOptions())
+    (made,) = await fenced.write([Operation("create", *WHERE, body=MAP)])
     held[0] = False
-    with pytest.raises(Deposed, match="somebody"):
-        await WRITES[verb](fenced, False)
-    await WRITES[verb](fenced, True)
+    for write in fenced.write, fenced.write_each:
+        with pytest.raises(Deposed, match="somebody"):
+            await write(writing(verb))
+    await fenced.write(writing(verb, dry_run=True))
     assert (await fenced.get(*WHERE, "m")).value == made.value
     assert len((await fenced.list(*WHERE, ListOptions())).items) == 1
     held[0] = True
-    await WRITES[verb](fenced, False)
+    await fenced.write(writing(verb))
 
 
 async def test_who_does_not_lead_still_watches(fence: tuple[Fenced, list[bool]]) -> None:
     fenced, held = fence
-    await fenced.create(*WHERE, MAP, WriteOptions())
+    await fenced.write([Operation("create", *WHERE, body=MAP)])
     held[0] = False
     batches: Any = fenced.watch(*WHERE, WatchOptions())
     assert [event.type for event in await anext(batches)] == ["ADDED"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from rota import ApiError, Client
 from rota.api import Kind, Lease
 from rota.client import LocalBackend
-from rota.client.backend import Batches, Object
+from rota.client.backend import Batches
 from rota.engine import VirtualClock
 from rota.engine.leadership import LEASE_SECONDS, Leadership
-from rota.registry import Answer, Registry, WatchOptions, WriteOptions
+from rota.registry import Answer, Operation, Registry, WatchOptions
 from rota.store import MemoryStore
 from tests.amount import amount
 
@@ -98,7 +98,7 @@ class Network(LocalBackend):
     def __init__(self, registry: Registry, world: VirtualClock, process: Process, random: Random) -> None:
         super().__init__(registry)
         self._world, self._process, self._random = world, process, random
-        self._under_way: set[asyncio.Task[Answer]] = set()
+        self._under_way: set[asyncio.Task[Any]] = set()
         self.faulty = True
         self.dead = False
 
@@ -108,7 +108,7 @@ class Network(LocalBackend):
         self._world.call_at(self._world.now() + seconds, arrived.set)
         await arrived.wait()
 
-    async def _send(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
+    async def _send(self, call: Callable[[], Awaitable[Any]]) -> Any:
         if self.dead:
             raise OSError("killed")
         task = asyncio.create_task(self._carry(call))
@@ -118,12 +118,12 @@ class Network(LocalBackend):
         await self._process.goes()
         return task.result()
 
-    def _arrived(self, task: asyncio.Task[Answer]) -> None:
+    def _arrived(self, task: asyncio.Task[Any]) -> None:
         self._under_way.discard(task)
         if not task.cancelled():
             task.exception()
 
-    async def _carry(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
+    async def _carry(self, call: Callable[[], Awaitable[Any]]) -> Any:
         fate = self._random.choices(
             ("fine", "refused", "busy", "late", "answer late", "answer lost"), (12, 1, 1, 2, 2, 2)
         )[0]
@@ -144,17 +144,13 @@ class Network(LocalBackend):
 
     async def get(self, kind: Kind, namespace: str, name: str, *, subresource: str = "") -> Answer:
         get = super().get
-        return await self._send(lambda: get(kind, namespace, name))
+        answer: Answer = await self._send(lambda: get(kind, namespace, name))
+        return answer
 
-    async def create(self, kind: Kind, namespace: str, obj: Object, options: WriteOptions) -> Answer:
-        create = super().create
-        return await self._send(lambda: create(kind, namespace, obj, options))
-
-    async def update(
-        self, kind: Kind, namespace: str, name: str, obj: Object, options: WriteOptions, *, subresource: str = ""
-    ) -> Answer:
-        update = super().update
-        return await self._send(lambda: update(kind, namespace, name, obj, options))
+    async def write(self, operations: Sequence[Operation]) -> Sequence[Answer]:
+        write = super().write
+        answers: Sequence[Answer] = await self._send(lambda: write(operations))
+        return answers
 
     def watch(self, kind: Kind, namespace: str, options: WatchOptions) -> Batches:
         return self._watch(super().watch(kind, namespace, options))

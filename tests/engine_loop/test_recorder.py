@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.api import ConfigMap, Event, Kind, Namespace, ObjectMeta
+from rota.api import ConfigMap, Event, Namespace, ObjectMeta
 from rota.api.core import EventSeries, ObjectReference
 from rota.client import Client, ConnectionFailed, LocalBackend
 from rota.engine import VirtualClock
 from rota.engine import recorder as bounds
 from rota.engine.recorder import COMBINED, Recorder, event_name
 from rota.engine.retention import EVENT_KEEP_SECONDS, EVENTS_PER_NAMESPACE_MAX, expired, overdue
-from rota.registry import Answer, ApiError, Registry, WriteOptions
+from rota.registry import Answer, ApiError, Operation, Registry
 from rota.store import MemoryStore
 
 START = 1_700_000_000.0
@@ -42,24 +42,17 @@ class Backend(LocalBackend):
         self.hangs = False
         self.busy = asyncio.Event()
 
-    async def _write(self) -> None:
+    async def write(self, operations: Sequence[Operation]) -> Sequence[Answer]:
         self.writes += 1
         self.busy.set()
         if self.hangs:
             await asyncio.Event().wait()
         if self.failures:
             raise self.failures.pop(0)
-
-    async def create(self, kind: Kind, namespace: str, obj: dict[str, Any], options: WriteOptions) -> Answer:
-        await self._write()
-        return await super().create(kind, namespace, obj, options)
-
-    async def patch(self, kind: Kind, namespace: str, name: str, patch: Any, *args: Any, **more: Any) -> Answer:
-        await self._write()
-        if self.before_patch is not None:
+        if operations[0].verb == "patch" and self.before_patch is not None:
             meanwhile, self.before_patch = self.before_patch, None
             await meanwhile()
-        return await super().patch(kind, namespace, name, patch, *args, **more)
+        return await super().write(operations)
 
 
 class JumpingClock(VirtualClock):

@@ -17,7 +17,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from rota.client.websocket import Closed, WebSocket, connect_unix
+from rota.client.upgrading import connect_unix
+from rota.client.websocket import Closed, WebSocket
 from rota.runtime.interface import NotRunning, Runtime, Subject
 from rota.server.app import refusal
 from rota.server.exec import PROTOCOL

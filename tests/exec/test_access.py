@@ -10,7 +10,8 @@ from urllib.parse import urlencode
 import pytest
 
 from rota.api import Instance, WorkerPool
-from rota.client.websocket import Closed, connect_unix
+from rota.client.upgrading import connect_unix
+from rota.client.websocket import Closed
 from rota.runtime import sandbox
 from rota.server.auth import SCOPES, User, allows
 from rota.server.exec import PARAMETERS_MAX

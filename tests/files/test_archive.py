@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.runtime.files import archive as module
-from rota.runtime.files.archive import Archive, Member
-from rota.runtime.files.bounds import EXTENDED_BYTES_MAX
-from rota.runtime.files.failing import FileFailed
+from rota.trees import archive as module
+from rota.trees.archive import Archive, Member
+from rota.trees.bounds import EXTENDED_BYTES_MAX
+from rota.trees.failing import FileFailed
 
 FORMATS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
 NAMES = st.lists(

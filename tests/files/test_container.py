@@ -15,11 +15,11 @@ import pytest
 
 from rota.runtime.container import Engine
 from rota.runtime.files.access import files_of
-from rota.runtime.files.bounds import ENTRIES_MAX
-from rota.runtime.files.failing import FileFailed
 from rota.runtime.files.model import Bytes, Files, Listing, Opened
 from rota.runtime.interface import Order, Subject
 from rota.runtime.local import LocalRuntime
+from rota.trees.bounds import ENTRIES_MAX
+from rota.trees.failing import FileFailed
 from tests.files.conftest import pieces
 from tests.files.test_escape import EVIL, archive, member
 from tests.runtime_container.conftest import engine, podman  # noqa: F401 - the same engine

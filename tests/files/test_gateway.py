@@ -14,7 +14,7 @@ from urllib.parse import unquote_to_bytes
 
 import pytest
 
-from rota.runtime.files.bounds import ENTRIES_MAX, FILE_BYTES_MAX
+from rota.trees.bounds import ENTRIES_MAX, FILE_BYTES_MAX
 from tests.control.running.test_processes import until
 from tests.files.conftest import WAYS, Farm, read
 

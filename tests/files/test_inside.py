@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from rota.runtime.files.bounds import ARCHIVE_MEMBERS_MAX, DEPTH_MAX, ENTRIES_MAX, LINKS_MAX
-from rota.runtime.files.failing import FileFailed
 from rota.runtime.files.program import PROGRAM
-from rota.runtime.files.walking import Walk
+from rota.trees.bounds import ARCHIVE_MEMBERS_MAX, DEPTH_MAX, ENTRIES_MAX, LINKS_MAX
+from rota.trees.failing import FileFailed
+from rota.trees.walking import Walk
 
 MEMORY = "/dev/shm"
 SECONDS_MAX = 60

@@ -1,192 +1,262 @@
-"""The queue against one that is obviously right, whatever is said to them and in whatever order."""
+"""The ledger against one that is obviously right, whatever is said to them and in whatever order."""
 
 from __future__ import annotations
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from rota.pools import Binding, Offer, Queue, Request
+from rota.pools import Binding, GiveBack, Ledger, Lost, Opened, Recall, Request, State
 from tests.amount import amount
-from tests.pools.making import pair, pairs
-from tests.pools.model import Model, Pair
+from tests.pools.model import Effect, Flight, Model
 
-FEATURES = st.frozensets(st.sampled_from(["big", "gpu"]))
+NUMBERS = 12
+IDS = st.integers(0, NUMBERS - 1).map("r{}".format)
 KEYS = st.sampled_from(["", "", "main", "other"])
 REQUESTS = st.builds(
     Request,
-    id=st.integers(0, 15).map("r{}".format),
+    id=IDS,
     holder=st.sampled_from("abc"),
     priority=st.sampled_from([0, 0, 0, 1, -1]),
     arrival=st.integers(0, 9).map(float),
-    needs=FEATURES,
     prefers=KEYS,
+    shares=st.sampled_from([True, True, False]),
 )
-INSTANCES = st.integers(0, 6).map("i{}".format)
-OFFERS = st.builds(Offer, id=INSTANCES, provides=FEATURES, last=KEYS, since=st.integers(0, 5).map(float))
+INSTANCES = st.integers(0, 3).map("i{}".format)
+OPENED = st.sampled_from([Opened.WHOLE, Opened.WHOLE, Opened.JOBS, Opened.CLOSED])
+SECONDS = st.sampled_from([0.0, 0.0, 0.001, 0.02, 0.06, 10.0])
 
 
 class AgainstModel(RuleBasedStateMachine):
     """Says the same to both, sense and nonsense, and compares all that can be seen."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.queue = Queue()
-        self.model = Model()
-        self.open: dict[str, Binding] = {}
-        """By instance, those whose outcome has not been told."""
-        self.answered: list[Binding] = []
+    @initialize(depth_max=st.sampled_from([8, 3, 1]), short=st.booleans())
+    def begin(self, depth_max: int, short: bool) -> None:
+        self.ledger = Ledger(depth_max)
+        self.model = Model(depth_max)
+        self.flights: list[tuple[Binding, Flight]] = []
+        """Those whose result was not said."""
+        self.over: list[tuple[Binding, Flight]] = []
+        if short:
+            self.ledger.ran(0.0)
+            self.model.ran(0.0)
 
-    def opened(self, bindings: list[Binding], expected: list[Pair]) -> None:
-        assert pairs(bindings) == expected
-        for binding in bindings:
-            assert binding.instance not in self.open, "an instance is in two bindings"
-            self.open[binding.instance] = binding
+    def same_effects(self) -> None:
+        effects = [shown(each) for each in self.ledger.effects]
+        assert effects == self.model.effects
+        made = [each for each in self.ledger.effects if isinstance(each, Binding)]
+        for binding in made:
+            # What was decided in the same event may be over in it, too, but not come again.
+            known = self.model.find(binding.request.id)
+            assert known is not None and known.flight is not None
+            self.flights.append((binding, known.flight))
+        self.ledger.effects.clear()
+        self.model.effects.clear()
 
-    def one(self, binding: Binding | None) -> list[Binding]:
-        return [] if binding is None else [binding]
+    def draw_flight(self, data: st.DataObject) -> tuple[Binding, Flight]:
+        pair = self.flights.pop(data.draw(st.integers(0, len(self.flights) - 1)))
+        self.over.append(pair)
+        return pair
 
-    def as_known(self, request: Request) -> Request:
-        held = [each for each, _ in self.model.bound] + [flight.request for flight in self.model.flights]
-        return next((each for each in held + self.model.waiting if each.id == request.id), request)
-
-    def draw_open(self, data: st.DataObject) -> Binding:
-        binding = self.open.pop(data.draw(st.sampled_from(sorted(self.open))))
-        self.answered.append(binding)
-        return binding
+    def draw_known(self, data: st.DataObject, *states: State) -> str:
+        found = [each.request.id for each in self.model.known if each.state in states]
+        return data.draw(st.sampled_from(found)) if found else data.draw(IDS)
 
     @rule(request=REQUESTS)
     def a_request_comes(self, request: Request) -> None:
-        self.opened(self.one(self.queue.add(request)), self.model.add(request))
+        assert self.ledger.request(request) is self.model.request(request)
 
-    @rule(offer=OFFERS)
-    def an_instance_is_offered(self, offer: Offer) -> None:
-        self.opened(self.one(self.queue.offer(offer)), self.model.offer(offer))
+    @rule(id_=IDS)
+    def a_request_is_cancelled(self, id_: str) -> None:
+        assert self.ledger.cancel(id_) is self.model.cancel(id_)
 
-    @rule(instance=INSTANCES)
-    def an_instance_is_withdrawn(self, instance: str) -> None:
-        self.queue.withdraw(instance)
-        self.model.withdraw(instance)
-
-    @rule(instance=INSTANCES)
-    def a_hold_ends(self, instance: str) -> None:
-        ended = self.queue.released(instance)
-        assert (ended and ended.id) == self.model.released(instance)
-
-    @rule(request=REQUESTS)
-    def a_request_is_cancelled(self, request: Request) -> None:
-        assert self.queue.cancel(request.id) == self.model.cancel(request.id)
-
-    @precondition(lambda self: self.open)
     @rule(data=st.data())
-    def a_binding_in_flight_is_cancelled(self, data: st.DataObject) -> None:
-        request = self.open[data.draw(st.sampled_from(sorted(self.open)))].request.id
-        assert self.queue.cancel(request) == self.model.cancel(request)
+    def a_request_that_is_bound_is_cancelled(self, data: st.DataObject) -> None:
+        id_ = self.draw_known(data, State.BINDING)
+        assert self.ledger.cancel(id_) is self.model.cancel(id_)
 
-    @precondition(lambda self: self.open)
+    @precondition(lambda self: self.flights)
     @rule(data=st.data())
-    def a_binding_is_confirmed(self, data: st.DataObject) -> None:
-        binding = self.draw_open(data)
-        assert self.queue.confirmed(binding) == self.model.confirmed(binding.instance)
+    def a_binding_is_written(self, data: st.DataObject) -> None:
+        binding, flight = self.draw_flight(data)
+        assert self.ledger.bound(binding) == self.model.bound(flight)
 
-    @precondition(lambda self: self.open)
-    @rule(data=st.data(), taken=st.booleans())
-    def a_race_is_lost(self, data: st.DataObject, taken: bool) -> None:
-        binding = self.draw_open(data)
-        self.opened(self.queue.lost(binding, instance_taken=taken), self.model.lost(binding.instance, taken=taken))
+    @precondition(lambda self: self.flights)
+    @rule()
+    def all_bindings_are_written(self) -> None:
+        for binding, flight in self.flights[:]:
+            assert self.ledger.bound(binding) == self.model.bound(flight)
+            self.flights.remove((binding, flight))
+            self.over.append((binding, flight))
+            self.same_effects()
 
-    @precondition(lambda self: self.answered)
+    @precondition(lambda self: self.flights)
     @rule(data=st.data(), taken=st.booleans())
-    def an_outcome_is_told_again(self, data: st.DataObject, taken: bool) -> None:
-        binding = data.draw(st.sampled_from(self.answered))
-        held = (binding.request, binding.instance) in self.model.bound
-        assert self.queue.lost(binding, instance_taken=taken) == []
-        assert held or not self.queue.confirmed(binding)
+    def a_binding_is_lost(self, data: st.DataObject, taken: bool) -> None:
+        binding, flight = self.draw_flight(data)
+        self.ledger.lost(binding, instance_taken=taken)
+        self.model.lost(flight, instance_taken=taken)
+
+    @precondition(lambda self: self.flights)
+    @rule(data=st.data())
+    def a_binding_is_refused(self, data: st.DataObject) -> None:
+        binding, flight = self.draw_flight(data)
+        self.ledger.refused(binding)
+        self.model.refused(flight)
+
+    @precondition(lambda self: self.over)
+    @rule(data=st.data())
+    def a_result_is_said_again(self, data: st.DataObject) -> None:
+        binding, flight = data.draw(st.sampled_from(self.over))
+        assert self.ledger.bound(binding) == self.model.bound(flight)
+        self.ledger.lost(binding)
+        self.ledger.refused(binding)
+
+    @rule(data=st.data(), frees=st.booleans())
+    def a_hold_comes_to_its_end(self, data: st.DataObject, frees: bool) -> None:
+        id_ = self.draw_known(data, State.HELD)
+        assert self.ledger.ending(id_, frees=frees) == self.model.ending(id_, frees=frees)
+
+    @rule(data=st.data())
+    def an_end_is_written(self, data: st.DataObject) -> None:
+        id_ = self.draw_known(data, State.HELD, State.ENDING)
+        self.ledger.ended(id_)
+        self.model.ended(id_)
+
+    @rule(data=st.data())
+    def an_end_is_not_written(self, data: st.DataObject) -> None:
+        id_ = self.draw_known(data, State.ENDING)
+        self.ledger.held_again(id_)
+        self.model.held_again(id_)
+
+    @rule(id_=IDS)
+    def something_is_said_of_any_request(self, id_: str) -> None:
+        self.ledger.ended(id_)
+        self.model.ended(id_)
+        self.ledger.held_again(id_)
+        self.model.held_again(id_)
 
     @rule(
-        bound=st.lists(st.tuples(REQUESTS, INSTANCES), max_size=2),
-        waiting=st.lists(REQUESTS, max_size=2, unique_by=lambda request: request.id),
-        free=st.lists(OFFERS, max_size=2, unique_by=lambda offer: offer.id),
+        instance=INSTANCES,
+        opened=OPENED,
+        reopened=OPENED,
+        slots=st.sampled_from([8, 8, 2, 1]),
+        last=st.one_of(st.none(), KEYS),
     )
-    def something_stored_is_heard_of(
-        self, bound: list[tuple[Request, str]], waiting: list[Request], free: list[Offer]
+    def an_instance_is_opened(
+        self, instance: str, opened: Opened, reopened: Opened, slots: int, last: str | None
     ) -> None:
-        # What is stored of a request does not change while the request is there.
-        bound = [(self.as_known(request), instance) for request, instance in bound]
-        found = self.queue.restore(bound=bound, waiting=waiting, free=free)
-        bindings, surplus = self.model.restore(bound, waiting, free)
-        assert [(request.id, instance) for request, instance in found.surplus] == surplus
-        flying = {flight.instance: flight for flight in self.model.flights}
-        new = set(pairs(found.bindings))
-        for instance, binding in list(self.open.items()):
-            if instance not in flying or flying[instance].request is not binding.request or pair(binding) in new:
-                # Carried out, as it turns out, or void: either way it will not be told of any more.
-                self.answered.append(self.open.pop(instance))
-        self.opened(found.bindings, bindings)
+        self.ledger.open(instance, opened, reopened=reopened, slots=slots, last=last)
+        self.model.open(instance, opened, reopened=reopened, slots=slots, last=last)
+
+    @rule(instance=INSTANCES)
+    def an_instance_is_gone(self, instance: str) -> None:
+        self.ledger.gone(instance)
+        self.model.gone(instance)
+
+    @rule(instance=INSTANCES)
+    def an_instance_is_taken(self, instance: str) -> None:
+        self.ledger.taken(instance)
+        self.model.taken(instance)
+
+    @rule(seconds=SECONDS)
+    def one_has_run(self, seconds: float) -> None:
+        self.ledger.ran(seconds)
+        self.model.ran(seconds)
 
     @rule(data=st.data())
-    def it_is_made_anew_from_what_is_stored(self, data: st.DataObject) -> None:
-        """The outcomes of what was in flight are in the store, whoever was told of them."""
-        bound, free = list(self.model.bound), [place[2] for place in self.model.free]
-        waiting = list(self.model.waiting)
-        for flight in self.model.flights:
-            fate = data.draw(st.sampled_from(["landed", "not yet", "taken"])) if flight.wanted else "taken"
-            if fate == "landed":
-                bound.append((flight.request, flight.instance))
-            elif flight.wanted:
-                waiting.append(flight.request)
-            if fate == "not yet" and flight.offer is not None:
-                free.append(flight.offer)
-        facts = [data.draw(st.permutations(each)) for each in (bound, waiting, free)]
-        self.queue, self.model = Queue(), Model()
-        self.open, self.answered = {}, []
-        found = self.queue.restore(bound=facts[0], waiting=facts[1], free=facts[2])  # type: ignore[arg-type]
-        bindings, surplus = self.model.restore(bound, waiting, free)
-        assert (found.surplus, surplus) == ([], [])
-        self.opened(found.bindings, bindings)
+    def one_runs_for_long(self, data: st.DataObject) -> None:
+        id_ = self.draw_known(data, State.HELD)
+        self.ledger.runs_long(id_)
+        self.model.runs_long(id_)
 
-    @precondition(lambda self: not self.open)
-    @rule()
-    def it_is_made_anew_and_goes_on_as_if_it_had_not_been(self) -> None:
-        """With nothing in flight, the model knows nothing of the restart."""
-        self.model.free.sort(key=lambda place: (place[2].since, place[2].id))
-        self.model.free = [(place[0], number, place[2]) for number, place in enumerate(self.model.free)]
-        self.model.number = len(self.model.free)
-        self.queue, self.answered = Queue(), []
-        found = self.queue.restore(
-            bound=self.model.bound, waiting=self.model.waiting, free=[place[2] for place in self.model.free]
-        )
-        assert found == ([], [])
+    @rule(data=st.data())
+    def one_is_returned(self, data: st.DataObject) -> None:
+        id_ = self.draw_known(data, State.HELD)
+        instance = self.ledger.instance_of(id_) or data.draw(INSTANCES)
+        returned = self.ledger.returned(id_, instance)
+        assert (returned and returned.id) == self.model.returned(id_, instance)
+
+    @rule(id_=IDS, instance=INSTANCES)
+    def one_is_returned_by_any(self, id_: str, instance: str) -> None:
+        returned = self.ledger.returned(id_, instance)
+        assert (returned and returned.id) == self.model.returned(id_, instance)
+
+    @rule(request=REQUESTS, instance=INSTANCES)
+    def a_hold_is_in_the_store(self, request: Request, instance: str) -> None:
+        # What is stored of a request does not change while the request is there.
+        known = [each.request for each in self.model.known if each.request.id == request.id]
+        request = known[0] if known else request
+        assert self.ledger.hold(request, instance) == self.model.hold(request, instance)
+
+    @precondition(lambda self: self.flights)
+    @rule(data=st.data())
+    def a_binding_is_in_the_store(self, data: st.DataObject) -> None:
+        binding, _ = data.draw(st.sampled_from(self.flights))
+        request, instance = binding.request, binding.instance
+        assert self.ledger.hold(request, instance) == self.model.hold(request, instance)
 
     @invariant()
     def they_look_the_same(self) -> None:
-        view, model = self.queue.view, self.model
-        order = model.in_turn()
-        assert view.waiting() == order
-        assert [view.position(id_) for id_ in order] == list(range(len(order)))
-        assert (view.depth, view.free) == (len(order), len(model.free))
-        assert (view.in_flight, view.bound) == (len(model.flights), len(model.bound))
-        for holder in "abc":
-            assert view.bound_of(holder) == model.has(holder)
-            assert view.depth_of(holder) == sum(request.holder == holder for request in model.waiting)
-        assert view.depths() == {holder: depth for holder in "abc" if (depth := view.depth_of(holder))}
-        assert view.bounds() == {holder: has for holder in "abc" if (has := view.bound_of(holder))}
-        needs = [request.needs for request in model.waiting]
-        assert view.unmet() == {each: needs.count(each) for each in needs}
-        for request, instance in model.bound:
-            assert view.instance_of(request.id) == instance
-            assert view.request_of(instance) == request
-
-        for flight in model.flights:
-            assert view.request_of(flight.instance) is None
+        if not hasattr(self, "ledger"):
+            return
+        self.same_effects()
+        ledger, model = self.ledger, self.model
+        order = model.in_order()
+        assert ledger.in_order() == order
+        assert [ledger.position(id_) for id_ in order] == list(range(len(order)))
+        assert (ledger.depth, ledger.in_flight) == (len(order), len(model.flights))
+        assert ledger.free == len(model.free(Opened.WHOLE))
+        assert ledger.is_empty == (not model.known and not model.instances)
+        waiting = [each.request.holder for each in model.waiting()]
+        assert ledger.depths() == {holder: waiting.count(holder) for holder in waiting}
+        assert ledger.bounds() == {holder: has for holder in "abc" if (has := model.has(holder))}
+        for number in range(NUMBERS):
+            known = model.find(f"r{number}")
+            assert ledger.state(f"r{number}") is (known and known.state)
+            held = known.on if known is not None and known.state >= State.HELD else None
+            assert ledger.instance_of(f"r{number}") == (held and held.id)
+        for id_ in {f"i{number}" for number in range(4)}:
+            holds = model.instances[id_].holds if id_ in model.instances else []
+            assert ledger.holders_of(id_) == [each.request.id for each in holds if each.state >= State.HELD]
+            assert ledger.is_used(id_) == bool(holds)
+        for binding, flight in self.flights + self.over:
+            assert (binding.is_over, binding.is_wanted) == (flight.over, flight.wanted)
 
     @invariant()
-    def none_is_held_twice(self) -> None:
-        instances = [instance for _, instance in self.model.bound] + list(self.open)
-        assert len(instances) == len(set(instances))
-        requests = [request.id for request, _ in self.model.bound]
-        assert len(requests) == len(set(requests))
+    def no_instance_is_shared_by_those_that_may_not(self) -> None:
+        for instance in self.model.instances.values() if hasattr(self, "model") else ():
+            assert len(instance.holds) <= 1 or all(each.request.shares for each in instance.holds)
+
+    def teardown(self) -> None:
+        """Nothing is left when all has ended."""
+        if not hasattr(self, "ledger"):
+            return
+        ledger = self.ledger
+        for number in range(4):
+            ledger.gone(f"i{number}")
+        while self.flights:
+            binding, _ = self.flights.pop()
+            ledger.refused(binding)
+        for number in range(NUMBERS):
+            ledger.cancel(f"r{number}")
+            ledger.ended(f"r{number}")
+        assert ledger.is_empty
+        assert not ledger.waiting.lines and not ledger._unwanted
+        assert not ledger._behind.recalled and not ledger._behind.by_priority
+        assert not any(ledger._partly._by_holds) and not ledger._partly.count
+
+
+def shown(effect: object) -> Effect:
+    if isinstance(effect, Binding):
+        return ("bind", effect.request.id, effect.instance)
+    if isinstance(effect, Recall):
+        return ("recall", effect.request, effect.instance)
+    if isinstance(effect, GiveBack):
+        return ("give back", effect.request.id, effect.instance)
+    assert isinstance(effect, Lost)
+    return ("lost", effect.request.id, effect.instance)
 
 
 TestAgainstModel = AgainstModel.TestCase
-TestAgainstModel.settings = settings(max_examples=amount(30, 500), stateful_step_count=50, deadline=None)
+TestAgainstModel.settings = settings(max_examples=amount(60, 600), stateful_step_count=60, deadline=None)

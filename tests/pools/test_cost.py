@@ -1,18 +1,22 @@
-"""What an event costs, in comparisons of requests and not in time."""
+"""What an event costs, in comparisons of requests and not in time; and what a waiting request takes."""
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from collections.abc import Callable
 
 import pytest
 
-from rota.pools import Queue, Request
-from rota.pools.demand import DEAD_ENTRIES_MAX
-from tests.pools.making import offer
+from rota.pools import Ledger, Opened, Request
+from rota.pools.waiting import DEAD_ENTRIES_MAX
+from tests.pools.making import decided, request
 
 FEW, MANY = 500, 8_000
 GROWTH_MAX = 3.0
 """How many times as much an event may cost with 16 times as many waiting: a scan would be 16, the logarithm is 1.4."""
+BYTES_MAX = 240
+"""What a waiting request takes beside itself, where a holder has ten."""
 
 
 class Counted(float):
@@ -35,44 +39,43 @@ class Counted(float):
     __hash__ = float.__hash__
 
 
-def waiting(count: int, holders: int) -> Queue:
-    queue = Queue()
+def waiting(count: int, holders: int) -> Ledger:
+    ledger = Ledger()
     for number in range(count):
-        queue.add(Request(f"r{number}", f"holder-{number % holders}", 0, Counted(number)))
-    return queue
+        ledger.request(Request(f"r{number}", f"holder-{number % holders}", 0, Counted(number)))
+    return ledger
 
 
-def comparisons(queue: Queue, event: Callable[[Queue, int], object], times: int = 100) -> float:
+def comparisons(ledger: Ledger, event: Callable[[Ledger, int], object], times: int = 100) -> float:
     before = Counted.compared
     for number in range(times):
-        event(queue, number)
+        event(ledger, number)
     return (Counted.compared - before) / times
 
 
-def a_cycle(queue: Queue, number: int) -> None:
-    binding = queue.offer(offer(f"i{number}"))
-    assert binding is not None
-    queue.confirmed(binding)
-    queue.released(binding.instance)
-    queue.add(binding.request)
+def a_cycle(ledger: Ledger, number: int) -> None:
+    ledger.open(f"i{number}", Opened.WHOLE)
+    binding = decided(ledger)
+    ledger.bound(binding)
+    ledger.ended(binding.request.id)
+    ledger.request(binding.request)
 
 
-def a_lost_race(queue: Queue, number: int) -> None:
-    binding = queue.offer(offer(f"i{number}"))
-    assert binding is not None
-    queue.lost(binding)
+def a_lost_race(ledger: Ledger, number: int) -> None:
+    ledger.open(f"i{number}", Opened.WHOLE)
+    ledger.lost(decided(ledger))
 
 
-def an_arrival_in_the_middle(queue: Queue, number: int) -> None:
-    queue.add(Request(f"late-{number}", "holder-0", 0, Counted(number + 0.5)))
+def an_arrival_in_the_middle(ledger: Ledger, number: int) -> None:
+    ledger.request(Request(f"late-{number}", "holder-0", 0, Counted(number + 0.5)))
 
 
-def an_urgent_arrival(queue: Queue, number: int) -> None:
-    queue.add(Request(f"urgent-{number}", f"holder-{number}", 1, Counted(number)))
+def an_urgent_arrival(ledger: Ledger, number: int) -> None:
+    ledger.request(Request(f"urgent-{number}", f"holder-{number}", 1, Counted(number)))
 
 
-def a_cancel(queue: Queue, number: int) -> None:
-    queue.cancel(f"r{number * 3}")
+def a_cancel(ledger: Ledger, number: int) -> None:
+    ledger.cancel(f"r{number * 3}")
 
 
 EVENTS = [a_cycle, a_lost_race, an_arrival_in_the_middle, an_urgent_arrival, a_cancel]
@@ -80,35 +83,36 @@ EVENTS = [a_cycle, a_lost_race, an_arrival_in_the_middle, an_urgent_arrival, a_c
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.__name__)
 @pytest.mark.parametrize("each", [1, 10, FEW], ids=["one-each", "ten-each", "five-hundred-each"])
-def test_no_event_looks_at_all_who_wait(event: Callable[[Queue, int], None], each: int) -> None:
+def test_no_event_looks_at_all_who_wait(event: Callable[[Ledger, int], None], each: int) -> None:
     few = comparisons(waiting(FEW, FEW // each), event)
     many = comparisons(waiting(MANY, MANY // each), event)
     assert many <= GROWTH_MAX * few + 4
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.__name__)
-def test_no_event_looks_at_all_that_one_holder_waits_for(event: Callable[[Queue, int], None]) -> None:
+def test_no_event_looks_at_all_that_one_holder_waits_for(event: Callable[[Ledger, int], None]) -> None:
     few = comparisons(waiting(FEW, 1), event)
     many = comparisons(waiting(MANY, 1), event)
     assert many <= GROWTH_MAX * few + 4
 
 
-def test_those_with_needs_that_cannot_be_met_are_not_looked_at() -> None:
-    queue = Queue()
-    for number in range(2_000):
-        needs = frozenset({f"image-{number}"})
-        queue.add(Request(f"r{number}", f"holder-{number}", 5, Counted(number), needs))
-    for number in range(200):
-        queue.add(Request(f"plain-{number}", "someone", 0, Counted(number)))
-    assert comparisons(queue, a_cycle) <= 20
-
-
 def test_the_heap_of_holders_does_not_grow_with_the_number_of_events() -> None:
-    queue = waiting(400, 20)
-    [demand] = queue._books.fit.demands.values()
+    ledger = waiting(400, 20)
     for number in range(2_000):
-        a_cycle(queue, number)
-        # Each is the first of its line, if only for a moment.
-        queue.add(Request("first", f"holder-{number % 20}", 0, Counted(-number)))
-        queue.cancel("first")
-        assert len(demand.heap) <= 2 * demand.lines + DEAD_ENTRIES_MAX
+        a_cycle(ledger, number)
+        # Each is the first of its holder, if only for a moment.
+        ledger.request(Request("first", f"holder-{number % 20}", 0, Counted(-number)))
+        ledger.cancel("first")
+        assert len(ledger.waiting._heap) <= 2 * len(ledger.waiting.lines) + DEAD_ENTRIES_MAX
+
+
+def test_a_waiting_request_takes_some_230_bytes_beside_itself() -> None:
+    made = [request(f"r{number}", f"holder-{number % 1_000}") for number in range(10_000)]
+    gc.collect()
+    tracemalloc.start()
+    ledger = Ledger()
+    for each in made:
+        ledger.request(each)
+    used = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert used / len(made) <= BYTES_MAX

@@ -1,169 +1,337 @@
-"""A store with instances and requests, and a caller that does with a queue what a controller does.
+"""A store, runners and an executor, as a real caller of the ledger would be.
 
-Decisions are carried out some time after they are made, and their outcomes told some time after that, or never.
+Decisions are written some time after they are made, and their results told some time after that, wrongly, or never.
+An exclusive hold is stored with the instance (`assigned`), a shared one with the request (`running on`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
 from dataclasses import dataclass, field
 
-from rota.pools import Binding, Offer, Queue, Request
+from rota.pools import Binding, GiveBack, Ledger, Lost, Opened, Recall, Request, State
 
 STRANGER = "stranger"
-"""Whoever takes instances without asking the queue."""
+"""Whoever takes instances without asking the ledger."""
 
 
 @dataclass
 class Instance:
-    id: str
-    provides: frozenset[str]
-    ready: bool = True
-    assigned: str = ""
-    since: float = 0.0
+    """An instance in the store, with its runner."""
 
-    def offer(self) -> Offer:
-        return Offer(self.id, self.provides, since=self.since)
+    id: str
+    born: int = 0
+    """Which one of its name it is. A binding that was decided for an earlier one is not written."""
+    alive: bool = True
+    assigned: str = ""
+    clean: bool = True
+    handed: list[str] = field(default_factory=list)
+    running: str = ""
+    done: list[str] = field(default_factory=list)
+    """Those whose end the executor has not acknowledged."""
+
+    def has(self, id_: str) -> bool:
+        return id_ in self.handed or id_ == self.running or id_ in self.done
+
+
+@dataclass
+class Stored:
+    """A request in the store."""
+
+    request: Request
+    on: str = ""
+    """The instance that it runs on, if it shares it."""
+    attempt: int = 1
+    cancelled: bool = False
 
 
 @dataclass
 class World:
-    queue: Queue = field(default_factory=Queue)
+    ledger: Ledger = field(default_factory=Ledger)
     instances: dict[str, Instance] = field(default_factory=dict)
-    requests: dict[str, Request] = field(default_factory=dict)
-    """Those that are not over."""
-    told: dict[str, str] = field(default_factory=dict)
-    """Which instance a request was told that it has; it is stored with it."""
-    decided: list[Binding] = field(default_factory=list)
-    carried_out: list[tuple[Binding, bool]] = field(default_factory=list)
-    now: float = 0.0
+    stored: dict[str, Stored] = field(default_factory=dict)
+    decided: list[tuple[Binding, int]] = field(default_factory=list)
+    """Bindings that are to be written, and for which one of the instances of that name."""
+    written: list[tuple[Binding, str]] = field(default_factory=list)
+    """Bindings whose result (bound, lost, refused) has not been told."""
+    ends: list[tuple[str, str]] = field(default_factory=list)
+    """Requests whose end is to be written, and where."""
+    recalls: list[Recall] = field(default_factory=list)
+    begun: Counter[tuple[str, int]] = field(default_factory=Counter)
 
-    # What the caller does.
+    # The executor.
 
-    def take(self, bindings: Iterable[Binding | None]) -> None:
-        decided = [binding for binding in bindings if binding is not None]
-        for binding in decided:
-            self.check_turn(binding.request)
-        if len(decided) == 1:
-            # Of several, what their holders had when each was decided is not known any more.
-            self.check_share(decided[0].request)
-        self.decided += decided
+    def take(self) -> None:
+        """Take the effects of an event."""
+        while effects := list(self.ledger.effects):
+            self.ledger.effects.clear()
+            made = [each for each in effects if isinstance(each, Binding)]
+            if len(made) == 1:
+                # Of several, what their holders had when each was decided is not known any more.
+                self.check_order(made[0].request)
+            self.decided += [(each, self.instances[each.instance].born) for each in made]
+            for each in effects:
+                if isinstance(each, Recall):
+                    self.recalls.append(each)
+                elif isinstance(each, GiveBack):
+                    self.ends.append((each.request.id, each.instance))
+                elif isinstance(each, Lost):
+                    self.lose(each)
 
-    def check_turn(self, request: Request) -> None:
-        """First come, first served: none of the same holder with the same needs came before and still waits."""
-        for id_ in self.queue.view.waiting():
-            other = self.requests[id_]
-            if (other.holder, other.needs) == (request.holder, request.needs):
-                assert (-other.priority, other.arrival) >= (-request.priority, request.arrival)
+    def check_order(self, request: Request) -> None:
+        """Nobody that waits is before the one that was served."""
+        has = self.ledger.bounds()
+        key = (-request.priority, has[request.holder] - 1, request.arrival, request.id)
+        for id_ in self.ledger.in_order():
+            other = self.stored[id_].request
+            had = has.get(other.holder, 0) - (other.holder == request.holder)
+            assert key < (-other.priority, had, other.arrival, other.id), f"{id_} was overtaken by {request.id}"
 
-    def check_share(self, request: Request) -> None:
-        """None of another holder with the same needs waits that is no less urgent, and has less than this one had."""
-        view = self.queue.view
-        had = view.bound_of(request.holder) - 1
-        for id_ in view.waiting():
-            other = self.requests[id_]
-            if other.needs == request.needs and other.holder != request.holder:
-                assert (-other.priority, view.bound_of(other.holder)) >= (-request.priority, had), "one is starved"
+    def lose(self, lost: Lost) -> None:
+        """A request has lost its instance: it is tried again, unless it was cancelled."""
+        stored = self.stored[lost.request.id]
+        if stored.on == lost.instance:
+            stored.on, stored.attempt = "", stored.attempt + 1
+        if stored.cancelled:
+            self.forget(lost.request.id)
+        else:
+            self.ledger.request(stored.request)
 
-    def carry_out(self, binding: Binding) -> None:
-        self.decided.remove(binding)
-        instance = self.instances[binding.instance]
-        landed = instance.ready and not instance.assigned
-        if landed:
-            instance.assigned = binding.request.id
-        self.carried_out.append((binding, landed))
+    def write(self, binding: Binding, born: int) -> None:
+        self.decided.remove((binding, born))
+        request, instance = binding.request, self.instances[binding.instance]
+        stored = self.stored.get(request.id)
+        is_free = instance.alive and not instance.assigned and instance.born == born
+        if stored is None or stored.cancelled:
+            result = "refused"
+        elif stored.on or self.assigned_to(request.id) or not is_free:
+            result = "lost"
+        else:
+            result = "bound"
+            if request.shares:
+                stored.on = instance.id
+            else:
+                instance.assigned = request.id
+        self.written.append((binding, result))
 
-    def tell(self, binding: Binding, landed: bool) -> None:
-        self.carried_out.remove((binding, landed))
-        if not landed:
-            self.take(self.queue.lost(binding))
-        elif not self.queue.confirmed(binding):
-            self.give_back(binding.instance, binding.request.id)
+    def assigned_to(self, id_: str) -> str:
+        return next((each.id for each in self.instances.values() if each.assigned == id_), "")
+
+    def tell(self, binding: Binding, result: str) -> None:
+        self.written.remove((binding, result))
+        if result == "refused":
+            self.ledger.refused(binding)
+        elif result == "lost":
+            self.ledger.lost(binding)
+        elif self.ledger.bound(binding):
+            self.hand_on(binding.request.id)
+        self.take()
         self.look(binding.instance)
 
-    def tell_wrongly(self, binding: Binding, landed: bool) -> None:
-        """It landed, but the answer to that did not come through."""
-        self.carried_out.remove((binding, landed))
-        self.take(self.queue.lost(binding))
+    def tell_wrongly(self, binding: Binding, result: str) -> None:
+        """The answer to a write did not come through."""
+        self.written.remove((binding, result))
+        self.ledger.lost(binding)
+        self.take()
 
-    def tell_holder(self, request: str, instance: str) -> None:
-        if request in self.requests:
-            assert self.told.setdefault(request, instance) == instance, "one request was given two instances"
-
-    def give_back(self, instance: str, request: str) -> None:
-        if request and self.instances[instance].assigned == request and self.told.get(request) != instance:
-            self.instances[instance].assigned = ""
-            self.instances[instance].since = self.now
+    def hand_on(self, id_: str) -> None:
+        stored = self.stored[id_]
+        if stored.on and not self.instances[stored.on].has(id_):
+            self.instances[stored.on].clean = False
+            self.instances[stored.on].handed.append(id_)
 
     def look(self, id_: str) -> None:
-        """Brings the queue to know of an instance what is stored of it."""
+        """Bring the ledger to know what is stored of an instance."""
         instance = self.instances[id_]
-        held = self.queue.view.request_of(id_)
-        if held is not None and held.id != instance.assigned:
-            self.queue.released(id_)
-            self.told.pop(held.id, None)
-            if held.id in self.requests:
-                self.take([self.queue.add(held)])
-        if instance.assigned in self.requests and self.told.get(instance.assigned, id_) == id_:
-            found = self.queue.restore(bound=[(self.requests[instance.assigned], id_)])
-            assert not found.surplus
-            self.tell_holder(instance.assigned, id_)
-            self.take(found.bindings)
-        elif instance.assigned != STRANGER:
-            self.give_back(id_, instance.assigned)
-        if instance.ready and not instance.assigned:
-            self.take([self.queue.offer(instance.offer())])
-        else:
-            self.queue.withdraw(id_)
+        if not instance.alive:
+            self.ledger.gone(id_)
+            self.take()
+            self.sweep()
+        for stored in [each for each in self.stored.values() if each.on == id_]:
+            self.look_at(stored)
+        assigned = self.stored.get(instance.assigned)
+        if assigned is not None and (assigned.cancelled or not self.ledger.hold(assigned.request, id_)):
+            self.end_exclusive(instance.assigned, id_)
+        elif instance.assigned and assigned is None and instance.assigned != STRANGER:
+            instance.assigned = ""
+        self.take()
+        for held in self.ledger.holders_of(id_):
+            known = self.stored.get(held)
+            if known is not None and not known.request.shares and instance.assigned != held:
+                self.ledger.taken(id_)
+        if instance.alive:
+            free = not instance.assigned
+            opened = Opened.CLOSED if not free else Opened.WHOLE if instance.clean else Opened.JOBS
+            self.ledger.open(id_, opened, reopened=Opened.JOBS, slots=8)
+        self.take()
+
+    def sweep(self) -> None:
+        """Forget cancelled requests whose instance died before their end was written."""
+        for id_, stored in list(self.stored.items()):
+            if stored.cancelled and not stored.on and not self.assigned_to(id_) and self.ledger.state(id_) is None:
+                self.forget(id_)
+
+    def look_at(self, stored: Stored) -> None:
+        """Bring the ledger to know of a stored request that it runs."""
+        id_, instance = stored.request.id, self.instances[stored.on]
+        if not instance.alive:
+            if self.ledger.instance_of(id_) is None and self.ledger.state(id_) is not State.ENDING:
+                stored.on, stored.attempt = "", stored.attempt + 1
+                if stored.cancelled and self.ledger.state(id_) is None:
+                    self.forget(id_)
+        elif stored.cancelled:
+            if (id_, instance.id) not in self.ends:
+                self.ledger.ending(id_, frees=True)
+                self.ends.append((id_, instance.id))
+        elif self.ledger.hold(stored.request, instance.id) and self.ledger.state(id_) is State.HELD:
+            self.hand_on(id_)
+        self.take()
+
+    def end_exclusive(self, id_: str, instance: str) -> None:
+        if (id_, instance) not in self.ends:
+            self.ledger.ending(id_, frees=False)
+            self.ends.append((id_, instance))
+
+    def write_end(self, id_: str, instance_id: str) -> None:
+        """The end of a hold is written, and that is told."""
+        self.ends.remove((id_, instance_id))
+        instance, stored = self.instances[instance_id], self.stored.get(id_)
+        if instance.assigned == id_:
+            instance.assigned = ""
+        self.acknowledge(instance, id_)
+        if stored is not None and (stored.cancelled or stored.on == instance_id or not stored.request.shares):
+            self.forget(id_)
+        self.ledger.ended(id_)
+        self.take()
+        self.look(instance_id)
+
+    def fail_end(self, id_: str, instance_id: str) -> None:
+        """The end of an exclusive hold is not written; it is tried again when the instance is looked at."""
+        if self.instances[instance_id].assigned == id_:
+            self.ends.remove((id_, instance_id))
+            self.ledger.held_again(id_)
+            self.take()
+
+    def acknowledge(self, instance: Instance, id_: str) -> None:
+        """Whatever a runner has of a request, it drops."""
+        instance.handed = [each for each in instance.handed if each != id_]
+        instance.done = [each for each in instance.done if each != id_]
+        if instance.running == id_:
+            instance.running = ""
+
+    def forget(self, id_: str) -> None:
+        self.stored.pop(id_, None)
+
+    def reset(self, id_: str) -> None:
+        """An instance that nobody uses is made clean, for any request."""
+        instance = self.instances[id_]
+        in_store = instance.assigned or any(each.on == id_ for each in self.stored.values())
+        if instance.alive and not instance.clean and not in_store and not self.ledger.is_used(id_):
+            instance.clean = True
+            self.look(id_)
 
     def restart(self) -> None:
-        """What was decided is forgotten, and so are outcomes that nobody was told of."""
-        self.decided, self.carried_out = [], []
-        for instance in self.instances.values():
-            known = instance.assigned in self.requests and self.told.get(instance.assigned, instance.id) == instance.id
-            if not known and instance.assigned != STRANGER:
-                self.give_back(instance.id, instance.assigned)
-        self.queue = Queue()
-        found = self.queue.restore(
-            bound=[
-                (self.requests[each.assigned], each.id)
-                for each in self.instances.values()
-                if each.assigned in self.requests
-            ],
-            waiting=self.requests.values(),
-            free=[each.offer() for each in self.instances.values() if each.ready and not each.assigned],
-        )
-        for request, id_ in found.surplus:
-            self.give_back(id_, request.id)
-        self.take(found.bindings)
-        for id_ in self.instances:
+        """What was decided is forgotten, and so are results that nobody was told of."""
+        self.decided, self.written, self.ends, self.recalls = [], [], [], []
+        self.ledger = Ledger()
+        self.ledger.ran(0.001)
+        for stored in list(self.stored.values()):
+            id_ = stored.request.id
+            on = stored.on or self.assigned_to(id_)
+            if on and self.instances[on].alive and not stored.cancelled:
+                assert self.ledger.hold(stored.request, on), "what is stored does not contradict itself"
+                self.hand_on(id_)
+            elif not on and stored.cancelled:
+                self.forget(id_)
+        for stored in list(self.stored.values()):
+            if not stored.cancelled:
+                self.ledger.request(stored.request)
+        self.take()
+        for id_, instance in self.instances.items():
             self.look(id_)
+            for each in instance.done:
+                self.report_end(each, id_)
+
+    # Runners.
+
+    def able_to_begin(self) -> list[str]:
+        return [each.id for each in self.instances.values() if each.handed and not each.running]
+
+    def busy(self) -> list[str]:
+        return [each.id for each in self.instances.values() if each.running]
+
+    def begin(self, id_: str) -> None:
+        instance = self.instances[id_]
+        if instance.alive and instance.handed and not instance.running:
+            instance.running = instance.handed.pop(0)
+            assert not instance.assigned, "a request runs where another holds the instance alone"
+            self.begun[instance.running, self.stored[instance.running].attempt] += 1
+
+    def finish(self, id_: str) -> None:
+        instance = self.instances[id_]
+        if instance.running:
+            ended, instance.running = instance.running, ""
+            instance.done.append(ended)
+            self.report_end(ended, id_)
+
+    def report_end(self, id_: str, instance: str) -> None:
+        if (id_, instance) not in self.ends:
+            self.ledger.ending(id_, frees=True)
+            self.ledger.ran(0.001)
+            self.ends.append((id_, instance))
+            self.take()
+
+    def answer(self, recall: Recall) -> None:
+        """A runner returns a request that it has not begun, and that is stored."""
+        self.recalls.remove(recall)
+        instance, stored = self.instances[recall.instance], self.stored.get(recall.request)
+        if stored is not None and recall.request in instance.handed and not stored.cancelled:
+            instance.handed.remove(recall.request)
+            stored.on = ""
+            assert self.ledger.returned(recall.request, recall.instance) is not None
+            self.take()
 
     # What others do.
 
     def come(self, request: Request) -> None:
-        self.requests[request.id] = request
-        self.take([self.queue.add(request)])
+        self.stored[request.id] = Stored(request)
+        self.ledger.request(request)
+        self.take()
 
-    def over(self, request: str) -> None:
-        """A request ends, done or cancelled, wherever it is."""
-        del self.requests[request]
-        held = self.queue.cancel(request)
-        told = self.told.pop(request, None)
-        assert told in (None, held), "the queue does not know of a hold that was told of"
-        if held is not None:
-            self.give_back(held, request)
+    def cancel(self, id_: str) -> None:
+        """A request is cancelled, wherever it is."""
+        stored = self.stored[id_]
+        stored.cancelled = True
+        state = self.ledger.cancel(id_)
+        on = stored.on or self.assigned_to(id_)
+        if state is State.HELD:
+            assert on, "a hold that is known is stored"
+            if stored.request.shares:
+                self.ledger.ending(id_, frees=False)
+                self.ends.append((id_, on))
+            else:
+                self.end_exclusive(id_, on)
+        elif not on and state is not State.ENDING:
+            self.forget(id_)
+        self.take()
+
+    def release(self, id_: str) -> None:
+        """A claim that has an instance gives it back."""
+        if self.ledger.state(id_) is State.HELD and not self.stored[id_].request.shares:
+            self.cancel(id_)
 
     def die(self, id_: str) -> None:
-        """Nothing of what it was assigned to is left."""
-        self.instances[id_].ready = False
-        self.instances[id_].assigned = ""
+        instance = self.instances[id_]
+        instance.alive, instance.assigned, instance.running = False, "", ""
+        instance.handed, instance.done = [], []
         self.look(id_)
 
     def revive(self, id_: str) -> None:
-        if not self.instances[id_].ready:
-            self.instances[id_].ready = True
-            self.instances[id_].since = self.now
+        """A new one comes under the name of one that died, when nothing is stored to run on the old one."""
+        instance = self.instances[id_]
+        if not instance.alive and not any(each.on == id_ for each in self.stored.values()):
+            instance.alive = instance.clean = True
+            instance.born += 1
         self.look(id_)
 
     def settle(self) -> None:
@@ -171,11 +339,23 @@ class World:
         for instance in self.instances.values():
             if instance.assigned == STRANGER:
                 instance.assigned = ""
-            self.revive(instance.id)
-        while self.decided or self.carried_out:
-            for binding in list(self.decided):
-                self.carry_out(binding)
-            for binding, landed in list(self.carried_out):
-                self.tell(binding, landed)
-            for id_ in self.instances:
-                self.look(id_)
+        for _ in range(4):
+            self.step()
+
+    def step(self) -> None:
+        for binding, born in list(self.decided):
+            self.write(binding, born)
+        for binding, result in list(self.written):
+            self.tell(binding, result)
+        for recall in list(self.recalls):
+            self.answer(recall)
+        for id_ in self.instances:
+            self.revive(id_)
+            self.begin(id_)
+            self.finish(id_)
+        for each in list(self.ends):
+            if each in self.ends:
+                self.write_end(*each)
+        for id_ in self.instances:
+            self.look(id_)
+            self.reset(id_)

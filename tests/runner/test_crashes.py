@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from rota.runtime.keeper.kernel import descendants_of
+from tests.runner import crashing_queue
 from tests.runner.crashing import STEPS
 from tests.workers.apart import apart
 
@@ -20,9 +21,9 @@ ENDED = {"before sync", "after sync", "after told", "before acknowledged", "afte
 """The steps after which the outcome is written."""
 
 
-def run(folder: Path, step: str) -> tuple[int, list[str]]:
+def run(folder: Path, step: str, program: str = "tests.runner.crashing") -> tuple[int, list[str]]:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.runner.crashing", str(folder), step],
+        [sys.executable, "-m", program, str(folder), step],
         stdout=subprocess.PIPE,
         timeout=RUN_SECONDS_MAX,
         check=False,
@@ -63,6 +64,28 @@ def test_a_job_is_run_at_most_once_and_has_one_outcome(tmp_path: Path, step: str
             )
         assert all(line == "told Succeeded fine" for line in first)
         assert not (tmp_path / "home" / "key").exists()
+
+    test()
+
+
+@pytest.mark.parametrize("step", crashing_queue.STEPS)
+def test_each_of_many_jobs_begins_at_most_once_and_its_end_is_sent_by_the_next_runner(
+    tmp_path: Path, step: str
+) -> None:
+    @apart
+    async def test() -> None:
+        code, said = run(tmp_path, step, crashing_queue.__name__)
+        assert code == (0 if step == "never" else -signal.SIGKILL)
+        began = set(_lines(tmp_path / "effects"))
+        code, again = run(tmp_path, "never", crashing_queue.__name__)
+        assert code == 0
+        sent = [line.split()[1:] for line in again]
+        # Nothing was acknowledged: the next runner sends each outcome, once, and none that contradicts the first.
+        assert sorted(id_ for id_, _ in sent) == sorted(crashing_queue.JOBS)
+        assert set(said) <= set(again)
+        effects = _lines(tmp_path / "effects")
+        assert len(effects) == len(set(effects))
+        assert set(effects) >= {id_ for id_, reason in sent if reason == "Succeeded"} | began
 
     test()
 

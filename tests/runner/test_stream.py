@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rota.client.websocket import connect_unix
+from rota.client.upgrading import connect_unix
 from rota.runtime.runner import stream
 
 TRIES = 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ from rota.client import Client
 from rota.control.schedules.firing import Firing
 from rota.control.schedules.keeping import FINALIZER
 from rota.control.schedules.runs import Runs
-from rota.registry import Answer
+from rota.registry import Answer, Operation
 from rota.registry.errors import unavailable
 from tests.schedules.scene import MINUTE, OneByOne, Scene, restarted, scene_in
 
@@ -19,10 +20,10 @@ from tests.schedules.scene import MINUTE, OneByOne, Scene, restarted, scene_in
 class DiesAfterMaking(OneByOne):
     """A connection that makes Tasks, but over which nothing can be written of them."""
 
-    async def update(self, *given: Any, **options: Any) -> Answer:
-        if options.get("subresource") == "status":
+    async def write(self, operations: Sequence[Operation]) -> Sequence[Answer]:
+        if any((o.verb, o.subresource) == ("update", "status") for o in operations):
             raise unavailable("the process has ended")
-        return await super().update(*given, **options)
+        return await super().write(operations)
 
 
 async def ends_in_between(scene: Scene) -> Task:

@@ -314,6 +314,36 @@ async def test_batches_tokens_and_dry_runs_are_in_the_audit_trail(server: Server
     assert seen[4:] == [("deletecollection", pools, "a", False), ("deletecollection", pools, "b", False)]
 
 
+async def test_a_batch_that_is_not_atomic_answers_each_operation_by_itself(server: Server) -> None:
+    operation = {"verb": "create", "apiVersion": "rota.dev/v1alpha1", "kind": "WorkerPool", "namespace": "default"}
+    operations = [{**operation, "body": pool("a")}, {**operation, "body": pool("a")}, {**operation, "kind": "None"}]
+    answer = await server.ask("POST", "/v1/batch", {"atomic": False, "operations": operations})
+    made, exists, unknown = answer.json["results"]
+    assert (made["code"], made["object"]["metadata"]["name"]) == (201, "a")
+    assert (exists["code"], exists["status"]["reason"]) == (409, "AlreadyExists")
+    assert (unknown["code"], unknown["status"]["kind"]) == (404, "Status")
+
+
+async def test_each_operation_of_a_batch_that_is_not_atomic_is_authorised_by_itself(server: Server) -> None:
+    operation = {"verb": "create", "apiVersion": "v1", "kind": "ConfigMap"}
+    operations = [
+        {**operation, "namespace": name, "body": {"metadata": {"name": "a"}}} for name in ("other", "default")
+    ]
+    await server.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "other"}})
+    token = await make(server, "deployer", namespace="default")
+    answer = await server.ask("POST", "/v1/batch", {"atomic": False, "operations": operations}, token=token)
+    assert [result["code"] for result in answer.json["results"]] == [403, 201]
+    lines = [json.loads(line) for line in (server.home / "audit.log").read_text().splitlines()]
+    seen = [(line["namespace"], line["code"]) for line in lines if line["resource"] == "configmaps"]
+    assert seen == [("other", 403), ("default", 200)]
+
+
+async def test_a_batch_that_is_not_atomic_has_a_bound(server: Server) -> None:
+    operation = {"verb": "delete", "apiVersion": "v1", "kind": "ConfigMap", "namespace": "default", "name": "a"}
+    answer = await server.ask("POST", "/v1/batch", {"atomic": False, "operations": [operation] * 1001})
+    assert (answer.status, answer.json["message"]) == (400, "a batch has at most 1000 operations, not 1001")
+
+
 async def test_a_batch_without_a_body_is_refused(server: Server) -> None:
     operation = {"verb": "create", "apiVersion": "v1", "kind": "ConfigMap", "namespace": "default"}
     assert (await server.ask("POST", "/v1/batch", {"operations": [operation]})).status == 400

@@ -12,11 +12,11 @@ from statistics import median
 from typing import NamedTuple
 
 from rota.api import KINDS
-from rota.control.holds.desk import PACE_BINDINGS
+from rota.control.holds.executor import PACE_BINDINGS
 from rota.control.schedules.heap import STALE_MAX
 from rota.engine.recorder import QUEUE_MAX, REMEMBERED_MAX
 from rota.engine.timers import STALE_TIMERS_MAX
-from rota.pools.demand import DEAD_ENTRIES_MAX
+from rota.pools.waiting import DEAD_ENTRIES_MAX
 from rota.runtime.keeper.connection import UNASKED_MAX
 from rota.store.compaction import CHECKPOINTS, KEEP_SECONDS
 from rota.store.ring import RING_EVENTS_MAX
@@ -60,9 +60,9 @@ BOUNDED = {
     # Nodes that ran within a window of ten seconds: as many as the load has them run.
     "engine.pacing.Brake.runs": 2_000,
     "control.schedules.heap.Heap.heap": STALE_MAX,
-    "control.holds.desk.Desk.paces[]": POOLS_MAX * PACE_BINDINGS,
-    "pools.demand.Demand.heap": POOLS_MAX * DEAD_ENTRIES_MAX,
-    "pools.demand.Line.chunks": POOLS_MAX * DEAD_ENTRIES_MAX,
+    "control.holds.executor.Executor.paces[]": POOLS_MAX * PACE_BINDINGS,
+    "pools.waiting.Waiting.heap": POOLS_MAX * DEAD_ENTRIES_MAX,
+    "pools.ordered.Ordered.chunks": POOLS_MAX * DEAD_ENTRIES_MAX,
     "runtime.keeper.connection.Connection.unasked": UNASKED_MAX,
 }
 """Tables that fill up, and how far. Below that they may grow."""

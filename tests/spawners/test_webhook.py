@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from rota.api.spawner import WebhookSource
-from rota.api.templates.paths import ABSENT, find, passes
+from rota.api.templates.paths import ABSENT, Looks, find, passes
 from rota.control.spawners import signature
 from rota.control.spawners.items import Item, label_of, tail_of, task_name
 from rota.control.spawners.signature import is_signed, keys_of
@@ -130,7 +130,7 @@ def test_all_filters_must_pass() -> None:
     ],
 )
 def test_a_filter_compares_what_is_at_its_path(path: str, values: list[str], passing: bool) -> None:
-    assert passes(BODY, path, values) is passing
+    assert passes(BODY, path, values, Looks()) is passing
 
 
 def test_the_kind_of_event_can_be_filtered_and_mapped_though_it_is_in_a_header() -> None:
@@ -209,7 +209,7 @@ def test_names_are_labels_however_long_and_odd_the_parts_are() -> None:
 
 
 def test_nothing_is_found_in_what_is_not_there() -> None:
-    assert find({"a": [{"b": 1}, {"c": 2}]}, "a.b") == [1]
-    assert find({"a": []}, "a.b") == [] and find({"a": []}, "a.0") is ABSENT
-    assert find({"a": [{"b": 1}]}, "a.c") is ABSENT
-    assert find({"a": {"0": "zero"}}, "a.0") == "zero"
+    assert find({"a": [{"b": 1}, {"c": 2}]}, "a.b", Looks()) == [1]
+    assert find({"a": []}, "a.b", Looks()) == [] and find({"a": []}, "a.0", Looks()) is ABSENT
+    assert find({"a": [{"b": 1}]}, "a.c", Looks()) is ABSENT
+    assert find({"a": {"0": "zero"}}, "a.0", Looks()) == "zero"

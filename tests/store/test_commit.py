@@ -224,3 +224,26 @@ async def test_a_closed_store_takes_no_writes_and_can_still_be_read(store: Store
         await put(store, A)
     assert store.get(A) == Entry(A, b"a", 1)
     await store.close()
+
+
+# Without a future for each.
+
+
+async def test_writes_that_are_accepted_one_by_one_are_durable_together(store: Store) -> None:
+    accepted = [store.accept(Write(key, 0, value("new"))) for key in (A, B)]
+    assert [store.get(A), store.head(A)] == [None, Entry(A, b"new", 1)]
+    await store.when_durable(store.accepted)
+    assert [store.get(A), store.get(B)] == accepted == [Entry(A, b"new", 1), Entry(B, b"new", 2)]
+
+
+async def test_a_write_that_is_not_accepted_leaves_those_before_it(store: Store) -> None:
+    store.accept(Write(A, 0, value("first")))
+    with pytest.raises(Conflict):
+        store.accept(Write(A, 0, value("second")))
+    await store.when_durable(store.accepted)
+    assert store.get(A) == Entry(A, b"first", 1)
+
+
+async def test_what_is_durable_already_is_not_waited_for(store: Store) -> None:
+    await create(store, A)
+    assert store.when_durable(store.revision).done()

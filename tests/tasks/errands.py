@@ -84,5 +84,5 @@ class Errands:
     async def restart(self) -> None:
         """It is started again, with what it left, and comes back to its gateway."""
         await self.site.start()
-        await self.site.until("Held")
+        await self.site.until("Waiting", lambda report: report.has_task)
         self.site.configure()

@@ -148,11 +148,11 @@ async def test_a_worker_that_cannot_write_down_how_a_task_ended_ends_so_that_the
     full = OSError(errno.ENOSPC, "the disk is full")
     with monkeypatch.context() as patched:
         patched.setattr(os, "fdatasync", Mock(side_effect=full))
-        worker.desk.assign(Job(id="a.0", kind="command", argv=("true",), env={}, cwd="repo"))
+        worker.jobs.assign(Job(id="a.0", kind="command", argv=("true",), env={}, cwd="repo"))
         async with asyncio.timeout(SECONDS_MAX):
             await asyncio.wait((living,))
     assert living.exception() is full
-    assert [(one.id, one.reason) for one in Worker(2, tmp_path, tmp_path / "note", told.set).desk.pending()] == [
+    assert [(one.id, one.reason) for one in Worker(2, tmp_path, tmp_path / "note", told.set).jobs.pending()] == [
         ("a.0", "Succeeded")
     ]
 

@@ -13,7 +13,8 @@ import pytest
 from rota.api import Cell
 from rota.client import channels
 from rota.client.failures import ConnectionCut
-from rota.client.uploading import upload
+from rota.client.http import HttpBackend
+from rota.client.target import Target
 from rota.client.websocket import Closed, WebSocket
 from rota.registry import ApiError
 from rota.server import reached, tunnel
@@ -78,6 +79,14 @@ async def _none(both: Both) -> bool:
     return await both.sessions() == 0
 
 
+async def upload(target: Target, path: str, body: AsyncIterator[bytes]) -> None:
+    backend = HttpBackend(target)
+    try:
+        await backend.upload(path, body, BYTES)
+    finally:
+        await backend.close()
+
+
 async def test_a_file_goes_up_and_comes_down_byte_for_byte(both: Both) -> None:
     both.connect()
     await both.connected()
@@ -89,7 +98,7 @@ async def test_a_file_goes_up_and_comes_down_byte_for_byte(both: Both) -> None:
         return Response(200, b'{"size": 1}')
 
     both.serve = put
-    await upload(both.target(both.server.token), FILES, pieces(*sent), {"Content-Type": BYTES})
+    await upload(both.target(both.server.token), FILES, pieces(*sent))
     assert kept == [b"".join(sent)]
     headers = (("Rota-Mode", "0644"), ("Set-Cookie", "no"))
     both.serve = lambda request, user: Stream(pieces(*sent), BYTES, headers=headers)
@@ -116,7 +125,7 @@ async def test_a_body_that_is_not_wanted_is_not_sent(both: Both) -> None:
             yield bytes(65536)
 
     both.serve = refuse
-    error = await refused(upload(both.target(both.server.token), FILES, endless(), {"Content-Type": BYTES}))
+    error = await refused(upload(both.target(both.server.token), FILES, endless()))
     assert (error.code, str(error), taken) == (413, "it is too large", 0)
 
 
@@ -486,7 +495,7 @@ async def test_a_cell_that_does_not_take_a_file_makes_who_sends_it_wait(both: Bo
             yield bytes(65536)
 
     both.serve = hang
-    sending = asyncio.create_task(upload(both.target(both.server.token), FILES, endless(), {"Content-Type": BYTES}))
+    sending = asyncio.create_task(upload(both.target(both.server.token), FILES, endless()))
     await settled(lambda: sent)
     await both.cut()
     async with asyncio.timeout(5):

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from rota.client.websocket import WebSocket, connect_unix
+from rota.client.upgrading import connect_unix
+from rota.client.websocket import WebSocket
 from rota.server.http import Answer, HttpServer, Request, Response
 from rota.server.upgrade import Upgrade
 

@@ -13,7 +13,8 @@ import pytest
 
 from rota.api import Instance
 from rota.client import Client
-from rota.client.websocket import connect_unix, handshake
+from rota.client.upgrading import connect_unix
+from rota.client.websocket import handshake
 from rota.runtime.interface import Subject
 from rota.runtime.runner.messages import PROTOCOL, Report, encode
 from rota.runtime.runners import BAD_MESSAGE
@@ -111,6 +112,12 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
 @WAYS
 async def test_an_instances_own_runner_is_let_in(place: Place, way: Way) -> None:
     assert await place.opens(way, place.own) == OPENED
+
+
+@WAYS
+async def test_a_runner_of_another_version_is_refused(place: Place, way: Way) -> None:
+    asked = handshake.request_headers(handshake.new_key(), ("rota-runner-v1",))
+    assert await place.ask("GET", "/v1/stream/default/w-0", place.own, way=way, headers=asked) == 400
 
 
 async def test_without_a_token_nobody_is_let_in(place: Place) -> None:
@@ -245,7 +252,7 @@ async def test_a_token_of_scope_worker_that_a_person_made_is_no_instances(place:
 async def test_rubbish_on_a_stream_ends_it_and_the_next_one_is_let_in(place: Place) -> None:
     target, headers = "/v1/stream/default/w-0", {"Authorization": f"Bearer {place.own}"}
     stream = await connect_unix(str(place.ready.socket), target, headers=headers, protocols=(PROTOCOL,))
-    stream.send(encode(Report(0, "Idle")).decode())
+    stream.send(encode([Report(0, "Idle")]).decode())
     stream.send("{")
     assert (await end_of(stream)).code == BAD_MESSAGE
     assert await place.opens("unix", place.own) == OPENED

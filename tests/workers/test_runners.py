@@ -8,10 +8,27 @@ from pathlib import Path
 
 import pytest
 
-from rota.client.websocket import WebSocket, connect_unix
+from rota.client.upgrading import connect_unix
+from rota.client.websocket import WebSocket
+from rota.runtime import runners as module
 from rota.runtime.interface import Subject
-from rota.runtime.runner.messages import PROTOCOL, Hold, Phase, Report, encode, to_runner
-from rota.runtime.runners import BAD_MESSAGE, REPLACED, RETURN_SECONDS_MAX, Runners
+from rota.runtime.runner.jobs import Job, Outcome
+from rota.runtime.runner.messages import (
+    PROTOCOL,
+    Acknowledge,
+    Assign,
+    Began,
+    Ended,
+    Hold,
+    Jobs,
+    Phase,
+    Report,
+    Returned,
+    ToRunner,
+    encode,
+    to_runner,
+)
+from rota.runtime.runners import BAD_MESSAGE, REPLACED, RETURN_SECONDS_MAX, TOO_SLOW, Runners
 from rota.server.app import refusal
 from rota.server.http import HttpServer
 from rota.server.upgrade import Upgrade
@@ -44,7 +61,7 @@ class Hub:
 
     async def say(self, stream: WebSocket, phase: Phase, subject: Subject = ONE) -> None:
         """Returns when it is known."""
-        stream.send(encode(Report(1, phase)).decode())
+        stream.send(encode([Report(1, phase)]).decode())
         await self.until(subject, phase)
 
     async def until(self, subject: Subject, phase: str | None) -> None:
@@ -83,7 +100,55 @@ async def test_it_is_told_what_is_sent_to_it(hub: Hub) -> None:
     stream = await hub.connect()
     await hub.say(stream, "Idle")
     assert hub.runners.send(ONE, Hold("me"))
-    assert to_runner.decode(await stream.receive()) == Hold("me")
+    assert to_runner.decode(await stream.receive()) == [Hold("me")]
+
+
+async def test_what_is_sent_in_one_iteration_of_the_loop_comes_as_one_frame_in_its_order(hub: Hub) -> None:
+    stream = await hub.connect()
+    await hub.say(stream, "Idle")
+    sent: list[ToRunner] = [Acknowledge("a"), Hold("me"), Acknowledge("b")]
+    assert all(hub.runners.send(ONE, one) for one in sent)
+    assert to_runner.decode(await stream.receive()) == sent
+
+
+async def test_a_frame_does_not_grow_without_a_bound(hub: Hub) -> None:
+    stream = await hub.connect()
+    await hub.say(stream, "Idle")
+    sent = [Assign(Job(str(number), "command", ("x" * 600_000,), {}, "")) for number in range(4)]
+    assert all(hub.runners.send(ONE, one) for one in sent)
+    assert [to_runner.decode(await stream.receive()) for _ in sent] == [[one] for one in sent]
+
+
+async def test_what_was_sent_before_a_stream_is_closed_comes_before_its_end(hub: Hub) -> None:
+    stream = await hub.connect()
+    await hub.say(stream, "Idle")
+    its = hub.runners.stream(ONE)
+    assert its is not None and hub.runners.send(ONE, Hold("me"))
+    its.start_closing(1000)
+    assert to_runner.decode(await stream.receive()) == [Hold("me")]
+    assert (await end_of(stream)).code == 1000
+
+
+async def test_a_runner_for_which_too_much_waits_is_cut_off(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = await hub.connect()
+    await hub.say(stream, "Idle")
+    monkeypatch.setattr(module, "BUFFERED_BYTES_MAX", 1000)
+    assert hub.runners.send(ONE, Hold("a" * 600)) and not hub.runners.send(ONE, Hold("b" * 600))
+    assert not hub.runners.send(ONE, Hold("c"))
+    assert (await end_of(stream)).code == TOO_SLOW
+    await hub.until(ONE, None)
+
+
+async def test_messages_of_one_frame_are_taken_in_their_order(hub: Hub) -> None:
+    heard: list[object] = []
+    hub.runners.hear_jobs(lambda subject, news: heard.append(news))
+    hub.runners.hear_outcomes(lambda subject, outcome: heard.append(outcome.id))
+    stream = await hub.connect()
+    ended = Ended(Outcome("b", "Succeeded", 1.0, 2.0))
+    news = [Report(1, "Waiting"), ended, Jobs("c", ("d",)), Began("c", 3.0), Returned("d"), Report(1, "Idle")]
+    stream.send(encode(news).decode())
+    await hub.until(ONE, "Idle")
+    assert heard == ["b", Jobs("c", ("d",)), Began("c", 3.0), Returned("d")] and hub.heard == [ONE, ONE]
 
 
 async def test_nobody_is_there_to_be_told(hub: Hub) -> None:
@@ -106,14 +171,14 @@ async def test_a_second_stream_takes_the_place_of_the_first(hub: Hub) -> None:
     assert (await end_of(first)).code == REPLACED
     assert _phase(hub.runners.report(ONE)) == "Held"
     hub.runners.send(ONE, Hold("me"))
-    assert to_runner.decode(await second.receive()) == Hold("me")
+    assert to_runner.decode(await second.receive()) == [Hold("me")]
 
 
 async def test_of_a_stream_that_was_replaced_nothing_counts_any_more(hub: Hub) -> None:
     first = await hub.connect()
     await hub.say(first, "Idle")
     second = await hub.connect()
-    first.send(encode(Report(1, "Failed")).decode())
+    first.send(encode([Report(1, "Failed")]).decode())
     await hub.say(second, "Held")
     await end_of(first)
     assert _phase(hub.runners.report(ONE)) == "Held"
@@ -131,9 +196,10 @@ async def test_a_new_stream_has_said_nothing_yet(hub: Hub) -> None:
 
 RUBBISH = {
     "no JSON": "{",
-    "no message": '{"type":"hold"}',
-    "no phase": '{"type":"report","run":1,"phase":"Dancing"}',
-    "no number": '{"type":"report","run":"one","phase":"Idle"}',
+    "no list": '{"type":"report","run":1,"phase":"Idle"}',
+    "no message": '[{"type":"hold"}]',
+    "no phase": '[{"type":"report","run":1,"phase":"Dancing"}]',
+    "no number": '[{"type":"report","run":"one","phase":"Idle"}]',
 }
 
 
@@ -177,4 +243,4 @@ async def test_after_a_start_there_is_time_to_come_back_and_then_no_more(hub: Hu
 
 
 async def test_the_protocol_is_versioned() -> None:
-    assert PROTOCOL == "rota-runner-v1"
+    assert PROTOCOL == "rota-runner-v2"

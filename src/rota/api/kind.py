@@ -77,6 +77,8 @@ class Kind:
     """A custom resource on a cluster; otherwise one that every Kubernetes API server has."""
     verbs: tuple[str, ...] = VERBS
     """What clients can do with its objects."""
+    served: bool = True
+    """Whether Rota's API has it. Rota uses objects of the others on a Kubernetes cluster."""
     stored: Kind | None = None
     """The kind in whose form objects are stored, where this is another version of it."""
     renamed: Mapping[str, str] = field(default_factory=dict)
@@ -124,10 +126,10 @@ class Kind:
 
 
 KINDS: dict[str, Kind] = {}
-"""Every kind by its name; names are unique across groups here."""
+"""Every kind that is served, by its name; names are unique across groups here."""
 
 BY_BUCKET: dict[str, Kind] = {}
-"""Every kind by its bucket."""
+"""Every kind by its bucket, also those that are not served."""
 
 O = TypeVar("O", bound="type[Object]")  # noqa: E741
 
@@ -147,6 +149,7 @@ def kind(
     selected_at: Mapping[str, tuple[str, ...]] | None = None,
     categories: tuple[str, ...] = (),
     verbs: tuple[str, ...] = VERBS,
+    served: bool = True,
 ) -> Callable[[O], O]:
     """Enter a type into the table of kinds."""
 
@@ -169,9 +172,12 @@ def kind(
             selected_at=selected_at or {},
             custom=custom,
             verbs=verbs,
+            served=served,
         )
         assert entry.name not in KINDS, f"two kinds named {entry.name}"
-        KINDS[entry.name] = BY_BUCKET[entry.bucket] = entry
+        BY_BUCKET[entry.bucket] = entry
+        if served:
+            KINDS[entry.name] = entry
         type_.api = entry
         return type_
 

@@ -34,16 +34,17 @@ _QUOTED = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 
 def has_too_many_values(text: bytes) -> bool:
     """Report whether JSON has too many values, without decoding it."""
-    if len(text) <= VALUES_MAX or _separators(text) <= VALUES_MAX:
+    if len(text) <= VALUES_MAX or separators(text) <= VALUES_MAX:
         return False
     # Of what is in strings nothing counts. A member of an object has two of them at most.
     if (text.count(b'"') - text.count(b"\\")) // 2 > 2 * VALUES_MAX:
         return True
     bare, strings = _QUOTED.subn(b"", text, count=2 * VALUES_MAX + 1)
-    return strings > 2 * VALUES_MAX or _separators(bare) > VALUES_MAX
+    return strings > 2 * VALUES_MAX or separators(bare) > VALUES_MAX
 
 
-def _separators(text: bytes) -> int:
+def separators(text: bytes) -> int:
+    """Return a number of values that JSON does not have more of, without looking for what is in its strings."""
     return text.count(b",") + text.count(b"{") + text.count(b"[")
 
 

@@ -221,6 +221,9 @@ class TaskStatus(ObjectStatus):
     message: Annotated[Value | None, doc("Why, as a sentence.")] = None
     arrival: Annotated[Time | None, doc("Its place in the queue: when it got there.")] = None
     instance_name: Annotated[Text | None, doc("The worker that has it.")] = None
+    instance_uid: Annotated[
+        str | None, doc("The uid of that worker: another one may come under its name.", max_length=64)
+    ] = field(default=None, name="instanceUID")
     attempts: Annotated[list[Attempt], doc("The last of its tries, the newest last.", max_length=ATTEMPTS_MAX)] = []
     tries: Annotated[int, doc("How many tries have ended.", ge=0)] = 0
     losses: Annotated[int, doc("How many of them because the worker was lost.", ge=0)] = 0

@@ -46,13 +46,18 @@ async def backup(
 async def _save(pieces: AsyncIterable[bytes], path: Path) -> int:
     """Write a file that is complete on the disk, and that nobody else may read: Secrets are in it."""
     size = 0
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as out:
+    with os.fdopen(_opened(path), "wb") as out:
         async for piece in pieces:
             size += out.write(piece)
         out.flush()
         os.fsync(out.fileno())
     return size
+
+
+def _opened(path: Path) -> int:
+    # One that is there already may be somebody else's, who goes on reading it.
+    path.unlink(missing_ok=True)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
 
 
 @command

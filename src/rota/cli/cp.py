@@ -8,7 +8,7 @@ import posixpath
 import re
 import stat
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -21,22 +21,16 @@ from rota.cli.output import Part, line, printable
 from rota.cli.session import CommandError, Session, bad_usage
 from rota.cli.status_line import StatusLine
 from rota.client import Client
-from rota.client.connection import header
-from rota.client.uploading import upload
-from rota.links import stays_inside
+from rota.client.claims import TreeRefused, trees
 from rota.registry import ApiError
-from rota.runtime.files.archive import Archive
-from rota.runtime.files.bounds import FILE_BYTES_MAX, MODE_MASK, PIECE_BYTES
-from rota.runtime.files.failing import FileFailed
-from rota.runtime.files.packing import Found, measure, pack
-from rota.runtime.files.pipes import Pipe
-from rota.runtime.files.replacing import Replacing
-from rota.runtime.files.unpacking import Unpacking
-from rota.runtime.files.walking import Spot
+from rota.trees.archive import Skipped
+from rota.trees.bounds import MODE_MASK
+from rota.trees.failing import FileFailed
+from rota.trees.packing import measure
+from rota.trees.walking import Spot
 
 UNIT = 1024 * 1024
 REMOTE = re.compile(r"(?:([a-z0-9][-a-z0-9]{0,62})/)?([a-z0-9][-a-z0-9.]{0,252}):(.*)", re.DOTALL)
-FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 Status = dict[str, Any]
 
 
@@ -56,7 +50,10 @@ class Progress:
         self.name = name
         self.done = 0
         self.whole = 0
-        self.skipped: list[str] = []
+        self.skipped: list[Skipped] = []
+
+    def count(self, size: int) -> None:
+        self.done += size
 
     def __call__(self) -> Sequence[Part]:
         whole = f" of {self.whole / UNIT:.1f}" if self.whole else ""
@@ -84,13 +81,13 @@ async def cp(
             try:
                 async with StatusLine(progress):
                     await (_up if source == here else _down)(place, here, progress)
-            except FileFailed as error:
-                raise CommandError(error.message) from None
+            except (FileFailed, TreeRefused) as error:
+                raise CommandError(str(error)) from None
             return 0
 
         code = await in_good_order(copy)
-    for name in progress.skipped:
-        line(f"left out, for it leads out of the folder: {printable(name)}", stream=sys.stderr)
+    for name, leads_to in progress.skipped:
+        line(f"left out, for it leads out of the folder: {printable(f'{name} -> {leads_to}')}", stream=sys.stderr)
     return code
 
 
@@ -118,7 +115,7 @@ class _Place:
     """What is asked of the server."""
 
     def __init__(self, client: Client, there: Remote, container: str) -> None:
-        self._backend = backend_of(client)
+        self.backend = backend_of(client)
         self._base = f"/v1/instances/{there.namespace or client.namespace}/{there.instance}"
         self._container = container
         self.path = there.path
@@ -130,18 +127,12 @@ class _Place:
     async def stat(self, path: str) -> Status | None:
         """What is there; None: nothing is."""
         try:
-            answer = await self._backend.raw("GET", self.url("files", path, stat="true"))
+            answer = await self.backend.raw("GET", self.url("files", path, stat="true"))
         except ApiError as error:
             if error.code == 404 and (error.details or {}).get("kind") == "files":
                 return None
             raise
         return msgspec.json.decode(answer.body, type=Status)
-
-    async def put(self, url: str, body: AsyncIterator[bytes], type_: str) -> None:
-        await upload(self._backend.target, url, body, {"Content-Type": type_})
-
-    def get(self, url: str) -> Any:
-        return self._backend.stream("GET", url)
 
 
 # To an instance.
@@ -157,7 +148,7 @@ async def _up(place: _Place, here: str, progress: Progress) -> None:
             raise CommandError(f"{place.path} is a file, and {here} is a folder")
         await _up_folder(place, here, path, progress)
     else:
-        await _up_file(place, here, path, progress)
+        await _up_file(place, here, path, status, progress)
 
 
 def _local(here: str) -> tuple[os.stat_result, str]:
@@ -165,73 +156,19 @@ def _local(here: str) -> tuple[os.stat_result, str]:
     return os.stat(here), os.path.basename(os.path.abspath(here))
 
 
-async def _up_file(place: _Place, here: str, path: str, progress: Progress) -> None:
-    descriptor = os.open(here, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise CommandError(f"{here} is neither a file nor a folder")
-        if status.st_size > FILE_BYTES_MAX:
-            raise CommandError(f"{here} has {status.st_size} bytes; at most {FILE_BYTES_MAX} are copied")
-        progress.whole = status.st_size
-
-        async def pieces() -> AsyncIterator[bytes]:
-            while piece := os.read(descriptor, PIECE_BYTES):
-                progress.done += len(piece)
-                yield piece
-
-        mode = f"{status.st_mode & MODE_MASK:03o}"
-        await place.put(place.url("files", path, mode=mode), pieces(), "application/octet-stream")
-    finally:
-        os.close(descriptor)
+async def _up_file(place: _Place, here: str, path: str, status: os.stat_result, progress: Progress) -> None:
+    progress.whole = status.st_size
+    url = place.url("files", path, mode=f"{status.st_mode & MODE_MASK:03o}")
+    await trees.upload_file(place.backend, url, here, progress.count)
 
 
 async def _up_folder(place: _Place, here: str, path: str, progress: Progress) -> None:
-    top = os.open(here, FOLDER)
+    top = os.open(here, trees.FOLDER)
     try:
         _, progress.whole = await asyncio.to_thread(measure, Spot(top, "."))
-        reading, writing = os.pipe()
-        packed = Pipe(reading)
-
-        def keep(found: Found) -> bool:
-            if found.target and not stays_inside(found.name, found.target):
-                progress.skipped.append(f"{found.name} -> {found.target}")
-                return False
-            return True
-
-        def write() -> None:
-            with open(writing, "wb", buffering=0) as output:
-                pack(Spot(top, "."), _All(output.fileno()), keep)
-
-        packing = asyncio.ensure_future(asyncio.to_thread(write))
-
-        async def pieces() -> AsyncIterator[bytes]:
-            while piece := await packed.read():
-                progress.done += len(piece)
-                yield piece
-            # An end that came too early must not look like one.
-            await packing
-
-        try:
-            await place.put(place.url("archive", path), pieces(), "application/x-tar")
-        finally:
-            packed.close()  # The other end then stops, too.
-            await asyncio.gather(packing, return_exceptions=True)
     finally:
         os.close(top)
-
-
-class _All:
-    """Writes everything, to a pipe."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def write(self, data: bytes) -> int:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(self._descriptor, rest) :]
-        return len(data)
+    progress.skipped = await trees.upload_folder(place.backend, place.url("archive", path), here, progress.count)
 
 
 # From an instance.
@@ -243,49 +180,13 @@ async def _down(place: _Place, here: str, progress: Progress) -> None:
         raise CommandError(f"{place.path}: no such file or directory")
     target = _target(here, posixpath.basename(posixpath.normpath(place.path)))
     if found["type"] == "directory":
-        await _down_folder(place, target, progress)
+        url = place.url("archive", place.path)
+        progress.skipped = await trees.download_folder(place.backend, url, target, progress.count)
     else:
-        await _down_file(place, target, progress)
+        progress.whole = found["size"]
+        await trees.download_file(place.backend, place.url("files", place.path), target, progress.count)
 
 
 def _target(here: str, base: str) -> str:
     """In a folder that is there, under the same name."""
     return os.path.join(here, base) if os.path.isdir(here) and base not in ("", ".", "..") else here
-
-
-async def _down_file(place: _Place, target: str, progress: Progress) -> None:
-    folder = os.open(os.path.dirname(target) or ".", FOLDER)
-    try:
-        async with place.get(place.url("files", place.path)) as stream:
-            progress.whole = int(header(stream.headers, "rota-length") or 0)
-            mode = int(header(stream.headers, "rota-mode") or "644", 8)
-            file = Replacing(folder, os.path.basename(target))
-            try:
-                async for piece in stream:
-                    progress.done += len(piece)
-                    file.write(piece)
-                file.commit(mode)
-            finally:
-                file.drop()
-    finally:
-        os.close(folder)
-
-
-async def _down_folder(place: _Place, target: str, progress: Progress) -> None:
-    async with place.get(place.url("archive", place.path)) as stream:
-        os.makedirs(target, exist_ok=True)
-        folder = os.open(target, FOLDER)
-        try:
-            unpacking, archive = Unpacking(folder), Archive(skips_leaving_links=True)
-            try:
-                async for piece in stream:
-                    progress.done += len(piece)
-                    for event in archive.feed(piece):
-                        unpacking.take(event)
-                archive.end()
-                unpacking.finish()
-            finally:
-                unpacking.drop()
-                progress.skipped += [f"{one.name} -> {one.target}" for one in unpacking.skipped]
-        finally:
-            os.close(folder)

@@ -16,8 +16,7 @@ from rota.cli.options import Targets
 from rota.cli.output import line
 from rota.cli.session import CommandError, Session, bad_usage
 from rota.cli.tasks import is_over, named_tasks, status_of
-from rota.client import Client
-from rota.client.backend import Operation
+from rota.client import Client, Operation
 from rota.registry import ApiError
 
 Object = dict[str, Any]

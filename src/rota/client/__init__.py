@@ -10,13 +10,14 @@ already.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rota.client.backend import Backend, Operation
+    from rota.client.backend import Backend
     from rota.client.cache import Cache, Key, Update
     from rota.client.client import ALL_NAMESPACES, Change, Client, ObjectList, status_body, to_dict
     from rota.client.failures import ConnectionFailed, NoServer
     from rota.client.http import HttpBackend
     from rota.client.local import LocalBackend
     from rota.client.target import KubeconfigError
+    from rota.registry import Operation
 
 __all__ = [
     "ALL_NAMESPACES",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -10,7 +11,7 @@ import msgspec
 from rota.api import Kind
 from rota.api.problems import NOT_JSON
 from rota.client.connection import Headers, Response, header
-from rota.registry import Answer, ApiError, Listing, WatchEvent
+from rota.registry import Answer, ApiError, Listing, Operation, WatchEvent
 
 DIGITS_MAX = 19
 """Digits of a resource version."""
@@ -43,6 +44,8 @@ _WARNING = re.compile(r'\d{3} \S+ "((?:[^"\\]|\\.)*)"')
 class _Meta(msgspec.Struct):
     resource_version: str = msgspec.field(default="", name="resourceVersion")
     deletion_timestamp: str | None = msgspec.field(default=None, name="deletionTimestamp")
+    grace_seconds: int | None = msgspec.field(default=None, name="deletionGracePeriodSeconds")
+    finalizers: list[str] | None = None
 
 
 class _Object(msgspec.Struct):
@@ -79,29 +82,48 @@ class _Batch(msgspec.Struct):
     objects: list[msgspec.Raw]
 
 
+class _One(msgspec.Struct):
+    code: int
+    object: msgspec.Raw = msgspec.Raw()
+    status: _Status | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class _Each(msgspec.Struct):
+    results: list[_One]
+
+
 _object = msgspec.json.Decoder(_Object)
 _list = msgspec.json.Decoder(_List)
 _event = msgspec.json.Decoder(_Event)
 _status = msgspec.json.Decoder(_Status)
 _batch = msgspec.json.Decoder(_Batch)
+_each = msgspec.json.Decoder(_Each)
 
 
 def answer(response: Response) -> Answer:
-    """Of a verb on one object."""
-    obj = _decoded(_object, response)
-    return Answer(response.body, _revision(obj.metadata.resource_version), warnings(response.headers))
+    """Of a read of one object."""
+    return _answer("get", response.status, response.body, _decoded(_object, response), warnings(response.headers))
 
 
-def created(response: Response) -> Answer:
-    """Of an apply: the code says whether it made the object."""
-    return msgspec.structs.replace(answer(response), created=response.status == 201)
+def written(verb: str, response: Response) -> Answer:
+    """Of a write of one object, or of the deletion of many."""
+    return _answer(verb, response.status, response.body, _decoded(_object, response), warnings(response.headers))
 
 
-def deleted(response: Response) -> Answer:
-    """Of a delete: a Status, or the object as it was last, when it is gone; else the object, which something holds."""
-    obj = _decoded(_object, response)
-    gone = obj.kind == "Status" or obj.metadata.deletion_timestamp is None
-    return Answer(response.body, _revision(obj.metadata.resource_version), warnings(response.headers), gone=gone)
+def _answer(verb: str, code: int, value: bytes, obj: _Object, said: tuple[str, ...]) -> Answer:
+    """A deletion leaves a Status, or the object as it was last, when it is gone; else the object, which is held."""
+    gone = verb == "delete" and (obj.kind == "Status" or not _is_held(obj))
+    created = verb == "apply" and code == 201
+    return Answer(value, _revision(obj.metadata.resource_version), said, created=created, gone=gone)
+
+
+def _is_held(obj: _Object) -> bool:
+    """Whether a deleted object is still there. A Pod that nothing holds is answered with its mark, and is gone."""
+    meta = obj.metadata
+    if obj.kind == "Pod":
+        return bool(meta.deletion_timestamp and (meta.grace_seconds or meta.finalizers))
+    return meta.deletion_timestamp is not None
 
 
 def listing(kind: Kind, response: Response) -> Listing:
@@ -136,15 +158,29 @@ def event(line: bytes) -> WatchEvent:
         raise ApiError(502, "BadGateway", f"a line of the watch is no event: {error}: {_shown(line)}") from None
 
 
-def batched(response: Response) -> list[Answer]:
+def batched(operations: Sequence[Operation], response: Response) -> list[Answer]:
     """Of an atomic batch."""
     said = warnings(response.headers)
-    answers = []
-    for raw in _decoded(_batch, response).objects:
-        value = bytes(raw)
-        obj = _object.decode(value) if value != b"null" else _Object("Status")
-        answers.append(Answer(value, _revision(obj.metadata.resource_version), said, gone=obj.kind == "Status"))
-    return answers
+    objects = [bytes(raw) for raw in _decoded(_batch, response).objects]
+    return [_answer(o.verb, 200, value, _object.decode(value), said) for o, value in _paired(operations, objects)]
+
+
+def each(operations: Sequence[Operation], response: Response) -> list[Answer | ApiError]:
+    """Of operations of which each was written by itself."""
+    found: list[Answer | ApiError] = []
+    for o, one in _paired(operations, _decoded(_each, response).results):
+        if one.status is not None:
+            found.append(_refused(one.status, one.code))
+        else:
+            value = bytes(one.object)
+            found.append(_answer(o.verb, one.code, value, _object.decode(value), one.warnings))
+    return found
+
+
+def _paired(operations: Sequence[Operation], found: Sequence[T]) -> Iterator[tuple[Operation, T]]:
+    if len(found) != len(operations):
+        raise ApiError(502, "BadGateway", f"the server answered {len(found)} of {len(operations)} operations")
+    return zip(operations, found, strict=True)
 
 
 def warnings(headers: Headers) -> tuple[str, ...]:

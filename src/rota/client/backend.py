@@ -1,42 +1,25 @@
-"""What a backend must do: the verbs on JSON. `Client` adds the types, once for all backends."""
+"""What a backend must do: read, watch and write JSON. `Client` adds the types, once for all backends."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, Literal, Protocol
-
-import msgspec
+from typing import Any, Protocol
 
 from rota.api import Kind
-from rota.registry import Answer, DeleteOptions, Listing, ListOptions, WatchEvent, WatchOptions, WriteOptions
+from rota.registry import Answer, ApiError, Listing, ListOptions, Operation, WatchEvent, WatchOptions
 
 Object = dict[str, Any]
-PatchType = Literal["merge", "json", "strategic"]
 
 # `Backend.list` hides the builtin from annotations in its class.
 Batches = AsyncIterator[list[WatchEvent]]
-
-
-class Operation(msgspec.Struct, frozen=True):
-    """One write of an atomic batch."""
-
-    verb: Literal["create", "update", "patch", "apply", "delete", "amend", "decided"]
-    """The last two only in this process: the body is an `Amendment`, or what `prepare` has decided."""
-    kind: Kind
-    namespace: str
-    name: str = ""
-    body: Any = None
-    options: WriteOptions = WriteOptions()
-    delete: DeleteOptions = DeleteOptions()
-    subresource: str = ""
-    patch_type: PatchType = "merge"
+Each = list[Answer | ApiError]
 
 
 class Backend(Protocol):
-    """The verbs, on objects as JSON. Refusals are `ApiError`. Objects that go in are never changed."""
+    """Objects as JSON. Refusals are `ApiError`. Objects that go in are never changed."""
 
     atomic: bool
-    """Whether `batch` exists: several writes in one commit."""
+    """Whether `write` takes several operations: in one commit."""
 
     @property
     def in_process(self) -> bool:
@@ -49,36 +32,54 @@ class Backend(Protocol):
 
     def watch(self, kind: Kind, namespace: str, options: WatchOptions) -> Batches: ...
 
-    async def create(self, kind: Kind, namespace: str, obj: Object, options: WriteOptions) -> Answer: ...
+    async def write(self, operations: Sequence[Operation]) -> Sequence[Answer]:
+        """Write one operation; or several in one atomic commit, all or none, where the backend is atomic."""
+        ...
 
-    async def update(
-        self, kind: Kind, namespace: str, name: str, obj: Object, options: WriteOptions, *, subresource: str = ""
-    ) -> Answer: ...
-
-    async def patch(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        patch: Any,
-        options: WriteOptions,
-        *,
-        type_: PatchType = "merge",
-        subresource: str = "",
-    ) -> Answer: ...
-
-    async def apply(
-        self, kind: Kind, namespace: str, name: str, config: Object, options: WriteOptions, *, subresource: str = ""
-    ) -> Answer: ...
-
-    async def delete(self, kind: Kind, namespace: str, name: str, options: DeleteOptions) -> Answer: ...
-
-    async def delete_collection(
-        self, kind: Kind, namespace: str, options: DeleteOptions, select: ListOptions
-    ) -> Listing: ...
-
-    async def batch(self, operations: Sequence[Operation]) -> Sequence[Answer]: ...
+    async def write_each(self, operations: Sequence[Operation]) -> Each:
+        """Write each operation by itself, in order, and return what came of it; in as few commits as possible."""
+        ...
 
     def prepare(self, operations: Sequence[Operation], at: float) -> Sequence[Operation]: ...
 
     async def close(self) -> None: ...
+
+
+class Wrapped:
+    """A backend around another, which it passes everything on to: the base of those that look at what is passed."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    @property
+    def atomic(self) -> bool:
+        return self._backend.atomic
+
+    @atomic.setter
+    def atomic(self, atomic: bool) -> None:
+        self._backend.atomic = atomic
+
+    @property
+    def in_process(self) -> bool:
+        return self._backend.in_process
+
+    async def get(self, kind: Kind, namespace: str, name: str, *, subresource: str = "") -> Answer:
+        return await self._backend.get(kind, namespace, name, subresource=subresource)
+
+    async def list(self, kind: Kind, namespace: str, options: ListOptions) -> Listing:
+        return await self._backend.list(kind, namespace, options)
+
+    def watch(self, kind: Kind, namespace: str, options: WatchOptions) -> Batches:
+        return self._backend.watch(kind, namespace, options)
+
+    async def write(self, operations: Sequence[Operation]) -> Sequence[Answer]:
+        return await self._backend.write(operations)
+
+    async def write_each(self, operations: Sequence[Operation]) -> Each:
+        return await self._backend.write_each(operations)
+
+    def prepare(self, operations: Sequence[Operation], at: float) -> Sequence[Operation]:
+        return self._backend.prepare(operations, at)
+
+    async def close(self) -> None:
+        await self._backend.close()

@@ -14,7 +14,6 @@ What is sent again, and what never:
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
@@ -23,9 +22,10 @@ from rota.client.answers import refusal, retry_after_seconds
 from rota.client.connection import Limits, Response
 from rota.client.credentials import Credential
 from rota.client.failures import ConnectionCut, CredentialsFailed, Unreachable
+from rota.client.heads import head, lines
 from rota.client.pool import Pool, Stream
 from rota.client.target import Target
-from rota.client.websocket import WebSocket, handshake
+from rota.client.websocket import WebSocket
 
 TRIES_MAX = 5
 AGAIN_SECONDS_FIRST = 0.1
@@ -33,15 +33,11 @@ RETRY_AFTER_SECONDS_MAX = 30.0
 """A server that wants more patience than this is not waited for."""
 HEARTBEAT = "heartbeat"
 """What is preferred of a server that may take long to answer: signs of life meanwhile."""
-METHODS = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE"))
 
 Sleep = Callable[[float], Awaitable[None]]
 R = TypeVar("R", Response, "Response | Stream", "Response | WebSocket")
 
 _DEFAULTS = {"Accept": "application/json", "Content-Type": "application/json"}
-_PATH = re.compile(r"/[!-~]*")
-_NAME = re.compile(r"[!-9;-~]+")
-_VALUE = re.compile(r"[ -~]*")
 
 
 class Calls:
@@ -53,12 +49,10 @@ class Calls:
         self._credential: Credential | None = None
         self._pool = Pool(target.endpoint, None, limits)
         at = target.endpoint
-        host = "localhost" if at.socket_path else f"[{at.host}]" if ":" in at.host else at.host
         near = at.socket_path or at.host in ("localhost", "127.0.0.1", "::1")
         # Compression pays where bytes travel.
         coding = "" if near else "Accept-Encoding: gzip\r\n"
-        port = "" if at.socket_path else f":{at.port}"
-        self._start = f"Host: {host}{port}\r\nUser-Agent: rota-client\r\n{coding}"
+        self._start = f"Host: {at.authority}\r\nUser-Agent: rota-client\r\n{coding}"
 
     async def request(
         self, method: str, path: str, body: bytes = b"", *, headers: Mapping[str, str] | None = None
@@ -112,16 +106,28 @@ class Calls:
         finally:
             stream.close()
 
+    async def upload(self, path: str, body: AsyncIterator[bytes], type_: str) -> Response:
+        """Put a body of a type, which is sent as it is made. It is sent once: what it is made of may be gone."""
+        said = {"Content-Type": type_, "Transfer-Encoding": "chunked", "Expect": "100-continue"}
+
+        async def send(request: bytes) -> Response:
+            response, took = await self._pool.upload(request, body)
+            if took and response.status >= 300:
+                raise refusal(response)
+            return response
+
+        return await self._answered("PUT", self._head("PUT", path, None, said), b"", send, tries_max=1)
+
     @asynccontextmanager
     async def websocket(
         self, path: str, *, headers: Mapping[str, str] | None = None, protocols: Sequence[str] = ()
     ) -> AsyncIterator[WebSocket]:
         """Messages both ways, to the end of the block."""
-        key = handshake.new_key()
-        said = {**(headers or {}), **handshake.request_headers(key, protocols)}
+        upgrade = self._pool.upgrade(protocols)
+        said = {**(headers or {}), **upgrade.headers}
 
         async def send(request: bytes) -> Response | WebSocket:
-            return await self._pool.websocket(request, key, protocols)
+            return await self._pool.websocket(request, upgrade)
 
         websocket = await self._answered("WEBSOCKET", self._head("GET", path, b"", said), b"", send)
         assert isinstance(websocket, WebSocket)
@@ -163,20 +169,19 @@ class Calls:
                 raise refusal(response)
             await self._sleep(wait)
 
-    def _head(self, method: str, path: str, body: bytes, headers: Mapping[str, str] | None) -> str:
-        """The head of a request, up to what the credentials add."""
-        if method not in METHODS or not _PATH.fullmatch(path):
-            raise ValueError(f"{method} {path!r} is no request: a path begins with / and is percent-encoded")
+    def _head(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str] | None) -> str:
+        """The head of a request, up to what the credentials add. Without a body it is sent later, as it is made."""
         said = _DEFAULTS | {name.title(): value for name, value in headers.items()} if headers else _DEFAULTS
-        lines = "".join([_line(name, value) for name, value in said.items() if body or name != "Content-Type"])
-        length = f"Content-Length: {len(body)}\r\n" if body or method != "GET" else ""
-        return f"{method} {self._target.path}{path} HTTP/1.1\r\n{self._start}{lines}{length}"
+        if body == b"":
+            said = {name: value for name, value in said.items() if name != "Content-Type"}
+        length = f"Content-Length: {len(body)}\r\n" if body or (body is not None and method != "GET") else ""
+        return head(method, f"{self._target.path}{path}") + self._start + lines(said.items()) + length
 
     def _show(self, credential: Credential) -> None:
         """Use a credential from here on."""
         said = [*credential.headers, *([("Authorization", f"Bearer {credential.token}")] if credential.token else ())]
         try:
-            lines = "".join([_line(name, value) for name, value in said])
+            shown = lines(said)
         except ValueError:
             raise CredentialsFailed(
                 "the token holds characters that no token has; is its file the right one?"
@@ -185,10 +190,4 @@ class Calls:
         if self._target.tls is not None and (known is None or known.certificate != credential.certificate):
             self._pool.use(self._target.tls.context(credential.certificate))
         self._credential = credential
-        self._shown = f"{lines}\r\n"
-
-
-def _line(name: str, value: str) -> str:
-    if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
-        raise ValueError(f"the header {name!r} is not printable ASCII")
-    return f"{name}: {value}\r\n"
+        self._shown = f"{shown}\r\n"

@@ -23,6 +23,8 @@ STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
 COMMAND_BYTES_MAX = 60 * 1024
 """Of a command with all that is said about it: it goes in the head of a request."""
 INPUT_PIECE_BYTES = 64 * 1024
+GONE = "Gone"
+"""The reason of a `Status` when a command was ended with its instance."""
 
 Show = Callable[[int, bytes], Awaitable[None]]
 """Takes what a channel says; the next piece comes when it returns."""
@@ -30,6 +32,11 @@ Show = Callable[[int, bytes], Awaitable[None]]
 
 class ExecFailed(Exception):  # noqa: N818 - says what became of it
     """The command could not be run, or what became of it is not known."""
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
+        """`GONE`: its instance was ended while it ran."""
 
 
 def path(
@@ -118,4 +125,4 @@ def exit_code(status: bytes) -> int:
     for cause in (told.get("details") or {}).get("causes", []):
         if cause.get("reason") == "ExitCode" and str(cause.get("message")).isdigit():
             return int(cause["message"])
-    raise ExecFailed(str(told.get("message") or "the command failed"))
+    raise ExecFailed(str(told.get("message") or "the command failed"), str(told.get("reason") or ""))

@@ -17,12 +17,12 @@ from rota.api import Object as TypedObject
 from rota.api.core import MICRO_TIMES
 from rota.api.served import OTHER_VERSIONS
 from rota.api.shared import decoded
-from rota.client.backend import Backend, Object, Operation, PatchType
+from rota.client.backend import Backend, Each, Object
 from rota.client.http import HttpBackend
 from rota.client.target import DEFAULT_NAMESPACE, PathLike
-from rota.registry import Answer, DeleteOptions, Listing, ListOptions, WatchEvent, WatchOptions, WriteOptions
+from rota.registry import Answer, DeleteOptions, Listing, ListOptions, Operation, WatchEvent, WatchOptions, WriteOptions
 from rota.registry.errors import bad_request
-from rota.registry.options import FieldValidation, Propagation
+from rota.registry.options import FieldValidation, PatchType, Propagation
 
 if TYPE_CHECKING:
     from rota.client.claims import Holding
@@ -173,8 +173,8 @@ class Client:
         """Make an object."""
         kind, body = _body(obj)
         options = WriteOptions(self.manager, dry_run, field_validation)
-        answer = await self.backend.create(kind, self._of(kind, body, namespace), body, options)
-        return _like(obj, answer)
+        where = (kind, self._of(kind, body, namespace))
+        return _like(obj, await self._write(Operation("create", *where, body=body, options=options)))
 
     async def update(
         self,
@@ -185,19 +185,22 @@ class Client:
         field_validation: FieldValidation = "Strict",
     ) -> O:
         """Replace an object; refused with 409 when it has changed since it was read."""
+        _check_whole(obj)
         kind, body = _body(obj)
         options = WriteOptions(self.manager, dry_run, field_validation)
-        namespace, name = self._of(kind, body, None), _name(body)
-        return _like(obj, await self.backend.update(kind, namespace, name, body, options, subresource=subresource))
+        where = (kind, self._of(kind, body, None), _name(body))
+        return _like(obj, await self._write(Operation("update", *where, body, options, subresource=subresource)))
 
     async def update_status(self, obj: O) -> O:
         """Replace the status of an object, and nothing else."""
         if not isinstance(obj, TypedObject):
             return await self.update(obj, subresource="status")
+        _check_whole(obj)
         kind, meta = obj.api, obj.metadata
         where = (kind, meta.namespace if kind.namespaced else "", meta.name)
-        answer = await self.backend.update(*where, status_body(obj), WriteOptions(self.manager), subresource="status")
-        return _like(obj, answer)
+        options = WriteOptions(self.manager)
+        written = Operation("update", *where, status_body(obj), options, subresource="status")
+        return _like(obj, await self._write(written))
 
     async def patch(
         self,
@@ -214,8 +217,8 @@ class Client:
         """Change an object by a merge patch, a JSON patch, or (core kinds) a strategic merge patch."""
         options = WriteOptions(self.manager, dry_run, field_validation)
         where = (kind.api, self._in(kind.api, namespace), name)
-        answer = await self.backend.patch(*where, patch, options, type_=type, subresource=subresource)
-        return kind.decode(answer.value)
+        written = Operation("patch", *where, patch, options, subresource=subresource, patch_type=type)
+        return kind.decode((await self._write(written)).value)
 
     async def apply(
         self,
@@ -232,7 +235,7 @@ class Client:
         kind, body = _body(obj)
         options = WriteOptions(manager or self.manager, dry_run, field_validation, force)
         where = (kind, self._of(kind, body, namespace), _name(body))
-        return _like(obj, await self.backend.apply(*where, body, options, subresource=subresource))
+        return _like(obj, await self._write(Operation("apply", *where, body, options, subresource=subresource)))
 
     async def delete(
         self,
@@ -247,7 +250,7 @@ class Client:
     ) -> R | None:
         """Delete an object. Returns it when finalizers still hold it, else None."""
         options = DeleteOptions(propagation, uid or None, resource_version or None, dry_run)
-        answer = await self.backend.delete(kind.api, self._in(kind.api, namespace), name, options)
+        answer = await self._write(Operation("delete", kind.api, self._in(kind.api, namespace), name, delete=options))
         return None if answer.gone else kind.decode(answer.value)
 
     async def delete_collection(
@@ -261,7 +264,8 @@ class Client:
     ) -> None:
         """Delete every object that is selected."""
         options, select = DeleteOptions(propagation), ListOptions(labels, fields)
-        await self.backend.delete_collection(kind.api, self._in(kind.api, namespace), options, select)
+        where = (kind.api, self._in(kind.api, namespace))
+        await self._write(Operation("delete_collection", *where, delete=options, select=select))
 
     # Scale.
 
@@ -276,7 +280,7 @@ class Client:
         patch = {"spec": {"replicas": replicas}}
         options = WriteOptions(self.manager)
         where = (kind.api, self._in(kind.api, namespace), name)
-        await self.backend.patch(*where, patch, options, subresource="scale")
+        await self._write(Operation("patch", *where, patch, options, subresource="scale"))
 
     # Several at once.
 
@@ -285,12 +289,22 @@ class Client:
 
         What comes back is JSON, or (`typed`) of its type; that is shared, and must not be changed.
         """
-        if not self.atomic:
-            raise bad_request("this server has no atomic batch: write one object at a time")
-        answers = await self.backend.batch(self._named(operations))
+        answers = await self.backend.write(self._named(operations))
         if not typed:
             return [msgspec.json.decode(answer.value) for answer in answers]
         return [decoded(o.kind, answer.value) for o, answer in zip(operations, answers, strict=True)]
+
+    async def write_each(self, operations: Sequence[Operation]) -> Each:
+        """Write each operation by itself, in order: one that is refused leaves the others alone.
+
+        What came of each is in its place: its answer, whose `value` is the object as JSON, or an `ApiError`. It takes
+        as few commits and requests as possible.
+        """
+        return await self.backend.write_each(self._named(operations))
+
+    async def _write(self, operation: Operation) -> Answer:
+        (answer,) = await self.backend.write((operation,))
+        return answer
 
     def prepare(self, operations: Sequence[Operation], at: float) -> Sequence[Operation]:
         """Decide already what `batch` is to write at a moment to come, which then takes little time.
@@ -393,11 +407,23 @@ def _write_micros(body: Object, path: tuple[str, ...]) -> None:
 def _body(obj: TypedObject | Object) -> tuple[Kind, Object]:
     if isinstance(obj, TypedObject):
         return obj.api, to_dict(obj)
-    name = obj.get("kind")
-    kind = OTHER_VERSIONS.get((str(obj.get("apiVersion")), str(name))) or KINDS.get(str(name))
+    name = str(obj.get("kind"))
+    kind = OTHER_VERSIONS.get((str(obj.get("apiVersion")), name)) or KINDS.get(name) or _used(name)
     if kind is None:
         raise bad_request(f"no kind {name!r}; known are {', '.join(sorted(KINDS))}")
     return kind, obj
+
+
+def _used(name: str) -> Kind | None:
+    from rota.api.cluster import USED
+
+    return USED.get(name)
+
+
+def _check_whole(obj: TypedObject | Object) -> None:
+    """Refuse to replace an object by the part of it that its type knows."""
+    if isinstance(obj, TypedObject) and not obj.api.served:
+        raise bad_request(f"a {obj.api.name} has fields that its type does not know, and would lose them: patch it")
 
 
 def _name(body: Object) -> str:

@@ -3,6 +3,8 @@
 - An answer is taken whole, or piece by piece; then no more is buffered than the bound, and the server has to wait.
 - A connection whose answer was not read to its end is never used again. Neither is one on which the server said
   something that nobody asked for.
+- A body may be sent as it is made: the server is asked first whether it wants it, and stops it by an answer.
+- A connection may become a WebSocket. Then nothing of this is left.
 - Silence ends it: during an answer with `TimedOut`, between answers by closing it. How much silence is borne before
   an answer is up to the request, until a server gives signs of life by interim answers.
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import select
 import zlib
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple, cast
@@ -19,13 +22,15 @@ from typing import Final, NamedTuple, cast
 import httptools
 
 from rota.client.failures import BadAnswer, ConnectionCut, ConnectionFailed, TimedOut
-from rota.client.websocket.connection import BYTES_WAITING_MAX
+from rota.client.websocket.connection import BYTES_WAITING_MAX, WebSocket
 from rota.client.websocket.framing import MESSAGE_BYTES_MAX
 
 Headers = list[tuple[bytes, bytes]]
 """Names are in lower case."""
 
 GZIP_WINDOW_BITS: Final = 16 + zlib.MAX_WBITS
+CONTINUE: Final = 100
+SWITCHING_PROTOCOLS: Final = 101
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,10 @@ class Limits:
     connect_seconds: float = 10.0
     read_seconds: float = 75.0
     """Silence during an answer. Longer than a Kubernetes API server works on a request (60 s)."""
+    take_seconds: float = 90.0
+    """A server that takes nothing of a body for this long hangs."""
+    answer_seconds: float = 300.0
+    """Silence after the whole of a body that was sent as it was made: the server may still have work to do."""
     idle_seconds: float = 30.0
     """How long an unused connection is kept. Shorter than servers and proxies keep theirs (a minute and more), so that
     a request does not meet a connection that is just being closed."""
@@ -52,6 +61,10 @@ class Limits:
     """One message of a WebSocket."""
     message_buffer_bytes: int = BYTES_WAITING_MAX
     """Messages of one WebSocket that came and were not received, above which no more is read."""
+
+
+Upgrade = Callable[[Headers], WebSocket]
+"""What makes a WebSocket of the headers of an answer that switches to it. Raises BadAnswer."""
 
 
 class Response(NamedTuple):
@@ -103,6 +116,8 @@ class _Awaited(IntEnum):
     HEAD = 1
     DATA = 2
     END = 3
+    CONTINUE = 4
+    """Or a head."""
 
 
 class Connection(asyncio.Protocol):
@@ -114,6 +129,11 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpResponseParser(self)
         self._waiter: asyncio.Future[None] | None = None
+        self._writable: asyncio.Future[None] | None = None
+        """While the other end takes no more."""
+        self._upgrade: Upgrade | None = None
+        self.websocket: WebSocket | None = None
+        """What the connection has become."""
         self._awaited = _Awaited.HEAD
         self._failure: ConnectionFailed | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -127,6 +147,9 @@ class Connection(asyncio.Protocol):
         self._busy = busy
         self._streaming = streaming
         self._complete = not busy
+        self._continued = False
+        self._uploading = False
+        self._is_sent = True
         self._head_complete = False
         self._status = 0
         self._fed_bytes = 0
@@ -146,11 +169,58 @@ class Connection(asyncio.Protocol):
             return False
         return not self._unread.poll(0)
 
-    def send(self, request: bytes, *, streaming: bool = False) -> None:
+    def send(self, request: bytes, *, streaming: bool = False, upgrade: Upgrade | None = None) -> None:
+        """Send a request. `upgrade`: it is for a WebSocket, which this makes of the headers of its answer."""
         assert not self._busy
         self._begin(busy=True, streaming=streaming)
+        self._upgrade = upgrade
         self.expect(self._limits.read_seconds)
         self._transport.write(request)
+
+    async def upload(self, body: AsyncIterator[bytes]) -> bool:
+        """Send the body that a request has announced, in pieces, if the server wants it. Returns whether it did.
+
+        A server that answers before it has all wants no more of it.
+        """
+        self._is_sent = False
+        while not self._continued and not self._head_complete:
+            await self._until(_Awaited.CONTINUE)
+        if self._head_complete:
+            return False
+        answering, sending = asyncio.ensure_future(self.head()), asyncio.ensure_future(self._send(body))
+        self._uploading = True
+        try:
+            await asyncio.wait((answering, sending), return_when=asyncio.FIRST_COMPLETED)
+            self._uploading = False
+            if sending.done():
+                sending.result()
+                self._is_sent = not self._transport.is_closing()
+                self.expect(self._limits.answer_seconds)
+            await answering
+        finally:
+            self._uploading = False
+            for task in (answering, sending):
+                task.cancel()
+            await asyncio.gather(answering, sending, return_exceptions=True)
+        return True
+
+    async def _send(self, body: AsyncIterator[bytes]) -> None:
+        async for piece in body:
+            if self._transport.is_closing():
+                return  # Why, is told where the answer is awaited.
+            if piece:
+                self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+                await self._drained()
+        self._transport.write(b"0\r\n\r\n")
+
+    async def _drained(self) -> None:
+        if self._writable is not None:
+            try:
+                async with asyncio.timeout(self._limits.take_seconds):
+                    await self._writable
+            except TimeoutError:
+                waited = f"took nothing for {self._limits.take_seconds:g} s"
+                raise TimedOut(f"{self._place} {waited}: it hangs, or is out of reach") from None
 
     async def response(self) -> Response:
         """The answer, whole."""
@@ -182,6 +252,7 @@ class Connection(asyncio.Protocol):
         reusable = (
             self._complete
             and self._reusable
+            and self._is_sent
             and not self._transport.is_closing()
             # An answer may come before the request was read: what is left of it would be taken for the next one.
             and self._transport.get_write_buffer_size() == 0
@@ -231,7 +302,7 @@ class Connection(asyncio.Protocol):
     # Waiting.
 
     async def _until(self, awaited: _Awaited) -> None:
-        if self._complete or (awaited is _Awaited.HEAD and self._head_complete):
+        if self._complete or (awaited in (_Awaited.HEAD, _Awaited.CONTINUE) and self._head_complete):
             return
         if self._failure is not None:
             raise self._failure
@@ -272,8 +343,8 @@ class Connection(asyncio.Protocol):
     def _on_timer(self) -> None:
         if self._transport.is_closing():
             return
-        if self._busy and self._waiter is None:
-            # It is the caller who takes time.
+        if self._busy and (self._waiter is None or self._uploading):
+            # It is the caller who takes time. Whether what is sent is taken, is looked at there.
             self._due = self._loop.time() + self._patience_seconds
         elif self._loop.time() >= self._due:
             if self._busy:
@@ -303,6 +374,9 @@ class Connection(asyncio.Protocol):
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._reusable = False
+            if isinstance(error, httptools.HttpParserUpgrade) and self._status == SWITCHING_PROTOCOLS and self._upgrade:
+                self._switch(self._upgrade, data[error.args[0] :])
+                return
             if self._complete:
                 self._transport.abort()
             else:
@@ -311,12 +385,38 @@ class Connection(asyncio.Protocol):
         if not self._head_complete and self._fed_bytes > self._limits.header_bytes:
             self._fail(self._headers_too_large())
 
+    def _switch(self, upgrade: Upgrade, rest: bytes) -> None:
+        """Hand the transport over to a WebSocket."""
+        try:
+            self.websocket = upgrade(self._headers)
+        except BadAnswer as error:
+            self._fail(error)
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._busy, self._complete = False, True
+        self._transport.set_protocol(self.websocket)
+        self.websocket.connection_made(self._transport)
+        self.lost.set_result(None)
+        self._wake()
+        if rest:
+            self.websocket.data_received(rest)
+
+    def pause_writing(self) -> None:
+        self._writable = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+        self._writable = None
+
     def _headers_too_large(self) -> BadAnswer:
         return BadAnswer(f"{self._place} answered with headers of more than {self._limits.header_bytes} bytes")
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        self.resume_writing()
         if self._busy and not self._complete:
             if error is None and self._failure is None and self._head_complete and self._until_closed():
                 self._complete = True
@@ -351,7 +451,7 @@ class Connection(asyncio.Protocol):
         if self._status < 200:
             return
         self._head_complete = True
-        if self._awaited is _Awaited.HEAD:
+        if self._awaited in (_Awaited.HEAD, _Awaited.CONTINUE):
             self._wake()
 
     def on_body(self, data: bytes) -> None:
@@ -369,9 +469,15 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         if not self._head_complete:
+            if self._status == SWITCHING_PROTOCOLS and self._upgrade:
+                return
             # Of an interim answer (1xx): the real one follows.
             self._headers = []
             self._fed_bytes = self._header_bytes = 0
+            if self._status == CONTINUE:
+                self._continued = True
+                if self._awaited is _Awaited.CONTINUE:
+                    self._wake()
             if self._patience_seconds > self._limits.read_seconds:
                 # A server that gives signs of life while it works on an answer is missed when it gives none.
                 self.expect(self._limits.read_seconds)

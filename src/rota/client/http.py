@@ -4,33 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from rota.api import Kind
 from rota.api.problems import NOT_JSON
+from rota.api.sizes import VALUES_MAX, separators
 from rota.client import answers, paths
-from rota.client.backend import Object, Operation, PatchType
+from rota.client.backend import Each, Object
 from rota.client.calls import Calls, Sleep
 from rota.client.connection import Limits, Response
 from rota.client.failures import BadAnswer, ConnectionCut
 from rota.client.pool import Stream
 from rota.client.target import PathLike, Target, find
 from rota.client.websocket import WebSocket
-from rota.registry import (
-    Answer,
-    ApiError,
-    DeleteOptions,
-    Listing,
-    ListOptions,
-    WatchEvent,
-    WatchOptions,
-    WriteOptions,
-)
-from rota.registry.errors import bad_request
+from rota.registry import Answer, ApiError, Listing, ListOptions, Operation, WatchEvent, WatchOptions
+from rota.registry.errors import bad_request, not_atomic
 
 WATCH_SECONDS_MIN = 300
 WATCH_SECONDS_MAX = 600
@@ -38,12 +30,26 @@ WATCH_SECONDS_MAX = 600
 WATCH_GRACE_SECONDS = 30.0
 """If the server forgets to, the client ends it."""
 
-PATCH_HEADERS: Final[dict[PatchType, dict[str, str]]] = {
+METHODS: Final[dict[str, str]] = {
+    "create": "POST",
+    "update": "PUT",
+    "patch": "PATCH",
+    "apply": "PATCH",
+    "delete": "DELETE",
+    "delete_collection": "DELETE",
+}
+HEADERS: Final[dict[str, dict[str, str]]] = {
     "merge": {"Content-Type": "application/merge-patch+json"},
     "json": {"Content-Type": "application/json-patch+json"},
     "strategic": {"Content-Type": "application/strategic-merge-patch+json"},
+    "apply": {"Content-Type": "application/apply-patch+yaml"},
 }
-APPLY_HEADERS = {"Content-Type": "application/apply-patch+yaml"}
+"""By the type of a patch; of an apply."""
+BATCH = "/v1/batch"
+BATCH_OPERATIONS_MAX = 1_000
+BATCH_BYTES_MAX = 2 * 1024 * 1024
+BATCH_VALUES_MAX = VALUES_MAX - 10
+"""Of the operations that `write_each` sends in one request, unless one alone has more: a server takes these."""
 
 Events = list[WatchEvent]
 
@@ -99,58 +105,50 @@ class HttpBackend:
 
     # Writing.
 
-    async def create(self, kind: Kind, namespace: str, obj: Object, options: WriteOptions) -> Answer:
-        path = paths.with_query(paths.creation(kind, namespace), paths.write_query(options))
-        return answers.answer(await self._calls.request("POST", path, _encode(obj)))
+    async def write(self, operations: Sequence[Operation]) -> Sequence[Answer]:
+        if len(operations) == 1:
+            return [await self._write(operations[0])]
+        await self.version()
+        if not self.atomic:
+            raise not_atomic()
+        body = _encode({"operations": [_operation(o) for o in operations]})
+        return answers.batched(operations, await self._calls.request("POST", BATCH, body))
 
-    async def update(
-        self, kind: Kind, namespace: str, name: str, obj: Object, options: WriteOptions, *, subresource: str = ""
-    ) -> Answer:
-        path = paths.with_query(paths.item(kind, namespace, name, subresource), paths.write_query(options))
-        return answers.answer(await self._calls.request("PUT", path, _encode(obj)))
+    async def write_each(self, operations: Sequence[Operation]) -> Each:
+        await self.version()
+        if not self.atomic:
+            return [await _caught(self._write(o)) for o in operations]
+        answered: Each = []
+        for some in [*_parts(operations)]:
+            body = b'{"atomic":false,"operations":[%b]}' % b",".join(sent for _, sent in some)
+            written = [o for o, _ in some]
+            try:
+                answered += answers.each(written, await self._calls.request("POST", BATCH, body))
+            except ApiError as refused:
+                answered += [refused] * len(written)
+        return answered
 
-    async def patch(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        patch: Any,
-        options: WriteOptions,
-        *,
-        type_: PatchType = "merge",
-        subresource: str = "",
-    ) -> Answer:
-        path = paths.with_query(paths.item(kind, namespace, name, subresource), paths.write_query(options))
-        return answers.answer(await self._calls.request("PATCH", path, _encode(patch), headers=PATCH_HEADERS[type_]))
-
-    async def apply(
-        self, kind: Kind, namespace: str, name: str, config: Object, options: WriteOptions, *, subresource: str = ""
-    ) -> Answer:
-        query = paths.write_query(options, applies=True)
-        path = paths.with_query(paths.item(kind, namespace, name, subresource), query)
-        return answers.created(await self._calls.request("PATCH", path, _encode(config), headers=APPLY_HEADERS))
-
-    async def delete(self, kind: Kind, namespace: str, name: str, options: DeleteOptions) -> Answer:
-        body = paths.delete_body(options)
-        path = paths.item(kind, namespace, name)
-        return answers.deleted(await self._calls.request("DELETE", path, _encode(body) if body else b""))
-
-    async def delete_collection(
-        self, kind: Kind, namespace: str, options: DeleteOptions, select: ListOptions
-    ) -> Listing:
-        body = paths.delete_body(options)
-        path = paths.with_query(paths.collection(kind, namespace), paths.list_query(select))
-        return answers.listing(kind, await self._calls.request("DELETE", path, _encode(body) if body else b""))
+    async def _write(self, o: Operation) -> Answer:
+        """Send one operation by its own request."""
+        if (method := METHODS.get(o.verb)) is None:
+            raise bad_request(f"{o.verb} can be written in the process of the registry only")
+        if o.verb == "create":
+            path = paths.creation(o.kind, o.namespace)
+        elif o.verb == "delete_collection":
+            path = paths.collection(o.kind, o.namespace)
+        else:
+            path = paths.item(o.kind, o.namespace, o.name, o.subresource)
+        if method == "DELETE":
+            query, body = paths.list_query(o.select), paths.delete_body(o.delete)
+        else:
+            query, body = paths.write_query(o.options, applies=o.verb == "apply"), o.body
+        sent = _encode(body) if method != "DELETE" or body else b""
+        headers = HEADERS.get(o.patch_type if o.verb == "patch" else o.verb)
+        response = await self._calls.request(method, paths.with_query(path, query), sent, headers=headers)
+        return answers.written(o.verb, response)
 
     def prepare(self, operations: Sequence[Operation], at: float) -> Sequence[Operation]:
         raise bad_request("what is to be written later can be prepared in the process of the registry only")
-
-    async def batch(self, operations: Sequence[Operation]) -> Sequence[Answer]:
-        await self.version()
-        if not self.atomic:
-            raise bad_request("this server has no atomic batch: write one object at a time")
-        body = _encode({"operations": [_operation(o) for o in operations]})
-        return answers.batched(await self._calls.request("POST", "/v1/batch", body))
 
     # Beyond objects.
 
@@ -198,6 +196,10 @@ class HttpBackend:
         """
         return self._calls.stream(method, path, body or b"", headers=headers, patience_seconds=patience_seconds)
 
+    async def upload(self, path: str, body: AsyncIterator[bytes], type_: str) -> Response:
+        """Put a body of a type, which is sent as it is made, and once."""
+        return await self._calls.upload(path, body, type_)
+
     def websocket(
         self, path: str, *, headers: Mapping[str, str] | None = None, protocols: Sequence[str] = ()
     ) -> AbstractAsyncContextManager[WebSocket]:
@@ -237,7 +239,32 @@ class Lines:
             raise ConnectionCut(f"the watch of {self._place} ended within an event")
 
 
+async def _caught(writing: Awaitable[Answer]) -> Answer | ApiError:
+    try:
+        return await writing
+    except ApiError as refused:
+        return refused
+
+
+def _parts(operations: Sequence[Operation]) -> Iterator[list[tuple[Operation, bytes]]]:
+    """Operations as they are sent, by requests."""
+    part: list[tuple[Operation, bytes]] = []
+    size = values = 0
+    for o in operations:
+        sent = _encode(_operation(o))
+        size += len(sent)
+        values += separators(sent) + 1
+        if part and (len(part) >= BATCH_OPERATIONS_MAX or size > BATCH_BYTES_MAX or values > BATCH_VALUES_MAX):
+            yield part
+            part, size, values = [], len(sent), separators(sent) + 1
+        part.append((o, sent))
+    if part:
+        yield part
+
+
 def _operation(o: Operation) -> Object:
+    if o.verb == "delete_collection" or o.verb not in METHODS:
+        raise bad_request(f"a batch has no {o.verb}")
     out: Object = {
         "verb": o.verb,
         "apiVersion": o.kind.api_version,

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
 from rota.client.connection import Connection, Gunzip, Headers, Limits, Response, header
-from rota.client.failures import BadAnswer, NoServer, NotConnected, TimedOut, TooManyStreams, Unreachable
+from rota.client.failures import BadAnswer, NoServer, NotConnected, TooManyStreams, Unreachable
+from rota.client.heads import authority
 from rota.client.keepalive import keep_alive
+from rota.client.upgrading import Upgrade, upgraded
 from rota.client.websocket.connection import HEARTBEAT, HEARTBEAT_LOCAL, WebSocket
-from rota.client.websocket.opening import OPEN_SECONDS_MAX, Opening, Refused, opened
 
 CLOSE_SECONDS_MAX = 1.0
 ERROR_BYTES_MAX = 1024 * 1024
 """Of the body of a refused stream; the rest is left."""
-
-P = TypeVar("P", Connection, Opening)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +33,11 @@ class Endpoint:
     """Whom the certificate must name; the host unless it is said."""
     socket_path: str = ""
     """Of a Unix socket: then there is neither host nor port."""
+
+    @property
+    def authority(self) -> str:
+        """What the header Host says."""
+        return "localhost" if self.socket_path else authority(self.host, self.port)
 
 
 class Stream:
@@ -79,6 +83,12 @@ class Stream:
             self._end = None
 
 
+class _Held:
+    """The connection of a stream that is to be."""
+
+    connection: Connection | None = None
+
+
 class Pool:
     """Requests wait for a free connection in the order in which they came. Streams have theirs to themselves.
 
@@ -115,41 +125,66 @@ class Pool:
 
     async def stream(self, request: bytes, patience_seconds: float) -> Stream:
         """Send a request, and take its answer piece by piece. Once it has begun it may be silent for that long."""
-        self._check()
-        if self._streams >= self.limits.streams:
-            raise TooManyStreams(f"{self._streams} streams from {self.endpoint.url} are open: close some first")
-        self._streams += 1
-        try:
-            connection = self._idle_one() or await self._connect()
-        except BaseException:
-            self._streams -= 1
-            raise
-        try:
+        with self._streaming() as held:
+            connection = held.connection = self._idle_one() or await self._connect()
             connection.send(request, streaming=True)
-            status, headers = await connection.head()
-            connection.expect(patience_seconds or self.limits.read_seconds)
-        except BaseException:
-            self._end_stream(connection)
-            raise
-        end = partial(self._end_stream, connection)
-        return Stream(connection, status, headers, self.limits.stream_buffer_bytes, end)
+            return await self._answered(connection, patience_seconds)
 
-    async def websocket(self, request: bytes, key: str, protocols: Sequence[str]) -> WebSocket | Response:
+    async def upload(self, request: bytes, body: AsyncIterator[bytes]) -> tuple[Response, bool]:
+        """Send a request, and a body as it is made if the server wants it. Returns its answer, and whether it did."""
+        with self._streaming() as held:
+            connection = held.connection = await self._connect()
+            connection.send(request)
+            took = await connection.upload(body)
+            response = await connection.response()
+        self._end_stream(connection)
+        return response, took
+
+    async def websocket(self, request: bytes, upgrade: Upgrade) -> WebSocket | Response:
         """Send a request for a WebSocket. Returns the answer when it is another one."""
-        self._check()
-        if self._streams >= self.limits.streams:
-            raise TooManyStreams(f"{self._streams} streams from {self.endpoint.url} are open: close some first")
-        self._streams += 1
-        try:
-            websocket = await self._upgraded(request, key, protocols)
-        except BaseException as error:
-            self._streams -= 1
-            if isinstance(error, Refused):
-                return self._refusal(error)
-            raise
+        with self._streaming() as held:
+            connection = held.connection = await self._connect()
+            websocket = await upgraded(connection, request, upgrade, self.endpoint.url)
+            if websocket is None:
+                stream = await self._answered(connection, 0)
+                response = await stream.whole()
+                if response.status < 300:
+                    status = response.status
+                    raise BadAnswer(f"{self.endpoint.url} has no WebSocket there: it answers with status {status}")
+                stream.close()
+                return response
+            if self._closed:
+                raise self._is_closed()
         self._websockets.add(websocket)
         websocket.lost.add_done_callback(lambda _: self._lost_websocket(websocket))
         return websocket
+
+    def upgrade(self, protocols: Sequence[str]) -> Upgrade:
+        """A request for a WebSocket, by its headers."""
+        heartbeat = HEARTBEAT_LOCAL if self.endpoint.socket_path else HEARTBEAT
+        return Upgrade(protocols, self.endpoint.url, heartbeat, self.limits)
+
+    @contextmanager
+    def _streaming(self) -> Iterator[_Held]:
+        """Count a stream, and give it up with its connection if it does not come to be."""
+        self._check()
+        if self._streams >= self.limits.streams:
+            raise TooManyStreams(f"{self._streams} streams from {self.endpoint.url} are open: close some first")
+        self._streams += 1
+        held = _Held()
+        try:
+            yield held
+        except BaseException:
+            self._streams -= 1
+            if held.connection is not None:
+                held.connection.abort()
+            raise
+
+    async def _answered(self, connection: Connection, patience_seconds: float) -> Stream:
+        status, headers = await connection.head()
+        connection.expect(patience_seconds or self.limits.read_seconds)
+        end = partial(self._end_stream, connection)
+        return Stream(connection, status, headers, self.limits.stream_buffer_bytes, end)
 
     def use(self, tls: ssl.SSLContext) -> None:
         """Open further connections with another certificate."""
@@ -203,56 +238,19 @@ class Pool:
         self._streams -= 1
         self._end(connection)
 
-    async def _upgraded(self, request: bytes, key: str, protocols: Sequence[str]) -> WebSocket:
-        place, limits = self.endpoint.url, self.limits
-        heartbeat = HEARTBEAT_LOCAL if self.endpoint.socket_path else HEARTBEAT
-        opening = await self._reached(
-            lambda: Opening(
-                request,
-                key,
-                protocols,
-                place,
-                heartbeat=heartbeat,
-                message_bytes_max=limits.message_bytes,
-                waiting_bytes_max=limits.message_buffer_bytes,
-            )
-        )
-        try:
-            async with asyncio.timeout(OPEN_SECONDS_MAX):
-                websocket = await opened(opening)
-        except TimeoutError:
-            raise TimedOut(f"{place} did not open a WebSocket within {OPEN_SECONDS_MAX:g} s") from None
-        if self._closed:
-            websocket.abort()
-            raise self._is_closed()
-        return websocket
-
-    def _refusal(self, refused: Refused) -> Response:
-        body = refused.body
-        if refused.status < 300:
-            raise BadAnswer(f"{self.endpoint.url} has no WebSocket there: it answers with status {refused.status}")
-        if header(refused.headers, "content-encoding").lower() == "gzip":
-            gunzip = Gunzip()
-            gunzip.feed(body)
-            body = gunzip.take(ERROR_BYTES_MAX)
-        return Response(refused.status, refused.headers, body)
-
     def _lost_websocket(self, websocket: WebSocket) -> None:
         self._websockets.discard(websocket)
         self._streams -= 1
 
-    async def _reached(self, new: Callable[[], P]) -> P:
+    async def _connect(self) -> Connection:
         try:
             async with asyncio.timeout(self.limits.connect_seconds):
-                return await self._opened(new)
+                connection = await self._opened()
         except TimeoutError:
             after = f"{self.limits.connect_seconds:g} s"
             raise Unreachable(f"cannot connect to {self.endpoint.url} within {after}: is it out of reach?") from None
         except OSError as error:
             raise self._explained(error) from error
-
-    async def _connect(self) -> Connection:
-        connection = await self._reached(self._new)
         if self._closed:
             connection.abort()
             raise self._is_closed()
@@ -265,8 +263,8 @@ class Pool:
         if connection in self._idle:
             self._idle.remove(connection)
 
-    async def _opened(self, new: Callable[[], P]) -> P:
-        loop, at = asyncio.get_running_loop(), self.endpoint
+    async def _opened(self) -> Connection:
+        loop, at, new = asyncio.get_running_loop(), self.endpoint, partial(Connection, self.endpoint.url, self.limits)
         if at.socket_path:
             _, connection = await loop.create_unix_connection(new, at.socket_path)
             return connection
@@ -279,9 +277,6 @@ class Pool:
             )
         keep_alive(transport.get_extra_info("socket"))
         return connection
-
-    def _new(self) -> Connection:
-        return Connection(self.endpoint.url, self.limits)
 
     def _explained(self, error: OSError) -> NotConnected:
         at = self.endpoint

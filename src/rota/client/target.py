@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from rota.client.credentials import Credential, Credentials, Fixed, TokenFile
+from rota.client.heads import authority
 from rota.client.pool import Endpoint
 
 DEFAULT_NAMESPACE = "default"
@@ -120,12 +121,12 @@ def in_cluster(account: Path = SERVICE_ACCOUNT) -> Target:
             "this is no pod of a cluster: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set"
         )
     try:
-        authority = (account / "ca.crt").read_text()
+        trusted = (account / "ca.crt").read_text()
         namespace = (account / "namespace").read_text().strip()
     except OSError as error:
         raise KubeconfigError(f"the pod has no service account: {error}") from None
-    url = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    return Target(Endpoint(url, host, int(port)), Tls(authority), TokenFile(account / "token", Credential()), namespace)
+    url = f"https://{authority(host, int(port))}"
+    return Target(Endpoint(url, host, int(port)), Tls(trusted), TokenFile(account / "token", Credential()), namespace)
 
 
 def at_url(

@@ -11,8 +11,8 @@ from rota.api import Claim, Condition, Instance, WorkerPool
 from rota.api.pool import ClaimStatus
 from rota.client import Key, Operation
 from rota.control.claims import lifecycle
-from rota.control.claims.claiming import Claiming
 from rota.control.claims.ended import Ended
+from rota.control.claims.holds import ClaimHolds
 from rota.control.gate import RESOLVED, Gate, may_be_coming, status_of
 from rota.control.holds.options import is_restarted_for
 from rota.control.instances.reasons import blocker, is_ready
@@ -33,39 +33,39 @@ class Claims(Gate[Claim]):
 
     concurrency = CONCURRENCY
 
-    def __init__(self, claiming: Claiming) -> None:
+    def __init__(self, holds: ClaimHolds) -> None:
         super().__init__(Claim)
-        self.claiming = claiming
+        self.holds = holds
         self._ended = Ended()
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
-        return self.claiming.begin(wake)
+        return self.holds.begin(wake)
 
     def gone_at_once(self, context: Context, key: Key) -> bool:
         self._ended.forget(key)
-        self.claiming.gone(key)
+        self.holds.gone(key)
         return True
 
     def at_once(self, context: Context, key: Key) -> Outcome | None:
         """Most claims are made with what they want, and end with nothing left to do."""
         obj = cast("Claim | None", context.find(Claim.api, *key))
-        if obj is None or obj.metadata.deletion_timestamp is not None or not self.claiming.is_prepared:
+        if obj is None or obj.metadata.deletion_timestamp is not None or not self.holds.is_prepared:
             return None
         now = context.clock.time()
         if obj.over():
             due = self._ended.is_due(obj, now) or self._ended.is_full(key.namespace)
-            if due or self.claiming.knows(obj.metadata.uid):
+            if due or self.holds.knows(obj.metadata.uid):
                 return None
-            self.claiming.told(key, obj)
+            self.holds.answer(key, obj)
             return self._ended.keep(obj, now)
-        status, is_new = status_of(obj), self.claiming.is_just_bound(obj)
+        status, is_new = status_of(obj), self.holds.is_just_bound(obj)
         if status.phase != "Bound" or obj.spec.release or status.conditions or not (is_new or self._is_well(obj)):
             return None
         expires = lifecycle.expiry(obj, now)
         if expires is None or expires != status.expires_at or expires.timestamp() <= now:
             return None
         if not is_new:
-            self.claiming.told(key, obj)
+            self.holds.answer(key, obj)
         return Done(again_after=expires.timestamp() - now)
 
     def told(self, objects: Objects, obj: Claim) -> tuple[str, str] | None:
@@ -73,7 +73,7 @@ class Claims(Gate[Claim]):
         standing = self.standing(objects, obj)
         if standing is None:
             return None
-        if self.claiming.opening.is_absent(obj):
+        if self.holds.is_absent(obj):
             return "Waiting", "who asked for it has not come back since the server was started again"
         return "Waiting", standing.message
 
@@ -82,19 +82,19 @@ class Claims(Gate[Claim]):
         pool = get(objects, WorkerPool, obj.spec.pool_ref.name, obj.metadata.namespace)
         if pool is None or status_of(obj).phase != "Waiting":
             return None
-        return standing_of(pool, self.claiming.before(obj), objects)
+        return standing_of(pool, self.holds.before(obj), objects, self.holds.executor.holders_of)
 
     def _is_well(self, obj: Claim) -> bool:
         """Whether a claim has what it claimed, and that is as it was."""
-        member = self.claiming.member_of(obj)
+        member = self.holds.member_of(obj)
         if member is None or member.instance.metadata.deletion_timestamp is not None:
             return False
-        return not self.claiming.is_another_run(member) and not is_restarted_for(member.instance)
+        return not self.holds.is_another_run(member) and not is_restarted_for(member.instance)
 
     async def look(self, context: Context, obj: Claim) -> Outcome:
-        self.claiming.prepare(context)
+        self.holds.prepare(context)
         if obj.metadata.deletion_timestamp is not None:
-            self.claiming.forget(obj)
+            self.holds.forget(obj)
             return DONE
         if obj.over():
             return await self._after(context, obj)
@@ -109,7 +109,7 @@ class Claims(Gate[Claim]):
     async def _wait(self, context: Context, obj: Claim) -> Outcome:
         now, status = context.clock.time(), status_of(obj)
         pool = get(context.objects, WorkerPool, obj.spec.pool_ref.name, obj.metadata.namespace)
-        if self.claiming.member_of(obj) is not None:
+        if self.holds.member_of(obj) is not None:
             return await self._bind(context, obj, status)
         is_leaving = pool is not None and pool.metadata.deletion_timestamp is not None
         if is_leaving or (pool is None and status.arrival is not None):
@@ -121,24 +121,24 @@ class Claims(Gate[Claim]):
         wrong = lifecycle.unfit(obj.spec.images, obj.spec.labels, obj.spec.annotations, template_of(pool))
         if wrong is not None:
             return await self._end(context, obj, "Failed", "Invalid", wrong)
-        absent_left, left = self.claiming.opening.absent_seconds_left(obj), lifecycle.deadline(obj, pool) - now
+        absent_left, left = self.holds.absent_seconds_left(obj), lifecycle.deadline(obj, pool) - now
         if absent_left is not None and left > 0:
             if absent_left > 0:
                 return Done(again_after=min(left, absent_left))
-            await self.claiming.opening.give_up(obj)
+            await self.holds.give_up(obj)
             return DONE
         # One that had its place before a restart has it still.
-        is_new = status.arrival is None and not self.claiming.knows(obj.metadata.uid)
-        if is_new and self.claiming.is_full(pool):
+        is_new = status.arrival is None and not self.holds.knows(obj.metadata.uid)
+        if is_new and self.holds.is_full(pool):
             message = f"{pool.spec.queue.limit} wait for WorkerPool/{pool.metadata.name} already"
             return await self._end(context, obj, "Failed", "QueueFull", message)
-        arrival = self.claiming.arrival_of(obj)
+        arrival = self.holds.arrival_of(obj)
         seconds = lifecycle.wait_seconds(obj, pool)
         left = arrival + seconds - now
         # One that does not wait is given an instance that is free.
         if left > 0 or (seconds == 0 and status.arrival is None):
-            self.claiming.want(obj, arrival)
-        if self.claiming.is_bound_soon(obj):
+            self.holds.want(obj, arrival)
+        if self.holds.is_bound_soon(obj):
             return Done(again_after=IN_FLIGHT_SECONDS)
         if left <= 0 or seconds == 0:
             message = f"no instance of WorkerPool/{pool.metadata.name} was free within {seconds} s"
@@ -159,12 +159,12 @@ class Claims(Gate[Claim]):
         said = msgspec.structs.replace(status_of(obj), phase="Waiting", reason=reason, message=message)
         await context.write_status(obj, context.condition(obj, said, closed))
         # It is looked at when what it needs is there, and when its time is up.
-        self.claiming.wake_at(Key(obj.metadata.namespace, obj.metadata.name), left)
+        self.holds.wake_at(Key(obj.metadata.namespace, obj.metadata.name), left)
         return held_up if held_up is not None else RequeueAfter(left, reason, message)
 
     async def _bind(self, context: Context, obj: Claim, status: ClaimStatus) -> Outcome:
         """It has an instance, and that is all that is written down so far."""
-        member = self.claiming.member_of(obj)
+        member = self.holds.member_of(obj)
         assert member is not None and member.instance.spec.assignment is not None
         now = lifecycle.time_of(context.clock.time())
         since = member.instance.spec.assignment.since
@@ -176,7 +176,7 @@ class Claims(Gate[Claim]):
     async def _hold(self, context: Context, obj: Claim) -> Outcome:
         status = status_of(obj)
         name = status.instance_name or ""
-        member = self.claiming.member_of(obj)
+        member = self.holds.member_of(obj)
         # What was just written down is seen a moment later.
         seen = get(context.objects, Instance, name, obj.metadata.namespace)
         instance = member.instance if member is not None else seen
@@ -185,7 +185,7 @@ class Claims(Gate[Claim]):
             return await self._end(context, obj, "Failed", "InstanceLost", f"its instance {name} is gone")
         if instance.metadata.deletion_timestamp is not None:
             return await self._end(context, obj, "Failed", "InstanceLost", f"its instance {name} was deleted")
-        if member is not None and self.claiming.is_another_run(member):
+        if member is not None and self.holds.is_another_run(member):
             return await self._end(context, obj, "Failed", "InstanceCrashed", _crash(instance))
         now = context.clock.time()
         expires = lifecycle.expiry(obj, now)
@@ -203,19 +203,19 @@ class Claims(Gate[Claim]):
         addresses = instance.status.addresses if instance.status is not None else []
         if status.expires_at != expires or status.addresses != addresses:
             obj = await context.write_status(obj, lifecycle.renewed(obj, expires, addresses))
-        self.claiming.told(Key(obj.metadata.namespace, obj.metadata.name), obj)
+        self.holds.answer(Key(obj.metadata.namespace, obj.metadata.name), obj)
         return Done(again_after=expires.timestamp() - now)
 
     async def _end(self, context: Context, obj: Claim, phase: str, reason: str = "", message: str = "") -> Outcome:
         now = context.clock.time()
         ended = lifecycle.over(status_of(obj), phase, now, reason or None, message or None)
-        return await self._after(context, await self.claiming.end(obj, ended))
+        return await self._after(context, await self.holds.end(obj, ended))
 
     # When it is over.
 
     async def _after(self, context: Context, obj: Claim) -> Outcome:
-        self.claiming.forget(obj)
-        self.claiming.told(Key(obj.metadata.namespace, obj.metadata.name), obj)
+        self.holds.forget(obj)
+        self.holds.answer(Key(obj.metadata.namespace, obj.metadata.name), obj)
         now = context.clock.time()
         if not self._ended.is_due(obj, now):
             kept = self._ended.keep(obj, now)

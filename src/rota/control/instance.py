@@ -17,7 +17,7 @@ from rota.control.carrying import RUNTIME_FINALIZER
 from rota.control.cells.fence import Fence
 from rota.control.endings import Endings
 from rota.control.gate import Gate, status_of
-from rota.control.holds.desk import Desk
+from rota.control.holds.executor import Executor
 from rota.control.holds.options import has_runner, is_restarted_for
 from rota.control.instances import crashes_in_a_row, ready_condition, restart_delay, restarts, storage_name
 from rota.control.instances.names import controller_of
@@ -72,7 +72,7 @@ class Instances(Gate[Instance]):
         self,
         runtime: Runtime,
         runners: Runners | None = None,
-        desk: Desk | None = None,
+        executor: Executor | None = None,
         plane: Plane = HERE,
         fence: Fence | None = None,
     ) -> None:
@@ -81,7 +81,7 @@ class Instances(Gate[Instance]):
         self._fence = fence
         self._runtime = runtime
         self._runners = runners or Runners()
-        self._desk = desk
+        self._executor = executor
         self._probes = Probes(self._run_command)
         self._endings = Endings()
         self._wake: Callable[[Key], None] = lambda key: None
@@ -182,8 +182,8 @@ class Instances(Gate[Instance]):
 
     async def _end_overuse(self, context: Context, obj: Instance, overuse: Overuse) -> None:
         """Make room first: with a full disk nothing can be written before. Its owner makes another one."""
-        if self._desk is not None and obj.spec.assignment is not None:
-            self._desk.blame(obj.spec.assignment.id, f"{overuse.reason}: {overuse.message}")
+        if self._executor is not None and obj.spec.assignment is not None:
+            self._executor.blame(obj, f"{overuse.reason}: {overuse.message}")
         self._show(context, obj, is_ready=False)
         await self._remove(obj)
         why = unavailable(overuse.reason, overuse.message)
@@ -192,8 +192,8 @@ class Instances(Gate[Instance]):
 
     async def gone(self, context: Context, key: Key) -> None:
         self._gated.forget(key)
-        if self._desk is not None:
-            self._desk.unsee(key)
+        if self._executor is not None:
+            self._executor.remove(key)
         for subject in self._runtime.known(*key):
             await self._runtime.stop(subject, 0)
         # Also of one that never ran, or whose finalizers somebody has removed.
@@ -247,22 +247,22 @@ class Instances(Gate[Instance]):
         report = self._runners.report(subject)
         probed = any(one.readiness_probe or one.liveness_probe for one in obj.spec.containers)
         lacks_runner = report is None and has_runner(obj)
-        if self._desk is None or not _is_pooled(obj) or lacks_runner or probed or obj.spec.volumes:
+        if self._executor is None or not _is_pooled(obj) or lacks_runner or probed or obj.spec.volumes:
             self._settled.pop(subject.uid, None)
         elif is_ready(obj):
             self._settled[subject.uid] = Settled.of(context, obj, report, self._runtime.runs(subject))
 
     def _show(self, context: Context, obj: Instance, *, is_ready: bool) -> None:
         """Tell whoever hands out workers how this one is."""
-        if self._desk is None:
+        if self._executor is None:
             return
         if not _is_pooled(obj):
             # Its owner may have let go of it.
-            self._desk.unsee(Key(obj.metadata.namespace, obj.metadata.name))
+            self._executor.remove(Key(obj.metadata.namespace, obj.metadata.name))
         else:
-            self._desk.prepare(context)
+            self._executor.prepare(context)
             report = self._runners.report(subject_of(obj))
-            self._desk.see(obj, report, workers.reset_policy(context.objects, obj), is_ready=is_ready)
+            self._executor.observe(obj, report, workers.reset_policy(context.objects, obj), is_ready=is_ready)
 
     async def _refused(
         self, context: Context, obj: Instance, status: InstanceStatus, refused: Refused, said: list[Condition]
@@ -378,6 +378,7 @@ class Instances(Gate[Instance]):
             number = 0 if run is None else run.number + 1
             ordered = self._order(context, obj, container, number)
             await self._runtime.start(ordered)
+            self._runners.forget(subject)  # Whichever version the last runner was of, it has ended.
             left = self._fence.left(obj) if self._fence is not None else None
             if ordered.lease_seconds is None and left is not None:
                 # It has become one that is moved meanwhile.
@@ -414,6 +415,8 @@ class Instances(Gate[Instance]):
         subject, container = subject_of(obj), obj.spec.containers[0]
         report = self._runners.report(subject)
         before = status_of(obj)
+        if report is None and self._runners.is_outdated(subject):
+            return found._replace(phase="Starting", available=self._renew_runner(context, obj, runs))
         if report is None or report.run != runs[container.name].number:
             known, left = before.condition(AVAILABLE), self._runners.may_return()
             if left > 0 and known is not None and before.runtime_id == runs[container.name].id:
@@ -435,6 +438,16 @@ class Instances(Gate[Instance]):
         status = msgspec.structs.replace(found.status, assignment=workers.assignment(report, obj))
         return Seen(status, phase_of(obj) if available.status == "True" else "Starting", available)
 
+    def _renew_runner(self, context: Context, obj: Instance, runs: Mapping[str, Run]) -> Condition:
+        """End a runner that the server cannot talk to, and have the next one started at once.
+
+        What it ran is lost with it. Its journal stays, from which the next runner sends the outcomes.
+        """
+        name, why = obj.spec.containers[0].name, "its runner is of another version than the server: it is started anew"
+        self._anew_for[subject_of(obj)] = ("", {name: runs[name].number})
+        self._restart(context, obj, name, why, reason="RunnerOutdated")
+        return unavailable("Starting", why)
+
     def _probed(self, context: Context, obj: Instance, runs: Mapping[str, Run], found: Seen) -> Seen:
         """What its probes say: it is ready when all of them do."""
         subject, before = subject_of(obj), status_of(obj)
@@ -455,9 +468,9 @@ class Instances(Gate[Instance]):
                 return found._replace(phase="Starting", available=unavailable("Starting", why_not))
         return found
 
-    def _restart(self, context: Context, obj: Instance, container: str, why: str) -> None:
+    def _restart(self, context: Context, obj: Instance, container: str, why: str, reason: str = "Unhealthy") -> None:
         """End a run that is not alive; what comes then is as after any end."""
-        context.events.record(obj, "Warning", "Unhealthy", why)
+        context.events.record(obj, "Warning", reason, why)
         subject, grace = subject_of(obj), obj.spec.termination_grace_period_seconds
         self._endings.begin((subject, container), lambda: self._runtime.end(subject, container, grace))
 
@@ -553,6 +566,7 @@ class Instances(Gate[Instance]):
                 raise
 
     def _forget(self, subject: Subject) -> None:
+        self._runners.forget(subject)
         self._told.pop(subject, None)
         self._steps.pop(subject, None)
         self._anew_for.pop(subject, None)

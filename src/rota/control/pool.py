@@ -13,7 +13,7 @@ from rota.api.meta import Condition
 from rota.client import Key
 from rota.control.carrying import RUNTIME_FINALIZER, carry_out
 from rota.control.gate import READY, Gate, status_of
-from rota.control.holds.desk import Desk
+from rota.control.holds.executor import Executor
 from rota.control.holds.members import PoolKey
 from rota.control.instances import Desired, Plan, plan, selector, settle_seconds, template_hash
 from rota.control.instances.names import controller_of
@@ -66,10 +66,10 @@ class Pools(Gate[WorkerPool]):
     reads = READS
     spin_runs_max = 100_000  # the news of a thousand instances, each handed out all the time, is news of their pool
 
-    def __init__(self, runtime: Runtime | None = None, desk: Desk | None = None) -> None:
+    def __init__(self, runtime: Runtime | None = None, executor: Executor | None = None) -> None:
         super().__init__(WorkerPool)
         self._runtime = runtime
-        self._desk = desk
+        self._executor = executor
         self._looked: dict[Key, object] = {}
         """What a pool asked for when it was looked at."""
         self._stale: dict[Key, float | None] = {}
@@ -113,13 +113,12 @@ class Pools(Gate[WorkerPool]):
         for namespace, owner in self._runtime.storages() if self._runtime is not None else ():
             wake(Key(namespace, owner.name))
         end = super().begin(wake)
-        desk = self._desk
-        if desk is None:
+        if self._executor is None:
             return end
-        desk.demand_changed = lambda pool: self._demand_changed(pool, wake)
+        deaf = self._executor.on_demand(lambda pool: self._demand_changed(pool, wake))
 
         def silent() -> None:
-            desk.demand_changed = lambda pool: None
+            deaf()
             end()
 
         return silent
@@ -130,8 +129,8 @@ class Pools(Gate[WorkerPool]):
             return
         key = Key(pool.namespace, pool.name)
         book = self._books.get(key)
-        if book is not None and self._desk is not None:
-            book.waits(self._desk.waiting(book.pool))
+        if book is not None and self._executor is not None:
+            book.waits(self._executor.waiting(book.pool))
             if book.is_outgrown:
                 self._looked.pop(key, None)
                 wake(key)
@@ -145,8 +144,8 @@ class Pools(Gate[WorkerPool]):
         self._looked.pop(key, None)
         self._stale.pop(key, None)
         self._books.pop(key, None)
-        if self._desk is not None:
-            self._desk.forget(PoolKey(key.namespace, key.name))
+        if self._executor is not None:
+            self._executor.forget(PoolKey(key.namespace, key.name))
         return self._runtime is None
 
     async def gone(self, context: Context, key: Key) -> None:
@@ -157,8 +156,8 @@ class Pools(Gate[WorkerPool]):
         key = Key(obj.metadata.namespace, obj.metadata.name)
         self._stale.pop(key, None)
         self._looked[key] = _asked(obj)
-        if self._desk is not None:
-            self._desk.prepare(context)
+        if self._executor is not None:
+            self._executor.prepare(context)
         there = cast("Sequence[Instance]", context.objects.owned(Instance.api, obj.metadata.uid))
         scaled = self._scaled(key, obj, there, context.clock.now())
         replicas = REPLICAS if obj.spec.replicas is None else obj.spec.replicas
@@ -170,12 +169,12 @@ class Pools(Gate[WorkerPool]):
             await carry_out(context, obj.metadata.namespace, action)
         if made.actions:
             self._looked.pop(key, None)
-        done = self._desk.completed(obj) if self._desk is not None else 0
+        done = self._executor.completed(obj) if self._executor is not None else 0
         ignored = conditions(obj, unhonoured(obj))
         await context.write_status(obj, self._status(context, obj, made, [*opened, *ignored], done))
         tell(context, obj, ignored)
-        if self._desk is not None:
-            self._desk.counted(obj, done)
+        if self._executor is not None:
+            self._executor.counted(obj, done)
         waits = [one.again_after for one in (made, scaled) if one is not None and one.again_after is not None]
         return Done(again_after=min(waits)) if waits else DONE
 
@@ -189,7 +188,7 @@ class Pools(Gate[WorkerPool]):
         if book is None or book.pool.metadata.uid != pool.metadata.uid:
             book = self._books[key] = Book(pool, scale)
         own = [one for one in there if (owner := controller_of(one)) is not None and owner.uid == pool.metadata.uid]
-        return book.look(pool, scale, own, self._desk.waiting(pool) if self._desk is not None else None, now)
+        return book.look(pool, scale, own, self._executor.waiting(pool) if self._executor is not None else None, now)
 
     def _status(self, context: Context, pool: WorkerPool, made: Plan, opened: list[Condition], done: int) -> Any:
         status = status_of(pool)
@@ -210,7 +209,7 @@ class Pools(Gate[WorkerPool]):
             updated_replicas=counts.updated,
             idle=counts.idle,
             busy=counts.busy,
-            waiting=self._desk.waiting(pool) if self._desk is not None else 0,
+            waiting=self._executor.waiting(pool) if self._executor is not None else 0,
             tasks_completed=status.tasks_completed + done,
             selector=selector(pool.api.name, pool.metadata.name),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 
 from rota.api import (
     AgentConfig,
@@ -19,15 +20,15 @@ from rota.control.cells.counting import count_placements
 from rota.control.cells.fence import Fence
 from rota.control.cells.heard import Heard
 from rota.control.claim import Claims
-from rota.control.claims.claiming import Claiming
 from rota.control.claims.counting import Counting as ClaimCounting
+from rota.control.claims.holds import ClaimHolds
 from rota.control.deployment import Deployments
 from rota.control.function import Functions, Serving
 from rota.control.functions.counting import Counting as FunctionCounting
 from rota.control.functions.tasks import CalledTasks
 from rota.control.functions.unserved import UnservedFunctions
 from rota.control.gate import Gate, Settling
-from rota.control.holds.desk import Desk
+from rota.control.holds.executor import Executor
 from rota.control.instance import Instances
 from rota.control.orders import subject_of
 from rota.control.plane import HERE, Plane
@@ -38,7 +39,7 @@ from rota.control.schedule import Schedules
 from rota.control.shipped import Shipped
 from rota.control.spawner import Spawners, Spawning
 from rota.control.task import Tasks
-from rota.control.tasks.assigner import Assigner
+from rota.control.tasks.attempts import Attempts
 from rota.control.tasks.counting import Counting
 from rota.control.tasks.jobs import job
 from rota.control.workload import Workloads
@@ -58,11 +59,13 @@ def controllers(
     plane: Plane = HERE,
     heard: Heard | None = None,
     fence: Fence | None = None,
+    claim_ended: Callable[[str], None] = lambda uid: None,
 ) -> list[Reconciler]:
     """New controllers, one a lane. Without a runtime, none that would make or run instances.
 
     Without spawning, none that makes tasks, by the clock or of items. `heard`: when cells were last heard of.
-    `fence`: what this cell may run of what its hub moves when the cell is lost.
+    `fence`: what this cell may run of what its hub moves when the cell is lost. `claim_ended` gets the uid of a claim
+    whose hold ends.
     """
     return [
         Shipped(plane),
@@ -72,7 +75,7 @@ def controllers(
         *(
             (Gate(WorkerPool), Gate(Task), Gate(Claim))
             if runtime is None
-            else _running(runtime, runners or Runners(), metrics or Metrics(), serving, plane, fence)
+            else _running(runtime, runners or Runners(), metrics or Metrics(), serving, plane, fence, claim_ended)
         ),
         Workloads(plane, heard, count_placements(metrics or Metrics())),
         Quotas(),
@@ -91,6 +94,7 @@ def _running(
     serving: Serving | None,
     plane: Plane,
     fence: Fence | None,
+    claim_ended: Callable[[str], None],
 ) -> list[Reconciler]:
     """Those that have something run."""
 
@@ -98,14 +102,14 @@ def _running(
         meta = task.metadata
         return job(objects, task, instance, id_, str(runtime.task_log(meta.namespace, meta.name, meta.uid)))
 
-    desk = Desk()
-    assigner = Assigner(desk, runners, make_job, Counting(metrics), runtime.keep_result)
-    claiming = Claiming(desk, ClaimCounting(metrics), lambda instance: _log_sizes(runtime, instance))
+    executor = Executor()
+    attempts = Attempts(executor, runners, make_job, runtime.keep_result, Counting(metrics))
+    claims = ClaimHolds(executor, ClaimCounting(metrics), lambda instance: _log_sizes(runtime, instance), claim_ended)
     if serving is not None:
         serving.calls.count(FunctionCounting(metrics))
-    called = CalledTasks(serving.calls, runtime.task_log, runtime.keep_result) if serving is not None else None
-    tasks = Tasks(assigner, runtime, called)
-    return [Pools(runtime, desk), Instances(runtime, runners, desk, plane, fence), tasks, Claims(claiming)]
+    called = CalledTasks(serving.calls, runtime.task_log) if serving is not None else None
+    tasks = Tasks(attempts, runtime, called)
+    return [Pools(runtime, executor), Instances(runtime, runners, executor, plane, fence), tasks, Claims(claims)]
 
 
 def _log_sizes(runtime: Runtime, instance: Instance) -> dict[str, tuple[int, int]]:

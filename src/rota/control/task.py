@@ -15,7 +15,6 @@ from rota.control import inputs, networks
 from rota.control.carrying import RUNTIME_FINALIZER, carry_out
 from rota.control.functions.tasks import Calling
 from rota.control.gate import RESOLVED, Gate, lasts, may_be_coming, status_of
-from rota.control.holds.members import PoolKey
 from rota.control.holds.named import ByName
 from rota.control.instances import Desired, plan, template_hash
 from rota.control.instances.names import instance_name
@@ -23,8 +22,7 @@ from rota.control.instances.reasons import blocker
 from rota.control.instances.states import MORE_NETWORK, NOT_ISOLATED
 from rota.control.quotas.asking import READS
 from rota.control.tasks import lifecycle
-from rota.control.tasks.assigner import Assigner
-from rota.control.tasks.holding import has_more_to_come, is_running_on, key_of
+from rota.control.tasks.attempts import Attempts, has_more_to_come, is_on, key_of, pool_of
 from rota.control.tasks.jobs import CannotRun, check, worker_of
 from rota.control.tasks.locks import BRANCH_LOCKED, Locks
 from rota.control.tasks.telling import Standing, standing_of, warn
@@ -37,7 +35,6 @@ from rota.engine.references import CYCLE, NOT_READY
 from rota.registry import ApiError
 from rota.registry.privileges import RESTRICTED, is_restricted
 from rota.runtime.interface import Runtime
-from rota.runtime.runner.jobs import Outcome as Ended
 
 QUOTA_EXCEEDED = "QuotaExceeded"
 """It waits in the queue until the budget has room for its worker."""
@@ -66,23 +63,20 @@ class Tasks(Gate[Task]):
     owns = (Instance,)
     reads = READS
 
-    def __init__(self, assigner: Assigner, runtime: Runtime, called: Calling | None = None) -> None:
+    def __init__(self, attempts: Attempts, runtime: Runtime, called: Calling | None = None) -> None:
         """`called`: who calls functions for tasks; None: nobody does here."""
         super().__init__(Task)
-        self._assigner = assigner
+        self._attempts = attempts
         self._called = called
         self._runtime = runtime
         self._locks = Locks()
-        self._since: ByName[float] = ByName()
         self._newcomers: ByName[None] = ByName()
         """Those that were first seen here, until they are over."""
-        self._last_arrival = 0.0
         self._wake: Callable[[Key], None] = lambda key: None
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
         self._locks.wake = self._wake = wake
-        self._assigner.left = self._left
-        end, end_calls = self._assigner.begin(wake), self._called.begin(wake) if self._called is not None else None
+        end, end_calls = self._attempts.begin(wake), self._called.begin(wake) if self._called is not None else None
 
         def ended() -> None:
             end()
@@ -94,16 +88,15 @@ class Tasks(Gate[Task]):
     def at_once(self, context: Context, key: Key) -> Outcome | None:
         """Most tasks that are looked at when they are over have nothing more to come."""
         obj = cast("Task | None", context.find(Task.api, *key))
-        if obj is None or not obj.over() or has_more_to_come(obj) or self._assigner.outcome_of(obj) is not None:
+        if obj is None or not obj.over() or has_more_to_come(obj):
             return None
         self._left(obj)
         return DONE
 
     def gone_at_once(self, context: Context, key: Key) -> bool:
         # Nothing is waited for here: calls are written down and taken away by the hundred in a second.
-        self._since.drop(key)
         self._newcomers.drop(key)
-        self._assigner.gone(key)
+        self._attempts.gone(key)
         if self._called is not None:
             self._called.gone(key)
         self._locks.gone(key)
@@ -112,29 +105,25 @@ class Tasks(Gate[Task]):
 
     def _left(self, task: Task) -> None:
         if task.over() or task.metadata.deletion_timestamp is not None:
-            self._since.pop(task.metadata.uid)
             self._newcomers.pop(task.metadata.uid)
             self._locks.left(task)
 
     async def look(self, context: Context, obj: Task) -> Outcome:
-        self._assigner.prepare(context)
+        self._attempts.prepare(context)
         if obj.over() or obj.metadata.deletion_timestamp is not None:
             return await self._after(context, obj)
         status: TaskStatus = status_of(obj)
         if obj.status is None and obj.metadata.uid not in self._newcomers:
             self._newcomers.put(obj.metadata.uid, key_of(obj), None)
-            self._assigner.counting.created(obj)
-        ended = self._assigner.outcome_of(obj)
-        if ended is None and self._called is not None and obj.spec.function is not None:
-            ended = self._called.outcome_of(obj)
-        if ended is not None:
-            return await self._end(context, obj, status, ended)
+            self._attempts.counting.created(obj)
+        if self._attempts.is_ending(obj):
+            return DONE  # It is looked at again when that is written.
         if status.phase == "Running":
             return await self._run(context, obj, status)
         if obj.spec.cancel:
             if self._called is not None and self._called.cancel(obj):
                 return DONE
-            self._assigner.cancel(obj)
+            self._attempts.cancel(obj)
             return await self._finish(context, obj, status, "Cancelled", "Cancelled", "")
         return await self._admit(context, obj, status)
 
@@ -154,7 +143,11 @@ class Tasks(Gate[Task]):
         if ref is None or status_of(obj).phase != "Queued":
             return None
         pool = get(objects, WorkerPool, ref.name, obj.metadata.namespace)
-        return standing_of(pool, self._assigner.before(obj), objects) if pool is not None else None
+        return (
+            standing_of(pool, self._attempts.before(obj), objects, self._attempts.holders_of)
+            if pool is not None
+            else None
+        )
 
     # Before it runs.
 
@@ -170,7 +163,7 @@ class Tasks(Gate[Task]):
             return DONE  # It is looked at again as what it is now.
         status = lifecycle.copied(status, ended)
         if held_up is not None:
-            self._assigner.cancel(obj)
+            self._attempts.cancel(obj)
             return await self._held_up(context, obj, status, held_up)
         self._tell_ring(context, obj, None)
         if status.condition(RESOLVED) is not None:
@@ -181,9 +174,6 @@ class Tasks(Gate[Task]):
             return RequeueAfter(due - now, "Retrying", status.message or "")
         if obj.spec.function is not None:
             return await self._call(context, obj, status, now)
-        if self._assigner.worker_of(obj) is not None:
-            self._locks.take(context.objects, obj)
-            return await self._start(context, obj, status)
         try:
             check(msgspec.structs.replace(obj, status=status), *worker_of(context.objects, obj, self._runtime.policy))
         except (TemplateError, CannotRun) as error:
@@ -197,7 +187,7 @@ class Tasks(Gate[Task]):
         if obj.spec.worker is not None and (why := await self._own_worker(context, obj)) is not None:
             if why[0] != QUOTA_EXCEEDED:
                 return await self._wait(context, obj, status, *why)
-            queued = lifecycle.queued(status, lifecycle.time_of(self._arrival(obj, now)))
+            queued = lifecycle.queued(status, lifecycle.time_of(self._attempts.arrival(obj, now)))
             status = msgspec.structs.replace(queued, reason=QUOTA_EXCEEDED, message=why[1])
         elif status.phase == "Queued" and status.reason == QUOTA_EXCEEDED:
             status = msgspec.structs.replace(status, reason=None, message=None)
@@ -206,19 +196,16 @@ class Tasks(Gate[Task]):
         return await self._queue(context, obj, status, now)
 
     async def _queue(self, context: Context, obj: Task, status: TaskStatus, now: float) -> Outcome:
-        since = self._arrival(obj, now)
-        arrival = status.arrival.timestamp() if status.arrival is not None else since
+        arrival = self._attempts.arrival(obj, now)
         if status != status_of(obj):
             obj = await context.write_status(obj, status)
-        if status.phase == "Queued" or now - since < QUEUED_NOTICE_SECONDS:
-            self._assigner.want(obj, self._pool(obj), arrival)
-        if status.phase == "Queued":
+        self._attempts.want(obj, pool_of(obj), arrival)
+        if status.phase == "Queued" or not self._attempts.is_waiting(obj):
             return DONE
-        if now - since < QUEUED_NOTICE_SECONDS:
-            return Done(again_after=QUEUED_NOTICE_SECONDS)
-        if self._assigner.is_waiting(obj):
-            obj = await context.write_status(obj, lifecycle.queued(status, lifecycle.time_of(since)))
-        self._assigner.want(obj, self._pool(obj), arrival)
+        left = QUEUED_NOTICE_SECONDS - self._attempts.waited(obj, now)
+        if left > 0:
+            return Done(again_after=left)
+        await context.write_status(obj, lifecycle.queued(status, lifecycle.time_of(arrival)))
         return DONE
 
     async def _call(self, context: Context, obj: Task, status: TaskStatus, now: float) -> Outcome:
@@ -241,11 +228,11 @@ class Tasks(Gate[Task]):
             given_payload(obj.spec, status.dependencies)
         except TemplateError as error:
             return await self._finish(context, obj, status, "Failed", "TemplateError", str(error))
-        since = self._arrival(obj, now)
+        since = self._attempts.arrival(obj, now)
         if status != status_of(obj):
             # The call is given what is written down of its dependencies.
             obj = await context.write_status(obj, status)
-        self._called.want(obj, function, begun)
+        self._called.want(obj, function, begun, lambda outcome: self._attempts.end(obj, outcome))
         if status.phase != "Queued" and now - since < QUEUED_NOTICE_SECONDS:
             return Done(again_after=QUEUED_NOTICE_SECONDS)
         if status.phase != "Queued" and not self._called.is_begun(obj):
@@ -258,24 +245,15 @@ class Tasks(Gate[Task]):
             now = get(context.objects, Task, obj.metadata.name, obj.metadata.namespace)
             if now is None or now.metadata.uid != obj.metadata.uid or now.over():
                 raise LookupError(f"{obj.metadata.name} is gone")
-            since = self._since.get(obj.metadata.uid)
+            since = self._attempts.arrival(now, context.clock.time())
             began = lifecycle.time_of(context.clock.time())
-            status = lifecycle.running(status_of(now), instance, began, since)
+            status = lifecycle.running(status_of(now), instance, None, began, since)
             try:
                 await context.write_status(now, status)
                 return
             except ApiError as error:
                 if error.code != 409 or not left:
                     raise
-
-    def _arrival(self, obj: Task, now: float) -> float:
-        """When a task came to the queue. No two came at once: written down, this is their order."""
-        uid = obj.metadata.uid
-        known = self._since.get(uid)
-        if known is None:
-            known = self._last_arrival = max(now, self._last_arrival + ARRIVAL_STEP_SECONDS)
-            self._since.put(uid, key_of(obj), known)
-        return known
 
     async def _held_up(self, context: Context, obj: Task, status: TaskStatus, held_up: Blocked | Failed) -> Outcome:
         before = status.condition(RESOLVED)
@@ -352,24 +330,7 @@ class Tasks(Gate[Task]):
         found = [get(context.objects, Task, name, obj.metadata.namespace) for name in obj.spec.depends_on]
         return [one for one in found if one is not None and one.over()]
 
-    @staticmethod
-    def _pool(obj: Task) -> PoolKey:
-        ref = obj.spec.worker_pool_ref
-        if ref is None:
-            return PoolKey(obj.metadata.namespace, obj.metadata.name, Task.api.name)
-        return PoolKey(obj.metadata.namespace, ref.name)
-
     # While it runs.
-
-    async def _start(self, context: Context, obj: Task, status: TaskStatus) -> Outcome:
-        """It has a worker. Only when that is written down may it begin."""
-        worker = self._assigner.worker_of(obj)
-        assert worker is not None
-        since = self._since.get(obj.metadata.uid)
-        now = lifecycle.time_of(context.clock.time())
-        written = await context.write_status(obj, lifecycle.running(status, worker.subject.name, now, since))
-        self._assigner.start(written)
-        return DONE
 
     async def _run(self, context: Context, obj: Task, status: TaskStatus) -> Outcome:
         name = status.instance_name or ""
@@ -378,49 +339,24 @@ class Tasks(Gate[Task]):
                 self._called.cancel(obj)
             return DONE
         instance = get(context.objects, Instance, name, obj.metadata.namespace)
-        assigned = instance.spec.assignment if instance is not None else None
-        if assigned is None or assigned.id != lifecycle.assignment_id(obj):
-            now = context.clock.time()
-            started = status.start_time.timestamp() if status.start_time is not None else now
-            lost = Ended(lifecycle.assignment_id(obj), "WorkerLost", started, now, message=f"its worker {name} is gone")
-            return await self._end(context, obj, status, lost)
+        if instance is None or not is_on(obj, instance):
+            self._attempts.end(obj, self._attempts.lost_outcome(obj))
+            return DONE
         self._locks.take(context.objects, obj)
-        if obj.spec.cancel:
-            self._assigner.cancel(obj)
-        elif is_running_on(obj, name):
-            self._assigner.start(obj)
+        self._attempts.resume(obj, instance)
         return DONE
-
-    async def _end(self, context: Context, obj: Task, status: TaskStatus, ended: Ended) -> Outcome:
-        """An attempt has ended. Its worker is free when that is written down."""
-        ended = self._assigner.judged(ended)
-        worker = self._assigner.worker_of(obj)
-        instance = worker.subject.name if worker is not None else status.instance_name or ""
-        written = await context.write_status(obj, lifecycle.after(obj, status, instance, ended))
-        warn(context.events, context.objects, written, ended.reason, ended.message)
-        self._assigner.recorded(obj, ended.id, is_over=written.over())
-        if self._called is not None:
-            self._called.recorded(ended.id)
-        self._assigner.counting.ran(obj, ended.ended - ended.started)
-        if written.over():
-            self._assigner.counting.completed(written)
-        self._assigner.counted(obj)
-        self._locks.left(obj)
-        if written.over():
-            return await self._after(context, written)
-        return await self._admit(context, written, written.status or status)
 
     async def _finish(
         self, context: Context, obj: Task, status: TaskStatus, phase: str, reason: str, message: str
     ) -> Outcome:
         """It is over without a worker."""
-        self._assigner.cancel(obj)
+        self._attempts.cancel(obj)
         self._locks.left(obj)
         now = lifecycle.time_of(context.clock.time())
         written = await context.write_status(obj, lifecycle.over(status, phase, reason, message, now))
         warn(context.events, context.objects, written, reason, message)
-        self._assigner.counting.completed(written)
-        self._assigner.counted(obj)
+        self._attempts.counting.completed(written)
+        self._attempts.forget_if_pool_gone(obj)
         return await self._after(context, written)
 
     # When it is over.
@@ -431,7 +367,7 @@ class Tasks(Gate[Task]):
         if HELD_FINALIZER in obj.metadata.finalizers and not (obj.over() and self._awaited(context, obj)):
             obj = await self._without_finalizer(context, obj)
         if obj.metadata.deletion_timestamp is not None:
-            self._assigner.cancel(obj)
+            self._attempts.cancel(obj)
             if self._called is not None and obj.spec.function is not None:
                 self._called.cancel(obj)
             return DONE

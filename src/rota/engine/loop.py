@@ -15,7 +15,7 @@ from rota.engine.clock import Clock, RealClock
 from rota.engine.metrics import EngineMetrics, Metrics
 from rota.engine.objects import Objects
 from rota.engine.outcome import DONE, OUTCOMES, Done, Failed, Outcome, RequeueAfter
-from rota.engine.pacing import SPIN_CALM_SECONDS, Backoff, Brake
+from rota.engine.pacing import SPIN_CALM_SECONDS, Backoff, Brake, Looks
 from rota.engine.reconciler import Context, Reconciler, Recording
 from rota.engine.references import Graph, kind_of
 from rota.engine.scheduler import Result, Scheduler
@@ -64,6 +64,7 @@ class ControlLoop:
         self._expected: dict[str, object] = {}
         self.circles: dict[str, tuple[int, tuple[str, ...] | None]] = {}
         self.news = 0
+        self.looks = Looks()
         self._spinning: set[str] = set()
         self.scheduler = Scheduler(
             self._dispatch,

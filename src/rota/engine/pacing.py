@@ -1,4 +1,4 @@
-"""How fast a node may go: back-off after errors, and a brake for what runs again and again."""
+"""How fast a node may go: back-off after errors, a brake for what runs again and again, a bound for long searches."""
 
 from __future__ import annotations
 
@@ -17,6 +17,31 @@ SPIN_PAUSE_SECONDS_FIRST = 0.2
 SPIN_PAUSE_SECONDS_MAX = 30.0
 SPIN_CALM_SECONDS = 1.0
 """A node that nobody asked for so long after a run has come to rest."""
+
+LOOKS_AT_ONCE_MAX = 20_000
+LOOKS_PER_SECOND = 2_000
+"""Objects that are looked at for the circles of one namespace: a few hundredths of the time that there is."""
+
+
+class Looks:
+    """What is looked at for each namespace: so much at once, and then so much in a second."""
+
+    def __init__(self) -> None:
+        self._used: dict[str, tuple[float, float]] = {}
+        """By namespace, how much was used up, and when that was so."""
+
+    def are_left(self, namespace: str, now: float) -> bool:
+        """Whether anything may be looked at now. A search that has begun goes on to its end."""
+        return self._used_by(namespace, now) < LOOKS_AT_ONCE_MAX
+
+    def take(self, namespace: str, count: int, now: float) -> None:
+        used = self._used_by(namespace, now)
+        self._used = {one: seen for one, seen in self._used.items() if self._used_by(one, now)}
+        self._used[namespace] = (used + count, now)
+
+    def _used_by(self, namespace: str, now: float) -> float:
+        used, at = self._used.get(namespace, (0.0, now))
+        return max(0.0, used - (now - at) * LOOKS_PER_SECOND)
 
 
 class Backoff:

@@ -15,7 +15,7 @@ from rota.api.texts import whole
 from rota.client import Client, Key
 from rota.engine.node import FORCE
 from rota.engine.outcome import DONE, Blocked, Failed, Outcome
-from rota.engine.pacing import SPIN_RUNS_MAX
+from rota.engine.pacing import SPIN_RUNS_MAX, Looks
 from rota.engine.paths import shortest_cycle
 from rota.engine.recorder import CLUSTER_NAMESPACE, event_name
 from rota.engine.references import Dependency, decide, dependencies, id_of
@@ -58,6 +58,8 @@ class Memory(Protocol):
     """By object, the circle it was in, and after how much news that was so."""
     news: int
     """How much news there was that may have made or broken a circle."""
+    looks: Looks
+    """What is still looked at for circles."""
 
     def expect(self, id_: str, status: object) -> None:
         """The news of this status will only be the echo of our own write."""
@@ -118,14 +120,28 @@ class Context:
         known = self.memory.circles.get(self.id)
         if known is not None and known[0] == self.memory.news:
             return known[1]
-        circle = shortest_cycle(self.id, lambda at: awaited if at == self.id else self._unmet(at))
+        namespace, now = self.id.split("/", 2)[1], self.clock.now()
+        if not self.memory.looks.are_left(namespace, now):
+            # It is looked for again when the object is, which it is from time to time.
+            return known[1] if known is not None else None
+        looked_at = 0
+
+        def unmet(at: str) -> Collection[str]:
+            nonlocal looked_at
+            looked_at += 1
+            return awaited if at == self.id else self._unmet(at)
+
+        circle = shortest_cycle(self.id, unmet)
+        self.memory.looks.take(namespace, looked_at, now)
         self.memory.circles[self.id] = (self.memory.news, circle)
         return circle
 
     def _unmet(self, id_: str) -> list[str]:
-        """What an object refers to and that is not ready."""
+        """What an object that is not ready refers to, and needs to be ready."""
+        # Whether those are is asked when it is their turn: once, however many refer to them.
         edges = self.graph.references(id_)
-        return [edge.target for edge in edges if edge.needs == "readiness" and not self._is_ready(edge.target)]
+        needed = [edge.target for edge in edges if edge.needs == "readiness"]
+        return needed if needed and not self._is_ready(id_) else []
 
     def _is_ready(self, id_: str) -> bool:
         bucket, namespace, name = id_.split("/", 2)

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from rota.links import stays_inside
 from rota.manifest.packing_excludes import IGNORE_FILE, Excludes
 from rota.runtime.blobs import BLOB_BYTES_MAX, digest_of
+from rota.trees.links import stays_inside
 
 FILES_MAX = 10_000
 DEPTH_MAX = 64

@@ -1,29 +1,28 @@
-"""The assignment queue of a pool: who waits, what is free, who gets what. Tasks and Claims alike.
+"""The ledger of a pool: who holds which instance, who waits, who gets what next. Tasks and claims alike.
 
-Its user feeds a `Queue` events and carries out the bindings that it answers with; then it says how each went.
+Its user, an executor, calls it for every event and carries out the effects that it leaves in `effects`; then it says
+how each went. A request is in one state: waiting, binding, held, ending; one that is over is not known any more.
 
-- *Nothing waits that could be served.* Every event is answered with the bindings that it makes possible, at once. So
-  whoever waits is unmet demand.
+- *Nothing waits that could be served.* Every event leaves the bindings that it makes possible, at once.
 - *In order.* Higher priority first, then the holder with the fewest instances now, then arrival; first come, first
-  served within a holder. Who has to try again keeps its place.
-- *None blocks another.* A request goes past those whose needs nothing free satisfies. What it prefers picks among free
-  instances only: it never waits for it, nor overtakes by it.
-- *Never twice.* A request and an instance are in one binding at a time, from the decision until its outcome is told.
-  What is said again, late or of something unknown changes nothing.
-- *Cancelled at any instant.* A request that is gone while its binding is carried out is found out when that is
-  confirmed: the answer is then that the instance is to be given back.
-- *Forgets nothing, keeps nothing.* From what is stored (who holds what, who waits since when, what is free since when)
-  `restore` makes a queue that goes on in the same way. Of what has ended no trace is left.
+  served within a holder. A request that has to try again keeps its place. Nobody is served before the first in line.
+- *Never twice.* A request is on one instance at most, from the decision until its end is written or its instance is
+  gone. An instance has one hold, or several of requests that share it.
+- *Not behind a long one.* Requests that share an instance are handed to it before it is free only while they are short
+  and no instance is idle. What has not begun is recalled when the one before it turns out to be long, or when one of
+  higher priority waits.
+- *Cancelled at any instant.* A request that is cancelled while it is bound has the binding ended when that is written.
+- *Forgets nothing, keeps nothing.* `hold` and `request` make from what is stored a ledger that goes on in the same way.
+  Of what has ended no trace is left. What is said again, late, or of something unknown changes nothing.
 
-With n requests of h holders waiting, an event costs O(log n + log h), and beyond that O(1) for each kind (requests with
-the same needs, instances that provide the same) that fits what the event is about, or that its holder waits for. Kinds
-are meant to be few, as images and sizes are. One that waits takes some 160 bytes beside the request itself.
+With n requests of h holders waiting, an event costs O(log n + log h). A waiting request takes some 230 bytes beside
+itself.
 
-Never: looks at a clock, does I/O, decides on its own that a binding has failed, takes an instance for free that was
-not offered.
+Never: looks at a clock, does I/O, decides on its own that a binding has failed, gives an instance that was not opened.
 """
 
-from rota.pools.queue import Queue, Restored
-from rota.pools.request import Arrival, Binding, Offer, Request
+from rota.pools.ledger import Effect, GiveBack, Ledger, Lost, Recall, State
+from rota.pools.request import Binding, Request
+from rota.pools.units import Opened
 
-__all__ = ["Arrival", "Binding", "Offer", "Queue", "Request", "Restored"]
+__all__ = ["Binding", "Effect", "GiveBack", "Ledger", "Lost", "Opened", "Recall", "Request", "State"]

@@ -13,7 +13,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rota.registry.errors import ApiError
-from rota.registry.options import Answer, DeleteOptions, Listing, ListOptions, WatchEvent, WatchOptions, WriteOptions
+from rota.registry.options import (
+    Answer,
+    DeleteOptions,
+    Listing,
+    ListOptions,
+    Operation,
+    WatchEvent,
+    WatchOptions,
+    WriteOptions,
+)
 
 if TYPE_CHECKING:
     from rota.registry.registry import Registry
@@ -24,6 +33,7 @@ __all__ = [
     "DeleteOptions",
     "ListOptions",
     "Listing",
+    "Operation",
     "Registry",
     "WatchEvent",
     "WatchOptions",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -30,7 +30,7 @@ from rota.registry.admission import Moment, Object
 from rota.registry.amending import Amendment, amended
 from rota.registry.comparison import same
 from rota.registry.metadata import new_uid
-from rota.registry.options import DeleteOptions, WriteOptions
+from rota.registry.options import DeleteOptions, PatchType, WriteOptions
 from rota.store import Store, Write
 
 GENERATE_NAME_TRIES_MAX = 8
@@ -43,8 +43,6 @@ NAME_LENGTH_SHOWN = 253
 SECRET_PLACES = ("/data/", "/stringData/")
 """Where a Secret has its values."""
 PROTECTED_NAMESPACES = frozenset(("default", "rota-system", "kube-system", "kube-public"))
-
-PatchType = Literal["merge", "json", "strategic"]
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode

@@ -212,6 +212,15 @@ def too_busy(message: str) -> ApiError:
     return ApiError(429, "TooManyRequests", message, details={"retryAfterSeconds": 1})
 
 
+def not_served() -> ApiError:
+    """The kind, or the path, is unknown."""
+    return ApiError(404, "NotFound", "the server could not find the requested resource")
+
+
+def not_atomic() -> ApiError:
+    return bad_request("this server has no atomic batch: write one object at a time")
+
+
 def unavailable(message: str) -> ApiError:
     return ApiError(503, "ServiceUnavailable", message)
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
+from rota.api import Kind
 from rota.api.core import PolicyRule
 from rota.registry.errors import unprocessable
 from rota.registry.shared import Shared
 
 FieldValidation = Literal["Strict", "Warn", "Ignore"]
 Propagation = Literal["", "Background", "Foreground", "Orphan"]
+PatchType = Literal["merge", "json", "strategic"]
+Verb = Literal["create", "update", "patch", "apply", "delete", "delete_collection", "amend", "decided"]
 
 
 MANAGER_BYTES_MAX = 128
@@ -97,6 +100,29 @@ class WatchOptions(msgspec.Struct, frozen=True):
     """Say from time to time how far the watch is."""
     send_initial_events: bool | None = None
     """Begin with what there is, then mark the end of that by a bookmark."""
+
+
+class Operation(msgspec.Struct, frozen=True):
+    """One write."""
+
+    verb: Verb
+    """`delete_collection` is written alone. The body of `amend` is an `Amendment`, that of `decided` what `prepare`
+    has decided: both only in the process of the registry."""
+    kind: Kind
+    namespace: str
+    name: str = ""
+    body: Any = None
+    options: WriteOptions = WriteOptions()
+    delete: DeleteOptions = DeleteOptions()
+    """Of the deletions, instead of `options`."""
+    subresource: str = ""
+    patch_type: PatchType = "merge"
+    select: ListOptions = ListOptions()
+    """Of `delete_collection`: which objects."""
+
+    @property
+    def dry_run(self) -> bool:
+        return self.delete.dry_run if self.verb in ("delete", "delete_collection") else self.options.dry_run
 
 
 class Answer(msgspec.Struct, frozen=True):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -25,12 +26,22 @@ from rota.registry.deciding import (
     Change,
     Decider,
     Decision,
-    PatchType,
     Unchanged,
     check_subresource,
     scope,
 )
-from rota.registry.options import Answer, DeleteOptions, Listing, ListOptions, WatchEvent, WatchOptions, WriteOptions
+from rota.registry.operations import decided
+from rota.registry.options import (
+    Answer,
+    DeleteOptions,
+    Listing,
+    ListOptions,
+    Operation,
+    PatchType,
+    WatchEvent,
+    WatchOptions,
+    WriteOptions,
+)
 from rota.store import Conflict, Store, StoreFull, StoreStopped
 
 BATCH_OBJECTS_MAX = 1_000
@@ -50,6 +61,8 @@ _decode = msgspec.json.Decoder().decode
 Batches = AsyncIterator[list[WatchEvent]]
 Decisions = list[Decision]
 Answers = list[Answer]
+Each = list[Answer | errors.ApiError]
+Parts = list[tuple[int, asyncio.Future[None]]]
 
 
 class Registry:
@@ -194,6 +207,67 @@ class Registry:
                     raise
         return found
 
+    async def write(self, operations: Sequence[Operation]) -> Answers:
+        """One operation; or several in one atomic commit, all or none, each object at most once."""
+        if len(operations) == 1:
+            (o,) = operations
+            if o.verb == "delete_collection":
+                found = await self.delete_collection(o.kind, o.namespace, o.delete, o.select)
+                return [Answer(b"null", found.revision)]
+            return [await self._do(o.kind, lambda: decided(self.decide, o), o.dry_run)]
+        dry_runs = {o.dry_run for o in operations}
+        if len(dry_runs) > 1:
+            raise errors.bad_request("a batch is a dry run as a whole, or not at all")
+        answers = await self.batch([partial(decided, self.decide, o) for o in operations], dry_run=True in dry_runs)
+        return [_shown(o.kind, answer) for o, answer in zip(operations, answers, strict=True)]
+
+    async def write_each(self, operations: Iterable[Operation | errors.ApiError], *, bytes_max: int = 0) -> Each:
+        """Write each operation by itself, in order: what comes of one is for those after it as if it were durable.
+
+        Nothing comes in between for `BATCH_SLICE_SECONDS`, and all of that goes into one commit of the store. An
+        operation is taken from the iterable when it is decided; an error in its place is its answer. Beyond
+        `bytes_max` of answers (0: any number), operations are refused with 413.
+        """
+        loop, store = asyncio.get_running_loop(), self.store
+        answers: Each = []
+        parts: Parts = []
+        await store.room()
+        size, began = 0, loop.time()
+        for operation in operations:
+            answer = self._written(operation) if not bytes_max or size < bytes_max else _too_much(bytes_max)
+            size += len(answer.value) if isinstance(answer, Answer) else 0
+            answers.append(answer)
+            if loop.time() - began > BATCH_SLICE_SECONDS or store.is_full:
+                parts.append((len(answers), store.when_durable(store.accepted)))
+                await asyncio.sleep(0)
+                await store.room()
+                began = loop.time()
+        parts.append((len(answers), store.when_durable(store.accepted)))
+        begin = 0
+        for end, durable in parts:
+            try:
+                await durable
+            except (StoreFull, StoreStopped) as failed:
+                answers[begin:end] = [_not_durable(failed)] * (end - begin)
+            begin = end
+        return answers
+
+    def _written(self, operation: Operation | errors.ApiError) -> Answer | errors.ApiError:
+        """Decide an operation, and have the store accept it."""
+        if isinstance(operation, errors.ApiError):
+            return operation
+        try:
+            decision = decided(self.decide, operation)
+            if isinstance(decision, Unchanged) or operation.dry_run:
+                return _shown(operation.kind, _foretold(decision))
+            return _shown(operation.kind, self._answer(decision, self.store.accept(decision.write())))
+        except errors.ApiError as refused:
+            return refused
+        except Conflict:
+            return errors.conflict(operation.kind, operation.name)
+        except (StoreFull, StoreStopped) as failed:
+            return _not_durable(failed)
+
     async def batch(self, decide: Sequence[Callable[[], Decision]], *, dry_run: bool = False) -> Answers:
         """Several writes in one atomic commit. Each object at most once.
 
@@ -240,10 +314,7 @@ class Registry:
     # Committing.
 
     async def _do(self, kind: Kind, decide: Callable[[], Decision], dry_run: bool) -> Answer:
-        answer = (await self._do_all(lambda: [decide()], dry_run))[0]
-        if kind.stored is None:
-            return answer
-        return msgspec.structs.replace(answer, value=versions.shown(kind, answer.value))
+        return _shown(kind, (await self._do_all(lambda: [decide()], dry_run))[0])
 
     async def _do_all(self, decide: Callable[[], Decisions | Awaitable[Decisions]], dry_run: bool) -> Answers:
         await self.store.room()
@@ -264,26 +335,19 @@ class Registry:
             # The refusal rests on accepted state: it must not be heard before that state is safe.
             await self._settled()
             raise
-        except StoreFull as full:
-            raise errors.disk_full(str(full)) from None
-        except StoreStopped as stopped:
-            raise errors.unavailable(str(stopped)) from None
+        except (StoreFull, StoreStopped) as failed:
+            raise _not_durable(failed) from None
         except Conflict as lost:
             change = next(c for c in changes if c.key == lost.key)
             name = change.name if isinstance(change, Amended) else change.new["metadata"]["name"]
             raise errors.conflict(change.kind, name) from None
-        return [
-            Answer(d.value, d.revision, d.warnings) if isinstance(d, Unchanged) else self._answer(d, next(entries))
-            for d in decisions
-        ]
+        return [_foretold(d) if isinstance(d, Unchanged) else self._answer(d, next(entries)) for d in decisions]
 
     async def _settled(self) -> None:
         try:
             await self.store.durable(self.store.accepted)
-        except StoreFull as full:
-            raise errors.disk_full(str(full)) from None
-        except StoreStopped as stopped:
-            raise errors.unavailable(str(stopped)) from None
+        except (StoreFull, StoreStopped) as failed:
+            raise _not_durable(failed) from None
 
     @staticmethod
     def _answer(change: Change | Amended, entry: Any) -> Answer:
@@ -310,8 +374,24 @@ def _time_text(second: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(second))
 
 
+def _shown(kind: Kind, answer: Answer) -> Answer:
+    """The answer with its object in the version of the kind."""
+    if kind.stored is None:
+        return answer
+    return msgspec.structs.replace(answer, value=versions.shown(kind, answer.value))
+
+
+def _not_durable(failed: StoreFull | StoreStopped) -> errors.ApiError:
+    return errors.disk_full(str(failed)) if isinstance(failed, StoreFull) else errors.unavailable(str(failed))
+
+
+def _too_much(bytes_max: int) -> errors.ApiError:
+    message = f"the answers before this one have {bytes_max} bytes already, and it was not looked at: send it again"
+    return errors.ApiError(413, "RequestEntityTooLarge", message)
+
+
 def _foretold(decision: Decision) -> Answer:
-    """What a dry run answers: the object as it would be, at the version it has now."""
+    """The answer where nothing is written: the object as it is, or as it would be, at the version it has now."""
     if isinstance(decision, Unchanged):
         return Answer(decision.value, decision.revision, decision.warnings)
     if isinstance(decision, Amended):

@@ -22,6 +22,7 @@ NO_EGRESS = (
 )
 FETCH_NOTICE_SECONDS = 1.0
 """An image that takes longer than this to be had is said to be on its way."""
+FETCH_KEPT_SECONDS = 60.0
 
 
 class Containers:
@@ -32,7 +33,8 @@ class Containers:
         self._places = places
         self._pulls = pulls
         self._label = hash_of(str(places.home.resolve()))
-        self._fetches: dict[str, asyncio.Task[None]] = {}
+        self._fetches: dict[tuple[str, str], asyncio.Task[None]] = {}
+        """By tenant and image, also for a while after it is over: who was told to wait looks again."""
         self._up: dict[str, str] = {}
         """By the name of a container, the run of which it is known that the container is up."""
         self._pids: dict[str, tuple[str, int]] = {}
@@ -47,7 +49,7 @@ class Containers:
         engine = await self._engine()
         if not order.image:
             raise Refused("ConfigurationError", f"container {order.container} has no image, and a container needs one")
-        await self._fetch(engine, order.image, fetched)
+        await self._fetch(engine, order, fetched)
         name = container_name(order.subject, order.container)
         # What a client that was killed left.
         await engine.remove(name)
@@ -122,17 +124,30 @@ class Containers:
             raise Refused("ConfigurationError", f"runtime container was asked for: {why_not}")
         return engine
 
-    async def _fetch(self, engine: Engine, image: str, fetched: Callable[[], None]) -> None:
+    async def _fetch(self, engine: Engine, order: Order, fetched: Callable[[], None]) -> None:
         """Returns when an image is there. Raises `Refused` when it is on its way, or cannot be had."""
-        fetch = self._fetches.get(image)
+        tenant, image = key = order.subject.namespace, order.image
+        fetch = self._fetches.get(key)
         if fetch is None:
-            fetch = self._fetches[image] = asyncio.create_task(
-                engine.ensure_image(image, pulls=self._pulls), name=f"image {image}"
+            fetch = self._fetches[key] = asyncio.create_task(
+                engine.ensure_image(image, pulls=self._pulls, tenant=tenant), name=f"image {image}"
             )
+            fetch.add_done_callback(lambda over: self._forget_later(key, over))
             await asyncio.wait((fetch,), timeout=FETCH_NOTICE_SECONDS)
         if not fetch.done():
             fetch.add_done_callback(lambda _: fetched())
             raise Refused("Provisioning", f"the image {image} is being fetched")
         # The next one looks again: it may have been removed, or put there.
-        self._fetches.pop(image, None)
+        self._fetches.pop(key, None)
         fetch.result()
+
+    def _forget_later(self, key: tuple[str, str], fetch: asyncio.Task[None]) -> None:
+        """Forget a fetch that nobody asks about any more."""
+
+        def forget() -> None:
+            if self._fetches.get(key) is fetch:
+                del self._fetches[key]
+
+        if not fetch.cancelled():
+            fetch.exception()
+        asyncio.get_running_loop().call_later(FETCH_KEPT_SECONDS, forget)

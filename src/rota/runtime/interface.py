@@ -259,7 +259,7 @@ class Runtime(Protocol):
         """Where the output of a Task goes, whichever worker runs it."""
         ...
 
-    def keep_result(self, name: str, uid: str, namespace: str, result: str) -> None:
+    async def keep_result(self, name: str, uid: str, namespace: str, result: str) -> None:
         """Put the result of a Task beside its log."""
         ...
 

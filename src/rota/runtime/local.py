@@ -545,8 +545,8 @@ class LocalRuntime:
     def task_log(self, namespace: str, name: str, uid: str) -> Path:
         return self._places.task_log(namespace, name, uid)
 
-    def keep_result(self, name: str, uid: str, namespace: str, result: str) -> None:
-        self._places.keep_result(namespace, name, uid, result)
+    async def keep_result(self, name: str, uid: str, namespace: str, result: str) -> None:
+        await asyncio.to_thread(self._places.keep_result, namespace, name, uid, result)
 
     def drop_task_logs(self, namespace: str, name: str, uid_of: UidOf) -> None:
         self._task_logs.drop(namespace, name, uid_of)

@@ -1,32 +1,76 @@
-"""The runners that are connected: what each last said of itself, and how to tell it something."""
+"""The connected runners: the last report of each, and a way to send to it."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 
-import msgspec
-
+from rota.api.problems import NOT_JSON
 from rota.client.websocket import Closed, WebSocket
 from rota.runtime.interface import Subject
 from rota.runtime.runner.jobs import Outcome
 from rota.runtime.runner.messages import (
     Acknowledge,
     Assign,
+    Began,
     Called,
     Ended,
+    FromRunner,
+    Jobs,
     Report,
+    Returned,
     ToRunner,
     encode,
+    frames,
     from_runner,
     held,
 )
 
 BAD_MESSAGE = 1008
 REPLACED = 4001
-"""Codes with which a stream is closed: it said what is not understood; a newer one took its place."""
+TOO_SLOW = 4002
+"""Codes with which a stream is closed: a message was not understood; a newer stream took its place; the runner does not
+read what is sent to it."""
 RETURN_SECONDS_MAX = 10.0
 """How long a runner that was there may take to come back before it counts as gone. Its process is seen to anyway."""
+BUFFERED_BYTES_MAX = 32 * 1024 * 1024
+"""Bytes that wait for one runner, above which its stream is closed."""
+
+JobNews = Jobs | Began | Returned
+
+
+class Outbox:
+    """Sends to one stream: the messages of one iteration of the event loop go out as one frame."""
+
+    def __init__(self, stream: WebSocket) -> None:
+        self._stream = stream
+        self._waiting: list[bytes] = []
+        self._bytes = 0
+        stream.before_close = self.flush
+
+    def send(self, message: ToRunner) -> bool:
+        """Queue a message. Returns False if the stream is closed, or is closed now because the runner is too slow."""
+        if self._stream.closed is not None:
+            return False
+        content = encode(message)
+        if self._bytes + len(content) + self._stream.unsent_bytes > BUFFERED_BYTES_MAX:
+            self._waiting.clear()
+            self._stream.start_closing(TOO_SLOW, f"more than {BUFFERED_BYTES_MAX} bytes wait to be read")
+            return False
+        if not self._waiting:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._waiting.append(content)
+        self._bytes += len(content)
+        return True
+
+    def flush(self) -> None:
+        waiting, self._waiting, self._bytes = self._waiting, [], 0
+        try:
+            for frame in frames(waiting):
+                self._stream.send(frame)
+        except Closed:
+            pass  # The server sends again what counts when the runner is back.
 
 
 class Runners:
@@ -36,95 +80,121 @@ class Runners:
         self._clock = clock
         self._began = clock()
         self._streams: dict[Subject, WebSocket] = {}
+        self._outboxes: dict[Subject, Outbox] = {}
         self._reports: dict[Subject, Report] = {}
         self._ends: dict[Subject, dict[str, Outcome]] = {}
-        """What was told on the stream of each, and nobody has acknowledged."""
+        """The outcomes that came on the stream of each and are not acknowledged."""
+        self._outdated: set[Subject] = set()
         self._listeners: list[Callable[[Subject], None]] = []
         self._outcome_listeners: list[Callable[[Subject, Outcome], None]] = []
+        self._job_listeners: list[Callable[[Subject, JobNews], None]] = []
         self._call_listeners: list[Callable[[Subject, Called], None]] = []
 
     def report(self, subject: Subject) -> Report | None:
-        """What a runner that is connected said last; None: it is not connected."""
+        """Return the last report of a runner; None: it is not connected."""
         return self._reports.get(subject)
 
     def outcomes(self, subject: Subject) -> list[Outcome]:
-        """How tasks of a runner ended, for whoever was not there to hear it: on one stream it says so once."""
+        """Return the outcomes that a runner has sent and that are not acknowledged: it sends each once on a stream."""
         return list(self._ends.get(subject, {}).values())
 
     def stream(self, subject: Subject) -> WebSocket | None:
-        """What it is told on. Another one than before has been told nothing yet."""
+        """Return the stream of a runner. Nothing has been sent on another one than before."""
         return self._streams.get(subject)
+
+    def is_outdated(self, subject: Subject) -> bool:
+        """Report whether the runner of an instance speaks another version of the protocol, and has to be replaced."""
+        return subject in self._outdated
 
     def may_return(self) -> float:
         """For how long it is no news that a runner is not connected: they all come back when the server does."""
         return self._began + RETURN_SECONDS_MAX - self._clock()
 
     def send(self, subject: Subject, message: ToRunner) -> bool:
-        """Tell a runner something; whether it is there to be told."""
-        stream = self._streams.get(subject)
-        if stream is None:
-            return False
-        try:
-            stream.send(encode(message).decode())
-        except Closed:
+        """Send a message to a runner. Returns False if it is not connected."""
+        outbox = self._outboxes.get(subject)
+        if outbox is None or not outbox.send(message):
             return False
         if isinstance(message, Acknowledge):
             self._ends.get(subject, {}).pop(message.id, None)
         report = self._reports.get(subject)
-        if isinstance(message, Assign) and report is not None and report.phase in ("Idle", "Held"):
+        if isinstance(message, Assign) and report is not None:
             self._reports[subject] = held(report, message.job.id)
         return True
 
     def listen(self, heard: Callable[[Subject], None]) -> Callable[[], None]:
-        """Be told of every runner that comes, goes or says something new. Returns how to end that."""
+        """Be called for each runner that comes, goes or reports. Returns how to end that."""
         self._listeners.append(heard)
         return lambda: self._listeners.remove(heard)
 
     def hear_outcomes(self, heard: Callable[[Subject, Outcome], None]) -> Callable[[], None]:
-        """Be told how tasks ended. Returns how to end that."""
+        """Be called with the outcomes of jobs. Returns how to end that."""
         self._outcome_listeners.append(heard)
         return lambda: self._outcome_listeners.remove(heard)
 
+    def hear_jobs(self, heard: Callable[[Subject, JobNews], None]) -> Callable[[], None]:
+        """Be called when jobs begin or are returned, and with the jobs of a new stream. Returns how to end that."""
+        self._job_listeners.append(heard)
+        return lambda: self._job_listeners.remove(heard)
+
     def hear_calls(self, heard: Callable[[Subject, Called], None]) -> Callable[[], None]:
-        """Be told how calls ended. Returns how to end that."""
+        """Be called with how calls ended. Returns how to end that."""
         self._call_listeners.append(heard)
         return lambda: self._call_listeners.remove(heard)
 
+    def turn_away(self, subject: Subject) -> None:
+        """Note that the runner of an instance came with another version of the protocol."""
+        if subject not in self._outdated:
+            self._outdated.add(subject)
+            self._tell(subject)
+
+    def forget(self, subject: Subject) -> None:
+        """Forget an instance that is gone."""
+        self._outdated.discard(subject)
+
     async def serve(self, subject: Subject, stream: WebSocket) -> None:
-        """The life of one stream."""
+        """Serve one stream until it ends."""
         before = self._streams.get(subject)
         self._streams[subject] = stream
+        self._outboxes[subject] = Outbox(stream)
         self._reports.pop(subject, None)
         self._ends.pop(subject, None)
+        self._outdated.discard(subject)
         if before is not None:
             before.start_closing(REPLACED, "another stream of this instance took its place")
         try:
             async for text in stream:
                 try:
                     said = from_runner.decode(text)
-                except msgspec.MsgspecError as error:
+                except NOT_JSON as error:
                     await stream.close(BAD_MESSAGE, str(error)[:100])
                     return
-                if self._streams.get(subject) is not stream:
-                    continue
-                if isinstance(said, Ended):
-                    self._ends.setdefault(subject, {})[said.outcome.id] = said.outcome
-                    for heard in tuple(self._outcome_listeners):
-                        heard(subject, said.outcome)
-                elif isinstance(said, Called):
-                    for told in tuple(self._call_listeners):
-                        told(subject, said)
-                else:
-                    self._reports[subject] = said
-                    self._tell(subject)
+                if self._streams.get(subject) is stream:
+                    for message in said:
+                        self._take(subject, message)
         except Closed:
             pass
         finally:
             if self._streams.get(subject) is stream:
-                del self._streams[subject]
+                del self._streams[subject], self._outboxes[subject]
                 self._reports.pop(subject, None)
                 self._ends.pop(subject, None)
                 self._tell(subject)
+
+    def _take(self, subject: Subject, message: FromRunner) -> None:
+        if isinstance(message, Ended):
+            self._ends.setdefault(subject, {})[message.outcome.id] = message.outcome
+            for heard in tuple(self._outcome_listeners):
+                heard(subject, message.outcome)
+        elif isinstance(message, Called):
+            for called in tuple(self._call_listeners):
+                called(subject, message)
+        elif isinstance(message, Report):
+            self._reports[subject] = message
+            self._tell(subject)
+        else:
+            for news in tuple(self._job_listeners):
+                news(subject, message)
 
     def _tell(self, subject: Subject) -> None:
         for heard in tuple(self._listeners):

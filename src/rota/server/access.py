@@ -42,6 +42,8 @@ class Decision(NamedTuple):
 
     name: str
     check: Callable[[Asking], None]
+    goes_in: bool = False
+    """Whether it lets somebody into an instance. Who may not be there any more is out again, answered or not."""
 
 
 def may(verb: str, kind: Kind, part: str = "") -> Decision:
@@ -82,7 +84,7 @@ def entering(verb: str, part: str) -> Decision:
     def check(asking: Asking) -> None:
         authorise(asking.user, asking.objects, asking.namespace, asking.name, verb, part)
 
-    return Decision(f"{verb} instances/{part}, or who holds the instance", check)
+    return Decision(f"{verb} instances/{part}, or who holds the instance", check, goes_in=True)
 
 
 def _check_claiming(asking: Asking) -> None:
@@ -124,7 +126,7 @@ def _check_blob_reader(asking: Asking) -> None:
 
 ADMIN = Decision("admin", _check_admin)
 CLAIMING = Decision("create workerpools/claims, or claims", _check_claiming)
-INSTANCE_LOG = Decision("get instances/log, or who holds the instance", _check_log)
+INSTANCE_LOG = Decision("get instances/log, or who holds the instance", _check_log, goes_in=True)
 RUNNER = Decision("the instance's own runner", _check_runner)
 BLOB_WRITER = Decision("deployers, and update blobs", _check_blob_writer)
 BLOB_READER = Decision("deployers, get blobs, and runners of what refers to it", _check_blob_reader)

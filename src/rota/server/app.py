@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 from collections.abc import Awaitable, Callable, Sequence
@@ -85,6 +86,15 @@ def failed(error: ApiError, request: Request | None = None) -> Response:
     headers = (("Retry-After", str(retry)),) if retry else (("Retry-After", "1"),) if error.code == 429 else ()
     body, media_type = media.refused(error, request.headers.get("accept", "") if request is not None else "")
     return Response(error.code, body, media_type, (*headers, *warned(error.warnings)))
+
+
+def ended_meanwhile() -> ApiError:
+    """What is said when a credential has ended while a request was under way."""
+    return ApiError(401, "Unauthorized", "the credential is no longer good, or another one")
+
+
+def _nothing() -> None:
+    """Nothing has begun yet that could be forgotten."""
 
 
 class App:
@@ -329,28 +339,39 @@ class App:
         """Bound how many go on with a credential, and end them when it is no longer good."""
         if crowded := self._crowded(request, user):
             return crowded
-        key = object()
-        role = f"{ROLE}{user.role_path}" if user.role else ""
-        credentials = [user.token_id, *(one for one in (user.maker, role, user.cell) if one)]
+        forget: Callable[[], None] = _nothing
 
         def started(end: Callable[[], None]) -> None:
+            nonlocal forget
             self._shares(request).take(user.party)
-            for credential in credentials:
-                self._watches.setdefault(credential, {})[key] = end
+            forget = self._ends_with(user, end)
             stream.on_start(end)
 
         seconds = min(stream.seconds_max or user.seconds_left, user.seconds_left or stream.seconds_max)
 
         def ended() -> None:
             self._shares(request).give_back(user.party)
+            forget()
+            stream.on_end()
+
+        return msgspec.structs.replace(stream, seconds_max=seconds, on_start=started, on_end=ended)
+
+    def _ends_with(self, user: User, end: Callable[[], None]) -> Callable[[], None]:
+        """Have something ended when a credential is no longer good. Returns how to forget that."""
+        key = object()
+        role = f"{ROLE}{user.role_path}" if user.role else ""
+        credentials = [user.token_id, *(one for one in (user.maker, role, user.cell) if one)]
+        for credential in credentials:
+            self._watches.setdefault(credential, {})[key] = end
+
+        def forget() -> None:
             for credential in credentials:
                 ends = self._watches[credential]
                 del ends[key]
                 if not ends:
                     del self._watches[credential]
-            stream.on_end()
 
-        return msgspec.structs.replace(stream, seconds_max=seconds, on_start=started, on_end=ended)
+        return forget
 
     def end_watches(self, token_id: str) -> None:
         """End what goes on with a credential that is no longer good."""
@@ -373,7 +394,7 @@ class App:
             return crowded
         give_back = self._keep(request, user)
         try:
-            settled = await answer
+            settled = await (self._while_good(answer, user) if self._gateway.goes_in(request) else answer)
         except ApiError as error:
             return failed(error)
         finally:
@@ -383,7 +404,7 @@ class App:
         # What ended meanwhile did not end this: it has not begun.
         still = self._user(request)
         if still is None or (still.token_id, still.rules) != (user.token_id, user.rules):
-            counted: Answer = failed(ApiError(401, "Unauthorized", "the credential is no longer good, or another one"))
+            counted: Answer = failed(ended_meanwhile())
         else:
             counted = self._counted(settled, request, still)
         if isinstance(counted, Response):
@@ -392,6 +413,29 @@ class App:
                 await cast(Any, settled.chunks).aclose()
             settled.on_end()
         return counted
+
+    async def _while_good(self, answer: Awaitable[Answer], user: User) -> Answer:
+        """Wait for an answer, for as long as the credential is good. Raises ApiError when it has ended.
+
+        What somebody had may be somebody else's by then: nothing of a request goes in there any more.
+        """
+        working, has_ended = asyncio.ensure_future(answer), False
+
+        def end() -> None:
+            nonlocal has_ended
+            has_ended = True
+            working.cancel()
+
+        forget = self._ends_with(user, end)
+        try:
+            return await working
+        except asyncio.CancelledError:
+            own = asyncio.current_task()
+            if not has_ended or (own is not None and own.cancelling()):
+                raise
+            raise ended_meanwhile() from None
+        finally:
+            forget()
 
     def _other(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
         parts = request.path.strip("/").split("/")

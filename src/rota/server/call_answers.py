@@ -52,6 +52,8 @@ NOT_ANSWERED = BETWEEN | {
 HEADERS_MAX = 64
 HEADERS_BYTES_MAX = 16 * 1024
 BODYLESS = (204, 304)
+SHOWN_MAX = 64
+"""Characters that are repeated of what is no status."""
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _encode = msgspec.json.Encoder().encode
@@ -95,7 +97,8 @@ def response_of(result: bytes, *headers: tuple[str, str]) -> Response:
         return Response(200, result, headers=(*SAFE, *headers))
     status = value["statusCode"]
     if not isinstance(status, int) or isinstance(status, bool) or not 200 <= status <= 599:
-        raise BadResult(f"statusCode must be a number from 200 to 599, not {status!r}")
+        shown = repr(status)[:SHOWN_MAX] if isinstance(status, str | int | float) else type(status).__name__
+        raise BadResult(f"statusCode must be a number from 200 to 599, not {shown}")
     content_type, given = _headers(value.get("headers") or {})
     body, default_type = _body(value)
     if status in BODYLESS:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -39,6 +39,7 @@ from rota.server.call_answers import (
     said,
 )
 from rota.server.http import Answer, Request, Response, TooManyParameters
+from rota.server.shares import Shares
 
 KEY_HEADER = "x-rota-key"
 ASYNC = "respond-async"
@@ -51,6 +52,11 @@ END_SECONDS_MAX = 2.0
 """How long calls that are under way may take when the server ends."""
 TOLD_SECONDS_MAX = 2.0
 """How long it may then take to write down and to tell that the others are lost."""
+EVENTS_BYTES_MAX = 128 * 1024 * 1024
+"""Of the events of all calls that are not over. A call goes on when its caller is gone, and the body is not counted
+any more; as an event it may be six times as long."""
+EVENTS_BYTES_LEAST = 8 * 1024 * 1024
+"""What each namespace has of them, while there are any: one event."""
 SECRET = frozenset(("authorization", "cookie"))
 TOKEN_PREFIX = "rota-"
 """What every token of Rota's begins with: none is for a function's eyes."""
@@ -67,6 +73,8 @@ class Calling:
         self._tokens = tokens
         self._under_way: dict[str, asyncio.Task[Answer]] = {}
         """By the id of the call."""
+        self._events = Shares(EVENTS_BYTES_MAX, 0, least=EVENTS_BYTES_LEAST)
+        """Bytes of events, by `_party`."""
 
     def find(self, request: Request, namespace: str, name: str) -> Function | Response:
         """The function that a request is for, if it may be called; else what it is told."""
@@ -106,18 +114,27 @@ class Calling:
             event["headers"] = {name: value for name, value in event["headers"].items() if name not in SECRET}
             is_repeatable = request.method in REPEATABLE or REPEATABLE_HEADER in request.headers
             return await self._later(function, _encode(event), is_repeatable=is_repeatable)
-        identity = new_identity(function.metadata.name)
-        made = asyncio.create_task(self._made(function, request, path, identity, _encode(event)))
+        identity, content, party = new_identity(function.metadata.name), _encode(event), _party(function)
+        del event
+        if not self._events.has_room(party, len(content)):
+            message = f"calls that are not over have {self._events.of(party)} bytes, which is the namespace's share"
+            return said(429, message, ("Retry-After", str(RETRY_SECONDS)))
+        self._events.take(party, len(content))
+        about = {"method": request.method, "path": path}
+        made = asyncio.create_task(self._made(function, about, identity, content))
         self._under_way[identity.uid] = made
-        made.add_done_callback(lambda _: self._under_way.pop(identity.uid))
+        made.add_done_callback(lambda _: self._over(identity, party, len(content)))
         # A client that goes away does not end what it began: or many that do would keep all workers starting anew.
         return await asyncio.shield(made)
 
-    async def _made(self, function: Function, request: Request, path: str, identity: Identity, event: bytes) -> Answer:
+    def _over(self, identity: Identity, party: str, event_bytes: int) -> None:
+        del self._under_way[identity.uid]
+        self._events.give_back(party, event_bytes)
+
+    async def _made(self, function: Function, about: Mapping[str, str], identity: Identity, event: bytes) -> Answer:
         meta = function.metadata
         log = str(self._serving.runtime.task_log(meta.namespace, identity.name, identity.uid))
         asked = Asked(identity.uid, event, float(function.spec.timeout_seconds), log)
-        about = {"method": request.method, "path": path}
         answers: list[Response] = []
 
         def accept(result: bytes) -> None:
@@ -183,6 +200,11 @@ class Calling:
             return response_of(result, (CALL_HEADER, name))
         except BadResult as error:
             return failed(502, str(error), identity)
+
+
+def _party(function: Function) -> str:
+    """Whose share a call takes. Who calls public functions leaves something for who has a key."""
+    return f"{function.metadata.namespace}{'/public' if function.spec.public else ''}"
 
 
 def _not_yet(namespace: str, name: str, phase: str, *headers: tuple[str, str]) -> Response:

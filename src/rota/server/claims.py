@@ -22,22 +22,22 @@ from typing import Any
 
 import msgspec
 
-from rota.api import Claim, Instance, ObjectMeta, Task, WorkerPool
+from rota.api import Claim, ConfigMap, Instance, ObjectMeta, Secret, Task, WorkerPool
 from rota.api.form import form
 from rota.api.model import Ref
-from rota.api.parts import EnvVar
+from rota.api.parts import EnvVar, ValueFrom
 from rota.api.pool import ClaimSpec
 from rota.api.problems import NOT_JSON, Problem
 from rota.client import Key
 from rota.control.claims import lifecycle
-from rota.control.claims.claiming import Claiming
+from rota.control.claims.holds import ClaimHolds
 from rota.control.inputs import host_files, reach
 from rota.control.networks import beyond_policy
 from rota.control.tasks.telling import standing_of
 from rota.control.workers import template_of
 from rota.engine.objects import Objects, get
 from rota.registry import ApiError, Registry, WriteOptions, metadata
-from rota.registry.errors import bad_request, invalid, not_found
+from rota.registry.errors import bad_request, forbidden, invalid, not_found
 from rota.registry.metadata import new_uid
 from rota.registry.privileges import RESTRICTED
 from rota.runtime.interface import Runtime, Subject
@@ -100,45 +100,46 @@ class ClaimRequests:
     async def _claimed(
         self, running: Controllers | None, asked: Asked, user: User, namespace: str, name: str
     ) -> tuple[Claim, int]:
-        claiming = running.claiming if running is not None else None
-        if running is None or claiming is None:
+        holds = running.claims if running is not None else None
+        if running is None or holds is None:
             raise ApiError(503, "ServiceUnavailable", "nobody hands out instances here now: this server does not lead")
         pool = get(running.objects, WorkerPool, name, namespace)
         if pool is None:
             raise _no_pool(running.objects, namespace, name)
         _check(running.objects, asked, pool, user, running.runtime)
+        _check_env(asked, user, namespace)
         for _ in range(TRIES_MAX):
-            known = await self._known(running.objects, claiming, asked, user, namespace, name)
+            known = await self._known(running.objects, holds, asked, user, namespace, name)
             if known is not None:
                 return known, 200
             claim = _made(asked, user, namespace, name)
             _check_fields(claim)
-            may_wait = _may_wait(claim, pool) and not claiming.is_full(pool)
+            may_wait = _may_wait(claim, pool) and not holds.is_full(pool)
             try:
-                found = await claiming.opening.open(claim, may_wait=may_wait)
+                found = await holds.open(claim, may_wait=may_wait)
             except ApiError as error:
                 if error.reason != "AlreadyExists":
                     raise
                 continue  # The same was asked for at the same moment.
             if found is None:
-                raise _busy(running.objects, user, claiming, pool, may_wait=False)
-            return _settled(running.objects, user, claiming, pool, found), 201
+                raise _busy(running.objects, user, holds, pool, may_wait=False)
+            return _settled(running.objects, user, holds, pool, found), 201
         raise ApiError(409, "AlreadyExists", f'claims "{asked.name}" is being made by somebody else')
 
     @staticmethod
     async def _known(
-        objects: Objects, claiming: Claiming, asked: Asked, user: User, namespace: str, pool: str
+        objects: Objects, holds: ClaimHolds, asked: Asked, user: User, namespace: str, pool: str
     ) -> Claim | None:
         """The claim that was asked for earlier, by the same caller and under the same name."""
         key = Key(namespace, asked.name)
-        claim = get(objects, Claim, asked.name, namespace) or claiming.being_made(key)
+        claim = get(objects, Claim, asked.name, namespace) or holds.being_made(key)
         if claim is None:
             return None
         # Before anything is waited for: whoever asks under somebody else's name learns no more than that.
         if (claim.spec.pool_ref.name, claim.spec.holder) != (pool, _holder(asked, user)):
             raise ApiError(409, "AlreadyExists", f'claims "{asked.name}" is somebody else\'s, or of another pool')
-        if not claim.over() and not claiming.is_usable(claim):
-            claim = await claiming.opening.awaited(claim)
+        if not claim.over() and not holds.is_usable(claim):
+            claim = await holds.awaited(claim)
         if claim is None:
             return None
         if (claim.spec.pool_ref.name, claim.spec.holder) != (pool, _holder(asked, user)):
@@ -192,32 +193,32 @@ class ClaimRequests:
         """Give an instance back. Said again, it is as it was."""
         with noting(self._audit, user, "delete", Claim.api.bucket, namespace, name) as note:
             claim = self._found(objects, user, namespace, name)
-            claiming = running.claiming if running is not None else None
+            holds = running.claims if running is not None else None
             if not claim.over():
-                claim = await self._released(claiming, claim)
+                claim = await self._released(holds, claim)
             note.code = 200
             return Response(200, self._answer(claim))
 
     async def release_all(self, running: Controllers | None, objects: Objects, token_id: str) -> None:
         """Give back what was claimed with a token that is no longer good."""
-        claiming = running.claiming if running is not None else None
+        holds = running.claims if running is not None else None
         every: list[Any] = list(objects.list(Claim.api))
         found = [one for one in every if one.metadata.annotations.get(MAKER) == token_id and not one.over()]
         for claim in found:
             try:
-                await self._released(claiming, claim)
+                await self._released(holds, claim)
             except ApiError as error:
                 # Nobody has a credential for it any more: its lease ends it.
                 log.warning("the claim %s of a revoked token cannot be released: %s", claim.metadata.name, error)
 
-    async def _released(self, claiming: Claiming | None, claim: Claim) -> Claim:
+    async def _released(self, holds: ClaimHolds | None, claim: Claim) -> Claim:
         meta = claim.metadata
         for _ in range(TRIES_MAX):
-            if claiming is None or claim.status is None or claim.status.phase != "Bound":
+            if holds is None or claim.status is None or claim.status.phase != "Bound":
                 break
             ended = lifecycle.over(claim.status, "Released", datetime.now(UTC).timestamp())
             try:
-                return await claiming.end(claim, ended)
+                return await holds.end(claim, ended)
             except ApiError as error:
                 if error.code not in (409, 422):
                     raise
@@ -335,6 +336,17 @@ def _check(objects: Objects, asked: Asked, pool: WorkerPool, user: User, runtime
         raise ApiError(403, "Forbidden", f"WorkerPool/{pool.metadata.name} {files}: only an admin can claim of it")
 
 
+def _check_env(asked: Asked, user: User, namespace: str) -> None:
+    """Refuse variables that are read from what somebody may not read, who may claim of a pool and make no Claims."""
+    if allows(user, "create", Claim.api, namespace):
+        return
+    for one in asked.env:
+        source = one.value_from or ValueFrom()
+        for kind, ref in ((Secret.api, source.secret_key_ref), (ConfigMap.api, source.config_map_key_ref)):
+            if ref is not None and not allows(user, "get", kind, namespace, ref.name):
+                raise forbidden(kind, ref.name, f'User "{user.name}" cannot get it, nor have {one.name} read from it')
+
+
 def _check_taken(objects: Objects, claim: Claim, user: User) -> None:
     """Refuse to hand a claim that an admin asked for to somebody else, where its instance is on the host."""
     name = claim.status.instance_name if claim.status is not None else None
@@ -344,12 +356,12 @@ def _check_taken(objects: Objects, claim: Claim, user: User) -> None:
         raise ApiError(403, "Forbidden", said)
 
 
-def _settled(objects: Objects, user: User, claiming: Claiming, pool: WorkerPool, claim: Claim) -> Claim:
+def _settled(objects: Objects, user: User, holds: ClaimHolds, pool: WorkerPool, claim: Claim) -> Claim:
     reason = claim.status.reason if claim.status is not None else None
     if not claim.over():
         return claim
     if reason in ("WaitTimeout", "QueueFull"):
-        raise _busy(objects, user, claiming, pool, may_wait=True)
+        raise _busy(objects, user, holds, pool, may_wait=True)
     raise _over(claim)
 
 
@@ -361,18 +373,18 @@ def _may_wait(claim: Claim, pool: WorkerPool) -> bool:
     return lifecycle.wait_seconds(claim, pool) > 0 and not (is_over_budget and is_empty)
 
 
-def _busy(objects: Objects, user: User, claiming: Claiming, pool: WorkerPool, *, may_wait: bool) -> ApiError:
-    seconds = max(1, math.ceil(claiming.wait_estimate(pool)))
+def _busy(objects: Objects, user: User, holds: ClaimHolds, pool: WorkerPool, *, may_wait: bool) -> ApiError:
+    seconds = max(1, math.ceil(holds.wait_estimate(pool)))
     name = pool.metadata.name
-    if claiming.is_full(pool):
+    if holds.is_full(pool):
         why = f"{pool.spec.queue.limit} wait for WorkerPool/{name} already"
     else:
         when = "in time" if may_wait else "at once"
-        why = f"no instance of WorkerPool/{name} was free {when}{_hindrance(objects, user, pool)}"
+        why = f"no instance of WorkerPool/{name} was free {when}{_hindrance(objects, user, holds, pool)}"
     return ApiError(429, "TooManyRequests", why, details={"retryAfterSeconds": seconds})
 
 
-def _hindrance(objects: Objects, user: User, pool: WorkerPool) -> str:
+def _hindrance(objects: Objects, user: User, holds: ClaimHolds, pool: WorkerPool) -> str:
     """Why a pool has nothing free, as far as a user may read that; with a command where waiting does not help."""
     name, namespace = pool.metadata.name, pool.metadata.namespace
     if not allows(user, "get", WorkerPool.api, namespace, name):
@@ -380,7 +392,7 @@ def _hindrance(objects: Objects, user: User, pool: WorkerPool) -> str:
     # As it is now, not as it was when somebody began to wait.
     pool = get(objects, WorkerPool, name, namespace) or pool
     place = f" -n {namespace}" if namespace != "default" else ""
-    standing = standing_of(pool, None, objects)
+    standing = standing_of(pool, None, objects, holds.executor.holders_of)
     if pool.spec.replicas == 0 and not standing.workers:
         scale = f"`rota scale workerpool/{name} --replicas=1{place}`"
         return f": it has no instances (spec.replicas is 0); {scale} makes one"

@@ -20,7 +20,7 @@ from rota.control.cells.intake import Intake
 from rota.control.cells.link import Link
 from rota.control.cells.reports import Reports
 from rota.control.claim import Claims
-from rota.control.claims.claiming import Claiming
+from rota.control.claims.holds import ClaimHolds
 from rota.control.function import Serving
 from rota.control.plane import HERE, Plane
 from rota.control.spawner import Spawning
@@ -80,7 +80,7 @@ class Controllers:
         """The workers that are connected here."""
         self.loop: ControlLoop | None = None
         """The running loop; None while another process leads."""
-        self.claiming: Claiming | None = None
+        self.claims: ClaimHolds | None = None
         """Who hands out instances here; None while another process leads, or nothing runs here."""
         self.on_claim_ended: Callable[[str], None] = lambda uid: None
         """Told of a claim that has no instance any more, by its uid."""
@@ -128,7 +128,15 @@ class Controllers:
         heard = Heard(clock, restored_seconds_ago(self._home, clock.time()) if self._home is not None else math.inf)
         fence = Fence(self.objects, self.runtime, clock) if self._linking is not None else None
         reconcilers = controllers(
-            self.runtime, self.runners, self.spawning, self.metrics, self.serving, self._plane, heard, fence
+            self.runtime,
+            self.runners,
+            self.spawning,
+            self.metrics,
+            self.serving,
+            self._plane,
+            heard,
+            fence,
+            lambda uid: self.on_claim_ended(uid),
         )
         if self._plane.places:
             self.reports = Reports(self._client, self.objects, recorder, heard, clock, lambda: self._leadership.held)
@@ -140,9 +148,7 @@ class Controllers:
                 self._client, self.objects, recorder, clock, fence, LinkCounting(self.metrics, clock)
             )
             linked = asyncio.create_task(self.link.run(), name="link to the hub")
-        self.claiming = next((one.claiming for one in reconcilers if isinstance(one, Claims)), None)
-        if self.claiming is not None:
-            self.claiming.on_ended = self.on_claim_ended
+        self.claims = next((one.holds for one in reconcilers if isinstance(one, Claims)), None)
         self.loop = ControlLoop(self._client, self.objects, reconcilers, recorder, metrics=self.metrics)
         deaf = self.objects.listen((Namespace.api,), self._hear_namespace) if self._client.in_process else None
         try:
@@ -154,7 +160,7 @@ class Controllers:
                 self.reports.end()
             if self.intake is not None:
                 self.intake.end()
-            self.loop = self.claiming = self.reports = self.intake = self.link = None
+            self.loop = self.claims = self.reports = self.intake = self.link = None
             if fence is not None:
                 fence.end()
             ending = [task for task in (recording, linked) if task is not None]

@@ -14,7 +14,7 @@ from rota.api import Instance
 from rota.client.websocket import handshake
 from rota.control.holds.options import is_restarted_for, options_of
 from rota.control.orders import value
-from rota.engine.objects import Objects
+from rota.engine.objects import Objects, get
 from rota.registry.errors import bad_request, conflict
 from rota.runtime.interface import Refused, Runtime
 from rota.server.audit import Audit, noting
@@ -59,7 +59,12 @@ def _session(runtime: Runtime | None, objects: Objects, request: Request, namesp
     run = runtime.runs(subject).get(container)
     if run is None or run.exit is not None:
         raise conflict(Instance.api, name, f"it is not running{_why(instance)}")
-    session = Session(runtime, subject, container, asked.wanted, _env(objects, instance))
+
+    def is_ending() -> bool:
+        now = get(objects, Instance, name, namespace)
+        return now is None or now.metadata.uid != subject.uid or now.metadata.deletion_timestamp is not None
+
+    session = Session(runtime, subject, container, asked.wanted, _env(objects, instance), is_ending)
     return Upgrade(session.serve, PROTOCOL, message_bytes_max=MESSAGE_BYTES_MAX)
 
 

@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
+from rota.client.channels import GONE
 from rota.client.websocket import Closed, WebSocket
 from rota.runtime.interface import Execution, NotRunning, Runtime, Subject
 from rota.runtime.keeper.client import KeeperError
@@ -41,6 +42,10 @@ class Wanted(NamedTuple):
     size: Size
 
 
+KILLED = 128 + signal.SIGKILL
+"""The exit code of a command that was killed."""
+
+
 class _Resize(msgspec.Struct, rename="pascal"):
     width: int = msgspec.field(default=0)
     height: int = msgspec.field(default=0)
@@ -50,8 +55,16 @@ class Session:
     """Serves one client. However it ends, nothing of the command is left when it returns."""
 
     def __init__(
-        self, runtime: Runtime, subject: Subject, container: str, wanted: Wanted, env: Mapping[str, str]
+        self,
+        runtime: Runtime,
+        subject: Subject,
+        container: str,
+        wanted: Wanted,
+        env: Mapping[str, str],
+        is_ending: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`is_ending` returns whether the instance is being ended: a command is then killed with it."""
+        self._is_ending = is_ending
         self._runtime = runtime
         self._subject = subject
         self._container = container
@@ -108,7 +121,7 @@ class Session:
             for end in self._streams.outputs.values():
                 end.end_soon()
             await self._finish(websocket, showing)
-            self._tell(websocket, _ended(running))
+            self._tell(websocket, _ended(running, is_ending=self._is_ending()))
         finally:
             for task in (feeding, *showing):
                 task.cancel()
@@ -184,12 +197,14 @@ async def _kill(execution: Execution) -> None:
         await asyncio.wait_for(execution.signal(signal.SIGKILL), CLEAR_UP_SECONDS_MAX)
 
 
-def _ended(running: asyncio.Future[int]) -> dict[str, Any]:
-    """How a command ended, as Kubernetes words it."""
+def _ended(running: asyncio.Future[int], *, is_ending: bool) -> dict[str, Any]:
+    """Return how a command ended, as Kubernetes words it."""
     try:
         code = running.result()
     except (KeeperError, OSError) as error:
         return _failure(f"what became of the command is not known: {error or 'its keeper is gone'}")
+    if code == KILLED and is_ending:
+        return {**_failure("the command was ended with its instance"), "reason": GONE, "code": 410}
     if code == 0:
         return {"metadata": {}, "status": "Success"}
     return {

@@ -28,8 +28,6 @@ from rota.engine.objects import Objects
 from rota.registry import ApiError
 from rota.registry.errors import bad_request, conflict, too_busy
 from rota.runtime.files.access import files_of
-from rota.runtime.files.bounds import ARCHIVE_STREAM_BYTES_MAX, FILE_BYTES_MAX, PATH_BYTES_MAX
-from rota.runtime.files.failing import FileFailed
 from rota.runtime.files.model import Entry, Files, Listing
 from rota.runtime.interface import HasFiles, NotRunning, Refused, Runtime, Subject
 from rota.runtime.keeper.client import KeeperError
@@ -38,6 +36,8 @@ from rota.server.auth import User
 from rota.server.entering import authorise, place, running
 from rota.server.http import QUERY_PARAMETERS_MAX, Answer, Request, Response, Stream
 from rota.server.shares import Shares
+from rota.trees.bounds import ARCHIVE_STREAM_BYTES_MAX, FILE_BYTES_MAX, PATH_BYTES_MAX
+from rota.trees.failing import FileFailed
 
 VERBS = {"GET": "get", "PUT": "update", "DELETE": "delete"}
 AT_ONCE_MAX = 64

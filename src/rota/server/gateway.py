@@ -1,11 +1,11 @@
-"""The gateway, `/v1`: what Rota has beside objects. Tokens, backups, atomic batches and the server's own state."""
+"""The gateway, `/v1`: what Rota has beside objects. Tokens, backups, batches and the server's own state."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,14 +13,14 @@ import msgspec
 
 from rota import __version__
 from rota.api import KINDS, Claim, Function, Role, Task
-from rota.client import LocalBackend, Operation
 from rota.control.cells.reaching import elsewhere
 from rota.engine import Objects, StoreObjects
 from rota.engine.metrics import CONTENT_TYPE
-from rota.registry import ApiError, DeleteOptions, Registry, WriteOptions
-from rota.registry.deciding import PatchType
+from rota.registry import Answer as Written
+from rota.registry import ApiError, DeleteOptions, Operation, Registry, WriteOptions
 from rota.registry.errors import bad_request
-from rota.registry.options import FieldValidation, Propagation
+from rota.registry.options import FieldValidation, PatchType, Propagation
+from rota.registry.registry import BATCH_BYTES_MAX, BATCH_OBJECTS_MAX
 from rota.runtime.blobs import Blobs
 from rota.runtime.interface import Runtime
 from rota.server import media
@@ -89,6 +89,17 @@ class Batched(msgspec.Struct, rename="camel"):
 
 class Batch(msgspec.Struct):
     operations: list[Batched]
+    atomic: bool = True
+    """False: each operation is allowed, decided and answered by itself."""
+
+
+class Result(msgspec.Struct, omit_defaults=True):
+    """What came of one operation of a batch that is not atomic."""
+
+    code: int
+    object: msgspec.Raw = msgspec.Raw()
+    status: dict[str, Any] | None = None
+    warnings: tuple[str, ...] = ()
 
 
 class NewToken(msgspec.Struct, rename="camel"):
@@ -116,7 +127,6 @@ class Gateway:
     ) -> None:
         self._shedding = shedding or Shedding()
         self._registry = registry
-        self._backend = LocalBackend(registry)
         self._tokens = tokens
         self._audit = audit
         self._home = home
@@ -162,6 +172,11 @@ class Gateway:
             self._shedding.check(user)
         return endpoint, where
 
+    @staticmethod
+    def goes_in(request: Request) -> bool:
+        """Whether a request is for what is in an instance."""
+        return ENDPOINTS.find(request.method, request.path)[0].decision.goes_in
+
     def _refused(self, endpoint: Endpoint, user: User, where: dict[str, str], error: ApiError) -> None:
         verb, _, what = endpoint.act.partition(" ")
         resource, _, part = what.partition("/")
@@ -183,7 +198,7 @@ class Gateway:
     def stream(self, request: Request, user: User, namespace: str, name: str) -> Upgrade:
         if self.controllers is None:
             raise ApiError(503, "ServiceUnavailable", "nothing runs in this server: it has no controllers")
-        return stream(self.controllers.runners, self.controllers.objects, user, namespace, name)
+        return stream(self.controllers.runners, self.controllers.objects, user, namespace, name, request.headers)
 
     def logs(self, request: Request, user: User, namespace: str, name: str) -> Answer | Awaitable[Answer]:
         if (instance := elsewhere(self._seen(), namespace, name)) is not None:
@@ -348,17 +363,20 @@ class Gateway:
                 while chunk := file.read(BACKUP_CHUNK_BYTES):
                     yield chunk
 
-    # Atomic batches.
+    # Batches.
 
     async def batch(self, request: Request, user: User) -> Answer:
+        batch = _typed(request, Batch)
+        if not batch.atomic:
+            return await self._write_each(batch.operations, user)
         try:
-            operations = [self._operation(o, user) for o in _typed(request, Batch).operations]
+            operations = [self._operation(o, user) for o in batch.operations]
             if any(o.verb != "delete" for o in operations):
                 self._shedding.check(user)
         except ApiError as error:
             return Response(error.code, _encode(error.status()))
         try:
-            answers = await self._backend.batch(operations)
+            answers = await self._registry.write(operations)
         except ApiError as error:
             # Whichever of them failed, the others were looked at, too. Each object has one line.
             tried = dict.fromkeys((VERBS[o.verb], o.kind.bucket, o.namespace, o.name) for o in operations)
@@ -366,16 +384,50 @@ class Gateway:
                 self._audit.record(user, verb, resource, namespace, name, code=error.code)
             return Response(error.code, _encode(error.status()))
         for o, answer in zip(operations, answers, strict=True):
-            name = o.name or msgspec.json.decode(answer.value)["metadata"]["name"]
-            dry_run = o.delete.dry_run if o.verb == "delete" else o.options.dry_run
-            about = (VERBS[o.verb], o.kind.bucket, o.namespace)
-            self._audit.record(user, *about, name, o.subresource, 200, answer.revision, dry_run)
+            self._record(user, o, answer)
         return Response(200, b'{"objects":[%b]}' % b",".join(answer.value for answer in answers))
+
+    async def _write_each(self, batched: list[Batched], user: User) -> Response:
+        if len(batched) > BATCH_OBJECTS_MAX:
+            raise bad_request(f"a batch has at most {BATCH_OBJECTS_MAX} operations, not {len(batched)}")
+        tried: list[Operation | ApiError] = []
+
+        def decided_on() -> Iterator[Operation | ApiError]:
+            # Allowed when it is its turn: what the operations before it have done is there by then.
+            for one in batched:
+                try:
+                    operation = self._operation(one, user)
+                    if operation.verb != "delete":
+                        self._shedding.check(user)
+                    tried.append(operation)
+                except ApiError as refused:
+                    tried.append(refused)
+                yield tried[-1]
+
+        answers = await self._registry.write_each(decided_on(), bytes_max=BATCH_BYTES_MAX)
+        results = []
+        for o, answer in zip(tried, answers, strict=True):
+            if isinstance(o, Operation):
+                self._record(user, o, answer)
+            if isinstance(answer, ApiError):
+                results.append(Result(answer.code, status=answer.status(), warnings=answer.warnings))
+            else:
+                code = 201 if answer.created else 200
+                results.append(Result(code, msgspec.Raw(answer.value), warnings=answer.warnings))
+        return Response(200, _encode({"results": results}))
+
+    def _record(self, user: User, o: Operation, answer: Written | ApiError) -> None:
+        about = (VERBS[o.verb], o.kind.bucket, o.namespace)
+        if isinstance(answer, ApiError):
+            self._audit.record(user, *about, o.name, o.subresource, answer.code)
+            return
+        name = o.name or msgspec.json.decode(answer.value)["metadata"]["name"]
+        self._audit.record(user, *about, name, o.subresource, 200, answer.revision, o.dry_run)
 
     def _operation(self, o: Batched, user: User) -> Operation:
         kind = KINDS.get(o.kind)
         if kind is None or kind.api_version != o.api_version:
-            raise bad_request(f"no {o.verb} of {o.api_version} {o.kind}")
+            raise ApiError(404, "NotFound", f"no {o.verb} of {o.api_version} {o.kind}")
         if o.subresource not in ("", *kind.parts):
             raise bad_request(f"{kind.bucket} have no {o.subresource} that is written in a batch")
         namespace = o.namespace if kind.namespaced else ""

@@ -86,7 +86,8 @@ class InstanceLog:
         if file is None:
             return _text(BEGINNING)
         offset = max(0, file.tell() - len(self._rest) - behind)
-        return _text(Place(os.fstat(file.fileno()).st_ino, offset, _mark(file, offset)))
+        number = os.fstat(file.fileno()).st_ino
+        return _text(Place(number, offset, _mark(file, offset, self._floor(number))))
 
     def close(self) -> None:
         if self._file is not None:
@@ -113,10 +114,11 @@ class InstanceLog:
             file = _opened(path) if number == place.file else None
             if file is None:
                 continue
-            size = os.fstat(file.fileno()).st_size
-            if place.offset <= size and _mark(file, place.offset) == place.mark:
+            size, floor = os.fstat(file.fileno()).st_size, self._floor(number)
+            # Whether somebody knows what is before the floor is not told: checksums of guesses would be read by that.
+            if place.offset < floor or (place.offset <= size and _mark(file, place.offset, floor) == place.mark):
                 self._file = file
-                file.seek(max(place.offset, self._floor(number)))
+                file.seek(max(place.offset, floor))
                 return True
             file.close()
         return False
@@ -177,8 +179,9 @@ def _text(place: Place) -> str:
     return f"{place.file}-{place.offset}-{place.mark:08x}"
 
 
-def _mark(file: BinaryIO, offset: int) -> int:
-    begin = max(0, offset - MARK_BYTES)
+def _mark(file: BinaryIO, offset: int, floor: int) -> int:
+    """The checksum of what is before a byte, and not before the floor."""
+    begin = max(floor, offset - MARK_BYTES)
     return crc32(os.pread(file.fileno(), offset - begin, begin))
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rota.api import Instance
+from rota.client.websocket import handshake
 from rota.engine.objects import Objects, get
 from rota.registry import ApiError
 from rota.runtime.interface import Subject
@@ -12,10 +15,21 @@ from rota.server.auth import User
 from rota.server.upgrade import Upgrade
 
 
-def stream(runners: Runners, objects: Objects, user: User, namespace: str, name: str) -> Upgrade:
-    """The stream of one instance's runner."""
+def stream(
+    runners: Runners, objects: Objects, user: User, namespace: str, name: str, headers: Mapping[str, str]
+) -> Upgrade:
+    """Open the stream of one instance's runner.
+
+    A runner of another version is refused, and ended by the controller of its instance: it was started before the
+    server was upgraded, and the next one is of the same version as the server.
+    """
     instance = get(objects, Instance, name, namespace)
     if instance is None or instance.metadata.uid != user.token_id:
         raise ApiError(404, "NotFound", f'the instance "{name}" that this worker is of is not there any more')
     subject = Subject(namespace, name, user.token_id)
+    offered = handshake.offered(headers)
+    if PROTOCOL not in offered:
+        runners.turn_away(subject)
+        spoken = ", ".join(offered) or "no protocol"
+        raise ApiError(400, "BadRequest", f"this server speaks {PROTOCOL}, the runner {spoken}: it is started anew")
     return Upgrade(lambda socket: runners.serve(subject, socket), PROTOCOL)

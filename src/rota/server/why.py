@@ -21,7 +21,7 @@ from rota.engine.recorder import CLUSTER_NAMESPACE
 from rota.engine.references import id_of, kind_of, shown
 from rota.engine.why import Acting, Step, Why, explain
 from rota.registry import ApiError, Registry
-from rota.registry.errors import forbidden, not_found
+from rota.registry.errors import forbidden, not_found, not_served
 from rota.registry.system import LEASE_NAME, SYSTEM_NAMESPACE
 from rota.server.auth import User, allows
 from rota.server.http import Response
@@ -79,7 +79,7 @@ def why(
     """Answer why an object is as it is. `elsewhere` is where controllers run if they do not run here."""
     kind = _by_plural().get(plural)
     if kind is None or kind.namespaced != bool(namespace):
-        raise ApiError(404, "NotFound", "the server could not find the requested resource")
+        raise not_served()
     if not allows(user, "get", kind, namespace, name, ""):
         raise forbidden(kind, name, f'User "{user.name}" cannot get it')
     loop = _loop(running, elsewhere)

@@ -51,7 +51,8 @@ class Group(Struct, gc=False, eq=False):
 
     rows: Rows
     size: int
-    future: Committed
+    future: Committed | None
+    """None: the writer waits for the revision instead, with `durable`."""
 
 
 class Store(ABC):
@@ -187,25 +188,43 @@ class Store(ABC):
         It fails with `Conflict`, `StoreBusy`, `StoreFull` or `StoreStopped`. What a `value` callable raises is raised
         from here, and nothing is accepted. Cancelling the future does not take the write back.
         """
-        loop = self._loop or self.loop()
-        assert get_ident() == self._thread, "a store is used from the thread of its loop alone"
-        future: Committed = loop.create_future()
-        if self._refusing:
-            future.set_exception(StoreStopped(self._refusing))
-        elif self.failing:
-            future.set_exception(StoreFull(self.failing))
-        elif self.tight and any(not write.delete and self._known(write.key) is None for write in writes):
-            future.set_exception(StoreFull(self.tight))
-        elif self._is_full():
-            waiting = f"{self._pending_writes} writes wait for the disk"
-            future.set_exception(StoreBusy(f"{waiting}; await room() and try again"))
+        future: Committed = (self._loop or self.loop()).create_future()
+        if (refused := self._refusal(writes)) is not None:
+            future.set_exception(refused)
         elif not writes:
             future.set_result([])
         elif (key := self._conflicting(writes)) is not None:
             self._refuse(key, future)
         else:
-            self._accept(writes, future, loop)
+            self._accept(writes, future)
         return future
+
+    def accept(self, write: Write) -> Entry:
+        """Take one write without a future of its own: it is durable and visible when `when_durable` of it resolves.
+
+        Raises at once what `commit` fails with. Ask for `when_durable` in the same turn of the loop, once for any
+        number of writes: a revision that was not made durable is given again.
+        """
+        if (refused := self._refusal((write,))) is not None:
+            raise refused
+        if (key := self._conflicting((write,))) is not None:
+            raise Conflict(key, self.head(key))
+        return self._accept((write,), None)[0][1]
+
+    def _refusal(self, writes: Sequence[Write]) -> StoreError | None:
+        """Return why nothing can be written now, whatever it is."""
+        if self._loop is None:
+            self.loop()
+        assert get_ident() == self._thread, "a store is used from the thread of its loop alone"
+        if self._refusing:
+            return StoreStopped(self._refusing)
+        if self.failing:
+            return StoreFull(self.failing)
+        if self.tight and any(not write.delete and self._known(write.key) is None for write in writes):
+            return StoreFull(self.tight)
+        if self.is_full:
+            return StoreBusy(f"{self._pending_writes} writes wait for the disk; await room() and try again")
+        return None
 
     def _before(self, key: str) -> Entry | Event | None:
         """The newest state of a key, accepted writes included."""
@@ -246,7 +265,7 @@ class Store(ABC):
         else:
             self._wait(event.rev, future, conflict)
 
-    def _accept(self, writes: Sequence[Write], future: Committed, loop: asyncio.AbstractEventLoop) -> None:
+    def _accept(self, writes: Sequence[Write], future: Committed | None) -> Rows:
         first = rev = self._assigned
         own: dict[str, Event] = {}
         rows: Rows = []
@@ -277,8 +296,9 @@ class Store(ABC):
         self._pending.append(group)
         if not self._turn:
             # After this turn of the loop, so that all who write in it share one commit.
-            loop.call_soon(self._flush)
+            self.loop().call_soon(self._flush)
         self._turn.append(group)
+        return rows
 
     def _flush(self) -> None:
         groups, self._turn = self._turn, []
@@ -287,24 +307,32 @@ class Store(ABC):
 
     async def durable(self, rev: int) -> None:
         """Returns when everything up to a revision is durable and visible."""
-        if rev <= self.revision:
-            return
-        if self._stopped:
-            raise StoreStopped(self._stopped)
-        if rev > self._assigned:
-            raise FutureRevision(rev, self._assigned)
+        if rev > self.revision:
+            await self.when_durable(rev)
+
+    def when_durable(self, rev: int) -> asyncio.Future[None]:
+        """Return a future that resolves when everything up to a revision is durable and visible."""
         done: asyncio.Future[None] = self.loop().create_future()
-        self._wait(rev, done, None)
-        await done
+        if rev <= self.revision:
+            done.set_result(None)
+        elif self._stopped:
+            done.set_exception(StoreStopped(self._stopped))
+        elif rev > self._assigned:
+            done.set_exception(FutureRevision(rev, self._assigned))
+        else:
+            self._wait(rev, done, None)
+        return done
 
     async def room(self) -> None:
         """Returns when `commit` would not answer `StoreBusy`."""
-        while self._is_full() and not self._stopped:
+        while self.is_full and not self._stopped:
             freed: asyncio.Future[None] = self.loop().create_future()
             self._room.append(freed)
             await freed
 
-    def _is_full(self) -> bool:
+    @property
+    def is_full(self) -> bool:
+        """Whether as much waits for the disk as may."""
         return self._pending_writes >= PENDING_WRITES_MAX or self._pending_bytes >= PENDING_BYTES_MAX
 
     def _wait(self, rev: int, future: asyncio.Future[Any], error: Exception | None) -> None:
@@ -352,7 +380,7 @@ class Store(ABC):
         for listener in self._listeners:
             listener([row[0] for group in groups for row in group.rows])
         for group in groups:
-            if not group.future.done():
+            if group.future is not None and not group.future.done():
                 group.future.set_result([row[1] for row in group.rows])
         while self._waiters and self._waiters[0][0] <= self.revision:
             _, _, future, error = heappop(self._waiters)
@@ -376,7 +404,7 @@ class Store(ABC):
         """Forget what was accepted and is not published, as if it had never been asked for."""
         self._newest.clear()
         for group in self._pending:
-            if not group.future.done():
+            if group.future is not None and not group.future.done():
                 group.future.set_exception(error)
         self._pending.clear()
         self._turn = []

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from rota.api import Function, Task
 from rota.client import Key
-from rota.control.functions.tasks import Begun
+from rota.control.functions.tasks import Begun, Ended
 from rota.control.schedules.making import SCHEDULE_NAME
 from rota.control.tasks.lifecycle import assignment_id, time_of, tries
 from rota.engine import VirtualClock
@@ -61,28 +61,18 @@ class MemoryCalls:
     def __init__(self, clock: VirtualClock, make: Callable[[Attempt], None]) -> None:
         self._clock = clock
         self._make = make
-        self._wake: Callable[[Key], None] = lambda key: None
         self._wanted: dict[str, _Wanted] = {}
         """By the uid of the task, from when it is wanted until it has ended."""
         self._waiting: dict[Key, deque[str]] = {}
         self._running: dict[Key, set[str]] = {}
-        self._outcomes: dict[str, Outcome] = {}
         self._works: set[asyncio.Task[None]] = set()
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
-        self._wake = wake
-
         def end() -> None:
             for work in self._works:
                 work.cancel()
 
         return end
-
-    def outcome_of(self, task: Task) -> Outcome | None:
-        return self._outcomes.get(assignment_id(task))
-
-    def recorded(self, id_: str) -> None:
-        self._outcomes.pop(id_, None)
 
     def is_under_way(self, task: Task) -> bool:
         return task.metadata.uid in self._wanted
@@ -91,11 +81,11 @@ class MemoryCalls:
         found = self._wanted.get(task.metadata.uid)
         return found is not None and found.started is not None
 
-    def want(self, task: Task, function: Function, begun: Begun) -> None:
+    def want(self, task: Task, function: Function, begun: Begun, ended: Ended) -> None:
         uid = task.metadata.uid
-        if uid in self._wanted or assignment_id(task) in self._outcomes:
+        if uid in self._wanted:
             return
-        wanted = self._wanted[uid] = _Wanted(task, function, begun)
+        wanted = self._wanted[uid] = _Wanted(task, function, begun, ended)
         self._waiting.setdefault(wanted.key, deque()).append(uid)
         self._start(wanted.key)
 
@@ -166,18 +156,19 @@ class MemoryCalls:
         wanted = self._wanted[uid]
         assert wanted.started is not None
         id_ = assignment_id(wanted.task)
-        self._outcomes[id_] = Outcome(id_, ending.reason, wanted.started, self._clock.time(), **ending.fields())
+        outcome = Outcome(id_, ending.reason, wanted.started, self._clock.time(), **ending.fields())
         self._forget(uid)
-        self._wake(wanted.task_key)
+        wanted.ended(outcome)
 
 
 class _Wanted:
     """One attempt."""
 
-    __slots__ = ("begun", "function", "key", "started", "task", "task_key", "timer")
+    __slots__ = ("begun", "ended", "function", "key", "started", "task", "task_key", "timer")
 
-    def __init__(self, task: Task, function: Function, begun: Begun) -> None:
+    def __init__(self, task: Task, function: Function, begun: Begun, ended: Ended) -> None:
         self.task = task
+        self.ended = ended
         self.function = function
         self.begun = begun
         self.key = Key(function.metadata.namespace, function.metadata.name)

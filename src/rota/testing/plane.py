@@ -23,7 +23,7 @@ from rota.client.target import DEFAULT_NAMESPACE
 from rota.control.cell import Cells
 from rota.control.deployment import Deployments
 from rota.control.gate import Gate, Settling
-from rota.control.holds.desk import Desk
+from rota.control.holds.executor import Executor
 from rota.control.instance import Instances
 from rota.control.plane import HERE
 from rota.control.pool import Pools
@@ -33,7 +33,7 @@ from rota.control.schedule import Schedules
 from rota.control.schedules.making import SCHEDULE_NAME
 from rota.control.shipped import Shipped
 from rota.control.task import Tasks
-from rota.control.tasks.assigner import Assigner
+from rota.control.tasks.attempts import Attempts as TaskAttempts
 from rota.control.tasks.jobs import job
 from rota.control.tasks.lifecycle import time_of, tries
 from rota.control.workload import Workloads
@@ -80,16 +80,17 @@ class Plane:
 
     def _controllers(self) -> list[Reconciler]:
         """Those of a server, but for what runs functions, hands out claims and asks trackers."""
-        desk, runtime = Desk(), self._runtime
-        tasks = Tasks(Assigner(desk, self._runners, _job), runtime, MemoryCalls(self.clock, self._due.append))
+        executor, runtime = Executor(), self._runtime
+        attempts = TaskAttempts(executor, self._runners, _job, runtime.keep_result, linger_seconds=0.0)
+        tasks = Tasks(attempts, runtime, MemoryCalls(self.clock, self._due.append))
         return [
             Shipped(),
             EventRetention(),
             Settling(Workspace),
             Settling(AgentConfig),
             Settling(Function),
-            Pools(runtime, desk),
-            Instances(runtime, self._runners, desk),
+            Pools(runtime, executor),
+            Instances(runtime, self._runners, executor),
             tasks,
             Schedules(NEVER_SECONDS),
             Gate(Claim),

@@ -12,15 +12,25 @@ from rota.control.workers import CONTAINER
 from rota.engine import Clock
 from rota.runtime.interface import Subject
 from rota.runtime.runner.jobs import Job, Outcome, Reason
-from rota.runtime.runner.messages import Acknowledge, Assign, Cancel, Configure, Report, ToRunner
-from rota.runtime.runners import Runners
+from rota.runtime.runner.messages import (
+    Acknowledge,
+    Assign,
+    Began,
+    Cancel,
+    Configure,
+    Report,
+    Returned,
+    ToRunner,
+    Withdraw,
+)
+from rota.runtime.runners import JobNews, Runners
 from rota.testing.runtime import MemoryRuntime
 
 
 class MemoryRunners(Runners):
-    """All runners. Each has a memory of its own, as its journal would be, which goes with its instance.
+    """All runners. Each has a queue of jobs and a memory of its own, as its journal would be, which goes with it.
 
-    A job that has begun ends when it is concluded, is cancelled, or its instance is gone.
+    A job that has begun ends when it is concluded, is cancelled, or its instance is gone. The next one then begins.
     """
 
     def __init__(self, clock: Clock, runtime: MemoryRuntime) -> None:
@@ -28,28 +38,30 @@ class MemoryRunners(Runners):
         self.clock = clock
         self.runtime = runtime
         self.jobs: dict[Subject, Job] = {}
-        """What runs."""
-        self.pending: dict[Subject, Outcome] = {}
-        """How jobs ended, until that is acknowledged."""
+        """The job that runs."""
+        self.queued: dict[Subject, list[Job]] = {}
+        self.pending: dict[Subject, dict[str, Outcome]] = {}
+        """Outcomes of jobs by their ids, until they are acknowledged."""
         self._since: dict[Subject, float] = {}
         self._connected: dict[Subject, str] = {}
         self.on_begin: Callable[[Subject, Job], None] = lambda subject, job: None
-        """Told of a job that begins."""
+        """Called with a job that begins."""
         self.on_end: Callable[[Job], None] = lambda job: None
-        """Told of one that is over, however that came."""
+        """Called with a job that is over, however that came."""
         runtime.listen(self._ran)
 
     def stream(self, subject: Subject) -> Any:
         return self._connected.get(subject)
 
     def outcomes(self, subject: Subject) -> list[Outcome]:
-        return [self.pending[subject]] if subject in self.pending else []
+        return list(self.pending.get(subject, {}).values())
 
     def _ran(self, subject: Subject) -> None:
         run = self.runtime.runs(subject).get(CONTAINER)
         if run is None or run.exit is not None:
             self._connected.pop(subject, None)
             self._reports.pop(subject, None)
+            self.queued.pop(subject, None)
             lost = self.jobs.pop(subject, None)
             if lost is not None:
                 self.on_end(lost)
@@ -57,11 +69,12 @@ class MemoryRunners(Runners):
                 self.pending.pop(subject, None)
             elif lost is not None:
                 began = self._since.pop(subject)
-                self.pending[subject] = Outcome(lost.id, "WorkerLost", began, self.clock.time())
+                outcome = Outcome(lost.id, "WorkerLost", began, self.clock.time())
+                self.pending.setdefault(subject, {})[lost.id] = outcome
         elif self._connected.get(subject) != run.id:
             self._connected[subject] = run.id
-            held = self.pending.get(subject)
-            self._say(subject, Report(run.number, "Waiting", holder=held.id if held else "", has_task=bool(held)))
+            held = next(iter(self.pending.get(subject, ())), "")
+            self._say(subject, Report(run.number, "Waiting", holder=held, has_task=bool(held)))
 
     def reconnect(self) -> None:
         """The server is a new one: all runners come back to it."""
@@ -69,11 +82,10 @@ class MemoryRunners(Runners):
             self._say(subject, report)
 
     def _say(self, subject: Subject, report: Report) -> None:
-        """A runner says how it is, and how its last job ended if that is not known to be known."""
+        """Send a report, and the outcomes that are not acknowledged."""
         self._reports[subject] = report
         asyncio.get_running_loop().call_soon(self._tell, subject)
-        pending = self.pending.get(subject)
-        if pending is not None:
+        for pending in self.outcomes(subject):
             asyncio.get_running_loop().call_soon(self._told, subject, pending)
 
     def _told(self, subject: Subject, outcome: Outcome) -> None:
@@ -88,26 +100,66 @@ class MemoryRunners(Runners):
             case Configure():
                 phase = "Held" if report.holder else "Idle"
                 self._say(subject, msgspec.structs.replace(report, phase=phase, configured=message.digest))
-            case Assign() if subject in self.pending:
+            case Assign() if message.job.id in self.pending.get(subject, ()):
                 self._say(subject, report)
             case Assign() if subject not in self.jobs:
-                self.jobs[subject] = message.job
-                self._since[subject] = self.clock.time()
-                held = msgspec.structs.replace(report, phase="Held", holder=message.job.id, has_task=True)
-                self._say(subject, held)
-                self.on_begin(subject, message.job)
+                self._begin(subject, message.job)
+            case Assign() if message.job.id != self.jobs[subject].id:
+                queued = self.queued.setdefault(subject, [])
+                if message.job.id not in [one.id for one in queued]:
+                    queued.append(message.job)
+            case Withdraw():
+                for id_ in message.ids:
+                    self._withdraw(subject, id_)
             case Cancel() if subject in self.jobs and self.jobs[subject].id == message.id:
                 self.conclude(subject, "Cancelled")
-            case Acknowledge() if subject in self.pending and self.pending[subject].id == message.id:
-                del self.pending[subject]
-                self._say(subject, msgspec.structs.replace(report, phase="Idle", holder="", has_task=False))
+            case Cancel() if (waits := self._queued(subject, message.id)) is not None:
+                self.queued[subject].remove(waits)
+                now = self.clock.time()
+                self._end(subject, Outcome(waits.id, "Cancelled", now, now))
+            case Acknowledge() if message.id in self.pending.get(subject, ()):
+                del self.pending[subject][message.id]
+                if not self.pending[subject]:
+                    del self.pending[subject]
+                if subject not in self.jobs and not self.outcomes(subject):
+                    self._say(subject, msgspec.structs.replace(report, phase="Idle", holder="", has_task=False))
             case _:
                 pass
         return True
 
+    def _queued(self, subject: Subject, id_: str) -> Job | None:
+        return next((one for one in self.queued.get(subject, ()) if one.id == id_), None)
+
+    def _withdraw(self, subject: Subject, id_: str) -> None:
+        job = self._queued(subject, id_)
+        if job is not None:
+            self.queued[subject].remove(job)
+            self._news(subject, Returned(id_))
+
+    def _news(self, subject: Subject, news: JobNews) -> None:
+        for heard in tuple(self._job_listeners):
+            asyncio.get_running_loop().call_soon(heard, subject, news)
+
+    def _begin(self, subject: Subject, job: Job) -> None:
+        self.jobs[subject] = job
+        self._since[subject] = self.clock.time()
+        self._say(subject, msgspec.structs.replace(self._reports[subject], phase="Held", holder=job.id, has_task=True))
+        self.on_begin(subject, job)
+
+    def linger(self, name: str) -> None:
+        """The job that runs on an instance does so for longer than others may stand behind it."""
+        subject = next(one for one in self.jobs if one.name == name)
+        self._news(subject, Began(self.jobs[subject].id, self._since[subject]))
+
     def conclude(self, subject: Subject, reason: Reason = "Succeeded", **more: Any) -> None:
-        """What runs on an instance ends."""
+        """The job that runs on an instance ends, and the next one begins."""
         done = self.jobs.pop(subject)
-        self.pending[subject] = Outcome(done.id, reason, self._since.pop(subject), self.clock.time(), **more)
+        outcome = Outcome(done.id, reason, self._since.pop(subject), self.clock.time(), **more)
         self.on_end(done)
-        self._told(subject, self.pending[subject])
+        self._end(subject, outcome)
+        if self.queued.get(subject):
+            self._begin(subject, self.queued[subject].pop(0))
+
+    def _end(self, subject: Subject, outcome: Outcome) -> None:
+        self.pending.setdefault(subject, {})[outcome.id] = outcome
+        self._told(subject, outcome)

@@ -120,7 +120,7 @@ class MemoryRuntime:
     def task_log(self, namespace: str, name: str, uid: str) -> Path:
         return NOWHERE / namespace / f"{name}@{uid}.log"
 
-    def keep_result(self, name: str, uid: str, namespace: str, result: str) -> None:
+    async def keep_result(self, name: str, uid: str, namespace: str, result: str) -> None:
         """Nobody asks for it."""
 
     def drop_task_logs(self, namespace: str, name: str, uid_of: UidOf) -> None:

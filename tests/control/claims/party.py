@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
-from rota.api import Claim, Instance, Kind, ObjectMeta
+from rota.api import Claim, Instance, ObjectMeta, Task
 from rota.api.model import Ref
 from rota.api.pool import ClaimSpec
 from rota.client import Client, LocalBackend, Operation
 from rota.control.claim import Claims
-from rota.control.claims.claiming import Claiming
 from rota.control.claims.counting import Counting
+from rota.control.claims.holds import ClaimHolds
 from rota.control.claims.lifecycle import ATTENDED
-from rota.control.holds.desk import Desk
+from rota.control.holds.executor import Executor
 from rota.control.instance import Instances
 from rota.control.pool import Pools
 from rota.control.task import Tasks
-from rota.control.tasks.assigner import Assigner
+from rota.control.tasks.attempts import Attempts
 from rota.control.tasks.jobs import job
 from rota.engine.metrics import Metrics
 from rota.registry import Answer, ApiError, Registry
@@ -33,14 +33,16 @@ from tests.control.tasks.crew import Crew
 from tests.engine_loop.loops import World
 from tests.unchecked import stored
 
+R = TypeVar("R")
+
 PLAIN: dict[str, Any] = {"template": {"containers": [{"name": "main", "command": ["sleep"]}]}}
 """Instances that nothing can make as new."""
 WORKERS: dict[str, Any] = {"worker": {"type": "shell"}}
 """Instances with a runner, which can."""
 LINGER_TURNS = 10
 WAIT_SECONDS = 60.0
-STEP_SECONDS = 0.005
-"""Of real time, for what is looked at again a moment after a race was lost."""
+STEP_SECONDS = 0.02
+"""For what is looked at again a moment after a race was lost."""
 
 
 class Racing(LocalBackend):
@@ -53,25 +55,14 @@ class Racing(LocalBackend):
         self.is_slow = False
         """Whether what is written is told a while later."""
 
-    async def batch(self, operations: Sequence[Operation]) -> Sequence[Answer]:
-        self._fail([one for one in operations if one.kind is Instance.api and one.verb != "update"])
-        answers = await super().batch(operations)
-        await self._linger()
-        return answers
-
-    async def patch(self, kind: Kind, *args: Any, **more: Any) -> Answer:
-        self._fail([kind] if kind is Instance.api else [])
-        answer = await super().patch(kind, *args, **more)
-        await self._linger()
-        return answer
-
-    def _fail(self, of_instances: Sequence[object]) -> None:
-        if of_instances and self.failures:
+    async def write(self, operations: Sequence[Operation]) -> Sequence[Answer]:
+        is_binding = any(one.kind is Instance.api and one.verb in ("amend", "patch") for one in operations)
+        if is_binding and self.failures:
             raise self.failures.pop(0)
-
-    async def _linger(self) -> None:
+        answers = await super().write(operations)
         for _ in range(LINGER_TURNS if self.is_slow else 0):
             await asyncio.sleep(0)
+        return answers
 
 
 class Party(Crew):
@@ -88,23 +79,22 @@ class Party(Crew):
         self.unheard: list[tuple[Subject, Hold]] = []
         self.ended: list[str] = []
         """Claims that have lost their instance, as whoever serves them is told."""
-        self.desk = Desk()
-        self.claiming: Claiming
+        self.executor = Executor()
+        self.claims: ClaimHolds
         self.racing: Racing
 
     def controllers(self) -> tuple[Any, ...]:
         def make(objects: Any, task: Any, instance: Any, id_: str) -> Job:
             return job(objects, task, instance, id_, "")
 
-        self.desk = Desk()
-        assigner = Assigner(self.desk, self, make)
-        self.claiming = Claiming(self.desk, Counting(Metrics()), clock=self.world.clock.time)
-        self.claiming.on_ended = self.ended.append
+        self.executor = Executor()
+        attempts = Attempts(self.executor, self, make, self.runtime.keep_result, linger_seconds=0.0)
+        self.claims = ClaimHolds(self.executor, Counting(Metrics()), on_ended=self.ended.append)
         return (
-            Pools(self.runtime, self.desk),
-            Instances(self.runtime, self, self.desk),
-            Tasks(assigner, self.runtime),
-            Claims(self.claiming),
+            Pools(self.runtime, self.executor),
+            Instances(self.runtime, self, self.executor),
+            Tasks(attempts, self.runtime),
+            Claims(self.claims),
         )
 
     def send(self, subject: Subject, message: ToRunner) -> bool:
@@ -208,32 +198,47 @@ async def phases(world: World) -> dict[str, str]:
 
 async def held(world: World) -> dict[str, str]:
     """Who has which instance, as objects say."""
-    found = (await world.client.list(Instance)).items
-    return {one.metadata.name: one.spec.assignment.name for one in found if one.spec.assignment is not None}
+    tasks = (await world.client.list(Task)).items
+    on = {one.status.instance_name: one.metadata.name for one in tasks if one.status and one.status.phase == "Running"}
+    given = [(one.metadata.name, one.spec.assignment) for one in (await world.client.list(Instance)).items]
+    return {
+        name: on.get(name, assigned.name) if assigned.kind == "Task" else assigned.name
+        for name, assigned in given
+        if assigned is not None
+    }
+
+
+async def answer_of(world: World, asking: Coroutine[Any, Any, R] | asyncio.Future[R]) -> R:
+    """What somebody is answered, as time goes on."""
+    answer = asyncio.ensure_future(asking)
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not answer.done():
+            await asyncio.sleep(0)
+            await world.pass_time(STEP_SECONDS)
+    return answer.result()
 
 
 async def settles(world: World, what: Any) -> None:
-    """Go on when something is so. What lost a race is tried again a moment later, by the real clock or the virtual."""
+    """Go on when something is so. What lost a race is tried again a moment later."""
     async with asyncio.timeout(WAIT_SECONDS):
         while not await what():
-            await asyncio.sleep(STEP_SECONDS)
+            await asyncio.sleep(0)
             await world.pass_time(STEP_SECONDS)
 
 
 def is_clean(party: Party) -> bool:
     """Whether nothing is kept of claims that are over."""
-    claiming: Any = party.claiming
+    claims: Any = party.claims
     kept = (
-        claiming.wanted,
-        claiming._at,
-        claiming._by,
-        claiming.unborn,
-        claiming.births,
-        claiming.opening._unwanted,
-        claiming.opening.orphans,
-        claiming.opening._absent_since,
-        claiming.arrivals,
-        claiming._taken_on,
+        claims.wanted,
+        claims.unborn,
+        claims.births,
+        claims._landed,
+        claims._unwanted,
+        claims.orphans,
+        claims._absent_since,
+        claims.arrivals,
+        claims._taken_on,
     )
-    queues = party.desk.queues.values()
-    return not any(kept) and not len(claiming.heard) and not any(q.view.depth + q.view.in_flight for q in queues)
+    ledgers = party.executor.ledgers.values()
+    return not any(kept) and not len(claims.heard) and not any(one.depth + one.in_flight for one in ledgers)

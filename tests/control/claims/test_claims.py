@@ -10,7 +10,7 @@ import pytest
 from rota.api import Claim
 from rota.api.pool import ClaimStatus
 from rota.control.claims.lifecycle import over, time_of
-from rota.control.holds.turns import Turn, Turned
+from rota.control.holds.handover import HandOver, Written
 from rota.registry import ApiError
 from tests.control.claims.party import (
     WORKERS,
@@ -141,7 +141,7 @@ async def test_a_pool_that_goes_takes_its_waiters_and_its_queue_with_it(world: W
     assert await phases(world) == {"a": "Failed", "b": "Failed", "c": "Failed"}
     assert {(await status(world, name)).reason for name in "bc"} == {"PoolDeleted"}
     assert (await status(world, "a")).reason == "InstanceLost"
-    assert party.desk.queues == {} and party.desk.members == {} and is_clean(party)
+    assert party.executor.ledgers == {} and party.executor.members == {} and is_clean(party)
 
 
 # Leases.
@@ -251,7 +251,7 @@ async def test_who_comes_after_a_restart_comes_later_whatever_the_clock_says(wor
 
 async def test_arrivals_are_told_apart_by_what_is_written_down_of_them(world: World, party: Party) -> None:
     await up(world, party)
-    arrivals = [party.claiming.arrival() for _ in range(1000)]
+    arrivals = [party.claims.arrival() for _ in range(1000)]
     written = [time_of(one) for one in arrivals]
     assert sorted(set(written)) == written and [one.timestamp() for one in written] == arrivals
 
@@ -359,17 +359,17 @@ async def test_an_instance_is_given_back_although_two_end_its_claim_at_once(
     """Who has it lets go of it while a controller finds it crashed: one of the two comes too late."""
     await up(world, party, reset="Keep")
     await claim(world, "a")
-    claiming, found = party.claiming, await world.get("Claim", "a")
+    claiming, found = party.claims, await world.get("Claim", "a")
     begun, conflicts = asyncio.Event(), asyncio.Event()
-    written = claiming.desk.written
+    written = claiming.executor.write
 
-    async def too_late(turn: Turn) -> Turned:
-        monkeypatch.setattr(claiming.desk, "written", written)
+    async def too_late(turn: HandOver) -> Written:
+        monkeypatch.setattr(claiming.executor, "write", written)
         begun.set()
         await conflicts.wait()
         raise ApiError(409, "Conflict", "the object has been modified")
 
-    monkeypatch.setattr(claiming.desk, "written", too_late)
+    monkeypatch.setattr(claiming.executor, "write", too_late)
     now = world.clock.time()
     crashed = asyncio.create_task(claiming.end(found, over(found.status or ClaimStatus(), "Failed", now)))
     await begun.wait()
@@ -381,8 +381,7 @@ async def test_an_instance_is_given_back_although_two_end_its_claim_at_once(
     with pytest.raises(ApiError):
         await crashed
 
-    # The virtual clock stands still: nothing else happens by which it would be looked at.
     async with asyncio.timeout(20):
         while await held(world):
-            await asyncio.sleep(0.01)
+            await world.pass_time(0.01)
     assert (await phases(world))["a"] == "Released"

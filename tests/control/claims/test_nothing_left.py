@@ -9,7 +9,13 @@ from tests.control.claims.party import WORKERS, Party, claim, release, up
 from tests.engine_loop.loops import World
 
 MANY = 12
-BOUNDED = ("control.holds.desk.Desk.paces", "pools.demand.", "engine.timers.", "engine.recorder.")
+BOUNDED = (
+    "control.holds.executor.Executor.paces",
+    "pools.waiting.",
+    "pools.ordered.",
+    "engine.timers.",
+    "engine.recorder.",
+)
 """Tables that keep a few that are over: each has a bound of its own, with a test."""
 OF_WORLD = ("engine.clock.", "client.cache.", "asyncio.", "store.")
 """Tables of what is no controller."""
@@ -95,4 +101,4 @@ async def test_an_instance_that_goes_while_it_is_given_away_is_nobodys(world: Wo
     await world.pass_time(60, step=5)
     await world.delete(kind, "a")
     await world.pass_time(60, step=5)
-    assert party.desk.members == {} and party.desk.queues == {}
+    assert party.executor.members == {} and party.executor.ledgers == {}

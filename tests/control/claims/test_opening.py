@@ -9,13 +9,14 @@ import pytest
 
 from rota.api import Claim
 from rota.client import Key
-from rota.control.claims.opening import RETURN_SECONDS_MAX
+from rota.control.claims.holds import RETURN_SECONDS_MAX
 from rota.registry import ApiError
 from tests.amount import amount
 from tests.control.claims.party import (
     WORKERS,
     Party,
     a_claim,
+    answer_of,
     claim,
     held,
     is_bound,
@@ -40,13 +41,13 @@ def phase(found: Claim | None) -> str | None:
 
 
 def opening(party: Party, name: str, **spec: Any) -> asyncio.Task[Claim | None]:
-    return asyncio.create_task(party.claiming.opening.open(a_claim(name, **spec), may_wait=True))
+    return asyncio.create_task(party.claims.open(a_claim(name, **spec), may_wait=True))
 
 
 async def awaiting(world: World, party: Party, name: str) -> asyncio.Task[Claim | None]:
     """Somebody who asks for a claim that is there."""
     found = await world.get("Claim", name)
-    return asyncio.create_task(party.claiming.opening.awaited(found))
+    return asyncio.create_task(party.claims.awaited(found))
 
 
 async def over(world: World) -> bool:
@@ -59,7 +60,7 @@ async def nothing_left(world: World, party: Party) -> bool:
 
 async def test_one_that_is_free_is_had_at_once(world: World, party: Party) -> None:
     await up(world, party)
-    found = await asyncio.wait_for(party.claiming.opening.open(a_claim("a"), may_wait=True), 20)
+    found = await answer_of(world, party.claims.open(a_claim("a"), may_wait=True))
     assert phase(found) == "Bound" and await held(world) == {"p-0": "a"}
     await world.rest()
     await release(world, "a")
@@ -71,7 +72,7 @@ async def test_one_that_may_not_wait_is_told_so_and_nothing_is_made(world: World
     await up(world, party)
     await claim(world, "a")
     before = world.registry.store.revision
-    assert await party.claiming.opening.open(a_claim("b"), may_wait=False) is None
+    assert await party.claims.open(a_claim("b"), may_wait=False) is None
     assert world.registry.store.revision == before and await phases(world) == {"a": "Bound"}
     await release(world, "a")
     await world.pass_time(30, step=5)
@@ -85,7 +86,7 @@ async def test_one_that_has_to_wait_is_told_when_it_has_one(world: World, party:
     await world.rest()
     assert not asking.done() and (await phases(world))["b"] == "Waiting"
     await release(world, "a")
-    assert phase(await asyncio.wait_for(asking, 20)) == "Bound"
+    assert phase(await answer_of(world, asking)) == "Bound"
 
 
 async def test_one_that_is_not_served_in_time_is_told_when_its_time_is_over(world: World, party: Party) -> None:
@@ -96,7 +97,7 @@ async def test_one_that_is_not_served_in_time_is_told_when_its_time_is_over(worl
     await world.pass_time(9.9)
     assert not asking.done()
     await world.pass_time(0.2)
-    found = await asyncio.wait_for(asking, 20)
+    found = await answer_of(world, asking)
     assert found is not None and found.status is not None and found.status.reason == "WaitTimeout"
 
 
@@ -122,11 +123,11 @@ async def test_a_name_that_is_taken_is_told_to_who_asked_and_to_nobody_else(worl
     second = opening(party, "a")
     await world.rest()
     with pytest.raises(ApiError, match="already exists"):
-        await asyncio.wait_for(second, 20)
+        await answer_of(world, second)
     assert not first.done()
     await release(world, "busy")
     await world.pass_time(30, step=5)
-    assert phase(await asyncio.wait_for(first, 20)) == "Bound"
+    assert phase(await answer_of(world, first)) == "Bound"
     assert len([one for one in (await held(world)).values() if one == "a"]) == 1
 
 
@@ -134,7 +135,7 @@ async def test_a_name_that_is_taken_costs_nobody_an_instance(world: World, party
     await up(world, party, 2)
     await claim(world, "a")
     with pytest.raises(ApiError, match="already exists"):
-        await asyncio.wait_for(party.claiming.opening.open(a_claim("a"), may_wait=True), 20)
+        await answer_of(world, party.claims.open(a_claim("a"), may_wait=True))
     await world.rest()
     assert await held(world) == {"p-0": "a"}
     await claim(world, "b")
@@ -145,10 +146,10 @@ async def test_what_is_no_claim_is_told_to_who_asked_and_costs_nobody_an_instanc
     await up(world, party)
     for wrong in (a_claim("No Name"), a_claim("a", lease_seconds=0), a_claim("a", priority=10**12)):
         with pytest.raises(ApiError) as told:
-            await asyncio.wait_for(party.claiming.opening.open(wrong, may_wait=True), 20)
+            await answer_of(world, party.claims.open(wrong, may_wait=True))
         assert told.value.code == 422
     assert await phases(world) == {} and is_clean(party)
-    assert phase(await asyncio.wait_for(party.claiming.opening.open(a_claim("b"), may_wait=True), 20)) == "Bound"
+    assert phase(await answer_of(world, party.claims.open(a_claim("b"), may_wait=True))) == "Bound"
 
 
 async def test_a_race_that_is_lost_costs_no_place_and_no_answer(world: World, party: Party) -> None:
@@ -156,18 +157,18 @@ async def test_a_race_that_is_lost_costs_no_place_and_no_answer(world: World, pa
     party.racing.failures = [CONFLICT] * 3
     first = opening(party, "a", holder="x")
     second = opening(party, "b", holder="x")
-    found = await asyncio.wait_for(first, 20)
+    found = await answer_of(world, first)
     await world.rest()
     assert phase(found) == "Bound" and not second.done()
     await release(world, "a")
-    assert phase(await asyncio.wait_for(second, 20)) == "Bound"
+    assert phase(await answer_of(world, second)) == "Bound"
 
 
 async def test_the_server_being_out_of_order_for_a_moment_is_no_answer(world: World, party: Party) -> None:
     await up(world, party)
     party.racing.failures = [ApiError(500, "InternalError", "the disk is full")]
     asking = opening(party, "a")
-    assert phase(await asyncio.wait_for(asking, 60)) == "Bound" and await held(world) == {"p-0": "a"}
+    assert phase(await answer_of(world, asking)) == "Bound" and await held(world) == {"p-0": "a"}
 
 
 # Who goes before the answer comes.
@@ -216,7 +217,7 @@ async def test_whoever_goes_while_the_instance_comes_leaves_it_to_the_next(
         found = (await asyncio.gather(asking, return_exceptions=True))[0]
         if not isinstance(found, BaseException):
             await release(world, f"c{turns}")
-        assert phase(await asyncio.wait_for(after, 20)) == "Bound"
+        assert phase(await answer_of(world, after)) == "Bound"
         await world.rest()
         party.racing.is_slow = False
         await release(world, f"after{turns}")
@@ -239,11 +240,11 @@ async def test_whoever_goes_while_a_race_is_lost_leaves_nothing_behind(world: Wo
             # The race was run again meanwhile, and won: it has its answer.
             await release(world, "same")
         await settles(world, lambda: nothing_left(world, party))
-        assert party.claiming.being_made(Key("default", "same")) is None
+        assert party.claims.being_made(Key("default", "same")) is None
         if "same" in await phases(world):
             await world.delete("Claim", "same")
             await world.rest()
-    assert phase(await asyncio.wait_for(opening(party, "same"), 20)) == "Bound"
+    assert phase(await answer_of(world, opening(party, "same"))) == "Bound"
 
 
 async def test_one_that_somebody_else_waits_for_as_well_stays(world: World, party: Party) -> None:
@@ -257,7 +258,7 @@ async def test_one_that_somebody_else_waits_for_as_well_stays(world: World, part
     await world.rest()
     assert (await phases(world))["a"] == "Waiting"
     await release(world, "before")
-    assert phase(await asyncio.wait_for(second, 20)) == "Bound"
+    assert phase(await answer_of(world, second)) == "Bound"
 
 
 async def test_when_the_last_one_who_waits_for_it_goes_it_goes(world: World, party: Party) -> None:
@@ -295,19 +296,19 @@ async def test_a_server_that_stops_fails_nobody_who_waits(world: World, party: P
     await world.stop()
     for task in asking:
         with pytest.raises(ApiError) as told:
-            await asyncio.wait_for(task, 20)
+            await answer_of(world, task)
         assert told.value.code == 503
     await party.restart()
     assert {(await phases(world))[name] for name in "abc"} == {"Waiting"}
     again = await awaiting(world, party, "a")
     await release(world, "before")
-    assert phase(await asyncio.wait_for(again, 20)) == "Bound", "it has its place, and its name"
+    assert phase(await answer_of(world, again)) == "Bound", "it has its place, and its name"
 
 
 async def test_before_anything_is_known_nobody_is_served_and_told_so(world: World, party: Party) -> None:
     party.controllers()
     with pytest.raises(ApiError) as told:
-        await party.claiming.opening.open(a_claim("a"), may_wait=True)
+        await party.claims.open(a_claim("a"), may_wait=True)
     assert told.value.code == 503
 
 
@@ -324,7 +325,7 @@ async def test_a_claim_whose_maker_is_gone_is_not_bound_after_a_restart(world: W
     await release(world, "before")
     assert await phases(world) == {"before": "Released", "gone": "Waiting"} and await held(world) == {}
     # Others do not wait for it.
-    assert phase(await asyncio.wait_for(opening(party, "next"), 20)) == "Bound"
+    assert phase(await answer_of(world, opening(party, "next"))) == "Bound"
     await world.pass_time(RETURN_SECONDS_MAX + 5, step=5)
     assert await phases(world) == {"before": "Released", "next": "Bound"}
     await release(world, "next")
@@ -345,7 +346,7 @@ async def test_a_maker_who_comes_back_after_a_restart_has_the_place_that_was_the
     await world.rest()
     for name, task in (("before", back[1]), ("first", back[0]), ("second", later[0]), ("third", later[1])):
         await release(world, name)
-        assert phase(await asyncio.wait_for(task, 20)) == "Bound", name
+        assert phase(await answer_of(world, task)) == "Bound", name
     await release(world, "fourth")
     await settles(world, lambda: nothing_left(world, party))
 
@@ -355,13 +356,13 @@ async def test_who_asks_for_a_bound_claim_before_its_instance_is_known_again_get
 ) -> None:
     await up(world, party, reset="Keep")
     await claim(world, "held")
-    (member,) = party.claiming.desk.members.values()
+    (member,) = party.claims.executor.members.values()
     # As right after a restart: the claim was looked at, and who asks for it finds no instance yet.
     asking = await awaiting(world, party, "held")
     await world.rest()
     assert not asking.done()
-    party.claiming.desk.settle(member)
-    assert phase(await asyncio.wait_for(asking, 20)) == "Bound"
+    party.claims.executor.update(member)
+    assert phase(await answer_of(world, asking)) == "Bound"
     await release(world, "held")
     await settles(world, lambda: nothing_left(world, party))
 

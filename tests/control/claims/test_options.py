@@ -15,6 +15,7 @@ from tests.control.claims.party import (
     WORKERS,
     Party,
     a_claim,
+    answer_of,
     claim,
     held,
     is_bound,
@@ -67,13 +68,11 @@ async def test_what_was_started_for_a_hold_and_ends_ends_the_claim(world: World,
 
 async def test_who_waits_for_a_claim_is_told_when_it_can_be_used(world: World, party: Party) -> None:
     await up(world, party, reset="Keep")
-    opening = asyncio.create_task(
-        party.claiming.opening.open(a_claim("a", env=[EnvVar(name="WHO", value="me")]), may_wait=True)
-    )
+    opening = asyncio.create_task(party.claims.open(a_claim("a", env=[EnvVar(name="WHO", value="me")]), may_wait=True))
     await world.rest()
-    found = await asyncio.wait_for(opening, 20)
+    found = await answer_of(world, opening)
     assert found is not None and found.status is not None and found.status.phase == "Bound"
-    assert party.runtime.orders[-1].env["WHO"] == "me" and party.claiming.is_usable(found)
+    assert party.runtime.orders[-1].env["WHO"] == "me" and party.claims.is_usable(found)
 
 
 async def test_nothing_is_started_anew_where_a_runner_runs_what_is_asked_for(world: World, party: Party) -> None:
@@ -113,7 +112,7 @@ async def test_what_others_label_meanwhile_is_not_undone(world: World, party: Pa
 async def test_a_mark_that_is_set_at_the_same_moment_is_not_lost(world: World, party: Party) -> None:
     """Whoever binds or releases writes its own labels and annotations, and none of others' that it last saw."""
     await up(world, party, reset="Keep")
-    member = next(iter(party.desk.members.values()))
+    member = next(iter(party.executor.members.values()))
     seen = member.instance
     await world.patch("Instance", "p-0", {"metadata": {"annotations": {"example.com/seen": "yes"}}})
     await world.rest()

@@ -181,6 +181,22 @@ async def test_a_box_that_is_lost_ends_the_claim_though_the_runner_lives(
     assert await held(world) == {} and await idle(world) and is_clean(party)
 
 
+@pytest.mark.parametrize("reset", ["Clean", "Keep"])
+async def test_what_was_begun_in_a_box_after_the_one_that_was_lost_ends_with_the_claim(
+    world: World, party: Party, reset: str
+) -> None:
+    await up(world, party, reset=reset, **WORKERS)
+    await claim(world, "a")
+    await world.pass_time(5, step=1)
+    before = party.runtime.runs(party.subject("p-0"))["worker"].id
+    # Until the claim is over, who has it may go into the box that took the place of the lost one.
+    party.lose_box("p-0")
+    await world.rest()
+    await world.pass_time(10, step=1)
+    assert party.runtime.runs(party.subject("p-0"))["worker"].id != before
+    assert await held(world) == {} and await idle(world)
+
+
 async def test_a_crash_while_nobody_was_there_ends_the_claim_afterwards(world: World, party: Party) -> None:
     await up(world, party, **WORKERS)
     await claim(world, "a")

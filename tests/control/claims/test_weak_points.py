@@ -11,13 +11,14 @@ import pytest
 
 from rota.api import Instance
 from rota.control.claims.lifecycle import time_of
-from rota.control.holds.desk import WAIT_SECONDS_MAX
+from rota.control.holds.executor import WAIT_SECONDS_MAX
 from rota.control.holds.members import PoolKey
 from rota.registry import ApiError
 from tests.control.claims.party import (
     WORKERS,
     Party,
     a_claim,
+    answer_of,
     claim,
     held,
     is_bound,
@@ -64,11 +65,11 @@ async def test_one_whose_time_to_wait_is_over_is_never_queued_again(world: World
     await claim(world, "a")
     await claim(world, "b", waitSeconds=10)
     await world.pass_time(10.1)
-    assert (await status(world, "b")).reason == "WaitTimeout" and party.desk.queues[POOL].view.depth == 0
+    assert (await status(world, "b")).reason == "WaitTimeout" and party.executor.ledgers[POOL].depth == 0
     await party.restart()
     await release(world, "a")
     assert await held(world) == {} and (await status(world, "b")).reason == "WaitTimeout"
-    assert party.desk.queues[POOL].view.depth == 0
+    assert party.executor.ledgers[POOL].depth == 0
 
 
 async def test_one_whose_time_is_over_while_a_race_is_lost_is_answered_once(world: World, party: Party) -> None:
@@ -94,8 +95,8 @@ async def test_the_status_of_an_instance_being_written_makes_nobody_lose_it(
 ) -> None:
     await up(world, party, reset="Keep")
     lost: list[int] = []
-    monkeypatch.setattr(party.claiming.counting, "not_bound", lambda claim, code: lost.append(code))
-    asking = asyncio.create_task(party.claiming.opening.open(a_claim("a"), may_wait=True))
+    monkeypatch.setattr(party.claims.counting, "not_bound", lambda claim, code: lost.append(code))
+    asking = asyncio.create_task(party.claims.open(a_claim("a"), may_wait=True))
     beats = 0
     while not asking.done():
         beats += 1
@@ -109,7 +110,7 @@ async def test_nobody_is_given_what_another_one_is_just_being_given(world: World
     await up(world, party, 2, reset="Keep")
     party.racing.is_slow = True
     wanted = [a_claim(f"c{i}", wait_seconds=80_000, lease_seconds=80_000) for i in range(4)]
-    asking = [asyncio.create_task(party.claiming.opening.open(one, may_wait=True)) for one in wanted]
+    asking = [asyncio.create_task(party.claims.open(one, may_wait=True)) for one in wanted]
     for _ in range(30):
         await asyncio.sleep(0)
         world.clock.advance(10)
@@ -145,7 +146,7 @@ async def test_what_is_not_ready_or_about_to_go_is_given_to_nobody(world: World,
             worker = {"type": "shell", "env": [{"name": "NEW", "value": "1"}]}
             await world.patch("WorkerPool", "p", {"spec": {"worker": worker}})
     await world.rest()
-    asking = asyncio.create_task(party.claiming.opening.open(a_claim("a"), may_wait=True))
+    asking = asyncio.create_task(party.claims.open(a_claim("a"), may_wait=True))
     await world.rest()
     found = (await world.client.list(Instance)).items
     assert [one for one in found if one.spec.assignment is not None and one.metadata.uid == uid] == []
@@ -155,13 +156,13 @@ async def test_what_is_not_ready_or_about_to_go_is_given_to_nobody(world: World,
 
 async def test_one_that_is_draining_cannot_be_had(world: World, party: Party) -> None:
     await up(world, party)
-    member = next(iter(party.desk.members.values()))
-    assert member.can_be_had
+    member = next(iter(party.executor.members.values()))
+    assert member.opened
     annotations = {**member.instance.metadata.annotations, "rota.dev/draining": time_of(0).isoformat()}
     metadata = msgspec.structs.replace(member.instance.metadata, annotations=annotations)
     member.instance = msgspec.structs.replace(member.instance, metadata=metadata)
-    assert not member.can_be_had
-    asking = asyncio.create_task(party.claiming.opening.open(a_claim("a"), may_wait=True))
+    assert not member.opened
+    asking = asyncio.create_task(party.claims.open(a_claim("a"), may_wait=True))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert await held(world) == {}, "though the queue was not told so"
@@ -171,18 +172,18 @@ async def test_one_that_is_draining_cannot_be_had(world: World, party: Party) ->
 
 async def test_an_instance_that_is_asked_to_go_at_the_very_moment_is_not_given(world: World, party: Party) -> None:
     await up(world, party, reset="Keep")
-    member = next(iter(party.desk.members.values()))
-    assert member.can_be_had
+    member = next(iter(party.executor.members.values()))
+    assert member.opened
     await world.patch("Instance", "p-0", {"metadata": {"finalizers": ["example.com/stay", "rota.dev/runtime"]}})
     await world.rest()
     deleting = asyncio.create_task(world.delete("Instance", "p-0"))
-    asking = asyncio.create_task(party.claiming.opening.open(a_claim("a"), may_wait=True))
+    asking = asyncio.create_task(party.claims.open(a_claim("a"), may_wait=True))
     await deleting
     await world.rest()
     going = await world.get("Instance", "p-0")
     if going.spec.assignment is not None:
         # It was given before it was asked to go: then whoever has it is told.
-        found = await asyncio.wait_for(asking, 20)
+        found = await answer_of(world, asking)
         await settles(world, lambda: _is_lost(world, "a"))
         assert found is not None
     else:
@@ -198,7 +199,7 @@ async def _is_lost(world: World, name: str) -> bool:
 async def test_a_cancel_while_it_is_written_down_orphans_nothing(world: World, party: Party) -> None:
     await up(world, party, reset="Keep")
     party.racing.is_slow = True
-    asking = asyncio.create_task(party.claiming.opening.open(a_claim("a"), may_wait=True))
+    asking = asyncio.create_task(party.claims.open(a_claim("a"), may_wait=True))
     while not await held(world):
         await asyncio.sleep(0)
     asking.cancel()
@@ -219,7 +220,7 @@ async def test_no_more_wait_than_may(world: World, party: Party) -> None:
         await claim(world, f"c{i}")
     found = list((await phases(world)).values())
     assert (found.count("Bound"), found.count("Waiting"), found.count("Failed")) == (1, 3, 6)
-    assert party.desk.queues[POOL].view.depth == 3
+    assert party.executor.ledgers[POOL].depth == 3
 
 
 async def test_a_restart_fails_nobody_who_waits(world: World, party: Party) -> None:
@@ -239,8 +240,15 @@ async def test_nothing_is_kept_of_a_pool_that_is_gone(world: World, party: Party
         await claim(world, f"c{i}")
     await world.delete("WorkerPool", "p")
     await world.pass_time(60, step=5)
-    desk = party.desk
-    assert (desk.queues, desk.members, desk._of, desk._by_name, desk._depths, desk._paces) == ({}, {}, {}, {}, {}, {})
+    executor = party.executor
+    assert (executor.ledgers, executor.members, executor._of, executor._by_name, executor._depths, executor._paces) == (
+        {},
+        {},
+        {},
+        {},
+        {},
+        {},
+    )
     assert is_clean(party)
 
 
@@ -264,19 +272,22 @@ async def test_one_that_is_urgent_goes_first(world: World, party: Party) -> None
 
 async def test_how_long_it_may_take_is_said_by_how_often_one_was_had_lately(world: World, party: Party) -> None:
     await up(world, party, reset="Keep")
-    desk = party.desk
-    assert desk.wait_estimate(POOL, 0.0) == WAIT_SECONDS_MAX, "nothing is known"
-    paces = desk._paces.setdefault(POOL, deque(maxlen=64))
-    paces.extend(float(i) for i in range(10))
+    executor = party.executor
+    assert executor.wait_estimate(POOL) == WAIT_SECONDS_MAX, "nothing is known"
     # Ten in ten seconds, and nobody waits: about a second.
-    assert desk.wait_estimate(POOL, 10.0) == pytest.approx(1.0)
+    now = world.clock.now()
+    paces = executor._paces.setdefault(POOL, deque(maxlen=64))
+    paces.extend(now - 10.0 + i for i in range(10))
+    assert executor.wait_estimate(POOL) == pytest.approx(1.0)
     await claim(world, "a")
     paces.clear()
-    paces.extend(float(i) for i in range(10))
+    paces.extend(now - 10.0 + i for i in range(10))
     for i in range(4):
         await claim(world, f"c{i}")
-    assert desk.wait_estimate(POOL, 10.0) == pytest.approx(5.0)
-    assert desk.wait_estimate(POOL, 1e6) == WAIT_SECONDS_MAX
+    assert executor.wait_estimate(POOL) == pytest.approx(5.0)
+    paces.clear()
+    paces.append(now - 1e6)
+    assert executor.wait_estimate(POOL) == WAIT_SECONDS_MAX
 
 
 @pytest.mark.parametrize("reset", ["Clean", "Recreate"])

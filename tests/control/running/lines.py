@@ -22,13 +22,16 @@ class Line:
     def __init__(self) -> None:
         self.sent: list[ToRunner] = []
         self.is_cut = False
+        self.closed: Closed | None = None
+        self.unsent_bytes = 0
         self._said: asyncio.Queue[str | None] = asyncio.Queue()
 
     def say(self, report: Report) -> None:
-        self._said.put_nowait(encode(report).decode())
+        self._said.put_nowait(encode([report]).decode())
 
     def cut(self) -> None:
         self.is_cut = True
+        self.closed = Closed(ABNORMAL)
         self._said.put_nowait(None)
 
     # What the hub does with it.
@@ -36,7 +39,7 @@ class Line:
     def send(self, text: str) -> None:
         if self.is_cut:
             raise Closed(ABNORMAL)
-        self.sent.append(to_runner.decode(text))
+        self.sent += to_runner.decode(text)
 
     def start_closing(self, code: int, reason: str) -> None:
         self.cut()

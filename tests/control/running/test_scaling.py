@@ -24,7 +24,11 @@ class Waiters:
 
     def __init__(self) -> None:
         self.number = 0
-        self.demand_changed: Any = None
+        self._heard: Any = None
+
+    def on_demand(self, heard: Any) -> Any:
+        self._heard = heard
+        return lambda: None
 
     def prepare(self, *_: object) -> None:
         """It knows all there is to know."""
@@ -32,7 +36,7 @@ class Waiters:
     def come(self, number: int) -> None:
         """So many wait from now on."""
         self.number = number
-        self.demand_changed(PoolKey("default", "p"))
+        self._heard(PoolKey("default", "p"))
 
     def waiting(self, pool: WorkerPool) -> int:
         return self.number
@@ -58,8 +62,8 @@ class Scaled:
         await self.serve()
 
     async def serve(self) -> None:
-        desk: Any = self.waiters
-        self.pools = Pools(self.runtime, desk)
+        executor: Any = self.waiters
+        self.pools = Pools(self.runtime, executor)
         await self.world.serve(self.pools, Instances(self.runtime))
 
     async def wait(self, number: int) -> None:

@@ -378,3 +378,26 @@ async def test_a_report_that_says_nothing_new_writes_nothing(crew: Crew) -> None
 
 def _revision(crew: Crew) -> int:
     return crew.world.registry.store.revision
+
+
+async def test_a_runner_of_another_version_is_ended_and_started_anew_without_a_pause(crew: Crew) -> None:
+    runner = await crew.up()
+    [subject] = crew.runtime.alive
+    assert crew.runtime.runs(subject)["worker"].number == 0
+    runner.cut()
+    crew.runners.turn_away(subject)
+    await crew.world.rest()
+    run = crew.runtime.runs(subject)["worker"]
+    assert (run.number, run.exit) == (1, None) and not crew.runners.is_outdated(subject)
+    await crew.ready(crew.connect(1))
+    assert (await crew.available())[0] == "True"
+
+
+async def test_a_runner_of_another_version_that_comes_once_more_does_not_end_the_next(crew: Crew) -> None:
+    runner = await crew.up()
+    [subject] = crew.runtime.alive
+    runner.cut()
+    for _ in range(3):
+        crew.runners.turn_away(subject)
+    await crew.world.rest()
+    assert crew.runtime.runs(subject)["worker"].number == 1

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from rota.control.holds.desk import Desk
+from rota.control.holds.executor import Executor
 from rota.control.instance import Instances
 from rota.control.pool import Pools
 from rota.control.task import Tasks
-from rota.control.tasks.assigner import Assigner
+from rota.control.tasks.attempts import Attempts
 from rota.control.tasks.jobs import job
 from rota.runtime.interface import Subject
 from rota.runtime.runner.jobs import Job, Reason
@@ -37,9 +37,9 @@ class Crew(MemoryRunners):
         def make(objects: Any, task: Any, instance: Any, id_: str) -> Job:
             return job(objects, task, instance, id_, "")
 
-        desk = Desk()
-        assigner = Assigner(desk, self, make)
-        return Pools(self.runtime, desk), Instances(self.runtime, self, desk), Tasks(assigner, self.runtime)
+        executor = Executor()
+        attempts = Attempts(executor, self, make, self.runtime.keep_result, linger_seconds=0.0)
+        return Pools(self.runtime, executor), Instances(self.runtime, self, executor), Tasks(attempts, self.runtime)
 
     def _begins(self, subject: Subject, begun: Job) -> None:
         assert begun.id not in self.begun, "an attempt is begun twice"

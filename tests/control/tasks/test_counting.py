@@ -5,7 +5,7 @@ from rota.api.model import Ref
 from rota.api.task import TaskSpec, TaskStatus
 from rota.control.tasks.counting import HOLDERS_MAX, Counting
 from rota.engine.metrics import Metrics
-from rota.pools import Queue, Request
+from rota.pools import Ledger, Request
 
 
 def a_task(holder: str | None = None) -> Task:
@@ -50,10 +50,10 @@ def test_holders_beyond_the_bound_are_counted_as_one() -> None:
 
 def test_holders_that_wait_are_bounded_alike() -> None:
     metrics = Metrics()
-    counting, queue = Counting(metrics), Queue()
-    counting.watch(lambda: {("shop", "p"): queue})
+    counting, ledger = Counting(metrics), Ledger()
+    counting.watch(lambda: {("shop", "p"): ledger})
     for number in range(HOLDERS_MAX + 5):
-        queue.add(Request(f"task-{number}", f"holder-{number:03}", 0, float(number)))
+        ledger.request(Request(f"task-{number}", f"holder-{number:03}", 0, float(number)))
     found = lines(metrics, "rota_pool_waiting")
     assert len(found) == HOLDERS_MAX + 1
     assert 'rota_pool_waiting{namespace="shop",pool="p",holder="other"} 5' in found

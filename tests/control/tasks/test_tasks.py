@@ -43,9 +43,12 @@ async def phases(world: World) -> dict[str, str]:
 
 
 async def held(world: World) -> dict[str, str]:
-    """Who has which instance, as objects say."""
+    """The task that runs on each instance that tasks have, or the one that it was given for."""
     found = (await world.client.list(Instance)).items
-    return {one.metadata.name: one.spec.assignment.name for one in found if one.spec.assignment is not None}
+    tasks = (await world.client.list(Task)).items
+    on = {one.status.instance_name: one.metadata.name for one in tasks if one.status and one.status.phase == "Running"}
+    given = [(one.metadata.name, one.spec.assignment) for one in found]
+    return {name: on.get(name, assigned.name) for name, assigned in given if assigned is not None}
 
 
 async def test_a_task_gets_a_worker_runs_and_is_over(world: World, crew: Crew) -> None:

@@ -13,6 +13,8 @@ RESERVED = ("tasks", "schedule")
 templates of another kind."""
 SHOWN_LENGTH_MAX = 120
 """Characters of an expression that a message repeats."""
+FILLED_CHARACTERS_MAX = 4 * 1024 * 1024
+"""Characters that are put into one task, all of its expressions together."""
 
 OUTPUT = re.compile(r"tasks\.(.+?)\.outputs\.(\S+)")
 # Possessive: what does not match is found out in one pass.
@@ -26,6 +28,19 @@ VARIABLE = re.compile(r"(?<!\$)\{\{\s*+((?!(?:end|else)\b)[A-Za-z_][\w-]*+(?:\.[
 
 class TemplateError(Exception):
     """A template that cannot be filled in, and where."""
+
+
+class Room:
+    """How much more is put into one task: few characters of a template can ask for something large many times."""
+
+    def __init__(self) -> None:
+        self._left = FILLED_CHARACTERS_MAX
+
+    def take(self, characters: int) -> None:
+        """Raises TemplateError when there is not so much."""
+        self._left -= characters
+        if self._left < 0:
+            raise TemplateError(f"what is put in has more than {FILLED_CHARACTERS_MAX} characters together")
 
 
 class Found(NamedTuple):

@@ -13,13 +13,16 @@ from typing import Any
 
 import msgspec
 
-from rota.api.templates.expressions import LITERAL, VARIABLE, TemplateError
-from rota.api.templates.paths import ABSENT, find, text_of
+from rota.api.templates.expressions import LITERAL, VARIABLE, TemplateError, shown
+from rota.api.templates.paths import ABSENT, Looks, TooManyLooks, find, text_of
 
 NAMED_AT_ONCE_MAX = 20
 """Fields that one message names."""
 TEXTS = frozenset((("prompt",), ("stdin",), ("branch",), ("holder",), ("affinity", "key")))
 """Fields in which an expression may be anywhere."""
+
+PUT_IN_CHARACTERS_MAX = 2 * 1024 * 1024
+"""Of all that an item puts into one task, which has less room than that."""
 
 _TOKEN = re.compile(r'\{\{(\s*"\{\{"\s*|[^{}]*)\}\}')
 _OF_TASKS = re.compile(r"\{\{(?=\s*(?:tasks|schedule)\.)")
@@ -76,14 +79,28 @@ def texts(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 
 def resolver(fields: Any) -> Resolve:
-    """The values of one item."""
+    """The values of one item, for one task: they have a bound together, however often a template asks for them."""
+    looks, known, left = Looks(), dict[str, tuple[Any, int]](), PUT_IN_CHARACTERS_MAX
 
     def resolve(expression: str) -> Any:
-        path = _steps(expression)
-        found = find(fields, path) if path else fields
-        if found is ABSENT:
-            raise TemplateError(f"the item has no {path}; it has: {_named(fields)}")
+        nonlocal left
+        if expression not in known:
+            known[expression] = _found(expression)
+        found, length = known[expression]
+        left -= length
+        if left < 0:
+            raise TemplateError(f"the item would put more than {PUT_IN_CHARACTERS_MAX} characters into the task")
         return found
+
+    def _found(expression: str) -> tuple[Any, int]:
+        path = _steps(expression)
+        try:
+            found = find(fields, path, looks) if path else fields
+            if found is not ABSENT:
+                return found, len(text_of(found))
+        except (TooManyLooks, RecursionError) as error:
+            raise TemplateError(str(error)) from None
+        raise TemplateError(f"the item has no {path}; it has: {_named(fields)}")
 
     return resolve
 
@@ -101,7 +118,7 @@ def _named(fields: Any) -> str:
         return "none"
     names = sorted(map(str, fields)) if isinstance(fields, Mapping | set | frozenset) else [str(one) for one in fields]
     more = f", and {len(names) - NAMED_AT_ONCE_MAX} more" if len(names) > NAMED_AT_ONCE_MAX else ""
-    return ", ".join(names[:NAMED_AT_ONCE_MAX]) + more
+    return ", ".join(map(shown, names[:NAMED_AT_ONCE_MAX])) + more
 
 
 def _fill(value: Any, path: Path, resolve: Resolve) -> Any:

@@ -13,10 +13,9 @@ Never: holds an instance for longer than its lease when nobody is there to renew
 
 from rota.client.channels import ExecFailed
 from rota.client.claims.box import Box
-from rota.client.claims.failures import ClaimLost, CommandFailed, NoneFree
+from rota.client.claims.failures import ClaimLost, CommandFailed, NoneFree, TreeRefused
 from rota.client.claims.files import Entry, Files
 from rota.client.claims.holding import Holding
-from rota.client.claims.packing import TreeRefused
 from rota.client.claims.result import Result
 
 __all__ = [

@@ -111,10 +111,20 @@ class Box:
             if not limit.expired():
                 raise
             raise TimeoutError(f"the command was ended: it ran for more than {timeout} s") from None
-        except (ConnectionCut, channels.ExecFailed):
+        except (ConnectionCut, channels.ExecFailed) as error:
             await self._lease.look()
+            if isinstance(error, channels.ExecFailed) and error.reason == channels.GONE:
+                await self._until_lost()
             raise
         return Result(code, said.whole(), complained.whole(), truncated=said.truncated or complained.truncated)
+
+    async def _until_lost(self) -> None:
+        """Wait until it is written that the claim has lost its instance. Raises ClaimLost."""
+        clock = asyncio.get_running_loop().time
+        until = clock() + SETTLE_SECONDS_MAX
+        while clock() < until:
+            await asyncio.sleep(AGAIN_SECONDS_FIRST)
+            await self._lease.look()
 
     async def _begun(self, path: str, stack: AsyncExitStack) -> WebSocket:
         return await stack.enter_async_context(self.backend.websocket(path, protocols=(channels.PROTOCOL,)))

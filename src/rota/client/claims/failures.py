@@ -34,3 +34,7 @@ class CommandFailed(Exception):  # noqa: N818 - says what became of it
     def __init__(self, result: Result, said: str) -> None:
         super().__init__(f"the command ended with exit code {result.exit_code}" + (f": {said}" if said else ""))
         self.result = result
+
+
+class TreeRefused(ValueError):  # noqa: N818 - says what became of it
+    """A tree that is too large, or that is not what a tree may be. Nothing is outside of where it belongs."""

@@ -140,10 +140,10 @@ class Files:
         status = os.stat(here)
         if stat.S_ISDIR(status.st_mode):
             url = self._url("archive", path)
-            await self._asked(path, lambda: trees.upload_folder(self._backend.target, url, here))
+            await self._asked(path, lambda: trees.upload_folder(self._backend, url, here))
             return
         url = self._url("files", path, mode=f"{status.st_mode & 0o777:03o}")
-        await self._asked(path, lambda: trees.upload_file(self._backend.target, url, here))
+        await self._asked(path, lambda: trees.upload_file(self._backend, url, here))
 
     async def download(self, path: str, target: str | os.PathLike[str]) -> None:
         """Copy a file or what is in a folder to here. Nothing is made outside, and links that lead out are left out."""

@@ -1,101 +1,210 @@
-"""Files and folders of this host, on their way to an instance and from it. Trees go through a file that has no name."""
+"""Files and folders of this host, on their way to an instance and from it: for `rota cp`, and the files of a claim.
+
+What comes is kept in a file without a name until all of it is here and was looked at: a tree that is refused leaves
+nothing behind. What whoever sends it may do is `rota.trees`' to say.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-import secrets
 import stat
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Callable
-from typing import IO
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import IO, TypeVar
 
-from rota.client.claims.packing import FOLDER, TREE_BYTES_MAX, TreeRefused, pack
-from rota.client.claims.unpacking import PIECE_BYTES, STREAM_BYTES_MAX, unpack
+from rota.client.claims.failures import TreeRefused
 from rota.client.connection import header
 from rota.client.http import HttpBackend
+from rota.client.pipes import Pipe
 from rota.client.pool import Stream
-from rota.client.target import Target
-from rota.client.uploading import upload
+from rota.trees.archive import Archive, Event, Skipped
+from rota.trees.bounds import ARCHIVE_STREAM_BYTES_MAX, FILE_BYTES_MAX, PIECE_BYTES
+from rota.trees.failing import FileFailed
+from rota.trees.links import stays_inside
+from rota.trees.packing import Found, pack
+from rota.trees.replacing import Replacing
+from rota.trees.unpacking import Unpacking
+from rota.trees.walking import Spot
 
-FILE_BYTES_MAX = TREE_BYTES_MAX
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+# A pipe would keep one waiting for somebody at its other end.
+READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 MODE = "644"
 """Of a file whose mode is not told."""
-MODE_MASK, PRIVATE = 0o777, 0o600
+
+R = TypeVar("R")
+Count = Callable[[int], None]
+"""Told how many more bytes have gone or come."""
 
 
-async def upload_file(target: Target, url: str, here: str) -> None:
-    with open(here, "rb", buffering=0, opener=_without_waiting) as file:  # noqa: ASYNC230 - it does not wait
-        status = os.fstat(file.fileno())
+class Stopped(Exception):  # noqa: N818 - says what became of it
+    """Nobody wants it any more."""
+
+
+def _uncounted(size: int) -> None:
+    """Nobody wants to know."""
+
+
+@contextlib.contextmanager
+def _refusing() -> Iterator[None]:
+    """Raise TreeRefused, or the kernel's own error."""
+    try:
+        yield
+    except FileFailed as failed:
+        raise failed.error or TreeRefused(failed.message) from None
+
+
+# To an instance.
+
+
+async def upload_file(backend: HttpBackend, url: str, here: str, count: Count = _uncounted) -> None:
+    descriptor = os.open(here, READ)
+    try:
+        status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise TreeRefused(f"{here} is neither a file nor a folder")
         if status.st_size > FILE_BYTES_MAX:
             raise TreeRefused(f"{here} has {status.st_size} bytes; at most {FILE_BYTES_MAX} are copied")
-        await upload(target, url, _pieces(file), {"Content-Type": "application/octet-stream"})
+
+        async def pieces() -> AsyncIterator[bytes]:
+            while piece := os.read(descriptor, PIECE_BYTES):
+                count(len(piece))
+                yield piece
+
+        await backend.upload(url, pieces(), "application/octet-stream")
+    finally:
+        os.close(descriptor)
 
 
-def _without_waiting(path: str, flags: int) -> int:
-    # A pipe would keep one waiting for somebody at its other end.
-    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+async def upload_folder(backend: HttpBackend, url: str, here: str, count: Count = _uncounted) -> list[Skipped]:
+    """Copy what is in a folder. Returns the links that lead out of it, which are left out."""
+    top = os.open(here, FOLDER)
+    reading, writing = os.pipe()
+    packed = Pipe(reading)
+    skipped: list[Skipped] = []
+
+    def keep(found: Found) -> bool:
+        if not found.target or stays_inside(found.name, found.target):
+            return True
+        skipped.append(Skipped(found.name, found.target))
+        return False
+
+    def write() -> None:
+        with open(writing, "wb", buffering=0) as output, _refusing():
+            pack(Spot(top, "."), _All(output.fileno()), keep)
+
+    packing = asyncio.ensure_future(asyncio.to_thread(write))
+
+    async def pieces() -> AsyncIterator[bytes]:
+        while piece := await packed.read():
+            count(len(piece))
+            yield piece
+        # An end that came too early must not look like one.
+        await packing
+
+    try:
+        await backend.upload(url, pieces(), "application/x-tar")
+    finally:
+        packed.close()  # The other end then stops, too.
+        await asyncio.gather(packing, return_exceptions=True)
+        os.close(top)
+    return skipped
 
 
-async def upload_folder(target: Target, url: str, here: str) -> None:
-    with tempfile.TemporaryFile() as file:
-        await _in_a_thread(lambda stop: pack(here, file, stop))
-        file.seek(0)
-        await upload(target, url, _pieces(file), {"Content-Type": "application/x-tar"})
+class _All:
+    """Writes everything, to a pipe."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def write(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(self._descriptor, rest) :]
 
 
-async def _pieces(file: IO[bytes]) -> AsyncIterator[bytes]:
-    while piece := file.read(PIECE_BYTES):
-        yield piece
+# From an instance.
 
 
-async def download_file(backend: HttpBackend, url: str, here: str) -> None:
+async def download_file(backend: HttpBackend, url: str, here: str, count: Count = _uncounted) -> None:
     """The file appears whole. A link at its place is replaced, and never written through."""
     folder = os.open(os.path.dirname(here) or ".", FOLDER)
-    temporary = f".rota-{secrets.token_hex(8)}"
     try:
         async with backend.stream("GET", url) as stream:
-            mode = int(header(stream.headers, "rota-mode") or MODE, 8) & MODE_MASK
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            descriptor = os.open(temporary, flags, PRIVATE, dir_fd=folder)
+            file = Replacing(folder, os.path.basename(here))
             try:
-                with os.fdopen(descriptor, "wb") as file:
-                    await _taken(stream, file, FILE_BYTES_MAX)
-                    os.fchmod(descriptor, mode)
-                os.rename(temporary, os.path.basename(here), src_dir_fd=folder, dst_dir_fd=folder)
-            except BaseException:
-                os.unlink(temporary, dir_fd=folder)
-                raise
+                await _taken(stream, file.write, FILE_BYTES_MAX, count)
+                file.commit(int(header(stream.headers, "rota-mode") or MODE, 8))
+            finally:
+                file.drop()
     finally:
         os.close(folder)
 
 
-async def download_folder(backend: HttpBackend, url: str, here: str) -> None:
-    with tempfile.TemporaryFile() as file:
+async def download_folder(backend: HttpBackend, url: str, here: str, count: Count = _uncounted) -> list[Skipped]:
+    """Copy what is in a folder to one here, which is made. Returns the links that lead out, which are left out."""
+    with _unnamed(here) as file:
         async with backend.stream("GET", url) as stream:
-            await _taken(stream, file, STREAM_BYTES_MAX)
-        file.flush()
-        await _in_a_thread(lambda stop: unpack(file, here, stop))
+            await _taken(stream, file.write, ARCHIVE_STREAM_BYTES_MAX, count)
+        return await _in_a_thread(lambda stop: unpack(file, here, stop))
 
 
-async def _taken(stream: Stream, file: IO[bytes], bytes_max: int) -> None:
+def _unnamed(here: str) -> IO[bytes]:
+    """A file without a name, where there is to be room."""
+    above = os.path.dirname(os.path.abspath(here))
+    return tempfile.TemporaryFile(dir=above if os.access(above, os.W_OK) else None)
+
+
+async def _taken(stream: Stream, write: Callable[[bytes], object], bytes_max: int, count: Count) -> None:
     total = 0
     async for piece in stream:
         total += len(piece)
         if total > bytes_max:
             raise TreeRefused(f"what comes has more than {bytes_max} bytes")
-        file.write(piece)
+        count(len(piece))
+        write(piece)
 
 
-async def _in_a_thread(work: Callable[[threading.Event], None]) -> None:
+def unpack(file: IO[bytes], here: str, stop: threading.Event) -> list[Skipped]:
+    """Make what is in a tar below a folder, which is made too, once all of it was looked at.
+
+    Returns the links that lead out, which are left out. Raises TreeRefused and OSError.
+    """
+    with _refusing():
+        for _ in _events(file, stop):
+            pass
+        os.makedirs(here, exist_ok=True)
+        top = os.open(here, FOLDER)
+        unpacking = Unpacking(top)
+        try:
+            for event in _events(file, stop):
+                unpacking.take(event)
+            unpacking.finish()
+        finally:
+            unpacking.drop()
+            os.close(top)
+        return unpacking.skipped
+
+
+def _events(file: IO[bytes], stop: threading.Event) -> Iterator[Event]:
+    archive = Archive(skips_leaving_links=True)
+    file.seek(0)
+    while piece := file.read(PIECE_BYTES):
+        if stop.is_set():
+            raise Stopped
+        yield from archive.feed(piece)
+    archive.end()
+
+
+async def _in_a_thread(work: Callable[[threading.Event], R]) -> R:
     """Whoever is cancelled meanwhile is told when it has stopped."""
     stop = threading.Event()
     working = asyncio.ensure_future(asyncio.to_thread(work, stop))
     try:
-        await asyncio.shield(working)
+        return await asyncio.shield(working)
     except asyncio.CancelledError:
         stop.set()
         await asyncio.gather(working, return_exceptions=True)

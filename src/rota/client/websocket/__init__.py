@@ -10,6 +10,5 @@ Never: speaks extensions, sends anything again, connects anew by itself.
 """
 
 from rota.client.websocket.connection import Closed, Heartbeat, WebSocket
-from rota.client.websocket.opening import Refused, connect_unix
 
-__all__ = ["Closed", "Heartbeat", "Refused", "WebSocket", "connect_unix"]
+__all__ = ["Closed", "Heartbeat", "WebSocket"]

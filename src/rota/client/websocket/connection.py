@@ -79,6 +79,8 @@ class WebSocket(asyncio.Protocol):
         """`may_hold`: told how many bytes are kept of what came, and says whether there is memory for them."""
         self.protocol = protocol
         """What both ends have agreed to speak."""
+        self.before_close: Callable[[], None] = _nothing
+        """Called before this end closes it, while it can still send."""
         self._loop = asyncio.get_running_loop()
         self._is_client = role == "client"
         self._framing = Framing(role, message_bytes_max)
@@ -114,6 +116,11 @@ class WebSocket(asyncio.Protocol):
     def closed(self) -> Closed | None:
         """How it ended, once it has. There may still be messages to receive."""
         return self._closed
+
+    @property
+    def unsent_bytes(self) -> int:
+        """How much of what was sent the other end has not taken."""
+        return self._unsent_bytes + self._transport.get_write_buffer_size()
 
     async def receive(self) -> str | bytes:
         """The next message. Raises Closed after the last."""
@@ -192,6 +199,8 @@ class WebSocket(asyncio.Protocol):
 
     def start_closing(self, code: int, reason: str = "", *, seconds_max: float = CLOSE_SECONDS_MAX) -> None:
         """Tell the other end that this is the end. It may take so long to agree."""
+        before, self.before_close = self.before_close, _nothing
+        before()
         if self._say_close(code, reason):
             self._end(Closed(code, reason))
             self._cut_after(seconds_max)
@@ -383,3 +392,7 @@ class WebSocket(asyncio.Protocol):
         if due and not self._close_sent and self._writable is None:
             self._transport.write(self._framing.ping())
         self._set_pulse()
+
+
+def _nothing() -> None:
+    """Where nobody has more to send."""

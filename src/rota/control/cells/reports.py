@@ -43,7 +43,7 @@ from rota.engine.objects import Objects, get
 from rota.engine.reconciler import Recording
 from rota.registry import ApiError
 from rota.registry.amending import Amendment
-from rota.registry.options import DeleteOptions, WriteOptions
+from rota.registry.options import DeleteOptions
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +52,6 @@ HEARTBEAT_SECONDS = 10.0
 VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})", re.ASCII)
 MINORS_MAX = 1
 """Minor versions that may be between a hub and its cells."""
-BATCH_MAX = 500
-"""Writes of one commit."""
 EVENTS_BURST = 100
 EVENTS_PER_SECOND = 2.0
 """Events of one namespace that are taken of one cell at once, and then. More are not said: all cells have one queue."""
@@ -263,42 +261,10 @@ class Reports:
         return found
 
     async def _write(self, operations: Sequence[Operation]) -> None:
-        """Write all, many in one commit. Where somebody was faster with one of these, they are written one by one."""
-        options = WriteOptions(manager=self._client.manager)
-        named = [msgspec.structs.replace(one, options=options) for one in operations]
-        size = BATCH_MAX if self._client.atomic else 1
-        for at in range(0, len(named), size):
-            some = named[at : at + size]
-            try:
-                await self._commit(some)
-            except ApiError as error:
-                if not _is_lost(error):
-                    raise
-                for one in some if len(some) > 1 else ():
-                    await self._unless_lost(one)
-
-    async def _unless_lost(self, operation: Operation) -> None:
-        """Write something, unless that came too late. The digest tells if something is missing then."""
-        try:
-            await self._commit([operation])
-        except ApiError as error:
-            if not _is_lost(error):
-                raise
-
-    async def _commit(self, operations: Sequence[Operation]) -> None:
-        backend = self._client.backend
-        if self._client.atomic:
-            await backend.batch(operations)
-            return
-        [o] = operations
-        if o.verb == "create":
-            await backend.create(o.kind, o.namespace, o.body, o.options)
-        elif o.verb == "delete":
-            await backend.delete(o.kind, o.namespace, o.name, o.delete)
-        else:
-            await backend.patch(
-                o.kind, o.namespace, o.name, o.body, o.options, type_=o.patch_type, subresource=o.subresource
-            )
+        """Write all that did not come too late. The digest tells if something is missing then."""
+        for answer in await self._client.write_each(operations):
+            if isinstance(answer, ApiError) and not _is_lost(answer):
+                raise answer
 
     def _statuses(self, receipts: Received) -> list[Operation]:
         found: list[Operation | None] = []

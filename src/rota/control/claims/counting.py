@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from rota.api import Claim
 from rota.engine.metrics import Labels, Metrics
-from rota.pools import Queue
+from rota.pools import Ledger
 
 OUTCOMES = {404: "Lost", 409: "Lost", 422: "Lost", 499: "Cancelled"}
 """What became of a binding, by the code with which it was refused."""
@@ -38,20 +38,20 @@ class Counting:
     def was_reset(self, namespace: str, pool: str, seconds: float) -> None:
         self._reset.observe((namespace, pool), seconds)
 
-    def watch(self, queues: Callable[[], Mapping[Labels, Queue]]) -> None:
-        """Have queues shown as they are when they are asked for."""
+    def watch(self, ledgers: Callable[[], Mapping[Labels, Ledger]]) -> None:
+        """Have ledgers shown as they are when they are asked for."""
         where = ("namespace", "pool")
         self._metrics.gauge(
             "rota_pool_ready",
             "Instances that can be had at once.",
             where,
-            read=lambda: {pool: float(queue.view.free) for pool, queue in queues().items()},
+            read=lambda: {pool: float(ledger.free) for pool, ledger in ledgers().items()},
         )
         self._metrics.gauge(
             "rota_pool_in_flight",
             "Instances that are just being given to somebody.",
             where,
-            read=lambda: {pool: float(queue.view.in_flight) for pool, queue in queues().items()},
+            read=lambda: {pool: float(ledger.in_flight) for pool, ledger in ledgers().items()},
         )
 
     def bound(self, claim: Claim, waited: float, took: float) -> None:

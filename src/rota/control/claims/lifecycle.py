@@ -15,7 +15,6 @@ from rota.api.sharing import is_own
 from rota.control.holds.options import Options, has_runner, options_of, run_of
 from rota.control.instances.states import AHEAD_SECONDS_MAX, USED
 from rota.pools import Request
-from rota.runtime.runner.messages import ResetPolicy
 
 DEFAULT_WAIT_SECONDS = 120
 """Where there is no pool to say it."""
@@ -149,21 +148,19 @@ def marks_at_begin(claim: Claim, instance: Instance) -> Marks:
     return [*_put("labels", spec.labels, meta.labels), *_put("annotations", spec.annotations, meta.annotations)]
 
 
-def marks_at_end(instance: Instance, reset: ResetPolicy, *, is_lost: bool = False) -> Marks:
+def marks_at_end(instance: Instance, *, is_lost: bool = False) -> Marks:
     """What the hold brought goes, what it covered is as before; and what only goes with the instance is told of.
 
     Without a runner, nobody but the runtime can end what a holder left running: such an instance is always marked.
-    It is lost when its runner does not know of the hold any more, and so might not make it as new.
+    It is lost when its runner does not know of the hold any more, and so does not make it as new; what the holder began
+    there meanwhile ends with it, also where files are kept.
     """
     options, meta, assigned = options_of(instance), instance.metadata, instance.spec.assignment
     marks = [
         *_off("labels", options.labels, options.covered_labels, meta.labels),
         *_off("annotations", options.annotations, options.covered_annotations, meta.annotations),
     ]
-    is_used = is_lost and reset != "Keep"
-    if not has_runner(instance):
-        is_used = True
-    if assigned is not None and is_used:
+    if assigned is not None and (is_lost or not has_runner(instance)):
         marks += _put("annotations", {USED: assigned.id}, meta.annotations)
     return marks
 

@@ -12,7 +12,7 @@ import os
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -23,7 +23,7 @@ from rota.api.task import Attempt, FunctionCall, TaskSpec, TaskStatus
 from rota.client import Client, Key, Operation
 from rota.control.functions.labels import label_of
 from rota.control.functions.line import Ended
-from rota.control.holds.turns import creation
+from rota.control.holds.handover import creation
 from rota.control.tasks.lifecycle import is_large, result_of, time_of
 from rota.engine.fence import Deposed
 from rota.engine.objects import Objects
@@ -72,7 +72,9 @@ def owned_by(function: Function) -> list[OwnerReference]:
 class Recorder:
     """Writes calls down, and takes the oldest away."""
 
-    def __init__(self, client: Client, objects: Objects, keep_result: Callable[[str, str, str, str], None]) -> None:
+    def __init__(
+        self, client: Client, objects: Objects, keep_result: Callable[[str, str, str, str], Awaitable[None]]
+    ) -> None:
         self._client = client
         self._objects = objects
         self._keep_result = keep_result
@@ -103,7 +105,7 @@ class Recorder:
         meta = function.metadata
         result = bytes(ended.result).decode() if bytes(ended.result) else ""
         if is_large(result) and len(result) <= RESULT_BYTES_MAX:
-            await asyncio.to_thread(self._keep_result, identity.name, identity.uid, meta.namespace, result)
+            await self._keep_result(identity.name, identity.uid, meta.namespace, result)
         task = Task(
             metadata=ObjectMeta(
                 name=identity.name,

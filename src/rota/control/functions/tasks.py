@@ -15,8 +15,7 @@ from rota.api import Function, Task
 from rota.client import Key
 from rota.control.functions.calls import Calls
 from rota.control.functions.line import Asked, NotCalled
-from rota.control.holds.named import ByName
-from rota.control.tasks.lifecycle import assignment_id, is_large
+from rota.control.tasks.lifecycle import assignment_id
 from rota.control.tasks.templating import given_payload
 from rota.runtime.runner.jobs import Outcome
 
@@ -27,17 +26,21 @@ AGAIN_SECONDS = 1.0
 
 _encode = msgspec.json.Encoder().encode
 Begun = Callable[[Task, str], Awaitable[None]]
+Ended = Callable[[Outcome], None]
 
 
 class Calling(Protocol):
     """Whoever calls functions for tasks."""
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
-        """`wake` is called for a task whose attempt has ended. Returns how to end all of them."""
+        """`wake` has a task reconciled whose call could not be made. Returns how to end all of them."""
         ...
 
-    def want(self, task: Task, function: Function, begun: Begun) -> None:
-        """A task could run now. Said again, nothing happens. `begun` is told the worker before it begins."""
+    def want(self, task: Task, function: Function, begun: Begun, ended: Ended) -> None:
+        """Call the function of a task that could run now. Said again, nothing happens.
+
+        `begun` is awaited with the worker's name before the call begins, `ended` is called with its outcome.
+        """
         ...
 
     def is_under_way(self, task: Task) -> bool:
@@ -49,12 +52,6 @@ class Calling(Protocol):
     def cancel(self, task: Task) -> bool:
         """It is not to run, or no longer. Whether it was begun: then it says how it ended."""
         ...
-
-    def outcome_of(self, task: Task) -> Outcome | None:
-        """How an attempt ended, until that is recorded."""
-        ...
-
-    def recorded(self, id_: str) -> None: ...
 
     def gone(self, key: Key) -> None:
         """There is no task of this name any more."""
@@ -68,17 +65,13 @@ class CalledTasks:
         self,
         calls: Calls,
         task_log: Callable[[str, str, str], Path],
-        keep_result: Callable[[str, str, str, str], None],
     ) -> None:
         self._calls = calls
         self._task_log = task_log
-        self._keep_result = keep_result
         self._attempts: dict[str, asyncio.Task[None]] = {}
         """By the uid of the task."""
         self._keys: dict[str, Key] = {}
         self._begun: set[str] = set()
-        self._outcomes: ByName[Outcome] = ByName()
-        """By the id of the attempt, until they are recorded."""
         self.wake: Callable[[Key], None] = lambda key: None
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
@@ -90,12 +83,6 @@ class CalledTasks:
 
         return end
 
-    def outcome_of(self, task: Task) -> Outcome | None:
-        return self._outcomes.get(assignment_id(task))
-
-    def recorded(self, id_: str) -> None:
-        self._outcomes.pop(id_)
-
     def is_under_way(self, task: Task) -> bool:
         """Whether an attempt waits for a worker, or has one, in this process."""
         return task.metadata.uid in self._attempts
@@ -103,12 +90,12 @@ class CalledTasks:
     def is_begun(self, task: Task) -> bool:
         return task.metadata.uid in self._begun
 
-    def want(self, task: Task, function: Function, begun: Begun) -> None:
-        """A task could run now. Said again, nothing happens. `begun` is told the worker before it begins."""
+    def want(self, task: Task, function: Function, begun: Begun, ended: Ended) -> None:
         uid = task.metadata.uid
-        if uid in self._attempts or assignment_id(task) in self._outcomes:
+        if uid in self._attempts:
             return
-        attempt = self._attempts[uid] = asyncio.create_task(self._made(task, function, begun), name=f"call {uid}")
+        work = self._made(task, function, begun, ended)
+        attempt = self._attempts[uid] = asyncio.create_task(work, name=f"call {uid}")
         self._keys[uid] = Key(task.metadata.namespace, task.metadata.name)
         attempt.add_done_callback(lambda _: self._ended(uid))
 
@@ -132,11 +119,10 @@ class CalledTasks:
 
     def gone(self, key: Key) -> None:
         """There is no task of this name any more."""
-        self._outcomes.drop(key)
         for uid in [uid for uid, whose in self._keys.items() if whose == key]:
             self.forget(uid)
 
-    async def _made(self, task: Task, function: Function, begun: Begun) -> None:
+    async def _made(self, task: Task, function: Function, begun: Begun, ended: Ended) -> None:
         meta, call = task.metadata, task.spec.function
         assert call is not None
         id_ = assignment_id(task)
@@ -151,13 +137,9 @@ class CalledTasks:
 
         now = time.time()
         try:
-            ended = await self._calls.call(function, asked, is_patient=True, beginning=beginning)
-            result = bytes(ended.result).decode()
-            if is_large(result):
-                await asyncio.to_thread(self._keep_result, meta.name, meta.uid, meta.namespace, result)
-            outcome = Outcome(
-                id_, ended.reason, ended.started, ended.ended, ended.exit_code, ended.message, result=result
-            )
+            end = await self._calls.call(function, asked, is_patient=True, beginning=beginning)
+            result = bytes(end.result).decode()
+            outcome = Outcome(id_, end.reason, end.started, end.ended, end.exit_code, end.message, result=result)
         except NotCalled as error:
             if error.reason != "NotLoaded":
                 return  # The function is gone: the task waits for its successor.
@@ -168,6 +150,4 @@ class CalledTasks:
             return
         finally:
             self._begun.discard(meta.uid)
-        key = Key(meta.namespace, meta.name)
-        self._outcomes.put(id_, key, outcome)
-        self.wake(key)
+        ended(outcome)

@@ -1,4 +1,4 @@
-"""The instances that can be had, as they were last seen."""
+"""The instances that can be held, as they were last read."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import NamedTuple
 import msgspec
 
 from rota.api import Instance
+from rota.api.instance import Assignment
 from rota.control.holds.options import has_runner
 from rota.control.instances.states import is_draining, is_used
-from rota.pools import Offer
+from rota.pools import Opened
 from rota.runtime.interface import Subject
 from rota.runtime.runner.messages import Report, ResetPolicy
 
@@ -22,46 +23,68 @@ class PoolKey(NamedTuple):
     kind: str = "WorkerPool"
 
 
-class Member(msgspec.Struct):
-    """An instance that can be had, as it was last seen."""
+class Member(msgspec.Struct, eq=False):
+    """An instance that can be held."""
 
     subject: Subject
     pool: PoolKey
     instance: Instance
     report: Report | None
-    """What its runner says; None: it is not connected, or there is none."""
+    """The last report of its runner; None: it is not connected, or there is none."""
     reset: ResetPolicy
     is_ready: bool
-    told: str = ""
-    """The assignment that its runner was told of, on the stream that it has now."""
-    affinity: str = ""
-    held_last: bool = False
+    sent: set[str] = msgspec.field(default_factory=set)
+    """The attempts that were sent to its runner, on the stream that it has now."""
+    was_held: bool = False
     free_since: float | None = None
-    """It was somebody's, and since when it is nobody's: what is between that and the next is what a reset takes."""
-    is_turning: bool = False
-    """It is just being given from one to another: whoever does that sees to everything else."""
+    """When the hold ended that it had last, until it can be held again: the time between is that of a reset."""
+    is_changing_hands: bool = False
+    """A hand-over of it is being written: whoever writes that looks at it afterwards."""
 
     def learn(self, instance: Instance) -> None:
-        """Take the instance as it is now, unless a later state of it is known: what is written may be told late."""
+        """Take the instance as it is now, unless a later state of it is known: news may come late."""
         if _age(instance) >= _age(self.instance):
             self.instance = instance
+
+    @property
+    def assignment(self) -> Assignment | None:
+        return self.instance.spec.assignment
+
+    @property
+    def lane(self) -> str | None:
+        """The id of the assignment that gives it to the tasks of its pool; None: they do not have it."""
+        assigned = self.instance.spec.assignment
+        return assigned.id if assigned is not None and assigned.kind == "Task" else None
 
     @property
     def has_runner(self) -> bool:
         return has_runner(self.instance)
 
     @property
-    def can_be_had(self) -> bool:
+    def opened(self) -> Opened:
+        """What it can be given for."""
         if not self.is_ready or is_draining(self.instance) or is_used(self.instance):
-            return False
-        return not self.has_runner or (self.report is not None and self.report.phase == "Idle")
+            return Opened.CLOSED
+        if self.assignment is not None and self.lane is None:
+            return Opened.CLOSED
+        if not self.has_runner:
+            return Opened.WHOLE if self.assignment is None else Opened.CLOSED
+        report = self.report
+        if report is None or (report.holder and not report.has_task):
+            return Opened.CLOSED
+        if report.phase == "Idle":
+            return Opened.WHOLE
+        if self.lane is None or report.phase not in ("Held", "Resetting"):
+            return Opened.CLOSED
+        return self.reopened
+
+    @property
+    def reopened(self) -> Opened:
+        """What it can be given for when a task has ended on it."""
+        return {"Keep": Opened.WHOLE, "Clean": Opened.JOBS, "Recreate": Opened.CLOSED}[self.reset]
 
 
 def _age(instance: Instance) -> tuple[int, int]:
     """Return what grows with each change: marks change without a new generation."""
     meta = instance.metadata
     return meta.generation, int(meta.resource_version) if meta.resource_version.isdecimal() else 0
-
-
-def offer(member: Member) -> Offer:
-    return Offer(member.subject.uid, last=member.affinity)

@@ -49,6 +49,9 @@ class ByName(Generic[V]):
         """The ids of those that have a name."""
         return list(self._ids.get(key, ()))
 
+    def key_of(self, id_: str) -> Key | None:
+        return self._keys.get(id_)
+
     def drop(self, key: Key) -> None:
         """There is no object of this name any more."""
         for id_ in self.of(key):

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from rota.client.heads import authority
+
 API_NOT_ALLOWED = "ApiNotAllowed"
 """The reason of a spawner whose API may not be dialled."""
 DEFAULT_API = "https://api.github.com"
@@ -28,8 +30,7 @@ class Api(NamedTuple):
 
     @property
     def authority(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
+        return authority(self.host, 0 if self.port == PORTS[self.scheme] else self.port)
 
     @property
     def url(self) -> str:

@@ -13,6 +13,7 @@ from rota.api.spawner import ITEMS_MAX, GitHubSource
 from rota.client import ConnectionFailed
 from rota.client.connection import Limits, Response
 from rota.client.failures import TimedOut, Unreachable
+from rota.client.heads import head
 from rota.client.pool import Endpoint, Pool
 from rota.control.spawners.apis import Api
 from rota.control.spawners.github import PAGE_ITEMS, Elsewhere, Page, Trouble, answer_of, first_page, item_of, wanted
@@ -123,17 +124,17 @@ async def _page(pool: Pool, asked: Asked, path: str, etag: str) -> Page | None:
 
 
 def _request(api: Api, path: str, token: str, etag: str) -> bytes:
-    lines = [
-        f"GET {path} HTTP/1.1",
-        f"Host: {api.authority}",
-        "User-Agent: rota",
-        "Accept: application/vnd.github+json",
-        "Accept-Encoding: gzip",
-        "X-GitHub-Api-Version: 2022-11-28",
-        *([f"Authorization: Bearer {token}"] if token else ()),
-        *([f"If-None-Match: {etag}"] if etag else ()),
-    ]
-    return "".join(f"{line}\r\n" for line in (*lines, "")).encode("latin-1", "replace")
+    said = {
+        "Host": api.authority,
+        "User-Agent": "rota",
+        "Accept": "application/vnd.github+json",
+        "Accept-Encoding": "gzip",
+        "X-GitHub-Api-Version": "2022-11-28",
+        **({"Authorization": f"Bearer {token}"} if token else {}),
+        # An API's own word, which may be none that can be said back.
+        **({"If-None-Match": etag} if etag and etag.isascii() and etag.isprintable() else {}),
+    }
+    return f"{head('GET', path, said.items())}\r\n".encode("ascii")
 
 
 def _drop_excess(waiting: dict[int, Item]) -> None:

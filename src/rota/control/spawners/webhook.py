@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from rota.api.spawner import WebhookSource
-from rota.api.templates.paths import ABSENT, find, passes, text_of
+from rota.api.templates.paths import ABSENT, Looks, TooManyLooks, find, passes, text_of
 from rota.control.spawners.items import Item
 
 EVENT_HEADERS = ("x-rota-event", "x-github-event")
@@ -29,7 +29,7 @@ FORM_FIELDS_MAX = 16
 
 
 class BadBody(Exception):  # noqa: N818
-    """A body that is not the JSON of an object."""
+    """A body that is not the JSON of an object, or has too much of what the spawner asks for."""
 
 
 class Ignored(NamedTuple):
@@ -44,11 +44,14 @@ def item_of(source: WebhookSource, headers: Mapping[str, str], body: bytes) -> I
     if event == PING:
         return Ignored("it was a ping")
     payload = _payload(headers, body)
-    seen = {**payload, EVENT_PATH: event}
-    for one in source.filters:
-        if not passes(seen, one.path, one.values):
-            return Ignored(f"{one.path} is none of what the spawner's filters ask for")
-    mapped = {name: find(seen, path) for name, path in source.map.items()}
+    seen, looks = {**payload, EVENT_PATH: event}, Looks()
+    try:
+        for one in source.filters:
+            if not passes(seen, one.path, one.values, looks):
+                return Ignored(f"{one.path} is none of what the spawner's filters ask for")
+        mapped = {name: find(seen, path, looks) for name, path in source.map.items()}
+    except TooManyLooks as error:
+        raise BadBody(f"the spawner's filters and map ask for too much of the body: {error}") from None
     fields = {name: value for name, value in mapped.items() if value is not ABSENT} if source.map else payload
     return _identified(fields, KEY_FIELD in source.map, headers, body)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from rota.api import Task
 from rota.engine.metrics import LABEL_LENGTH_MAX, OTHER, Labels, Metrics
-from rota.pools import Queue
+from rota.pools import Ledger
 
 NO_POOL = "-"
 """Of a task with a worker of its own."""
@@ -27,19 +27,19 @@ class Counting:
         self._waited = metrics.histogram("rota_task_wait_seconds", "From when a task could run until it did.", where)
         self._ran = metrics.histogram("rota_task_run_seconds", "How long an attempt took.", where)
 
-    def watch(self, queues: Callable[[], Mapping[Labels, Queue]]) -> None:
-        """Have queues shown as they are when they are asked for."""
+    def watch(self, ledgers: Callable[[], Mapping[Labels, Ledger]]) -> None:
+        """Have ledgers shown as they are when they are asked for."""
         self._metrics.gauge(
             "rota_pool_waiting",
             "Tasks that wait for a worker.",
             ("namespace", "pool", "holder"),
-            read=lambda: self._shown({pool: queue.view.depths() for pool, queue in queues().items()}),
+            read=lambda: self._shown({pool: ledger.depths() for pool, ledger in ledgers().items()}),
         )
         self._metrics.gauge(
             "rota_pool_held",
             "Workers that are held.",
             ("namespace", "pool", "holder"),
-            read=lambda: self._shown({pool: queue.view.bounds() for pool, queue in queues().items()}),
+            read=lambda: self._shown({pool: ledger.bounds() for pool, ledger in ledgers().items()}),
         )
 
     def _shown(self, pools: Mapping[Labels, Mapping[str, int]]) -> Mapping[Labels, float]:

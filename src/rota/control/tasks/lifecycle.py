@@ -31,14 +31,17 @@ def tries(task: Task) -> int:
     return task.status.tries if task.status is not None else 0
 
 
-def running(status: TaskStatus, instance: str, since: datetime, arrival: float | None = None) -> TaskStatus:
-    """It has a worker. Should it lose that, it has its place in the queue again."""
+def running(
+    status: TaskStatus, instance: str, instance_uid: str | None, since: datetime, arrival: float | None = None
+) -> TaskStatus:
+    """Return the status of a task that has a worker. Should it lose that, it has its place in the queue again."""
     return msgspec.structs.replace(
         status,
         phase="Running",
         reason=None,
         message=None,
         instance_name=instance,
+        instance_uid=instance_uid,
         arrival=status.arrival or (time_of(arrival) if arrival else None),
         start_time=status.start_time or since,
     )
@@ -46,13 +49,21 @@ def running(status: TaskStatus, instance: str, since: datetime, arrival: float |
 
 def waiting(status: TaskStatus, reason: str, message: str) -> TaskStatus:
     """It cannot have a worker yet."""
-    return msgspec.structs.replace(status, phase="Waiting", reason=reason, message=message, instance_name=None)
+    return msgspec.structs.replace(
+        status, phase="Waiting", reason=reason, message=message, instance_name=None, instance_uid=None
+    )
 
 
 def queued(status: TaskStatus, arrival: datetime) -> TaskStatus:
     """It could have a worker, and there is none for it."""
     return msgspec.structs.replace(
-        status, phase="Queued", reason=None, message=None, instance_name=None, arrival=status.arrival or arrival
+        status,
+        phase="Queued",
+        reason=None,
+        message=None,
+        instance_name=None,
+        instance_uid=None,
+        arrival=status.arrival or arrival,
     )
 
 
@@ -93,7 +104,9 @@ def after(task: Task, status: TaskStatus, instance: str, outcome: Outcome) -> Ta
     )
     if is_retried(task, status, outcome.reason):
         message = f"{outcome.reason}: {outcome.message}" if outcome.message else outcome.reason
-        return msgspec.structs.replace(status, phase="Waiting", reason="Retrying", message=message, instance_name=None)
+        return msgspec.structs.replace(
+            status, phase="Waiting", reason="Retrying", message=message, instance_name=None, instance_uid=None
+        )
     phase = {"Succeeded": "Succeeded", "Cancelled": "Cancelled"}.get(outcome.reason, "Failed")
     return msgspec.structs.replace(
         status,

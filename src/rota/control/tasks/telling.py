@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 from rota.api import Function, Instance, Task, WorkerPool
@@ -69,16 +69,19 @@ def warn(events: Recording, objects: Objects, task: Task, reason: str, message: 
         events.record(about, "Warning", "TaskFailed" if task.over() else "AttemptFailed", text)
 
 
-def standing_of(pool: WorkerPool, before: int | None, objects: Objects) -> Standing:
-    """How one stands that has so many before it, by the instances of the pool as they are now."""
+def standing_of(
+    pool: WorkerPool, before: int | None, objects: Objects, holders_of: Callable[[Instance], Sequence[str]]
+) -> Standing:
+    """Return how one stands that has so many before it, by the instances of the pool as they are now.
+
+    `holders_of` names those that hold an instance, such as `task build`.
+    """
     meta = pool.metadata
     there = cast("Sequence[Instance]", objects.owned(Instance.api, meta.uid))
     workers = [one for one in there if _is_of(one, pool)]
-    held = sorted(
-        (one.spec.assignment.kind.lower(), one.spec.assignment.name) for one in workers if one.spec.assignment
-    )
+    held = sorted(holder for one in workers if one.spec.assignment for holder in holders_of(one)[:1])
     unready = sum(one.spec.assignment is None and not _is_ready(one) for one in workers)
-    return Standing(meta.name, len(workers), tuple(f"{kind} {name}" for kind, name in held), unready, before)
+    return Standing(meta.name, len(workers), tuple(held), unready, before)
 
 
 def _is_of(instance: Instance, pool: WorkerPool) -> bool:

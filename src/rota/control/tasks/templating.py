@@ -15,6 +15,33 @@ from rota.api.parts import EnvVar
 from rota.api.task import Dependency, TaskSpec
 from rota.api.templates.checks import VARIABLE_PREFIX, variable
 from rota.api.templates.expressions import EXPRESSION, TemplateError, output_of
+from rota.runtime.runner.jobs import JOB_BYTES_MAX
+
+
+class Results:
+    """What a task's dependencies came to. What is put in of them has a bound, however often a template asks for it."""
+
+    def __init__(self, dependencies: Iterable[Dependency]) -> None:
+        self._known = {dependency.name: dependency for dependency in dependencies}
+        self._left = JOB_BYTES_MAX
+
+    def value(self, expression: str, where: str) -> str:
+        """What is put in for an expression. Raises TemplateError."""
+        named = output_of(expression)
+        if named is None:
+            raise TemplateError(f"{where}: {expression!r} is not understood; write tasks.NAME.outputs.KEY")
+        name, key = named
+        if name not in self._known:
+            there = ", ".join(sorted(self._known)) or "none"
+            raise TemplateError(f"{where}: {name} is none of the tasks that it depends on, which are: {there}")
+        outputs = self._known[name].outputs
+        if key not in outputs:
+            there = ", ".join(sorted(outputs)) or "none"
+            raise TemplateError(f"{where}: task {name} has no output {key}; it has: {there}")
+        self._left -= len(outputs[key])
+        if self._left < 0:
+            raise TemplateError(f"{where}: results of other tasks would have more than {JOB_BYTES_MAX} characters")
+        return outputs[key]
 
 
 class Given(NamedTuple):
@@ -27,7 +54,7 @@ class Given(NamedTuple):
 
 def given(spec: TaskSpec, dependencies: Sequence[Dependency]) -> Given:
     """Raises TemplateError."""
-    known = {dependency.name: dependency for dependency in dependencies}
+    known = Results(dependencies)
     return Given(
         tuple(_element(i, text, known) for i, text in enumerate(spec.command)),
         render(spec.stdin or "", known, "stdin"),
@@ -43,12 +70,12 @@ def given_payload(spec: TaskSpec, dependencies: Sequence[Dependency]) -> dict[st
     payload = spec.function.payload or {} if spec.function is not None else {}
     if not spec.depends_on:
         return payload
-    known = {dependency.name: dependency for dependency in dependencies}
+    known = Results(dependencies)
     filled: dict[str, Any] = _filled(payload, known, "function.payload")
     return filled
 
 
-def _filled(value: Any, known: Mapping[str, Dependency], where: str) -> Any:
+def _filled(value: Any, known: Results, where: str) -> Any:
     if isinstance(value, dict):
         return {key: _filled(one, known, f"{where}.{key}") for key, one in value.items()}
     if isinstance(value, list):
@@ -58,7 +85,7 @@ def _filled(value: Any, known: Mapping[str, Dependency], where: str) -> Any:
 
 def given_environment(env: Iterable[EnvVar], dependencies: Sequence[Dependency]) -> dict[str, str]:
     """The variables of a worker that differ from one task to the next, filled in. Raises TemplateError."""
-    known = {dependency.name: dependency for dependency in dependencies}
+    known = Results(dependencies)
     return {
         one.name: render(one.value, known, f"env {one.name}")
         for one in env
@@ -66,11 +93,11 @@ def given_environment(env: Iterable[EnvVar], dependencies: Sequence[Dependency])
     }
 
 
-def render(text: str, known: Mapping[str, Dependency], where: str) -> str:
+def render(text: str, known: Results, where: str) -> str:
     """A text with every expression in it filled in."""
     if "{{" not in text:
         return text
-    return EXPRESSION.sub(lambda found: _value(found[1].rstrip(), known, where) if found[1] else "{{", text)
+    return EXPRESSION.sub(lambda found: known.value(found[1].rstrip(), where) if found[1] else "{{", text)
 
 
 def renamed(text: str, names: Mapping[str, str]) -> str:
@@ -85,7 +112,7 @@ def renamed(text: str, names: Mapping[str, str]) -> str:
     return EXPRESSION.sub(rename, text) if "{{" in text else text
 
 
-def _element(index: int, text: str, known: Mapping[str, Dependency]) -> str:
+def _element(index: int, text: str, known: Results) -> str:
     where = f"command[{index}]"
     found = next((one for one in EXPRESSION.finditer(text) if one[1]), None) if "{{" in text else None
     if found is None:
@@ -95,22 +122,7 @@ def _element(index: int, text: str, known: Mapping[str, Dependency]) -> str:
             f"{where}: {found[0]} must be the whole element; a script reads it from its environment, as"
             f" {_variable_of(found[1].rstrip()) or f'{VARIABLE_PREFIX}NAME_KEY'}"
         )
-    return _value(found[1].rstrip(), known, where)
-
-
-def _value(expression: str, known: Mapping[str, Dependency], where: str) -> str:
-    named = output_of(expression)
-    if named is None:
-        raise TemplateError(f"{where}: {expression!r} is not understood; write tasks.NAME.outputs.KEY")
-    name, key = named
-    if name not in known:
-        there = ", ".join(sorted(known)) or "none"
-        raise TemplateError(f"{where}: {name} is none of the tasks that it depends on, which are: {there}")
-    outputs = known[name].outputs
-    if key not in outputs:
-        there = ", ".join(sorted(outputs)) or "none"
-        raise TemplateError(f"{where}: task {name} has no output {key}; it has: {there}")
-    return outputs[key]
+    return known.value(found[1].rstrip(), where)
 
 
 def environment(dependencies: Sequence[Dependency]) -> dict[str, str]:

@@ -12,11 +12,11 @@ from typing import BinaryIO
 from rota.api.texts import whole
 from rota.runtime.blobs import Blobs
 from rota.runtime.code.places import CODE, FOLDER_MODE, cached, coming, is_there
-from rota.runtime.files.archive import Archive
-from rota.runtime.files.bounds import PIECE_BYTES
-from rota.runtime.files.failing import FileFailed
-from rota.runtime.files.unpacking import Unpacking
 from rota.runtime.modes import TooDeep, take_over
+from rota.trees.archive import Archive
+from rota.trees.bounds import PIECE_BYTES
+from rota.trees.failing import FileFailed
+from rota.trees.unpacking import Unpacking
 
 UNPACKED_BYTES_MAX = 512 * 1024 * 1024
 FILES_MAX = 20_000

@@ -45,9 +45,12 @@ class Engine:
         self._dialect = DIALECTS[facts.engine]
         self._images = Images(facts)
 
-    async def ensure_image(self, reference: str, *, pulls: bool = True) -> None:
-        """Returns when an image is on this host; `pulls` it if need be. Raises `Refused`: ImageUnavailable."""
-        await self._images.ensure(reference, pulls=pulls)
+    async def ensure_image(self, reference: str, *, pulls: bool = True, tenant: str = "") -> None:
+        """Returns when an image is on this host; `pulls` it if need be. Raises `Refused`: ImageUnavailable.
+
+        tenant  in whose turn it is pulled
+        """
+        await self._images.ensure(reference, pulls=pulls, tenant=tenant)
 
     def command(
         self,

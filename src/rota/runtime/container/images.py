@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from weakref import WeakValueDictionary
 
 from rota.api.texts import IMAGE
 from rota.runtime.container.client import PROXIES, Said, ask, environment
@@ -15,6 +16,8 @@ from rota.runtime.interface import Refused
 PULL_SECONDS_MAX = 900
 PULLS_MAX = 3
 """At once: a pull takes all of the network that it can get."""
+PULLS_OF_ONE_MAX = 2
+"""At once for one tenant: a registry may take all the time that there is for an answer."""
 LOOK_SECONDS_MAX = 30
 LOCAL = "localhost/"
 HUB, HUB_LIBRARY = "docker.io", "docker.io/library"
@@ -36,11 +39,17 @@ class Images:
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
         self._dialect = DIALECTS[facts.engine]
-        self._pulls: dict[str, asyncio.Task[Said]] = {}
-        self._turns = asyncio.Semaphore(PULLS_MAX)
+        self._pulls: dict[tuple[str, str], asyncio.Task[Said]] = {}
+        """By tenant and image: each waits for its own turn."""
+        self._at_once = asyncio.Semaphore(PULLS_MAX)
+        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def ensure(self, reference: str, *, pulls: bool = True) -> None:
-        """Returns when the image is there; without `pulls`, only if it is. Raises `Refused`."""
+    async def ensure(self, reference: str, *, pulls: bool = True, tenant: str = "") -> None:
+        """Returns when the image is there; without `pulls`, only if it is. Raises `Refused`.
+
+        Tenants take turns, however many images of theirs wait.
+        """
         check_reference(reference)
         if await self._is_there(reference):
             return
@@ -54,7 +63,7 @@ class Images:
             why = "and this server pulls none: it was not started with --network host"
             fix = f"an admin can fetch it with `{self._facts.engine} pull {qualified(reference)}`"
             raise Refused("ImageUnavailable", f"the image {reference} is not on this host, {why}; {fix}")
-        said = await self._pulled(reference)
+        said = await self._pulled(reference, tenant)
         if said.code != 0:
             raise Refused(
                 "ImageUnavailable", f"the image {reference} is not on this host and cannot be pulled: {said.words}"
@@ -69,18 +78,25 @@ class Images:
         # Not the image's fault, and not to be told as if it were.
         raise EngineFailed(f"{self._facts.engine} cannot look for the image {reference}: {said.words}")
 
-    async def _pulled(self, reference: str) -> Said:
+    async def _pulled(self, reference: str, tenant: str) -> Said:
         """Whoever wants the same image waits for the same pull, and one that gives up does not end it for the rest."""
-        pull = self._pulls.get(reference)
+        key = (tenant, reference)
+        pull = self._pulls.get(key)
         if pull is None:
-            pull = asyncio.create_task(self._pull(reference), name=f"pull {reference}")
-            self._pulls[reference] = pull
-            pull.add_done_callback(lambda _: self._pulls.pop(reference))
+            pull = asyncio.create_task(self._pull(reference, tenant), name=f"pull {reference}")
+            self._pulls[key] = pull
+            pull.add_done_callback(lambda _: self._pulls.pop(key))
         return await asyncio.shield(pull)
 
-    async def _pull(self, reference: str) -> Said:
-        async with self._turns:
-            return await self._ask("pull", "--quiet", qualified(reference), seconds_max=PULL_SECONDS_MAX)
+    async def _pull(self, reference: str, tenant: str) -> Said:
+        turn = self._turns.setdefault(tenant, asyncio.Semaphore(PULLS_OF_ONE_MAX))
+        of_image = self._locks.setdefault(reference, asyncio.Lock())
+        async with turn, of_image:
+            # Another tenant may have had it pulled meanwhile.
+            if await self._is_there(reference):
+                return Said(0, "", "")
+            async with self._at_once:
+                return await self._ask("pull", "--quiet", qualified(reference), seconds_max=PULL_SECONDS_MAX)
 
     async def _ask(self, *arguments: str, seconds_max: float) -> Said:
         return await ask([*base(self._facts), *arguments], seconds_max=seconds_max, env=environment(*PROXIES))

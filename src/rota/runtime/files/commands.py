@@ -9,11 +9,11 @@ import signal
 from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 
-from rota.runtime.files.bounds import ANSWER_BYTES_MAX
-from rota.runtime.files.failing import FileFailed
-from rota.runtime.files.pipes import Pipe
+from rota.client.pipes import Pipe
 from rota.runtime.interface import Execution, HasFiles, Subject
 from rota.runtime.keeper.client import KeeperError
+from rota.trees.bounds import ANSWER_BYTES_MAX
+from rota.trees.failing import FileFailed
 
 SILENCE_SECONDS_MAX = 60.0
 """A command that neither takes nor says anything for this long hangs, or was stopped by the instance."""

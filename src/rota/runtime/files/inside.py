@@ -19,13 +19,13 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rota.runtime.files.archive import Archive
-from rota.runtime.files.bounds import ANSWER_BYTES_MAX, ENTRIES_MAX, ENTRY_BYTES_MAX, FILE_BYTES_MAX, PIECE_BYTES
-from rota.runtime.files.failing import FileFailed, explained
-from rota.runtime.files.packing import FOLDER, READ, measure, pack
-from rota.runtime.files.replacing import Replacing
-from rota.runtime.files.unpacking import Unpacking
-from rota.runtime.files.walking import NEW_FOLDER_MODE, PASS, Spot, Walk
+from rota.trees.archive import Archive
+from rota.trees.bounds import ANSWER_BYTES_MAX, ENTRIES_MAX, ENTRY_BYTES_MAX, FILE_BYTES_MAX, PIECE_BYTES
+from rota.trees.failing import FileFailed, explained
+from rota.trees.packing import FOLDER, READ, measure, pack
+from rota.trees.replacing import Replacing
+from rota.trees.unpacking import Unpacking
+from rota.trees.walking import NEW_FOLDER_MODE, PASS, Spot, Walk
 
 LENGTH_BYTES = 4
 INPUT, OUTPUT, ERRORS = 0, 1, 2

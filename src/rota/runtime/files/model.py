@@ -8,9 +8,9 @@ from typing import Annotated, NamedTuple, Protocol
 
 import msgspec
 
-from rota.runtime.files.bounds import ENTRIES_MAX, FILE_BYTES_MAX
 from rota.runtime.files.commands import Command
-from rota.runtime.files.failing import FileFailed
+from rota.trees.bounds import ENTRIES_MAX, FILE_BYTES_MAX
+from rota.trees.failing import FileFailed
 
 
 class Entry(msgspec.Struct, omit_defaults=True):

@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from rota.runtime.files.bounds import ARCHIVE_STREAM_BYTES_MAX, FILE_BYTES_MAX, MESSAGE_CHARACTERS_MAX
 from rota.runtime.files.commands import Command
-from rota.runtime.files.failing import FileFailed
 from rota.runtime.files.inside import LENGTH_BYTES
 from rota.runtime.files.model import Bytes, Entry, Listing, Opened, Tree
 from rota.runtime.interface import HasFiles, Reach, Subject
+from rota.trees.bounds import ARCHIVE_STREAM_BYTES_MAX, FILE_BYTES_MAX, MESSAGE_CHARACTERS_MAX
+from rota.trees.failing import FileFailed
 
 PROGRAM = ("-I", "-m", "rota.runtime.files.inside")
 T = TypeVar("T")

@@ -15,8 +15,11 @@ import tarfile
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
-from rota.runtime.files.archive import Archive, Member
-from rota.runtime.files.bounds import (
+from rota.runtime.files.commands import Command
+from rota.runtime.files.model import Bytes, Entry, Listing, Opened, Tree
+from rota.runtime.interface import HasFiles, Subject
+from rota.trees.archive import Archive, Member
+from rota.trees.bounds import (
     ANSWER_BYTES_MAX,
     ARCHIVE_STREAM_BYTES_MAX,
     ENTRIES_MAX,
@@ -25,11 +28,8 @@ from rota.runtime.files.bounds import (
     MODE_MASK,
     PATH_BYTES_MAX,
 )
-from rota.runtime.files.commands import Command
-from rota.runtime.files.failing import FileFailed
-from rota.runtime.files.model import Bytes, Entry, Listing, Opened, Tree
-from rota.runtime.files.replacing import TEMPORARY
-from rota.runtime.interface import HasFiles, Subject
+from rota.trees.failing import FileFailed
+from rota.trees.replacing import TEMPORARY
 
 REASONS = {
     43: ("Forbidden", "permission denied"),

@@ -41,8 +41,15 @@ class Attempt:
     """Runs a job once. What is known of it is there at every moment, whatever becomes of its box."""
 
     def __init__(
-        self, box: Box, job: Job, stop: Stop, placed: Placed, interpreters: Callable[[], Interpreters]
+        self,
+        box: Box,
+        job: Job,
+        stop: Stop,
+        placed: Placed,
+        interpreters: Callable[[], Interpreters],
+        capture: Capture | None = None,
     ) -> None:
+        """`capture`: the output of the last job, which can be used for this one."""
         self._box = box
         self._job = job
         self._stop = stop
@@ -51,20 +58,31 @@ class Attempt:
         self._end: End | None = None
         self._started: Command | None = None
         self._findings = Findings(job.parse)
-        self._log = _opened(job.log) if job.log else None
-        self._capture = Capture(self._take, box.uid)
+        self._log: TaskLog | None = None
+        self._has_log = bool(job.log)
+        if capture is None or not capture.resume(self._take):
+            capture = Capture(self._take, box.uid)
+        self._capture = capture
+        self._is_output_free = False
+        """Nobody but this process has its output open."""
 
-    def close(self) -> None:
+    def close(self) -> Capture | None:
+        """End it. Returns its output if that can be used for the next job."""
         self._stop.over()
-        self._capture.close()
+        kept = self._capture if self._is_output_free and self._capture.is_empty else None
+        if kept is None:
+            self._capture.close()
+        else:
+            kept.rest()
         if self._log is not None:
             self._log.close()
             self._log = None
+        return kept
 
     async def run(self, home: str, kept: Callable[[], list[str]]) -> None:
         """Returns when nothing of it is left but what is kept; raises BoxLost when that cannot be had."""
-        if self._job.note and self._log is not None:
-            self._log.write(f"[rota: {self._job.note}]\n".encode())
+        if self._job.note:
+            self._write(f"[rota: {self._job.note}]\n".encode())
         # Of a job whose runner was killed.
         await self._placed.remove(self._box)
         problem = refusal(self._job)
@@ -168,6 +186,7 @@ class Attempt:
                 self._end = End(reply.code, reply.error, reply.result or "")
             elif reply is not None and tried == CALL_TRIES_MAX:
                 self._end = End(reply.code, reply.error or NOT_CALLED)
+            self._is_output_free = interpreters.is_in_use(id_)
             if not is_stale or self._stop.why is not None:
                 return
 
@@ -182,9 +201,16 @@ class Attempt:
                 await self._box.signal(id_, signal.SIGTERM)
 
     def _take(self, data: bytes) -> None:
+        self._write(data)
+        self._findings.feed(data)
+
+    def _write(self, data: bytes) -> None:
+        """Append to the log, which is there from the first output on: most jobs of a busy worker write nothing."""
+        if self._log is None and self._has_log:
+            self._log = _opened(self._job.log)
+            self._has_log = self._log is not None
         if self._log is not None:
             self._log.write(data)
-        self._findings.feed(data)
 
 
 def _opened(path: str) -> TaskLog | None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from rota.api.problems import NOT_JSON
 from rota.runtime.keeper.kernel import start_time_of
 from rota.runtime.runner import note
 from rota.runtime.runner.agent import CLEAR_PAUSE_SECONDS, LENGTH_BYTES, MESSAGE_BYTES_MAX, READ_BYTES, descendants
@@ -25,6 +26,7 @@ CLEAR_SECONDS_MAX = 15.0
 VERIFY_SECONDS_MAX = 1.0
 """For how long what runs in a box may be more than its agent says."""
 STOP_SECONDS_MAX = 5.0
+CODE_MAX, SIGNAL_MAX = 255, 64
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -198,7 +200,7 @@ class Box:
                         break
                     self._take(_decode(arrived[LENGTH_BYTES : LENGTH_BYTES + length]))
                     del arrived[: LENGTH_BYTES + length]
-        except (OSError, msgspec.MsgspecError, KeyError, TypeError):
+        except (OSError, *NOT_JSON, KeyError, TypeError, ValueError):
             return  # What is in the box may say anything: whoever talks rubbish is as good as gone.
         finally:
             self._fail()
@@ -214,10 +216,11 @@ class Box:
             if "pid" in message:
                 _settle(command.started, int(message["pid"]))
             else:
+                code = _code(message["code"])
                 del self._commands[message["id"]]
                 command.error = str(message.get("error", ""))
                 _settle(command.started, 0)
-                _settle(command.ended, int(message["code"]))
+                _settle(command.ended, code)
 
     def _fail(self) -> None:
         lost = BoxLost("what ran in it is gone")
@@ -228,6 +231,13 @@ class Box:
             _settle(command.ended, lost)
         self._commands.clear()
         self.lost.set()
+
+
+def _code(value: Any) -> int:
+    """How a command ended, as its agent says. Raises TypeError for what no command can end with."""
+    if not isinstance(value, int) or not -SIGNAL_MAX <= value <= CODE_MAX:
+        raise TypeError(value)
+    return value
 
 
 def _settle(future: asyncio.Future[int] | None, result: int | BoxLost) -> None:

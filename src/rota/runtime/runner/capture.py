@@ -15,11 +15,14 @@ UID_MAX = 1 << 31
 class Capture:
     """Reads as long as there is something, and never waits for an end: who writes may be anybody, anywhere.
 
-    The box's uid owns it, so that a job can open /dev/stdout anew.
+    The box's uid owns it, so that a job can open /dev/stdout anew. A pipe that nobody else has open can be kept for the
+    next job: whatever is written to it in between ends it.
     """
 
     def __init__(self, take: Callable[[bytes], None], uid: int | None) -> None:
         self._take = take
+        self.is_empty = True
+        """Nothing was there to be read when that was last tried."""
         self._loop = asyncio.get_running_loop()
         self._reading, self.writing = os.pipe()
         os.set_blocking(self._reading, False)
@@ -39,6 +42,22 @@ class Capture:
         while self._reading >= 0 and taken < DRAIN_BYTES_MAX and (count := self._read()):
             taken += count
 
+    def rest(self) -> None:
+        """Keep it for the next job."""
+        self._take = self._refuse
+
+    def resume(self, take: Callable[[bytes], None]) -> bool:
+        """Take up one that was kept. Returns False if something was written meanwhile, and it is closed."""
+        if self._reading >= 0:
+            self._read()
+        if self._reading < 0:
+            return False
+        self._take = take
+        return True
+
+    def _refuse(self, data: bytes) -> None:
+        self.close()
+
     def close(self) -> None:
         self.started()
         if self._reading >= 0:
@@ -50,7 +69,9 @@ class Capture:
         try:
             data = os.read(self._reading, READ_BYTES)
         except BlockingIOError:
+            self.is_empty = True
             return 0
+        self.is_empty = False
         if data:
             self._take(data)
         else:

@@ -1,7 +1,7 @@
 """Runs jobs in a box, one after the other, and lets nothing of them be lost or done twice.
 
 - A job that was begun is never begun again: to run it once more is to be told how it ended, also after kill -9.
-- When its outcome is told, all that it started has ended, its files are gone and the outcome is on disk.
+- When its outcome is returned, all that it started has ended, its files are gone and the outcome is in the journal.
 - What it writes, to its output and its errors alike, is in its log at once and in the order in which it was written.
 - When its first process has ended, whatever else it started is ended too, without grace.
 - What is asked to end, by its time or by `cancel`, is sent SIGTERM, and has its grace.
@@ -16,10 +16,12 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 from rota.runtime.runner.attempt import Attempt
 from rota.runtime.runner.box import Box, BoxLost
+from rota.runtime.runner.capture import Capture
 from rota.runtime.runner.jobs import Job, Outcome
 from rota.runtime.runner.journal import Journal
 from rota.runtime.runner.placed import Placed
@@ -40,13 +42,17 @@ class Running(NamedTuple):
 class Executor:
     """Of one runner. One job at a time: others wait for their turn."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, record: Callable[[Outcome], None] | None = None) -> None:
+        """`record` writes an outcome to the journal. Without it, each one is on disk before it is returned."""
         self._journal = journal
+        self._record = record or journal.ended
         self._placed = Placed(journal.folder)
         self._turn = asyncio.Lock()
         self._running: dict[str, Running] = {}
         self._early: dict[str, float] = {}
         self._interpreters: Interpreters | None = None
+        self._capture: Capture | None = None
+        """The output of the last job, if the next one can use it."""
         self._preparing: asyncio.Task[None] | None = None
 
     async def run(self, box: Box, job: Job, *, home: str) -> Outcome:
@@ -54,6 +60,8 @@ class Executor:
 
         When this is cancelled, the job may go on until the box is stopped, and has no outcome before that.
         """
+        if self._journal.is_known(job.id):
+            self._journal.sync()
         known = self._journal.outcome(job.id)
         if known is not None:
             return known
@@ -107,12 +115,22 @@ class Executor:
         if self._interpreters is not None:
             self._interpreters.close()
             self._interpreters = None
+        self._close_capture()
+
+    def _close_capture(self) -> None:
+        if self._capture is not None:
+            self._capture.close()
+            self._capture = None
 
     async def _carry_out(self, box: Box, job: Job, home: str, stop: Stop) -> Outcome:
         if self._preparing is not None:
             await asyncio.wait((self._preparing,))
+            self._preparing = None
         started = self._journal.begun(job.id)
-        attempt = Attempt(box, job, stop, self._placed, lambda: self._warm(box))
+        if job.kind != "python" or self._interpreters is None or self._interpreters.box is not box:
+            self._close_capture()
+        capture, self._capture = self._capture, None
+        attempt = Attempt(box, job, stop, self._placed, lambda: self._warm(box), capture)
         try:
             await attempt.run(home, lambda: self._kept(box))
         except BaseException as error:
@@ -123,13 +141,13 @@ class Executor:
             if not isinstance(error, BoxLost):
                 log.exception("a job could not be run to its end")
             await box.stop()
-            self._journal.ended(attempt.outcome(started, time.time()))
+            self._record(attempt.outcome(started, time.time()))
             raise error if isinstance(error, BoxLost) else BoxLost(str(error)) from error
         finally:
-            attempt.close()
+            self._capture = attempt.close()
         outcome = attempt.outcome(started, time.time())
-        self._journal.ended(outcome)
-        if job.kind == "python":
+        self._record(outcome)
+        if job.kind == "python" and not self._warm(box).is_prepared():
             # Nobody has to wait for what the next one needs.
             self._preparing = asyncio.create_task(self._prepare(box), name="interpreters")
         return outcome

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
+from rota.api.problems import NOT_JSON
 from rota.runtime.runner import host
 from rota.runtime.runner.box import Box, BoxLost, Command
 from rota.runtime.runner.host import LENGTH_BYTES, READ_BYTES, RESULT_BYTES_MAX, SAID_CHARACTERS_MAX
@@ -203,7 +204,7 @@ class PythonHost:
             try:
                 # A result is passed on as it is: what is no text would be understood by nobody.
                 self._take(_decode(content.decode()))
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+            except NOT_JSON:
                 # What is called may write there, too.
                 self._fail("what it said is not understood")
                 return

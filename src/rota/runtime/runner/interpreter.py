@@ -5,7 +5,8 @@ input and its output, which are this process's own while it lasts. What is calle
 so nothing here is trusted any further than that.
 
 - A call has its own environment, working directory and standard streams, and finds modules in that directory first.
-- What it leaves of itself is told, so that this process is not used again: threads, and more memory than it may.
+- What it leaves of itself is told, so that this process is not used again: threads, its output held open, and more
+  memory or descriptors than it may.
 - Modules of the directory that are no longer what was read are not used: that is told too, instead of calling.
 - Processes that it leaves come to this one, where whoever clears the box finds them.
 """
@@ -37,9 +38,12 @@ RESULT_BYTES_MAX = 65536
 ERROR_CHARACTERS_MAX = 2000
 GROWTH_BYTES_MAX = 256 * 1024 * 1024
 """How much memory calls may leave behind, all together."""
+GROWTH_DESCRIPTORS_MAX = 64
+"""How many descriptors calls may leave open, all together."""
 LIBRARIES_MAX = 256
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 PR_SET_CHILD_SUBREAPER = 36
+STATM, DESCRIPTORS_OPEN = "/proc/self/statm", "/proc/self/fd"
 NO_CALL = 0
 FAILED, TERMINATED, NO_RUNNER = 1, 143, 70
 CHANGED = (-1,)
@@ -48,6 +52,7 @@ CHANGED = (-1,)
 _libc = ctypes.CDLL(None)
 # Called functions may put others in their place.
 _waitpid, _stat, _count = os.waitpid, os.stat, _thread._count
+_dup, _close, _fstat, _listdir, _pread = os.dup, os.close, os.fstat, os.listdir, os.pread
 FILE_TIME_STEP_NS = 10_000_000
 """By how much the time of a file may be before the moment at which it was written."""
 
@@ -71,7 +76,13 @@ class Interpreter:
         """The modules of the tree, and which files they were read from."""
         self._libraries: list[str] = []
         self._told = self._libraries
-        self._memory = _memory()
+        self._statm = os.open(STATM, os.O_RDONLY | os.O_CLOEXEC)
+        self._memory = 0
+        self._memory = self._memory_now()
+        self._descriptors_first = len(_listdir(DESCRIPTORS_OPEN))
+        self._free = self._lowest_free()
+        self._pipe = (0, 0)
+        """The output of the call, by the number of its file."""
 
     def serve(self) -> None:
         self._tell({"call": NO_CALL, "up": True})
@@ -132,6 +143,7 @@ class Interpreter:
 
     @contextlib.contextmanager
     def _as_its_own(self, standard_input: int, output: int, environment: dict[str, str]) -> Iterator[None]:
+        self._pipe = _number(output)
         os.dup2(standard_input, 0)
         os.dup2(output, 1)
         os.dup2(output, 2)
@@ -200,9 +212,34 @@ class Interpreter:
         """Why this process should not be used again; empty: it can be."""
         if _count():
             return "threads are left"
-        if _memory() - self._memory > GROWTH_BYTES_MAX:
+        if self._memory_now() - self._memory > GROWTH_BYTES_MAX:
             return "it has grown"
+        free = self._lowest_free()
+        if free == self._free:
+            return ""
+        self._free = free
+        return self._worn_descriptors()
+
+    def _worn_descriptors(self) -> str:
+        """Why descriptors that were opened wear it. What is written to the output would go to the next call's."""
+        numbers = [int(name) for name in _listdir(DESCRIPTORS_OPEN)]
+        if any(_number(descriptor) == self._pipe for descriptor in numbers):
+            return "its output is held open"
+        if len(numbers) - self._descriptors_first > GROWTH_DESCRIPTORS_MAX:
+            return "descriptors are left"
         return ""
+
+    def _lowest_free(self) -> int:
+        """The lowest free descriptor: another one than before if some were opened or closed."""
+        free = _dup(0)
+        _close(free)
+        return free
+
+    def _memory_now(self) -> int:
+        try:
+            return int(_pread(self._statm, READ_BYTES, 0).split()[1]) * PAGE_BYTES
+        except (OSError, ValueError, IndexError):
+            return GROWTH_BYTES_MAX + self._memory + 1  # A call has closed it, or put another in its place.
 
     def _is_stale(self, tree: str) -> bool:
         if self._tree and tree != self._tree:
@@ -317,15 +354,13 @@ def _identity(path: str) -> tuple[int, ...]:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _memory() -> int:
+def _number(descriptor: int) -> tuple[int, int]:
+    """Which file a descriptor is of."""
     try:
-        descriptor = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        found = _fstat(descriptor)
     except OSError:
-        return 0
-    try:
-        return int(os.read(descriptor, READ_BYTES).split()[1]) * PAGE_BYTES
-    finally:
-        os.close(descriptor)
+        return 0, 0
+    return found.st_dev, found.st_ino
 
 
 def main() -> None:

@@ -4,7 +4,8 @@ One file of lines, each a checksum and a record, which is only ever appended to;
 what still counts. A line that was not written to its end is as if it had never been begun.
 
 - A begin is written before the job starts, and not synced: it has to outlive this process, not the machine.
-- An end is synced before anybody is told of it. A failure to do so is the end of the journal, and of its runner.
+- An end is synced before it is sent to anybody; several ends can share one sync. A failure to sync is the end of the
+  journal, and of its runner.
 - What had begun and has no end when a journal is opened was lost with the runner that ran it.
 - A job that is in it is never to be run again, not even when the server has acknowledged it: the last ones are
   remembered, should they be asked for once more.
@@ -14,6 +15,8 @@ It keeps ids, times and outcomes: nothing of what a job was given.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import fcntl
 import os
 import time
@@ -64,10 +67,15 @@ class Journal:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.folder = folder
         self._begun: dict[str, float] = {}
+        self._unsynced: dict[str, Outcome] = {}
+        """Outcomes that are written and may not be on disk. They outlive this process, not the machine."""
         self._pending: dict[str, Outcome] = {}
         self._remembered: dict[str, Outcome] = {}
         self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._file = -1
+        self._size = self._grown = 0
+        self._acknowledgements = b""
+        """Those that are not written yet."""
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._recover()
@@ -76,6 +84,9 @@ class Journal:
             raise
 
     def close(self) -> None:
+        if self._file >= 0 and self._acknowledgements:
+            with contextlib.suppress(OSError):  # They are asked for again.
+                self._append(b"")
         for descriptor in (self._file, self._lock):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -84,21 +95,49 @@ class Journal:
     def begun(self, id_: str) -> float:
         """It is about to be started; returns the time of that."""
         assert not self.is_known(id_), f"{id_} was begun before"
-        if len(self._pending) + len(self._begun) >= PENDING_MAX:
+        if len(self._pending) + len(self._unsynced) + len(self._begun) >= PENDING_MAX:
             raise JournalFull(f"the server has not acknowledged {PENDING_MAX} outcomes")
         at = time.time()
-        self._append(Begun(id_, at))
+        self._append(_line(Begun(id_, at)))
         self._begun[id_] = at
         return at
 
-    def ended(self, outcome: Outcome) -> None:
-        """On disk when this returns."""
-        if self.outcome(outcome.id) is not None:
+    @property
+    def unsynced(self) -> int:
+        """How many outcomes are written and not synced."""
+        return len(self._unsynced)
+
+    def write_end(self, outcome: Outcome) -> None:
+        """Write an outcome. It is pending after the next `sync`. The first outcome of a job counts."""
+        if outcome.id in self._unsynced or self.outcome(outcome.id) is not None:
             return
-        self._append(Ended(outcome))
-        os.fdatasync(self._file)
+        self._append(_line(Ended(outcome)))
         self._begun.pop(outcome.id, None)
-        self._pending[outcome.id] = outcome
+        self._unsynced[outcome.id] = outcome
+
+    def sync(self) -> list[Outcome]:
+        """Have all that is written on disk. Returns the outcomes that are pending since then, in their order."""
+        if not self._unsynced:
+            return []
+        os.fdatasync(self._file)
+        return self._synced(list(self._unsynced))
+
+    async def sync_aside(self) -> list[Outcome]:
+        """As `sync`, in a thread: what is written meanwhile waits for the next one."""
+        ids = list(self._unsynced)
+        # The file may be replaced meanwhile, by one that has all of it on disk.
+        await asyncio.get_running_loop().run_in_executor(None, _sync_and_close, os.dup(self._file))
+        return self._synced(ids)
+
+    def _synced(self, ids: list[str]) -> list[Outcome]:
+        outcomes = [self._unsynced.pop(id_) for id_ in ids if id_ in self._unsynced]
+        self._pending.update((outcome.id, outcome) for outcome in outcomes)
+        return outcomes
+
+    def ended(self, outcome: Outcome) -> None:
+        """Write an outcome, and have it on disk."""
+        self.write_end(outcome)
+        self.sync()
 
     def lost(self, id_: str) -> Outcome:
         """Nobody will ever know how one that was begun has ended."""
@@ -112,17 +151,24 @@ class Journal:
         outcome = self._pending.pop(id_, None)
         if outcome is not None:
             self._remember(outcome)
-            self._append(Acknowledged(id_))
+            self._acknowledgements += _line(Acknowledged(id_))
+            if not self._begun:
+                self._append(b"")  # Else it is written with the end of what runs.
 
     def pending(self) -> list[Outcome]:
-        """What the server is still to be told, in the order in which it happened."""
+        """The outcomes that are on disk and not acknowledged, in the order in which they were written."""
         return list(self._pending.values())
 
+    def oldest_pending(self) -> str:
+        """The id of the first of them; empty: there is none."""
+        return next(iter(self._pending), "")
+
     def outcome(self, id_: str) -> Outcome | None:
+        """The outcome of a job, if it is on disk."""
         return self._pending.get(id_) or self._remembered.get(id_)
 
     def is_known(self, id_: str) -> bool:
-        return id_ in self._begun or self.outcome(id_) is not None
+        return id_ in self._begun or id_ in self._unsynced or self.outcome(id_) is not None
 
     def _remember(self, outcome: Outcome) -> None:
         # The server has the rest of it.
@@ -131,12 +177,14 @@ class Journal:
         if len(self._remembered) > REMEMBERED_MAX:
             del self._remembered[next(iter(self._remembered))]
 
-    def _append(self, record: Record) -> None:
-        line = _line(record)
-        if self._grown + len(line) > GROWTH_BYTES_MAX:
+    def _append(self, line: bytes) -> None:
+        if self._grown + len(self._acknowledgements) + len(line) > GROWTH_BYTES_MAX:
             self._rewrite()
-        _write(self._file, line)
-        self._grown += len(line)
+        content = self._acknowledgements + line
+        _write(self._file, content, self._size)
+        self._acknowledgements = b""
+        self._grown += len(content)
+        self._size += len(content)
 
     def _recover(self) -> None:
         try:
@@ -164,11 +212,13 @@ class Journal:
         for outcome in self._remembered.values():
             records += (Ended(outcome), Acknowledged(outcome.id))
         records += map(Ended, self._pending.values())
+        records += map(Ended, self._unsynced.values())
         records += (Begun(id_, at) for id_, at in self._begun.items())
+        content = b"".join(map(_line, records))
         new = self.folder / NEW
         file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
-            _write(file, b"".join(map(_line, records)))
+            _write(file, content, 0)
             os.fdatasync(file)
             new.replace(self.folder / FILE)
             os.fsync(self._lock)
@@ -177,7 +227,15 @@ class Journal:
             raise
         if self._file >= 0:
             os.close(self._file)
-        self._file, self._grown = file, 0
+        self._file, self._grown, self._size = file, 0, len(content)
+        self._acknowledgements = b""
+
+
+def _sync_and_close(file: int) -> None:
+    try:
+        os.fdatasync(file)
+    finally:
+        os.close(file)
 
 
 def _line(record: Record) -> bytes:
@@ -196,9 +254,8 @@ def _record(line: bytes) -> Record | None:
         return None  # Of another version.
 
 
-def _write(file: int, content: bytes) -> None:
-    """All of it or, on a full disk, none."""
-    before = os.fstat(file).st_size
+def _write(file: int, content: bytes, before: int) -> None:
+    """Append to a file of this size. On a full disk, nothing of it."""
     rest = memoryview(content)
     try:
         while rest:

@@ -1,8 +1,33 @@
-"""What runners and the gateway tell each other. A message is one JSON object, told apart by `type`."""
+"""The messages between a runner and its gateway.
+
+A frame of the stream is a JSON list of messages; each is an object with a `type`. Both ends collect what they send in
+one iteration of their event loop into one frame. Messages keep their order, within a frame and across frames.
+
+What the server knows, and when:
+
+- **A new stream** begins with a `Report`, an `Ended` for each outcome that is not acknowledged, and one `Jobs`. A job
+  that is in none of them was never begun by this runner, or its outcome was acknowledged.
+- **`Assign`** appends a job to the runner's queue. Until the server receives `Began`, `Ended` or `Returned` for it, the
+  job may be queued or running. A job that the runner has queued, begun or ended before is not queued again, so that the
+  server may repeat an `Assign` on a new stream.
+- **`Began`** is sent for a job that has been running for `BEGAN_SECONDS`, once on each stream. A shorter job has none:
+  `Outcome.started` says when it began.
+- **`Ended`** is sent after the outcome is on disk, and on each new stream until `Acknowledge`. The next job does not
+  wait for the acknowledgement.
+- **`Returned`** says that a job was taken out of the queue and has not begun: the server withdrew it, the queue is full
+  (`JOBS_QUEUED_MAX`), or the worker is used for one job only (reset `Recreate`). The same id may be assigned again,
+  here or elsewhere. It is sent once: after a break, `Jobs` has what is left of the queue.
+- **`Withdraw`** is answered with `Returned` for each id that was queued, and with nothing for all others.
+- **`Cancel`** of a queued job ends it as Cancelled when it becomes first, without running it.
+- **`Report`** is not sent for each job. A worker in phase Idle, or Held with `has_task`, is configured and takes jobs.
+  An `Assign` to a worker in one of these phases makes it Held at both ends (`held`), without a message. While jobs
+  follow each other, `holder` may name an earlier one; the runner reports again when it has no job left whose outcome is
+  not acknowledged (Idle), or when anything else changes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
 from msgspec import Raw, Struct
@@ -13,8 +38,12 @@ from rota.api.egress import Network
 from rota.api.pool import WorkspaceSpec
 from rota.runtime.runner.jobs import Job, Outcome
 
-VERSION = 1
+VERSION = 2
 PROTOCOL = f"rota-runner-v{VERSION}"
+FRAME_BYTES = 1024 * 1024
+"""A frame that has grown to this size is sent, and another one begun. A larger message has a frame of its own."""
+BEGAN_SECONDS = 0.05
+"""How long a job runs before the server is sent that it began."""
 
 Phase = Literal["Waiting", "Preparing", "Idle", "Held", "Resetting", "Failed", "Broken"]
 ResetPolicy = Literal["Keep", "Clean", "Recreate"]
@@ -39,15 +68,38 @@ class Report(Message, tag="report", frozen=True):
     said: str = ""
     """What the code of a function wrote before it could not be loaded, with its traceback."""
     holder: str = ""
-    """Whose it is: the hold that it was last told of. What that one did is gone when there is none any more."""
+    """The claim or the job that has the worker. A job has it until its outcome is acknowledged."""
     has_task: bool = False
-    """What has it is a task, whose end the runner tells of by itself."""
+    """The holder is a job, whose end the runner sends by itself."""
+
+
+class Jobs(Message, tag="jobs", frozen=True):
+    """The jobs of a runner that have not ended. Sent once on each stream, after all outcomes."""
+
+    running: str = ""
+    """The job that has begun; empty: none."""
+    queued: tuple[str, ...] = ()
+    """The jobs that have not begun, in their order."""
+
+
+class Began(Message, tag="began", frozen=True):
+    """A job is running."""
+
+    id: str
+    at: float
+    """Seconds since 1970."""
 
 
 class Ended(Message, tag="ended", frozen=True):
-    """How a task ended. Told until it is acknowledged."""
+    """The outcome of a job. Sent on each stream until it is acknowledged."""
 
     outcome: Outcome
+
+
+class Returned(Message, tag="returned", frozen=True):
+    """A job was taken out of the queue. It has not begun."""
+
+    id: str
 
 
 NO_RESULT = Raw()
@@ -68,9 +120,22 @@ class Called(Message, tag="called", frozen=True):
     exit_code: int | None = None
 
 
+TAKES_JOBS = ("Idle", "Held")
+"""Phases in which a worker that no claim holds begins what it is assigned."""
+
+
 def held(report: Report, id_: str) -> Report:
-    """The report of a runner that a task was assigned to: what both ends know without a word."""
+    """Return the report of a runner after a job was assigned to it. Both ends apply this without a message."""
+    if report.phase not in TAKES_JOBS or (report.holder and not report.has_task):
+        return report
     return replace(report, phase="Held", holder=id_, has_task=True, reason="", message="", said="")
+
+
+def says_more(report: Report, known: Report) -> bool:
+    """Report whether a report has to be sent to an end that knows this one. Which job has the worker is no reason."""
+    if report.has_task and known.has_task:
+        known = replace(known, holder=report.holder)
+    return report != known
 
 
 # To the runner.
@@ -144,19 +209,25 @@ class Release(Message, tag="release", frozen=True):
 
 
 class Assign(Message, tag="assign", frozen=True):
-    """A task for it, which has it until its outcome is acknowledged."""
+    """Append a job to the queue."""
 
     job: Job
 
 
+class Withdraw(Message, tag="withdraw", frozen=True):
+    """Take jobs out of the queue that have not begun. Each of them is answered with `Returned`."""
+
+    ids: tuple[str, ...]
+
+
 class Cancel(Message, tag="cancel", frozen=True):
-    """End a task, if it is the one that runs. Its outcome is told as always."""
+    """End a job, or end it before it begins. Its outcome is sent as always."""
 
     id: str
 
 
 class Acknowledge(Message, tag="acknowledge", frozen=True):
-    """An outcome is written down: it need not be told again, and everything is made as new."""
+    """The server has stored an outcome. The runner does not send it again."""
 
     id: str
 
@@ -180,8 +251,22 @@ class CancelCall(Message, tag="cancelCall", frozen=True):
     id: str
 
 
-FromRunner = Report | Ended | Called
-ToRunner = Configure | Hold | Release | Assign | Cancel | Acknowledge | Call | CancelCall
+FromRunner = Report | Jobs | Began | Ended | Returned | Called
+ToRunner = Configure | Hold | Release | Assign | Withdraw | Cancel | Acknowledge | Call | CancelCall
 encode = Encoder().encode
-from_runner: Decoder[FromRunner] = Decoder(FromRunner)
-to_runner: Decoder[ToRunner] = Decoder(ToRunner)
+from_runner: Decoder[list[FromRunner]] = Decoder(list[FromRunner])
+to_runner: Decoder[list[ToRunner]] = Decoder(list[ToRunner])
+
+
+def frames(messages: Iterable[bytes]) -> Iterator[str]:
+    """Join encoded messages to frames, each of which can be received."""
+    together: list[bytes] = []
+    size = 0
+    for message in messages:
+        if together and size + len(message) > FRAME_BYTES:
+            yield f"[{b','.join(together).decode()}]"
+            together, size = [], 0
+        together.append(message)
+        size += len(message)
+    if together:
+        yield f"[{b','.join(together).decode()}]"

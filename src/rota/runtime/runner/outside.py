@@ -8,35 +8,87 @@ from collections.abc import Collection, Iterable
 from itertools import pairwise
 from pathlib import Path
 
-from rota.runtime.keeper.kernel import is_alive, start_time_of
-from rota.runtime.runner.agent import FIRST, children, is_running
+from rota.runtime.runner import agent
+from rota.runtime.runner.agent import FIRST, READ_BYTES, children, is_running
 
 DEPTH_MAX = 8
 """How far below what was started an agent is."""
 
 
+NO_THREAD, ONE_THREAD = 2, 3
+"""The links of a folder of threads: its own two, and one for each thread."""
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC
+
+
+class Watched:
+    """One process. The files that the kernel has of it are kept open: to open them costs more than to read them.
+
+    They are of this process alone, also when its number is used again.
+    """
+
+    def __init__(self, pid: int) -> None:
+        """Raises OSError when the process is gone."""
+        self.pid = pid
+        self._files: list[int] = []
+        try:
+            for name in ("task", "stat", *([f"task/{pid}/children"] if agent.LISTS_CHILDREN else ())):
+                self._files.append(os.open(f"/proc/{pid}/{name}", _FLAGS))
+        except OSError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        for file in self._files:
+            os.close(file)
+        self._files.clear()
+
+    def children(self) -> list[int]:
+        """The processes right below it. Each thread has its own."""
+        links = os.fstat(self._files[0]).st_nlink
+        if links <= NO_THREAD:
+            return []  # It is gone, and its children are another's.
+        if links > ONE_THREAD or not agent.LISTS_CHILDREN:
+            return children(self.pid)
+        return [int(number) for number in os.pread(self._files[2], READ_BYTES, 0).split()]
+
+    def is_alive(self) -> bool:
+        try:
+            state = os.pread(self._files[1], READ_BYTES, 0).rpartition(b") ")[2][:1]
+        except OSError:
+            return False
+        return state not in (b"Z", b"X", b"")
+
+
 class Outside:
     """The processes of one box. They have numbers of their own in there, and others here."""
 
-    def __init__(self, top: int, agent: int) -> None:
+    def __init__(self, top: int, number: int) -> None:
         """What was started, and the number that its agent has for itself."""
-        path = _find(top, agent)
-        self._agent = path[-1] if path else None
-        self._began = start_time_of(self._agent) if self._agent is not None else None
-        # An orphan that does not descend from the agent comes to the first process of its namespace.
-        self._above = [(pid, below) for pid, below in pairwise(path) if len(_numbers(pid)) == len(_numbers(path[-1]))]
-        self._known: dict[int, int] = {}
-        self._number = agent
+        path = _find(top, number)
+        self._agent: Watched | None = None
+        self._above: list[tuple[Watched, int]] = []
+        """An orphan that does not descend from the agent comes to the first process of its namespace."""
+        self._known: dict[int, Watched] = {}
+        """Children of the agent, by the number that the box has for them."""
+        with contextlib.suppress(OSError):
+            self._agent = Watched(path[-1]) if path else None
+            for pid, below in pairwise(path):
+                if len(_numbers(pid)) == len(_numbers(path[-1])):
+                    self._above.append((Watched(pid), below))
+        self._number = number
         self._proc: int | None = None
         """The processes of its namespace, as the box numbers them."""
-        self.is_apart = self._agent is not None and len(_numbers(self._agent)) > len(_numbers(os.getpid()))
+        self.is_apart = bool(path) and len(_numbers(path[-1])) > len(_numbers(os.getpid()))
         """Whether it is in a namespace of its own."""
         if self.is_apart:
             # Where it cannot be had, nothing is certain, and the box is replaced after each task.
             with contextlib.suppress(OSError):
-                self._proc = os.open(f"/proc/{self._agent}/root/proc", os.O_RDONLY | os.O_DIRECTORY)
+                self._proc = os.open(f"/proc/{path[-1]}/root/proc", os.O_RDONLY | os.O_DIRECTORY)
 
     def close(self) -> None:
+        for one in (*self._known.values(), *(one for one, _ in self._above), *([self._agent] if self._agent else ())):
+            one.close()
+        self._agent, self._above, self._known = None, [], {}
         if self._proc is not None:
             os.close(self._proc)
             self._proc = None
@@ -46,14 +98,17 @@ class Outside:
 
         Orphans come to the agent. Those that are kept are looked at first: what leaves them is with the agent then.
         """
-        if self._agent is None or self._began is None:
+        if self._agent is None:
             return False
-        found = {self._here(number) for number in kept}
-        if None in found or any(is_running(below) for pid in found if pid is not None for below in children(pid)):
+        found: set[int] = set()
+        for number in kept:
+            one = self._here(number)
+            if one is None or any(map(is_running, one.children())):
+                return False
+            found.add(one.pid)
+        if any(is_running(other) for one, below in self._above for other in one.children() if other != below):
             return False
-        if any(is_running(other) for pid, below in self._above for other in children(pid) if other != below):
-            return False
-        return set(children(self._agent)) <= found and is_alive(self._agent, self._began)
+        return found.issuperset(self._agent.children()) and self._agent.is_alive()
 
     def is_alone(self, kept: Collection[int]) -> bool:
         """Whether nothing has come into its namespace from outside, but some processes. True where it has none."""
@@ -66,11 +121,18 @@ class Outside:
             return False
         return not any(is_running(number, proc) for number in numbers if number not in but)
 
-    def _here(self, number: int) -> int | None:
+    def _here(self, number: int) -> Watched | None:
         if number not in self._known:
             assert self._agent is not None
-            pids = children(self._agent)
-            self._known = {numbers[-1]: pid for pid in pids if (numbers := _numbers(pid))}
+            before = {one.pid: one for one in self._known.values()}
+            self._known = {}
+            for pid in self._agent.children():
+                with contextlib.suppress(OSError):
+                    if numbers := _numbers(pid):
+                        same = pid in before and before[pid].is_alive()
+                        self._known[numbers[-1]] = before.pop(pid) if same else Watched(pid)
+            for gone in before.values():
+                gone.close()
         return self._known.get(number)
 
 

@@ -1,8 +1,9 @@
 """The warm interpreters of a box, as its runner has them.
 
 One is used for call after call; the next one is started before it is needed, and loads what the other has loaded from
-outside the tree. An interpreter is given up after `CALLS_MAX` calls, when a call leaves threads or too much memory,
-when it was told to end, when it dies, and when it says what it should not. Whoever clears the box keeps `kept`.
+outside the tree. An interpreter is given up when it is worn (a call left threads, its output held open, too much memory
+or too many descriptors), after `CALLS_MAX` calls, when it was asked to end, when it dies, and when it says what it
+should not. Whoever clears the box keeps `kept`.
 """
 
 from __future__ import annotations
@@ -15,22 +16,24 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
+from rota.api.problems import NOT_JSON
 from rota.runtime.runner import interpreter
 from rota.runtime.runner.box import Box, Command
 from rota.runtime.runner.interpreter import LENGTH_BYTES, LIBRARIES_MAX, NO_CALL, READ_BYTES, RESULT_BYTES_MAX
 
-CALLS_MAX = 100
+CALLS_MAX = 2000
 READY = 2
 """How many there are: the one in use, and the next."""
 WARM_SECONDS_MAX = 60.0
 """For the next one to load what it is to load."""
 REPLY_BYTES_MAX = 8 * RESULT_BYTES_MAX
 FAILED = 1
+CODE_MAX = 255
 SIGNALLED = 128
 # As a module, which is read as it was compiled; under a name that nobody imports; and not as the main one, which would
 # be run again in processes that are started with `multiprocessing`.
@@ -47,7 +50,8 @@ class Reply(Struct, frozen=True):
     """How a call ended."""
 
     call: int
-    code: int = FAILED
+    code: Annotated[int, Meta(ge=0, le=CODE_MAX)] = FAILED
+    """What is called may write one itself: what is none could not be written down."""
     result: str | None = None
     error: str = ""
     worn: str = ""
@@ -138,7 +142,7 @@ class Interpreter:
             del self._arrived[: LENGTH_BYTES + length]
             try:
                 reply = _decode(content)
-            except msgspec.MsgspecError:
+            except NOT_JSON:
                 self._misunderstood()
                 return
             if reply.call == NO_CALL and reply.up:
@@ -183,6 +187,14 @@ class Interpreters:
     def kept(self) -> list[str]:
         """The commands of the box that go on when a job ends."""
         return [one.id for one in self._all if one.is_usable]
+
+    def is_prepared(self) -> bool:
+        """Report whether `prepare` has nothing to do."""
+        return len(self._all) == READY and all(one.is_usable and one.is_warm for one in self._all)
+
+    def is_in_use(self, id_: str) -> bool:
+        """Report whether the interpreter that ran a call takes the next one."""
+        return bool(self._all) and self._all[0].id == id_ and self._all[0].is_usable
 
     async def prepare(self) -> None:
         """Have one ready, and the next one too."""

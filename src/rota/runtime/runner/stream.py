@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -13,24 +12,29 @@ from urllib.parse import quote
 import msgspec
 
 from rota.client.failures import NoServer
-from rota.client.websocket import Closed, WebSocket, connect_unix
-from rota.runtime.runner.desk import Desk
+from rota.client.upgrading import connect_unix
+from rota.client.websocket import Closed, WebSocket
 from rota.runtime.runner.hosting import Hosting
+from rota.runtime.runner.jobqueue import JobQueue
 from rota.runtime.runner.messages import (
     PROTOCOL,
     Acknowledge,
     Assign,
     Call,
-    Called,
     Cancel,
     CancelCall,
     Configure,
     Ended,
+    FromRunner,
     Hold,
     Release,
     Report,
+    ToRunner,
+    Withdraw,
     encode,
+    frames,
     held,
+    says_more,
     to_runner,
 )
 
@@ -40,12 +44,14 @@ RECONNECT_SECONDS_MIN, RECONNECT_SECONDS_MAX = 0.02, 2.0
 
 
 class Works(Protocol):
-    """Whoever is told what comes, and says how it is."""
+    """What a stream is for: it takes messages, and has a report."""
 
-    report: Report
-    desk: Desk
+    jobs: JobQueue
     hosting: Hosting
-    say: Callable[[Called], None]
+    send: Callable[[FromRunner], None]
+
+    @property
+    def report(self) -> Report: ...
 
     def configure(self, configuration: Configure) -> None: ...
 
@@ -57,18 +63,20 @@ class Works(Protocol):
 
 
 class Stream:
-    """One stream. The first thing said on it is the last report: it holds everything that is not yet known there."""
+    """One stream. It begins with all that the server may not know: the report, the outcomes and the jobs."""
 
     def __init__(self, gateway: Path, instance: str, token: str) -> None:
         self._gateway = gateway
         self._target = f"/v1/stream/{quote(instance)}"
         self._headers = {"Authorization": f"Bearer {token}"}
         self._news = asyncio.Event()
-        self._assigned = ""
-        """The last task that came on this stream: that it has the worker then is no news."""
+        self._unsent: list[FromRunner] = []
+        """What is sent in one iteration of the event loop goes out as one frame."""
+        self._known: Report | None = None
+        """The report that the server has, by what was sent both ways on this stream."""
 
     def wake(self) -> None:
-        """There is a new report."""
+        """Have the report sent, if it has changed."""
         self._news.set()
 
     async def run(self, worker: Works) -> None:
@@ -95,61 +103,63 @@ class Stream:
             await asyncio.sleep(pause)
 
     async def _serve(self, socket: WebSocket, worker: Works) -> None:
-        self._assigned = ""
-        worker.say = lambda called: _told(socket, called)
-        telling = asyncio.create_task(self._tell(socket, worker))
+        self._known = None
+        self._unsent = [*map(Ended, worker.jobs.pending()), worker.jobs.listed()]
+        worker.send = self._send
+        sending = asyncio.create_task(self._send_all(socket, worker), name="sending")
         try:
             async for text in socket:
                 try:
-                    message = to_runner.decode(text)
+                    messages = to_runner.decode(text)
                 except msgspec.MsgspecError as error:
                     # A gateway of another version; what it wants is not understood, and so not done.
                     log.warning("what the gateway says is not understood: %s", error)
                     continue
-                match message:
-                    case Configure():
-                        worker.configure(message)
-                    case Hold():
-                        worker.hold(message.id)
-                    case Release():
-                        worker.release()
-                    case Assign():
-                        self._assigned = message.job.id
-                        worker.desk.assign(message.job)
-                    case Cancel():
-                        worker.desk.cancel(message.id)
-                    case Acknowledge():
-                        worker.acknowledge(message.id)
-                    case Call():
-                        worker.hosting.call(message)
-                    case CancelCall():
-                        worker.hosting.cancel(message.id)
+                for message in messages:
+                    self._take(worker, message)
         finally:
-            worker.say = lambda called: None
+            worker.send = lambda message: None
             worker.hosting.abandon()
-            telling.cancel()
-            await asyncio.gather(telling, return_exceptions=True)
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
 
-    async def _tell(self, socket: WebSocket, worker: Works) -> None:
-        said: Report | None = None
-        told: set[str] = set()
+    def _take(self, worker: Works, message: ToRunner) -> None:
+        match message:
+            case Assign():
+                if self._known is not None:
+                    self._known = held(self._known, message.job.id)
+                worker.jobs.assign(message.job)
+                self._news.set()
+            case Acknowledge():
+                worker.acknowledge(message.id)
+            case Withdraw():
+                worker.jobs.withdraw(message.ids)
+            case Cancel():
+                worker.jobs.cancel(message.id)
+            case Configure():
+                worker.configure(message)
+            case Hold():
+                worker.hold(message.id)
+            case Release():
+                worker.release()
+            case Call():
+                worker.hosting.call(message)
+            case CancelCall():
+                worker.hosting.cancel(message.id)
+
+    def _send(self, message: FromRunner) -> None:
+        self._unsent.append(message)
+        self._news.set()
+
+    async def _send_all(self, socket: WebSocket, worker: Works) -> None:
         while True:
             self._news.clear()
-            if worker.report != said:
-                is_known = said is not None and worker.report == held(said, self._assigned)
-                said = worker.report
-                if not is_known:
-                    socket.send(encode(said).decode())
-            # Every end once on each stream: if nobody takes it down, then on the next one.
-            pending = {outcome.id: outcome for outcome in worker.desk.pending()}
-            for id_ in pending.keys() - told:
-                socket.send(encode(Ended(pending[id_])).decode())
-            told = set(pending)
-            await socket.drain()
+            messages, self._unsent = self._unsent, []
+            report = worker.report
+            if self._known is None or says_more(report, self._known):
+                self._known = report
+                messages.insert(0, report)
+            for frame in frames(map(encode, messages)):
+                socket.send(frame)
+                await socket.drain()
             await self._news.wait()
-
-
-def _told(socket: WebSocket, called: Called) -> None:
-    # Who is not there any more has given up all calls.
-    with contextlib.suppress(Closed):
-        socket.send(encode(called).decode())

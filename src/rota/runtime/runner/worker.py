@@ -1,4 +1,4 @@
-"""What a runner does: prepares the storage, keeps a box ready, and makes both as new between two holders."""
+"""The worker of a runner: it prepares the storage, keeps a box ready for jobs and claims, and resets both."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -18,9 +18,10 @@ from rota.api.pool import WorkspaceFile
 from rota.runtime import workspace
 from rota.runtime.runner.box import Box, BoxLost, Command
 from rota.runtime.runner.capture import Capture
-from rota.runtime.runner.desk import Desk
 from rota.runtime.runner.hosting import Hosting, NotHosted
-from rota.runtime.runner.messages import Called, Configure, Place, Report, Source
+from rota.runtime.runner.jobqueue import JobQueue
+from rota.runtime.runner.jobqueue import Place as JobPlace
+from rota.runtime.runner.messages import Configure, FromRunner, Place, Report, Source
 
 log = logging.getLogger(__name__)
 
@@ -42,17 +43,20 @@ SIGNALLED = 128
 
 
 class Worker:
-    """One worker's life: `live` until it is cancelled. What it is told to do it does one after the other.
+    """One worker: `live` until it is cancelled. It does what it is asked one after the other.
 
-    `report` always says how it is; `told` is called when that has changed.
+    `report` is how it is now; `changed` is called when that may have changed.
     """
 
-    def __init__(self, run: int, home: Path, note: Path, told: Callable[[], None]) -> None:
-        self.desk = Desk(note.parent / "journal", self._on_desk)
-        # What had it when the last runner died still has it, until its end is acknowledged.
-        held = next((outcome.id for outcome in self.desk.pending()), "")
-        self.report = Report(run, "Held" if held else "Waiting", holder=held, has_task=bool(held))
-        self._told = told
+    def __init__(self, run: int, home: Path, note: Path, changed: Callable[[], None]) -> None:
+        self.send: Callable[[FromRunner], None] = lambda message: None
+        """Sends to the server, if it is connected."""
+        self.jobs = JobQueue(
+            note.parent / "journal", self._on_jobs, lambda message: self.send(message), self._follow_on
+        )
+        self._state = Report(run, "Waiting")
+        """The report of a worker that has no job. While jobs run in a prepared worker, that is Idle."""
+        self._report_changed = changed
         self._home = home
         self._note = note
         self._box: Box | None = None
@@ -60,27 +64,37 @@ class Worker:
         """What the box was made from."""
         self._configuration: Configure | None = None
         self._changed = asyncio.Event()
+        self._used_by: Literal["", "job", "claim"] = ""
+        """Who has used the worker since it was prepared."""
         self._is_released = self._is_setting_up = self._is_resting = False
         self._made: workspace.Prepared | None = None
         """What the tree was made from, also while somebody has it."""
         self._must_renew = False
-        """The next task waits for a tree that is as its ref is now."""
+        """The next job waits for a tree that is as its ref is now."""
         self._has_program: tuple[Box, str] | None = None
         """The box in which a program was found."""
         self._main: Command | None = None
         self._main_id = ""
-        self.say: Callable[[Called], None] = lambda called: None
-        """Tells how a call ended, if somebody is there to hear it."""
-        self.hosting = Hosting(lambda called: self.say(called), self._changed.set)
+        self.hosting = Hosting(lambda called: self.send(called), self._changed.set)
         self.exit_code: int | None = None
         """How what runs all the time ended, if it has."""
+
+    @property
+    def report(self) -> Report:
+        """How the worker is. Jobs hold it until their outcomes are acknowledged, also while it is reset after them."""
+        holder = self.jobs.holder or (self.jobs.next_id() if self._must_renew else "")
+        if not holder or self._state.holder:
+            return self._state
+        phase = "Held" if self._state.phase in ("Idle", "Resetting") else self._state.phase
+        return msgspec.structs.replace(self._state, phase=phase, holder=holder, has_task=True)
 
     def configure(self, configuration: Configure) -> None:
         if self._configuration is None or self._configuration.digest != configuration.digest:
             self._configuration = configuration
-            # It has no longer what it was told before; should this one fail, to be told the old one is news.
-            said = self.report
+            # It no longer has the last one. If this one fails, and the last is sent again, that is a change.
+            said = self._state
             self._say(configured="", reason=said.reason, message=said.message, said=said.said)
+            self.jobs.limit_to_one(configuration.reset == "Recreate")
             self._changed.set()
 
     def hold(self, id_: str) -> None:
@@ -88,55 +102,80 @@ class Worker:
             if self._configuration.reset != "Keep":
                 # From now on it is not as it was prepared, even if this process is not there at the end of the hold.
                 _forget(self._configuration)
+            self._used_by = "claim"
             self._say(phase="Held", holder=id_)
 
     def release(self) -> None:
-        if self.report.holder:
+        if self._state.holder:
             self._is_released = True
-            if not self._went_on():
-                self._changed.set()
+            self._changed.set()
 
     def acknowledge(self, id_: str) -> None:
-        self.desk.acknowledge(id_)
-        if self.report.holder == id_ and not self.desk.is_busy:
-            others = self.desk.pending()
-            if others:
-                self._say(holder=others[0].id)
-            else:
-                self.release()
+        self.jobs.acknowledge(id_)
+        if not self.jobs.holder:
+            self._report_changed()
+            if self._used_by and self._configuration is not None and self._configuration.reset == "Recreate":
+                self._changed.set()
 
-    def _on_desk(self) -> None:
-        if self.desk.trouble is not None or not self._went_on():
+    def _on_jobs(self) -> None:
+        """Begin the next job if that is all there is to do."""
+        if self.jobs.trouble is not None or not (self._is_resting and self._is_in_order()):
             self._changed.set()
-        self._told()
+        else:
+            self._begin_next()
+        self._report_changed()
 
-    def _went_on(self) -> bool:
-        """Whether there was no more to do than to let go of one task, or to begin the next; and that is done."""
+    def _is_in_order(self) -> bool:
+        """Report whether a job runs, or could begin, without anything being prepared before."""
         configuration, box = self._configuration, self._box
-        if not self._is_resting or configuration is None or box is None or box.lost.is_set():
+        if self.jobs.is_busy:
+            return True
+        if configuration is None or box is None or box.lost.is_set() or self._state.phase != "Idle":
             return False
-        if self._place != configuration.place or self.report.configured != configuration.digest:
+        if self._place != configuration.place or self._state.configured != configuration.digest:
             return False
-        if self._is_released:
-            if configuration.reset != "Keep" or not self.report.has_task or configuration.main:
-                return False
-            self._free(configuration)
-        self._begin_task(configuration)
-        return True
+        # A job leaves nothing running. What it leaves on the disk is the next one's if that is kept.
+        return not self._used_by or (configuration.reset == "Keep" and not configuration.main)
+
+    def _follow_on(self) -> JobPlace | None:
+        """Return where the job after another one runs; None: it cannot begin before something is done."""
+        return self._next_place() if self._is_resting and self._is_in_order() else None
+
+    def _begin_next(self, note: str | None = None) -> None:
+        """Begin the next job, if there is one and it may. `note`: what came of looking whether its tree is current."""
+        if self.jobs.has_next and not self.jobs.is_busy and self._is_in_order():
+            place = self._next_place(note)
+            if place is not None:
+                self.jobs.begin(place)
+                self._report_changed()
+
+    def _next_place(self, note: str | None = None) -> JobPlace | None:
+        configuration, box = self._configuration, self._box
+        assert configuration is not None and box is not None
+        if note is None and self._is_outdated(configuration):
+            # The job has the worker, but begins when the tree is as it should be.
+            self._must_renew = True
+            self._changed.set()
+            return None
+        if configuration.reset != "Keep":
+            _forget(configuration)
+        self._used_by = "job"
+        commit = self._made.commit if self._made is not None else ""
+        return JobPlace(box, configuration.place.inside, commit, note or "")
 
     def _say(self, **fields: object) -> None:
-        new = msgspec.structs.replace(self.report, **{"reason": "", "message": "", "said": "", **fields})
-        if new != self.report:
-            self.report = new
-            self._told()
+        new = msgspec.structs.replace(self._state, **{"reason": "", "message": "", "said": "", **fields})
+        if new != self._state:
+            self._state = new
+            self._report_changed()
 
     async def live(self) -> None:
         """Returns when what runs all the time has ended. Raises OSError when nothing can be written down any more."""
         failures = 0
         try:
             while True:
-                if self.desk.trouble is not None:
-                    raise self.desk.trouble
+                if self.jobs.trouble is not None:
+                    raise self.jobs.trouble
                 configuration = self._configuration
                 if configuration is None:
                     await self._changed.wait()
@@ -151,7 +190,7 @@ class Worker:
                     failures = 0
                     if self.exit_code is not None:
                         return
-                    self._begin_task(configuration)
+                    self._begin_next()
                 except workspace.MustReplace as error:
                     self._give_up_task(error)
                     self._say(phase="Broken", reason="MustReplace", message=str(error))
@@ -165,26 +204,7 @@ class Worker:
                 await self._something_new(wait)
         finally:
             await self._stop_box()
-            self.desk.close()
-
-    def _begin_task(self, configuration: Configure, note: str | None = None) -> None:
-        """Begin the next task, if there is one. `note`: what came of looking whether its tree is current."""
-        is_checked = note is not None
-        if self._box is None or not self.desk.has_next:
-            return
-        if not is_checked and self.report.phase != "Idle":
-            return
-        if not is_checked and self._is_outdated(configuration):
-            # It has the task already, but that begins when the tree is as it should be.
-            self._must_renew = True
-            self._say(phase="Held", holder=self.desk.next_id(), has_task=True)
-            self._changed.set()
-            return
-        if configuration.reset != "Keep":
-            _forget(configuration)
-        commit = self._made.commit if self._made is not None else ""
-        id_ = self.desk.begin(self._box, configuration.place.inside, commit=commit, note=note or "")
-        self._say(phase="Held", holder=id_, has_task=True)
+            self.jobs.close()
 
     def _is_outdated(self, configuration: Configure) -> bool:
         """Whether the ref of the tree may stand for another commit by now, and whoever comes gets a tree as new."""
@@ -208,7 +228,7 @@ class Worker:
             await self._start_box(configuration)
             await self._check_program(configuration)
         self._must_renew = False
-        self._begin_task(configuration, note or "")
+        self._begin_next(note or "")
 
     async def _renewed(self, source: Source, made: workspace.Prepared) -> str | None:
         """What is to be said of the tree, which is used as it is; None: it has to be made anew."""
@@ -233,7 +253,7 @@ class Worker:
         """A task whose tree could not be made is tried elsewhere, or here when it can."""
         if self._must_renew:
             self._must_renew = False
-            self.desk.give_up_next(f"its tree could not be made: {error}")
+            self.jobs.give_up_next(f"its tree could not be made: {error}")
 
     async def _something_new(self, seconds: float | None) -> None:
         """Returns when there is something to do: something was asked, the box has ended, or the time has passed."""
@@ -259,12 +279,14 @@ class Worker:
         if self._has_ended():
             return
         is_lost = self._box is not None and self._box.lost.is_set()
-        if is_lost and self.report.holder and not self.report.has_task:
-            # Whoever had it has lost what ran there.
+        if is_lost and self._state.holder:
+            # The claim that has it has lost what ran there.
             self._is_released = True
-        if self.report.holder and not self._is_released:
+        if self.jobs.is_busy or (self._state.holder and not self._is_released):
             return  # It is somebody's: it stays as it is.
-        if self._is_released and configuration.reset != "Keep":
+        if self._used_by == "job" and configuration.reset == "Recreate" and self.jobs.holder:
+            return  # It is replaced when the server has the outcome.
+        if self._used_by and configuration.reset != "Keep":
             # What is asked for now counts, and not what was when the hold began.
             _forget(configuration)
         self._made = made = workspace.prepared(record, spec, files)
@@ -275,7 +297,7 @@ class Worker:
             self._free(configuration)
             return
         # Said before anything is done: from here on nobody is given it.
-        self._say(phase="Resetting" if self.report.holder else "Preparing")
+        self._say(phase="Resetting" if self._used_by else "Preparing")
         await self.hosting.drain()
         # Nothing may run in a tree that is taken away, nor anything of one holder beside the next.
         await self._stop_box()
@@ -328,19 +350,18 @@ class Worker:
         if configuration.main:
             # What runs all the time is not ended for new settings. With a hold it ends, whatever else is kept: a holder
             # could have left something beside it, or in it, for the next.
-            return self._main is not None and not self._is_released
-        # A task has left nothing behind that runs.
-        is_clear = not self._is_released or self.report.has_task
-        return self._box is not None and self._place == configuration.place and is_clear
+            return self._main is not None and not self._used_by
+        # A job leaves nothing running.
+        return self._box is not None and self._place == configuration.place and self._used_by != "claim"
 
     def _free(self, configuration: Configure) -> None:
-        self._is_released = False
-        self._say(phase="Idle", holder="", has_task=False, configured=configuration.digest)
+        self._is_released, self._used_by = False, ""
+        self._say(phase="Idle", holder="", configured=configuration.digest)
 
     async def finish(self) -> None:
         """Ask what runs all the time to end, and return when it has; calls come to their end, a task is given up."""
         await self.hosting.finish()
-        await self.desk.finish()
+        await self.jobs.finish()
         main = self._main
         if main is not None and self._box is not None:
             with contextlib.suppress(BoxLost):

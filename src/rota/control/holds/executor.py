@@ -1,0 +1,430 @@
+"""The executor: brings events to the ledgers of pools, and carries their effects out.
+
+Who holds an instance exclusively is what `spec.assignment` of the Instance says. An instance that is given to the
+tasks of its pool (its lane) says so once; which tasks run on it is what their statuses say. So all that the executor
+knows can be read again after a restart.
+
+Tasks and claims each have a `Holders` here, which says what is written when a hold begins and ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+import msgspec
+
+from rota.api import Instance, WorkerPool
+from rota.api.instance import Assignment
+from rota.client import Client, Key
+from rota.control.holds.handover import HandOver, Written, write
+from rota.control.holds.members import Member, PoolKey
+from rota.control.inputs import made_for
+from rota.control.instances.names import controller_of
+from rota.control.orders import subject_of
+from rota.engine.clock import Clock, RealClock, sleep
+from rota.engine.objects import Objects, get
+from rota.engine.reconciler import Context, Memory
+from rota.engine.references import id_of
+from rota.pools import Binding, GiveBack, Ledger, Lost, Recall, Request
+from rota.pools.ledger import DEPTH_MAX
+from rota.registry import ApiError
+from rota.runtime.runner.jobs import Outcome
+from rota.runtime.runner.messages import Report, ResetPolicy
+
+log = logging.getLogger(__name__)
+
+LOOK_AGAIN_SECONDS = 0.02
+"""After a race that was lost: what was faster is known by then."""
+RETRY_SECONDS = 1.0
+"""After an error of the server that is nobody's fault."""
+PACE_BINDINGS = 64
+"""Bindings of a pool that tell how often an instance is given to somebody."""
+PACE_SECONDS_MIN = 0.1
+WAIT_SECONDS_MAX = 60.0
+"""The longest wait that somebody is told to come back after."""
+BLAMED_MAX = 1000
+LOST_RACE = frozenset((404, 409, 422))
+
+
+class Holders(Protocol):
+    """What the holds of one kind, tasks or claims, need of their own."""
+
+    def restore(self) -> None:
+        """Bring to the ledgers who holds what, and who waits, by what is stored."""
+        ...
+
+    def bind(self, pool: PoolKey, binding: Binding) -> None:
+        """Begin to write a binding; then tell the ledger the result."""
+        ...
+
+    def give_back(self, pool: PoolKey, request: Request, instance: str) -> None:
+        """End a hold that was written after its request had been cancelled."""
+        ...
+
+    def name_of(self, uid: str) -> str | None:
+        """Return the name of a holder by its uid."""
+        ...
+
+    def recall(self, instance: str, request: str) -> None:
+        """Ask an instance to return a request that it has not begun."""
+        ...
+
+    def lost(self, request: Request, instance: str) -> None:
+        """A request has lost the instance that it held."""
+        ...
+
+    def assigned(self, member: Member, assignment: Assignment) -> None:
+        """An instance says that one of them holds it."""
+        ...
+
+    def appeared(self, member: Member) -> None:
+        """An instance is there that was not known."""
+        ...
+
+    def vanished(self, instance: str) -> None:
+        """An instance is gone, by its uid."""
+        ...
+
+    def pool_gone(self, pool: PoolKey) -> None:
+        """A pool is gone: drop its metrics."""
+        ...
+
+
+class Executor:
+    """The ledgers of all pools, and the instances that can be held."""
+
+    def __init__(self) -> None:
+        self.ledgers: dict[PoolKey, Ledger] = {}
+        self.members: dict[str, Member] = {}
+        """By the instance's uid."""
+        self._of: dict[PoolKey, set[str]] = {}
+        self._by_name: dict[Key, str] = {}
+        self._holders: dict[str, Holders] = {}
+        """By the kind of the assignment."""
+        self._works: set[asyncio.Task[None]] = set()
+        self._blamed: dict[str, str] = {}
+        """By the id of an attempt, the reason why its instance was ended."""
+        self._memory: Memory | None = None
+        self._client: Client | None = None
+        self._objects: Objects | None = None
+        self.clock: Clock = RealClock()
+        self._depths: dict[PoolKey, int] = {}
+        self._completed: dict[PoolKey, int] = {}
+        """Tasks that have ended, and are not in the pool's status yet."""
+        self._paces: dict[PoolKey, deque[float]] = {}
+        """When instances of a pool were last given to somebody."""
+        self._reset_listeners: list[Callable[[PoolKey, float], None]] = []
+        self._demand_listeners: list[Callable[[PoolKey], None]] = []
+
+    def join(self, kind: str, holders: Holders) -> None:
+        """Have somebody look after the holds whose assignment has this kind."""
+        assert kind not in self._holders, kind
+        self._holders[kind] = holders
+
+    def on_reset(self, heard: Callable[[PoolKey, float], None]) -> None:
+        """Call it with the seconds between the end of a hold and the moment when the instance can be held again."""
+        self._reset_listeners.append(heard)
+
+    def on_demand(self, heard: Callable[[PoolKey], None]) -> Callable[[], None]:
+        """Call it when more, or fewer, wait for an instance of a pool. Returns how to end that."""
+        self._demand_listeners.append(heard)
+        return lambda: self._demand_listeners.remove(heard)
+
+    def close(self) -> None:
+        for work in self._works:
+            work.cancel()
+
+    @property
+    def client(self) -> Client:
+        assert self._client is not None, "it is prepared before it is used"
+        return self._client
+
+    @property
+    def objects(self) -> Objects:
+        assert self._objects is not None, "it is prepared before it is used"
+        return self._objects
+
+    @property
+    def is_prepared(self) -> bool:
+        return self._objects is not None
+
+    def prepare(self, context: Context) -> None:
+        """Read what was given to whom before this process began. Nothing is given to anybody before that."""
+        if self._objects is not None:
+            return
+        self._client, self._objects, self._memory = context.client, context.objects, context.memory
+        self.clock = context.clock
+        for holders in self._holders.values():
+            holders.restore()
+        for pool in tuple(self.ledgers):
+            self.carry_out(pool)
+
+    # Losses that are the holder's own fault.
+
+    def blame(self, instance: Instance, why: str) -> None:
+        """An instance is ended for what its holders did: losing it is their own failure."""
+        member = self.members.get(instance.metadata.uid)
+        for id_ in member.sent if member is not None else ():
+            self._blamed[id_] = why
+        while len(self._blamed) > BLAMED_MAX:
+            del self._blamed[next(iter(self._blamed))]
+
+    def judged(self, outcome: Outcome) -> Outcome:
+        """Return an outcome, as a failure if the worker was lost by the task's own fault."""
+        why = self._blamed.get(outcome.id) if outcome.reason == "WorkerLost" else None
+        return outcome if why is None else msgspec.structs.replace(outcome, reason="Failed", message=why)
+
+    # Pools.
+
+    def ledger(self, pool: PoolKey) -> Ledger:
+        ledger = self.ledgers.get(pool)
+        if ledger is None:
+            ledger = self.ledgers[pool] = Ledger()
+        return ledger
+
+    def waiting(self, pool: WorkerPool) -> int:
+        """Count those that wait for an instance of a pool."""
+        ledger = self.ledgers.get(PoolKey(pool.metadata.namespace, pool.metadata.name))
+        return ledger.depth if ledger is not None else 0
+
+    def completed(self, pool: WorkerPool) -> int:
+        """Count the tasks of a pool that have ended and are not in its status yet."""
+        return self._completed.get(PoolKey(pool.metadata.namespace, pool.metadata.name), 0)
+
+    def complete(self, pool: PoolKey) -> None:
+        """Count a task that has ended, if its pool is there to say so."""
+        if pool.kind == WorkerPool.api.name and not self._is_gone(pool):
+            self._completed[pool] = self._completed.get(pool, 0) + 1
+
+    def counted(self, pool: WorkerPool, number: int) -> None:
+        """So many of them are in the pool's status now."""
+        key = PoolKey(pool.metadata.namespace, pool.metadata.name)
+        left = self._completed.pop(key, 0) - number
+        if left:
+            self._completed[key] = left
+
+    def forget(self, pool: PoolKey) -> None:
+        """A pool is gone."""
+        self._completed.pop(pool, None)
+        for holders in self._holders.values():
+            holders.pool_gone(pool)
+        self._tidy(pool)
+
+    def forget_if_gone(self, pool: PoolKey) -> None:
+        """Drop the metrics of a pool that is gone: some of what it had under way ends, and is counted, after it."""
+        if self._is_gone(pool):
+            for holders in self._holders.values():
+                holders.pool_gone(pool)
+
+    def _is_gone(self, pool: PoolKey) -> bool:
+        if pool.kind != WorkerPool.api.name or self._objects is None:
+            return False
+        return not self._objects.has(WorkerPool.api, pool.namespace, pool.name)
+
+    def wait_estimate(self, pool: PoolKey) -> float:
+        """Estimate the seconds until a request that comes now is served, by how often one was lately."""
+        ledger, pace = self.ledgers.get(pool), self._paces.get(pool)
+        if ledger is None or not pace:
+            return WAIT_SECONDS_MAX
+        rate = len(pace) / max(self.clock.now() - pace[0], PACE_SECONDS_MIN)
+        return min((ledger.depth + 1) / rate, WAIT_SECONDS_MAX)
+
+    def _tidy(self, pool: PoolKey) -> None:
+        """Keep nothing of a pool that has no instances and for which nobody waits."""
+        ledger = self.ledgers.get(pool)
+        if ledger is not None and pool not in self._of and ledger.is_empty:
+            del self.ledgers[pool]
+            self._depths.pop(pool, None)
+            self._paces.pop(pool, None)
+            self.forget_if_gone(pool)
+
+    # Instances.
+
+    def observe(self, instance: Instance, report: Report | None, reset: ResetPolicy, *, is_ready: bool) -> None:
+        """Take an instance that can be held, as it is now."""
+        uid, key = instance.metadata.uid, Key(instance.metadata.namespace, instance.metadata.name)
+        owner = controller_of(instance)
+        if owner is None:
+            self.remove(key)
+            return
+        pool = PoolKey(instance.metadata.namespace, owner.name, owner.kind)
+        member = self.members.get(uid)
+        if member is not None and member.pool != pool:
+            self.remove(key)
+            member = None
+        is_new = member is None
+        if member is None:
+            self.remove(key, but=uid)
+            member = self.members[uid] = Member(subject_of(instance), pool, instance, report, reset, is_ready)
+            self._of.setdefault(pool, set()).add(uid)
+            self._by_name[key] = uid
+        if report is None or (member.report is not None and report.run != member.report.run):
+            member.sent.clear()
+        member.report, member.reset, member.is_ready = report, reset, is_ready
+        # Whoever read it may have begun before it was given to another.
+        member.learn(instance)
+        self.update(member)
+        if is_new:
+            for holders in self._holders.values():
+                holders.appeared(member)
+
+    def remove(self, key: Key, but: str = "") -> None:
+        """There is no instance of this name any more, unless it is the one with this uid."""
+        uid = self._by_name.get(key)
+        if uid is None or uid == but:
+            return
+        del self._by_name[key]
+        member = self.members.pop(uid)
+        of_pool = self._of[member.pool]
+        of_pool.discard(uid)
+        if not of_pool:
+            del self._of[member.pool]
+        self.ledger(member.pool).gone(uid)
+        self.carry_out(member.pool)
+        for holders in self._holders.values():
+            holders.vanished(uid)
+        self._tidy(member.pool)
+
+    def is_known(self, member: Member) -> bool:
+        return self.members.get(member.subject.uid) is member
+
+    def update(self, member: Member) -> None:
+        """Bring the ledger to what an instance says of itself."""
+        if member.is_changing_hands or not self.is_known(member):
+            return
+        uid, assigned = member.subject.uid, member.assignment
+        ledger = self.ledger(member.pool)
+        if assigned is None:
+            if ledger.holders_of(uid):
+                # Somebody else has taken it from its holder.
+                ledger.taken(uid)
+            self._time_reset(member)
+        else:
+            member.was_held = True
+            holders = self._holders.get(assigned.kind)
+            if holders is not None:
+                holders.assigned(member, assigned)
+        self.reopen(member)
+        self.carry_out(member.pool)
+
+    def reopen(self, member: Member) -> None:
+        """Tell the ledger what an instance can be given for."""
+        opened = member.opened
+        if opened and not self.is_owned(member):
+            opened = type(opened).CLOSED
+        slots = DEPTH_MAX if member.reset == "Keep" else 1
+        self.ledger(member.pool).open(member.subject.uid, opened, reopened=member.reopened, slots=slots)
+
+    def holders_of(self, instance: Instance) -> list[str]:
+        """Name those that hold an instance, such as `task build`, the first one first."""
+        assigned, member = instance.spec.assignment, self.members.get(instance.metadata.uid)
+        if assigned is None:
+            return []
+        holders = self._holders.get(assigned.kind)
+        uids = self.ledger(member.pool).holders_of(member.subject.uid) if member is not None else []
+        names = [name for uid in uids if holders is not None and (name := holders.name_of(uid)) is not None]
+        return [f"{assigned.kind.lower()} {name}" for name in names or [assigned.name]]
+
+    def is_owned(self, member: Member) -> bool:
+        """Report whether it is of the pool, or of the task, that has this name now, and not of one that is gone."""
+        return self._objects is not None and made_for(self._objects, member.instance) is not None
+
+    def _time_reset(self, member: Member) -> None:
+        if not member.was_held:
+            return
+        now = self.clock.now()
+        if member.free_since is None:
+            member.free_since = now
+        if member.opened:
+            for heard in self._reset_listeners:
+                heard(member.pool, now - member.free_since)
+            member.was_held, member.free_since = False, None
+
+    def look_again(self, member: Member) -> None:
+        """Read an instance once more in a moment: nobody else tells that it is free still."""
+
+        def look() -> None:
+            known = self.members.get(member.subject.uid)
+            if known is None or self._objects is None:
+                return
+            found = get(self._objects, Instance, member.subject.name, member.subject.namespace)
+            if found is not None and found.metadata.uid == member.subject.uid:
+                known.learn(found)
+                self.update(known)
+
+        self.clock.call_at(self.clock.now() + LOOK_AGAIN_SECONDS, look)
+
+    # Effects.
+
+    def carry_out(self, pool: PoolKey) -> None:
+        """Carry out what the ledger of a pool has decided."""
+        ledger = self.ledgers.get(pool)
+        if ledger is None:
+            return
+        while ledger.effects:
+            effects, ledger.effects = ledger.effects, []
+            for effect in effects:
+                match effect:
+                    case Binding():
+                        self._paces.setdefault(pool, deque(maxlen=PACE_BINDINGS)).append(self.clock.now())
+                        self._holders_of(effect.request).bind(pool, effect)
+                    case GiveBack():
+                        self._holders_of(effect.request).give_back(pool, effect.request, effect.instance)
+                    case Recall():
+                        self._holders["Task"].recall(effect.instance, effect.request)
+                    case Lost():
+                        self._holders_of(effect.request).lost(effect.request, effect.instance)
+        if ledger.depth != self._depths.get(pool, 0):
+            self._depths[pool] = ledger.depth
+            for heard in tuple(self._demand_listeners):
+                heard(pool)
+        if not ledger.depth:
+            self._depths.pop(pool, None)
+            self._tidy(pool)
+
+    def _holders_of(self, request: Request) -> Holders:
+        return self._holders["Task" if request.shares else "Claim"]
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something that takes time; it ends with the executor."""
+        task = asyncio.create_task(work)
+        self._works.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._works.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a hold could not be written", exc_info=error)
+
+    # Writing.
+
+    async def write(self, handover: HandOver) -> Written:
+        """Write a hand-over. Its echo does not wake the controllers of the holders."""
+        holders = [one for one in (handover.ends, handover.begins) if one is not None] if self.client.atomic else []
+        for one in holders:
+            self.expect(one)
+        try:
+            return await write(self.client, handover)
+        except BaseException:
+            for one in holders:
+                self.unexpect(one)
+            raise
+
+    def expect(self, obj: Any) -> None:
+        """The news of this object's status will be the echo of a write of our own."""
+        assert self._memory is not None
+        self._memory.expect(id_of(obj), obj.status)
+
+    def unexpect(self, obj: Any) -> None:
+        assert self._memory is not None
+        self._memory.unexpect(id_of(obj))
+
+    async def pause(self, error: ApiError, what: str) -> None:
+        """Wait before something is tried again that was refused, unless it was a race."""
+        if error.code not in LOST_RACE:
+            log.warning("%s: %s", what, error)
+            await sleep(self.clock, RETRY_SECONDS)

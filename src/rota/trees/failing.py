@@ -1,0 +1,40 @@
+"""What can be wrong with a file, in one word and in a sentence."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+_REASONS = {
+    errno.ENOENT: "NotFound",
+    errno.ENOTDIR: "NotADirectory",
+    errno.EISDIR: "IsADirectory",
+    errno.ENOTEMPTY: "NotEmpty",
+    errno.EACCES: "Forbidden",
+    errno.EPERM: "Forbidden",
+    errno.EROFS: "Forbidden",
+    errno.ELOOP: "BadPath",
+    errno.ENAMETOOLONG: "BadPath",
+    errno.ENOSPC: "NoSpace",
+    errno.EDQUOT: "NoSpace",
+    errno.EFBIG: "TooLarge",
+}
+
+
+class FileFailed(Exception):  # noqa: N818 - says what became of it
+    """An operation on a file cannot be done. `reason` is one word for programs."""
+
+    def __init__(self, reason: str, message: str, error: OSError | None = None) -> None:
+        """`error`: what the kernel says, where the kernel refuses."""
+        # A name may have halves of characters, which cannot be written down.
+        self.message = message.encode("utf-8", "replace").decode()
+        super().__init__(self.message)
+        self.reason = reason
+        self.error = error
+
+
+def explained(error: OSError, path: str) -> FileFailed:
+    """The kernel's refusal, with the path that was asked for."""
+    reason = _REASONS.get(error.errno or 0, "Failed")
+    why = os.strerror(error.errno or 0)
+    return FileFailed(reason, f"{path}: {why.lower()}", OSError(error.errno or 0, why, path))

@@ -1,0 +1,157 @@
+"""A tree as tar, piece by piece. It follows no link, and what is neither file, folder nor link is left out."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tarfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple, Protocol
+
+from rota.trees.bounds import ARCHIVE_BYTES_MAX, ARCHIVE_MEMBERS_MAX, DEPTH_MAX, MODE_MASK, PIECE_BYTES
+from rota.trees.failing import FileFailed, explained
+from rota.trees.walking import Spot
+
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""Who opens a pipe like this does not wait for somebody at its other end."""
+
+
+class Output(Protocol):
+    def write(self, data: bytes, /) -> object: ...
+
+
+class Found(NamedTuple):
+    """One thing of a tree."""
+
+    folder: int
+    """Open while this is looked at, and no longer."""
+    base: str
+    name: str
+    """The path in the tree."""
+    status: os.stat_result
+    target: str = ""
+    """Of a link."""
+
+
+def measure(spot: Spot) -> tuple[int, int]:
+    """Members and bytes of a tree. Raises FileFailed when it is too large, or a part of it cannot be read."""
+    counted = _Counted()
+    for found in tree(spot):
+        is_file = stat.S_ISREG(found.status.st_mode)
+        counted.add(found.status.st_size if is_file else 0)
+        if is_file:
+            with _reading(found):
+                pass
+    return counted.members, counted.bytes
+
+
+class _Counted:
+    """What a tree has so far. Raises FileFailed when that is too much."""
+
+    def __init__(self) -> None:
+        self.members = self.bytes = 0
+
+    def add(self, size: int) -> None:
+        self.members += 1
+        self.bytes += size
+        if self.members > ARCHIVE_MEMBERS_MAX:
+            raise FileFailed("TooLarge", f"a tree has at most {ARCHIVE_MEMBERS_MAX} members, and this one has more")
+        if self.bytes > ARCHIVE_BYTES_MAX:
+            raise FileFailed(
+                "TooLarge", f"the files of a tree have at most {ARCHIVE_BYTES_MAX} bytes together, and these have more"
+            )
+
+
+def pack(spot: Spot, output: Output, keep: Callable[[Found], bool] = lambda found: True) -> None:
+    """Write a tree. Of a folder, what is in it; of a file, the file alone. Raises FileFailed when it is too large."""
+    counted = _Counted()
+    with tarfile.open(fileobj=output, mode="w|", format=tarfile.PAX_FORMAT, bufsize=PIECE_BYTES) as tar:  # type: ignore[call-overload]
+        for found in tree(spot):
+            if not keep(found):
+                continue
+            info = _info(found)
+            if not info.isreg():
+                counted.add(0)
+                tar.addfile(info)
+                tar.members.clear()  # It would remember them all.
+                continue
+            with _reading(found) as descriptor, open(descriptor, "rb", closefd=False) as file:
+                info.size = os.fstat(descriptor).st_size
+                counted.add(info.size)
+                try:
+                    tar.addfile(info, file)
+                except OSError as error:
+                    if str(error) == "unexpected end of data":
+                        raise FileFailed("Failed", f"{found.name}: it became shorter while it was read") from None
+                    raise
+                tar.members.clear()
+
+
+def tree(spot: Spot) -> Iterator[Found]:
+    """All of a tree, folders before what is in them."""
+    status = os.stat(spot.name, dir_fd=spot.folder, follow_symlinks=False)
+    if not stat.S_ISDIR(status.st_mode):
+        if not stat.S_ISREG(status.st_mode):
+            raise FileFailed("NotAFile", f"{spot.name}: it is neither a file nor a folder")
+        yield Found(spot.folder, spot.name, spot.name, status)
+        return
+    top = os.open(spot.name, FOLDER, dir_fd=spot.folder)
+    try:
+        yield from _below(top, "", 0)
+    finally:
+        os.close(top)
+
+
+def _below(folder: int, prefix: str, depth: int) -> Iterator[Found]:
+    if depth > DEPTH_MAX:
+        raise FileFailed("TooLarge", f"a tree is at most {DEPTH_MAX} folders deep, and this one is deeper")
+    with os.scandir(folder) as entries:
+        names = sorted(entry.name for _, entry in zip(range(ARCHIVE_MEMBERS_MAX + 1), entries, strict=False))
+    for base in names:
+        name = prefix + base
+        try:
+            status = os.stat(base, dir_fd=folder, follow_symlinks=False)
+            kind = status.st_mode
+            if stat.S_ISLNK(kind):
+                yield Found(folder, base, name, status, os.readlink(base, dir_fd=folder))
+            elif stat.S_ISREG(kind):
+                yield Found(folder, base, name, status)
+            elif stat.S_ISDIR(kind):
+                yield Found(folder, base, name, status)
+                inner = os.open(base, FOLDER, dir_fd=folder)
+                try:
+                    yield from _below(inner, f"{name}/", depth + 1)
+                finally:
+                    os.close(inner)
+        except FileNotFoundError:
+            continue  # It was removed meanwhile.
+        except OSError as error:
+            raise explained(error, name) from None
+
+
+@contextmanager
+def _reading(found: Found) -> Iterator[int]:
+    try:
+        descriptor = os.open(found.base, READ, dir_fd=found.folder)
+    except OSError as error:
+        raise explained(error, found.name) from None
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise FileFailed("NotAFile", f"{found.name}: it was exchanged while it was read")
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _info(found: Found) -> tarfile.TarInfo:
+    """Without an owner: it is another one wherever it is unpacked."""
+    info = tarfile.TarInfo(found.name)
+    info.mode = found.status.st_mode & MODE_MASK
+    info.mtime = int(found.status.st_mtime)
+    if stat.S_ISDIR(found.status.st_mode):
+        info.type = tarfile.DIRTYPE
+    elif found.target:
+        info.type, info.linkname = tarfile.SYMTYPE, found.target
+    return info
