@@ -422,7 +422,7 @@ class Instances(Gate[Instance]):
             if left > 0 and known is not None and before.runtime_id == runs[container.name].id:
                 # The server was away, and this runner has not come back yet: it is as it was.
                 return found._replace(phase=before.phase or "Starting", available=known, wait=left)
-            return found._replace(phase="Starting", available=workers.available(None))
+            return found._replace(phase="Starting", available=workers.available(None, obj))
         ordered = self._order(context, obj, container)
         prepared = workers.preparation(context.objects, obj, ordered, self._runtime.policy)
         digest = prepared.digest()
@@ -434,7 +434,7 @@ class Instances(Gate[Instance]):
                 self._told[subject] = (self._runners.stream(subject), digest)
         if not self._stepped(obj, report, digest, context):
             await self._replace(context, obj, report.message)
-        available = workers.available(report)
+        available = workers.available(report, obj)
         status = msgspec.structs.replace(found.status, assignment=workers.assignment(report, obj))
         return Seen(status, phase_of(obj) if available.status == "True" else "Starting", available)
 

@@ -151,15 +151,23 @@ def _home_files(objects: Objects, obj: Instance) -> dict[str, str]:
     return agent_files(obj.spec.worker.type, specs, secrets)
 
 
-def available(report: Report | None) -> Condition:
-    """The condition Available that a runner's report comes to."""
+def available(report: Report | None, obj: Instance) -> Condition:
+    """Return the condition Available that a runner's report comes to."""
     if report is None:
         return unavailable("Starting", MEANING["Waiting"])
+    if _is_let_go(report, obj):
+        return unavailable("Starting", MEANING["Resetting"])
     if report.phase in ("Idle", "Held"):
         return Condition(type=AVAILABLE, status="True", reason=AVAILABLE)
     if report.phase in ("Failed", "Broken"):
         return unavailable("ConfigurationError", f"{report.reason}: {report.message}")
     return unavailable("Starting", MEANING[report.phase])
+
+
+def _is_let_go(report: Report, obj: Instance) -> bool:
+    """Report whether a hold has ended, and the runner has not begun yet to clear away what the holder left."""
+    held = obj.spec.assignment
+    return report.phase == "Held" and not report.has_task and (held is None or held.id != report.holder)
 
 
 def next_step(
@@ -176,7 +184,7 @@ def next_step(
         # A task's end is told by its runner, and what comes then is told it with the acknowledgement.
         done = report.phase == "Held" and held is None and reset == "Recreate"
         return "Replace" if done else None
-    if report.phase == "Held" and (held is None or held.id != report.holder):
+    if _is_let_go(report, obj):
         return "Replace" if reset == "Recreate" else Release()
     is_as_told = report.phase == "Idle" and report.configured == digest
     if is_as_told and held is not None and _accepted(obj) != held.id:

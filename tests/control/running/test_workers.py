@@ -216,6 +216,9 @@ async def test_it_is_released_when_the_hold_ends(crew: Crew) -> None:
     await crew.held(runner)
     await crew.hold(None)
     assert runner.orders[-1] == Release()
+    crew.world.clock.advance(1)
+    await crew.world.rest()
+    assert (await crew.instance()).status.phase != "Idle"
     runner.say("Resetting")
     await crew.world.rest()
     assert (await crew.available())[:2] == ("False", "Starting")
