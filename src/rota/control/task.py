@@ -25,6 +25,7 @@ from rota.control.tasks import lifecycle
 from rota.control.tasks.attempts import Attempts, has_more_to_come, is_on, key_of, pool_of
 from rota.control.tasks.jobs import CannotRun, check, worker_of
 from rota.control.tasks.locks import BRANCH_LOCKED, Locks
+from rota.control.tasks.notices import QUEUED_NOTICE_SECONDS
 from rota.control.tasks.telling import Standing, standing_of, warn
 from rota.control.tasks.templating import given_payload
 from rota.control.unhonoured import conditions, tell, unhonoured
@@ -38,8 +39,6 @@ from rota.runtime.interface import Runtime
 
 QUOTA_EXCEEDED = "QuotaExceeded"
 """It waits in the queue until the budget has room for its worker."""
-QUEUED_NOTICE_SECONDS = 0.25
-"""For how long a task waits for a worker before that is written down."""
 ARRIVAL_STEP_SECONDS = 1e-6
 HELD_FINALIZER = "rota.dev/dependents"
 """A task that ended stays until those that wait for it know how."""
@@ -54,6 +53,13 @@ def uid_of(objects: Objects, namespace: str, name: str) -> str:
     """Of the Task that has a name now; empty: none has."""
     found = get(objects, Task, name, namespace)
     return found.metadata.uid if found is not None else ""
+
+
+def is_plain(task: Task) -> bool:
+    """Report whether a task is new and names nothing but the pool that it runs on."""
+    spec = task.spec
+    named = spec.function or spec.worker or spec.depends_on or spec.branch
+    return task.status is None and not named and not spec.cancel and task.metadata.deletion_timestamp is None
 
 
 class Tasks(Gate[Task]):
@@ -86,12 +92,35 @@ class Tasks(Gate[Task]):
         return ended
 
     def at_once(self, context: Context, key: Key) -> Outcome | None:
-        """Most tasks that are looked at when they are over have nothing more to come."""
+        """Most tasks need nothing but a worker of a pool, and most that are over have nothing more to come."""
         obj = cast("Task | None", context.find(Task.api, *key))
-        if obj is None or not obj.over() or has_more_to_come(obj):
+        if obj is None:
+            return None
+        if not obj.over():
+            return DONE if is_plain(obj) and self._admit_at_once(context, obj) else None
+        if has_more_to_come(obj):
             return None
         self._left(obj)
         return DONE
+
+    def _admit_at_once(self, context: Context, obj: Task) -> bool:
+        """Queue a new task that waits for nothing but a worker. False: something is to be said of it."""
+        self._attempts.prepare(context)
+        self._meet(obj)
+        if context.held_up(obj, coming=True) is not None:
+            return False
+        try:
+            check(obj, *worker_of(context.objects, obj, self._runtime.policy))
+        except (TemplateError, CannotRun):
+            return False
+        self._attempts.want(obj, pool_of(obj), self._attempts.arrival(obj, context.clock.time()))
+        return True
+
+    def _meet(self, obj: Task) -> None:
+        """Count a task that is new here."""
+        if obj.metadata.uid not in self._newcomers:
+            self._newcomers.put(obj.metadata.uid, key_of(obj), None)
+            self._attempts.counting.created(obj)
 
     def gone_at_once(self, context: Context, key: Key) -> bool:
         # Nothing is waited for here: calls are written down and taken away by the hundred in a second.
@@ -113,9 +142,8 @@ class Tasks(Gate[Task]):
         if obj.over() or obj.metadata.deletion_timestamp is not None:
             return await self._after(context, obj)
         status: TaskStatus = status_of(obj)
-        if obj.status is None and obj.metadata.uid not in self._newcomers:
-            self._newcomers.put(obj.metadata.uid, key_of(obj), None)
-            self._attempts.counting.created(obj)
+        if obj.status is None:
+            self._meet(obj)
         if self._attempts.is_ending(obj):
             return DONE  # It is looked at again when that is written.
         if status.phase == "Running":
@@ -200,12 +228,6 @@ class Tasks(Gate[Task]):
         if status != status_of(obj):
             obj = await context.write_status(obj, status)
         self._attempts.want(obj, pool_of(obj), arrival)
-        if status.phase == "Queued" or not self._attempts.is_waiting(obj):
-            return DONE
-        left = QUEUED_NOTICE_SECONDS - self._attempts.waited(obj, now)
-        if left > 0:
-            return Done(again_after=left)
-        await context.write_status(obj, lifecycle.queued(status, lifecycle.time_of(arrival)))
         return DONE
 
     async def _call(self, context: Context, obj: Task, status: TaskStatus, now: float) -> Outcome:

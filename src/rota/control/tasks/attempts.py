@@ -27,6 +27,7 @@ from rota.control.holds.named import ByName
 from rota.control.instances.names import controller_of
 from rota.control.tasks.counting import Counting
 from rota.control.tasks.lifecycle import after, assignment_id, is_large, queued, running, time_of
+from rota.control.tasks.notices import Notices
 from rota.control.tasks.telling import warn
 from rota.engine.clock import Timer, sleep
 from rota.engine.metrics import Metrics
@@ -97,6 +98,9 @@ class Attempts:
         """By the attempt's id, until they are written."""
         self._begins: list[Begin] = []
         self._ends: list[End] = []
+        self._queued: list[str] = []
+        """The uids of tasks that wait for a worker, which is to be written."""
+        self._notices = Notices(self._notice)
         self._is_flush_due = self._has_ended = False
         self._entering: dict[str, list[Binding]] = {}
         """By the uid of an instance that is being given to tasks, what is to begin on it then."""
@@ -116,6 +120,7 @@ class Attempts:
                 one()
             for timer in self._lingering.values():
                 timer.cancel()
+            self._notices.close()
             self._executor.close()
 
         return end
@@ -141,20 +146,19 @@ class Attempts:
             self._arrivals.put(uid, key_of(task), known)
         return known
 
-    def waited(self, task: Task, now: float) -> float:
-        """Return the seconds since a task was first seen to wait here."""
-        known = self._arrivals.get(task.metadata.uid)
-        return now - known if known is not None else 0.0
-
     def want(self, task: Task, pool: PoolKey, arrival: float) -> None:
-        """Queue a task that could run now. Said again, nothing happens."""
-        self._pools.put(task.metadata.uid, key_of(task), pool)
-        self._executor.ledger(pool).request(request(task, arrival))
+        """Queue a task that could run now. Said again, nothing happens. If it has to wait, its status will say so."""
+        uid = task.metadata.uid
+        self._pools.put(uid, key_of(task), pool)
+        state = self._executor.ledger(pool).request(request(task, arrival))
+        if state is State.WAITING and (task.status is None or task.status.phase != "Queued"):
+            self._notices.put(uid, self._executor.clock)
         self._executor.carry_out(pool)
 
-    def is_waiting(self, task: Task) -> bool:
-        """Report whether a task waits for a worker, and none is being given to it."""
-        return self._state(task.metadata.uid) is State.WAITING
+    def _notice(self, uids: list[str]) -> None:
+        self._queued += [uid for uid in uids if self._state(uid) is State.WAITING]
+        if self._queued:
+            self._flush_soon()
 
     def is_ending(self, task: Task) -> bool:
         """Report whether the outcome of the current attempt is being written."""
@@ -437,21 +441,34 @@ class Attempts:
             asyncio.get_running_loop().call_soon(lambda: self._executor.start(self._flush()))
 
     async def _flush(self) -> None:
-        """Write what begins and ends in this turn."""
+        """Write what begins and ends in this turn, and what has to wait."""
         self._is_flush_due = False
         begins, self._begins = self._begins, []
         ends, self._ends = self._ends, []
+        uids, self._queued = self._queued, []
+        waiting = [obj for uid in uids if (obj := self._waiting(uid)) is not None]
         ended = [(end, obj) for end in ends if (obj := self._ended(end)) is not None]
         now = time_of(self._executor.clock.time())
         begun = [(begin, begun_task(begin.task, begin.member, begin.binding, now)) for begin in begins]
-        objs = [obj for _, obj in ended] + [obj for _, obj in begun]
+        objs = [*(obj for _, obj in ended), *(obj for _, obj in begun), *waiting]
         if not objs:
             return
-        errors = await self._write(objs)
-        for (end, obj), error in zip(ended, errors[: len(ended)], strict=True):
+        errors = iter(await self._write(objs))
+        for (end, obj), error in zip(ended, errors, strict=False):
             self._end_written(end, obj, error)
-        for (begin, obj), error in zip(begun, errors[len(ended) :], strict=True):
+        for (begin, obj), error in zip(begun, errors, strict=False):
             self._begin_written(begin, obj, error)
+        for obj, error in zip(waiting, errors, strict=True):
+            if error is not None:
+                self.wake(key_of(obj))
+
+    def _waiting(self, uid: str) -> Task | None:
+        """Return a task with the status that says that it waits for a worker; None: it does not, or says so."""
+        task = self._wanting(uid) if self._state(uid) is State.WAITING else None
+        if task is None or (task.status is not None and task.status.phase == "Queued"):
+            return None
+        arrival = time_of(self.arrival(task, self._executor.clock.time()))
+        return msgspec.structs.replace(task, status=queued(task.status or TaskStatus(), arrival))
 
     async def _write(self, objs: list[Task]) -> list[ApiError | None]:
         """Write the statuses of tasks, each by itself; return what was refused."""
