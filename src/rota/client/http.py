@@ -17,6 +17,7 @@ from rota.client import answers, paths
 from rota.client.backend import Each, Object
 from rota.client.calls import Calls, Sleep
 from rota.client.connection import Limits, Response
+from rota.client.creates import Creates
 from rota.client.failures import BadAnswer, ConnectionCut
 from rota.client.pool import Stream
 from rota.client.target import PathLike, Target, find
@@ -67,6 +68,7 @@ class HttpBackend:
         self.target = target
         self._limits = limits or Limits()
         self._calls = Calls(target, self._limits, sleep=sleep)
+        self._creates = Creates(self._write, self._write_together)
         self._version: Object | None = None
 
     @classmethod
@@ -107,7 +109,9 @@ class HttpBackend:
 
     async def write(self, operations: Sequence[Operation]) -> Sequence[Answer]:
         if len(operations) == 1:
-            return [await self._write(operations[0])]
+            (operation,) = operations
+            together = operation.verb == "create" and self.atomic
+            return [await (self._creates.write(operation) if together else self._write(operation))]
         await self.version()
         if not self.atomic:
             raise not_atomic()
@@ -127,6 +131,13 @@ class HttpBackend:
             except ApiError as refused:
                 answered += [refused] * len(written)
         return answered
+
+    async def _write_together(self, operations: Sequence[Operation]) -> Each:
+        """Write operations that do not wait for each other."""
+        await self.version()
+        if self.atomic:
+            return await self.write_each(operations)
+        return await asyncio.gather(*(_caught(self._write(o)) for o in operations))
 
     async def _write(self, o: Operation) -> Answer:
         """Send one operation by its own request."""
@@ -207,6 +218,7 @@ class HttpBackend:
         return self._calls.websocket(path, headers=headers, protocols=protocols)
 
     async def close(self) -> None:
+        await self._creates.close()
         await self._calls.close()
 
 

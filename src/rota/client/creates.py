@@ -1,0 +1,91 @@
+"""Creates that several callers ask for in one turn of the event loop, sent in one request.
+
+Each is decided, refused and answered by itself, as if it had a request of its own. One that comes alone has one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+from rota.client.backend import Each
+from rota.registry import Answer, ApiError, Operation
+
+SENT_BY_ITSELF = frozenset((413, 429, 503))
+"""A create that is refused by these was not carried out, and a request of its own may be: that waits as asked."""
+
+WriteOne = Callable[[Operation], Awaitable[Answer]]
+WriteEach = Callable[[Sequence[Operation]], Awaitable[Each]]
+
+
+class _Asked(NamedTuple):
+    operation: Operation
+    answer: asyncio.Future[Answer]
+
+
+class Creates:
+    """Gathers creates. `close` gives up those that are under way."""
+
+    def __init__(self, write_one: WriteOne, write_each: WriteEach) -> None:
+        self._write_one = write_one
+        self._write_each = write_each
+        self._asked: list[_Asked] = []
+        self._sending: set[asyncio.Task[None]] = set()
+
+    async def write(self, operation: Operation) -> Answer:
+        asked = _Asked(operation, asyncio.get_running_loop().create_future())
+        self._asked.append(asked)
+        if len(self._asked) > 1:
+            return await asked.answer
+        try:
+            # Others that run in this turn come in.
+            await asyncio.sleep(0)
+        finally:
+            together, self._asked = self._asked, []
+            if len(together) > 1:
+                # Not in this task: should it be cancelled, the others are not.
+                task = asyncio.create_task(self._send(together))
+                self._sending.add(task)
+                task.add_done_callback(self._sending.discard)
+        return await self._write_one(operation) if len(together) == 1 else await asked.answer
+
+    async def close(self) -> None:
+        for task in self._sending:
+            task.cancel()
+        await asyncio.gather(*self._sending, return_exceptions=True)
+
+    async def _send(self, together: Sequence[_Asked]) -> None:
+        try:
+            answers = await self._write_each([one.operation for one in together])
+        except BaseException as error:
+            for one in together:
+                if not one.answer.done():
+                    one.answer.set_exception(error) if isinstance(error, Exception) else one.answer.cancel()
+            if not isinstance(error, Exception):
+                raise
+            return
+        late = [self._settle(one, answer) for one, answer in zip(together, answers, strict=True)]
+        await asyncio.gather(*(self._alone(one) for one in late if one is not None))
+
+    def _settle(self, asked: _Asked, answer: Answer | ApiError) -> _Asked | None:
+        """Answer a create; or return it, if it is to be sent by itself."""
+        if asked.answer.done():
+            return None
+        if isinstance(answer, Answer):
+            asked.answer.set_result(answer)
+        elif answer.code in SENT_BY_ITSELF:
+            return asked
+        else:
+            asked.answer.set_exception(answer)
+        return None
+
+    async def _alone(self, asked: _Asked) -> None:
+        try:
+            answer = await self._write_one(asked.operation)
+        except Exception as error:
+            if not asked.answer.done():
+                asked.answer.set_exception(error)
+        else:
+            if not asked.answer.done():
+                asked.answer.set_result(answer)
