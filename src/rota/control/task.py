@@ -22,10 +22,11 @@ from rota.control.instances.reasons import blocker
 from rota.control.instances.states import MORE_NETWORK, NOT_ISOLATED
 from rota.control.quotas.asking import READS
 from rota.control.tasks import lifecycle
-from rota.control.tasks.attempts import Attempts, has_more_to_come, is_on, key_of, pool_of
+from rota.control.tasks.attempts import Attempts
 from rota.control.tasks.jobs import CannotRun, check, worker_of
 from rota.control.tasks.locks import BRANCH_LOCKED, Locks
 from rota.control.tasks.notices import QUEUED_NOTICE_SECONDS
+from rota.control.tasks.placing import has_more_to_come, is_on, key_of, pool_of
 from rota.control.tasks.telling import Standing, standing_of, warn
 from rota.control.tasks.templating import given_payload
 from rota.control.unhonoured import conditions, tell, unhonoured

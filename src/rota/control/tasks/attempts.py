@@ -8,10 +8,9 @@ of the event loop is written together.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -21,21 +20,22 @@ from rota.api.instance import Assignment
 from rota.api.task import TaskStatus
 from rota.client import Key
 from rota.control.holds.executor import LOOK_AGAIN_SECONDS, LOST_RACE, Executor
-from rota.control.holds.handover import HandOver, status_write
 from rota.control.holds.members import Member, PoolKey
 from rota.control.holds.named import ByName
+from rota.control.holds.status_writes import StatusWrites
 from rota.control.instances.names import controller_of
 from rota.control.tasks.counting import Counting
-from rota.control.tasks.lifecycle import after, assignment_id, is_large, queued, running, time_of
+from rota.control.tasks.lane import LINGER_SECONDS, Lane
+from rota.control.tasks.lifecycle import after, assignment_id, is_large, queued, time_of
 from rota.control.tasks.notices import Notices
+from rota.control.tasks.placing import begun_task, has_more_to_come, is_on, key_of, request, task_uid, worker_of
 from rota.control.tasks.telling import warn
-from rota.engine.clock import Timer, sleep
+from rota.engine.clock import sleep
 from rota.engine.metrics import Metrics
 from rota.engine.objects import Objects, get
 from rota.engine.reconciler import Context, Recording
-from rota.pools import Binding, Ledger, Opened, Request, State
+from rota.pools import Binding, Ledger, Request, State
 from rota.registry import ApiError
-from rota.registry.metadata import new_uid
 from rota.runtime.interface import Subject
 from rota.runtime.runner.jobs import Outcome
 from rota.runtime.runner.messages import Acknowledge, Assign, Began, Cancel, Returned, Withdraw
@@ -43,8 +43,6 @@ from rota.runtime.runners import JobNews, Runners
 
 log = logging.getLogger(__name__)
 
-LINGER_SECONDS = 0.05
-"""How long a worker without a task stays given to the tasks of its pool: the next one often comes at once."""
 ARRIVAL_STEP_SECONDS = 1e-6
 
 MakeJob = Callable[[Objects, Task, Instance, str], Any]
@@ -59,15 +57,6 @@ class End(NamedTuple):
     outcome: Outcome
     member: Member | None
     """The worker, if its runner has to be told that the outcome is written."""
-
-
-class Begin(NamedTuple):
-    """An attempt that is to begin on a worker that the tasks of the pool have."""
-
-    pool: PoolKey
-    binding: Binding
-    member: Member
-    task: Task
 
 
 class Attempts:
@@ -87,7 +76,8 @@ class Attempts:
         self._runners = runners
         self._make_job = make_job
         self._keep_result = keep_result
-        self._linger_seconds = linger_seconds
+        self._lane = Lane(executor, runners, self, linger_seconds)
+        self._writes: StatusWrites[Task] = StatusWrites(executor)
         self.counting = counting or Counting(Metrics())
         self.counting.watch(lambda: {(pool.namespace, pool.name): one for pool, one in executor.ledgers.items()})
         self._pools: ByName[PoolKey] = ByName()
@@ -96,15 +86,7 @@ class Attempts:
         self._last_arrival = 0.0
         self._outcomes: ByName[Outcome] = ByName()
         """By the attempt's id, until they are written."""
-        self._begins: list[Begin] = []
-        self._ends: list[End] = []
-        self._queued: list[str] = []
-        """The uids of tasks that wait for a worker, which is to be written."""
         self._notices = Notices(self._notice)
-        self._is_flush_due = self._has_ended = False
-        self._entering: dict[str, list[Binding]] = {}
-        """By the uid of an instance that is being given to tasks, what is to begin on it then."""
-        self._lingering: dict[str, Timer] = {}
         self._wake: Callable[[Key], None] | None = None
         self._events: Recording | None = None
         executor.join("Task", self)
@@ -115,11 +97,10 @@ class Attempts:
         ends = [self._runners.hear_outcomes(self.outcome), self._runners.hear_jobs(self._heard)]
 
         def end() -> None:
-            self._has_ended = True
             for one in ends:
                 one()
-            for timer in self._lingering.values():
-                timer.cancel()
+            self._writes.close()
+            self._lane.close()
             self._notices.close()
             self._executor.close()
 
@@ -156,9 +137,12 @@ class Attempts:
         self._executor.carry_out(pool)
 
     def _notice(self, uids: list[str]) -> None:
-        self._queued += [uid for uid in uids if self._state(uid) is State.WAITING]
-        if self._queued:
-            self._flush_soon()
+        for uid in uids:
+            self._writes.add(partial(self._waiting, uid), self._noticed)
+
+    def _noticed(self, task: Task, error: ApiError | None) -> None:
+        if error is not None:
+            self.wake(key_of(task))
 
     def is_ending(self, task: Task) -> bool:
         """Report whether the outcome of the current attempt is being written."""
@@ -224,7 +208,7 @@ class Attempts:
                 if not sent:
                     ledger.ended(uid)
                     self._forget(uid)
-                    self._leave_if_idle(member)
+                    self._lane.leave_if_idle(member)
             elif ledger.state(uid) is None:
                 self._forget(uid)
             self._executor.carry_out(pool)
@@ -293,18 +277,17 @@ class Attempts:
             ledger.refused(binding)
         elif member is None:
             ledger.lost(binding)
-        elif binding.instance in self._entering:
-            self._entering[binding.instance].append(binding)
+        elif self._lane.is_entering(binding.instance):
+            self._lane.wait(binding)
         elif member.lane is None and member.is_changing_hands:
             ledger.lost(binding)
             self._executor.look_again(member)
         elif member.lane is None:
-            self._entering[binding.instance] = [binding]
-            member.is_changing_hands = True
-            self._executor.start(self._enter(pool, member, task, binding))
+            self._lane.enter(pool, member, binding, self._begun_task(task, member, binding))
         else:
-            self._begins.append(Begin(pool, binding, member, task))
-            self._flush_soon()
+            self._writes.add(
+                partial(self._begun_task, task, member, binding), partial(self._begin_written, pool, member, binding)
+            )
 
     def give_back(self, pool: PoolKey, request: Request, instance: str) -> None:
         task, member = self._task(request.id), self._executor.members.get(instance)
@@ -315,7 +298,7 @@ class Attempts:
         self._executor.ledger(pool).ended(request.id)
         if task is not None and not task.over():
             self._executor.start(self._unbegin(task))
-        self._leave_if_idle(member)
+        self._lane.leave_if_idle(member)
 
     def name_of(self, uid: str) -> str | None:
         key = self._pools.key_of(uid)
@@ -342,16 +325,14 @@ class Attempts:
                 self._send(member, task)
                 if task.spec.cancel:
                     self._runners.send(member.subject, Cancel(assignment_id(task)))
-        self._leave_if_idle(member)
+        self._lane.leave_if_idle(member)
 
     def appeared(self, member: Member) -> None:
         for outcome in self._runners.outcomes(member.subject):
             self.outcome(member.subject, outcome)
 
     def vanished(self, instance: str) -> None:
-        timer = self._lingering.pop(instance, None)
-        if timer is not None:
-            timer.cancel()
+        self._lane.forget(instance)
 
     def pool_gone(self, pool: PoolKey) -> None:
         self.counting.forget(pool.namespace, pool.name)
@@ -376,7 +357,7 @@ class Attempts:
                     ledger.ended(uid)
                     self._forget(uid)
                     self._executor.carry_out(member.pool)
-                    self._leave_if_idle(member)
+                    self._lane.leave_if_idle(member)
                 return
             self._finish(End(key_of(task), uid, outcome, member))
         elif self._executor.client.in_process:
@@ -396,11 +377,9 @@ class Attempts:
         if isinstance(news, Began):
             ledger.runs_long(uid)
             self._executor.carry_out(member.pool)
-            assigned, name = member.assignment, self.name_of(uid)
-            if assigned is not None and name is not None and assigned.name != name and not member.is_changing_hands:
-                member.is_changing_hands = True
-                renamed = msgspec.structs.replace(assigned, name=name, uid=uid)
-                self._executor.start(self._rename(member, renamed))
+            name = self.name_of(uid)
+            if name is not None:
+                self._lane.rename(member, name, uid)
             return
         member.sent.discard(news.id)
         task = self._task(uid)
@@ -412,7 +391,7 @@ class Attempts:
         elif ledger.returned(uid, subject.uid) is not None and ledger.state(uid) is State.WAITING:
             self._executor.start(self._unbegin(task))
         self._executor.carry_out(member.pool)
-        self._leave_if_idle(member)
+        self._lane.leave_if_idle(member)
 
     def _send(self, member: Member, task: Task) -> None:
         """Have the runner begin an attempt, unless it was told. It does nothing twice."""
@@ -435,33 +414,6 @@ class Attempts:
 
     # Writing.
 
-    def _flush_soon(self) -> None:
-        if not self._is_flush_due and not self._has_ended:
-            self._is_flush_due = True
-            asyncio.get_running_loop().call_soon(lambda: self._executor.start(self._flush()))
-
-    async def _flush(self) -> None:
-        """Write what begins and ends in this turn, and what has to wait."""
-        self._is_flush_due = False
-        begins, self._begins = self._begins, []
-        ends, self._ends = self._ends, []
-        uids, self._queued = self._queued, []
-        waiting = [obj for uid in uids if (obj := self._waiting(uid)) is not None]
-        ended = [(end, obj) for end in ends if (obj := self._ended(end)) is not None]
-        now = time_of(self._executor.clock.time())
-        begun = [(begin, begun_task(begin.task, begin.member, begin.binding, now)) for begin in begins]
-        objs = [*(obj for _, obj in ended), *(obj for _, obj in begun), *waiting]
-        if not objs:
-            return
-        errors = iter(await self._write(objs))
-        for (end, obj), error in zip(ended, errors, strict=False):
-            self._end_written(end, obj, error)
-        for (begin, obj), error in zip(begun, errors, strict=False):
-            self._begin_written(begin, obj, error)
-        for obj, error in zip(waiting, errors, strict=True):
-            if error is not None:
-                self.wake(key_of(obj))
-
     def _waiting(self, uid: str) -> Task | None:
         """Return a task with the status that says that it waits for a worker; None: it does not, or says so."""
         task = self._wanting(uid) if self._state(uid) is State.WAITING else None
@@ -470,69 +422,50 @@ class Attempts:
         arrival = time_of(self.arrival(task, self._executor.clock.time()))
         return msgspec.structs.replace(task, status=queued(task.status or TaskStatus(), arrival))
 
-    async def _write(self, objs: list[Task]) -> list[ApiError | None]:
-        """Write the statuses of tasks, each by itself; return what was refused."""
-        executor, client = self._executor, self._executor.client
-        for obj in objs:
-            executor.expect(obj)
-        answers = await client.write_each([status_write(client, obj) for obj in objs])
-        results = [one if isinstance(one, ApiError) else None for one in answers]
-        for obj, error in zip(objs, results, strict=True):
-            if error is not None:
-                executor.unexpect(obj)
-        return results
+    def _begun_task(self, task: Task, member: Member, binding: Binding) -> Task:
+        return begun_task(task, member, binding, time_of(self._executor.clock.time()))
 
-    async def _enter(self, pool: PoolKey, member: Member, task: Task, binding: Binding) -> None:
-        """Give a worker to the tasks of its pool, and the first of them its place on it."""
-        executor, uid = self._executor, member.subject.uid
-        now = time_of(executor.clock.time())
-        meta = task.metadata
-        lane = Assignment(id=new_uid(), kind="Task", name=meta.name, uid=meta.uid, since=now)
-        begins = begun_task(task, member, binding, now)
-        try:
-            written = await executor.write(HandOver(member.subject, None, lane, begins=begins))
-        except ApiError as error:
-            await executor.pause(error, f"{member.subject.name} could not be given to tasks")
-            member.is_changing_hands = False
-            ledger = executor.ledger(pool)
-            for one in self._entering.pop(uid):
-                self._not_bound(ledger, one)
-            executor.carry_out(pool)
-            executor.look_again(member)
-            return
-        member.is_changing_hands = False
-        member.learn(written.instance)
-        others = self._entering.pop(uid)[1:]
-        if written.begun is not None:
-            self._begun(Begin(pool, binding, member, task), begins)
-        else:
-            # The backend is not atomic: the worker is theirs, and that the task runs is written next.
-            others = [binding, *others]
-        for one in others:
-            self.bind(pool, one)
-        executor.update(member)
-        executor.carry_out(pool)
+    def entered(self, pool: PoolKey, member: Member, bindings: list[Binding], begun: Task | None) -> None:
+        if begun is not None:
+            self._begun(pool, member, bindings[0], begun)
+        for binding in bindings if begun is None else bindings[1:]:
+            self.bind(pool, binding)
 
-    def _begin_written(self, begin: Begin, obj: Task, error: ApiError | None) -> None:
+    def not_entered(self, pool: PoolKey, member: Member, bindings: list[Binding]) -> None:
+        ledger = self._executor.ledger(pool)
+        for binding in bindings:
+            self._not_bound(ledger, binding)
+        self._executor.carry_out(pool)
+
+    def awaits(self, attempt: str) -> bool:
+        return attempt in self._outcomes
+
+    def _begin_written(
+        self, pool: PoolKey, member: Member, binding: Binding, task: Task, error: ApiError | None
+    ) -> None:
         if error is not None and not (error.code in LOST_RACE and self._executor.client.in_process):
-            self._executor.start(self._not_begun(begin, error))
+            self._executor.start(self._begin_refused(pool, member, binding, task, error))
             return
         if error is None:
-            self._begun(begin, obj)
+            self._begun(pool, member, binding, task)
+            self._executor.carry_out(pool)
+            self._lane.leave_if_idle(member)
         else:
             # The task has changed meanwhile, or is gone: its worker is as free as before.
-            self._not_bound(self._executor.ledger(begin.pool), begin.binding, instance_taken=False)
-            self.wake(key_of(obj))
-        self._executor.carry_out(begin.pool)
-        self._leave_if_idle(begin.member)
+            self._not_begun(pool, member, binding, task)
 
-    async def _not_begun(self, begin: Begin, error: ApiError) -> None:
-        """Queue a task again, at its place, whose begin was refused; not before the reason for that can be known."""
-        await self._pause(error, f"task {begin.task.metadata.name} could not begin")
-        self._not_bound(self._executor.ledger(begin.pool), begin.binding, instance_taken=False)
-        self.wake(key_of(begin.task))
-        self._executor.carry_out(begin.pool)
-        self._leave_if_idle(begin.member)
+    async def _begin_refused(
+        self, pool: PoolKey, member: Member, binding: Binding, task: Task, error: ApiError
+    ) -> None:
+        """Queue a task again whose begin was refused, not before the reason for that can be known."""
+        await self._pause(error, f"task {task.metadata.name} could not begin")
+        self._not_begun(pool, member, binding, task)
+
+    def _not_begun(self, pool: PoolKey, member: Member, binding: Binding, task: Task) -> None:
+        self._not_bound(self._executor.ledger(pool), binding, instance_taken=False)
+        self.wake(key_of(task))
+        self._executor.carry_out(pool)
+        self._lane.leave_if_idle(member)
 
     def _not_bound(self, ledger: Ledger, binding: Binding, *, instance_taken: bool = True) -> None:
         """A begin was refused: the task is at its place again, unless it was cancelled meanwhile."""
@@ -546,20 +479,20 @@ class Attempts:
         elif not self._executor.client.in_process:
             await sleep(self._executor.clock, LOOK_AGAIN_SECONDS)
 
-    def _begun(self, begin: Begin, task: Task) -> None:
+    def _begun(self, pool: PoolKey, member: Member, binding: Binding, task: Task) -> None:
         """An attempt is written to run on a worker: its runner begins it."""
-        if not self._executor.ledger(begin.pool).bound(begin.binding):
+        if not self._executor.ledger(pool).bound(binding):
             return
         self._arrivals.pop(task.metadata.uid)
         assert task.status is not None and task.status.start_time is not None
-        self.counting.began(task, self._executor.clock.time() - begin.binding.request.arrival)
+        self.counting.began(task, self._executor.clock.time() - binding.request.arrival)
         if task.spec.branch is not None:
             self.wake(key_of(task))
-        if begin.member.lane is None:
+        if member.lane is None:
             # Somebody has taken the worker while that was written.
-            self._executor.update(begin.member)
+            self._executor.update(member)
         else:
-            self._send(begin.member, task)
+            self._send(member, task)
 
     def _finish(self, end: End) -> None:
         """An attempt has ended: its worker can be given to the next, and that it has ended is written."""
@@ -572,10 +505,12 @@ class Attempts:
         if is_large(end.outcome.result):
             self._executor.start(self._keep(end))
         else:
-            self._ends.append(end)
-            self._flush_soon()
+            self._write_end(end)
         if pool is not None:
             self._executor.carry_out(pool)
+
+    def _write_end(self, end: End) -> None:
+        self._writes.add(partial(self._ended, end), partial(self._end_written, end))
 
     def _finish_cancelled(self, task: Task) -> None:
         """End an attempt that was cancelled before a runner began it."""
@@ -586,8 +521,7 @@ class Attempts:
     async def _keep(self, end: End) -> None:
         """Store a large result before it is written that there is one."""
         await self._keep_result(end.key.name, end.uid, end.key.namespace, end.outcome.result)
-        self._ends.append(end)
-        self._flush_soon()
+        self._write_end(end)
 
     def _ended(self, end: End) -> Task | None:
         """Return the task with the status that it has after an attempt; None: nobody waits for that."""
@@ -628,8 +562,7 @@ class Attempts:
     async def _again(self, end: End, error: ApiError) -> None:
         """Write an end once more: the task has changed meanwhile, or the server has a problem."""
         await self._pause(error, f"the end of task {end.key.name} could not be written")
-        self._ends.append(end)
-        self._flush_soon()
+        self._write_end(end)
 
     def _over(self, end: End) -> None:
         """Nothing more is to be written of an attempt: its runner may forget it."""
@@ -641,7 +574,7 @@ class Attempts:
         if pool is not None:
             self._executor.ledger(pool).ended(end.uid)
             self._executor.carry_out(pool)
-        self._leave_if_idle(end.member)
+        self._lane.leave_if_idle(end.member)
 
     async def _unbegin(self, task: Task) -> None:
         """Write that a task waits which was written to run, and was never sent to a runner."""
@@ -649,64 +582,6 @@ class Attempts:
         status = queued(task.status or TaskStatus(), arrival or time_of(self._executor.clock.time()))
         await _caught(self._executor.client.update_status(msgspec.structs.replace(task, status=status)))
         self.wake(key_of(task))
-
-    # Leaving the lane.
-
-    def _leave_if_idle(self, member: Member | None) -> None:
-        """Take a worker from the tasks of its pool when none of them has been on it for a moment."""
-        if member is None or not self._may_leave(member):
-            return
-        uid = member.subject.uid
-        if not self._linger_seconds or not member.opened or member.reset != "Keep":
-            self._leave(member)
-        elif uid not in self._lingering:
-            clock = self._executor.clock
-
-            def due() -> None:
-                self._lingering.pop(uid, None)
-                if self._may_leave(member):
-                    self._leave(member)
-
-            self._lingering[uid] = clock.call_at(clock.now() + self._linger_seconds, due)
-
-    def _may_leave(self, member: Member) -> bool:
-        executor, uid = self._executor, member.subject.uid
-        if member.lane is None or member.is_changing_hands or not executor.is_known(member) or uid in self._entering:
-            return False
-        return not executor.ledger(member.pool).is_used(uid)
-
-    def _leave(self, member: Member) -> None:
-        member.is_changing_hands = True
-        self._executor.ledger(member.pool).open(member.subject.uid, Opened.CLOSED)
-        self._executor.start(self._left(member))
-
-    async def _rename(self, member: Member, assignment: Assignment) -> None:
-        """Have an instance name the task that runs on it. It named another one that it was given for earlier."""
-        try:
-            written = await self._executor.write(HandOver(member.subject, assignment.id, assignment))
-            member.learn(written.instance)
-        except ApiError:
-            self._executor.look_again(member)
-        finally:
-            member.is_changing_hands = False
-        self._executor.update(member)
-
-    async def _left(self, member: Member) -> None:
-        executor = self._executor
-        for outcome in self._runners.outcomes(member.subject):
-            if outcome.id not in self._outcomes:
-                # Of an attempt that nobody waits for.
-                self._runners.send(member.subject, Acknowledge(outcome.id))
-        try:
-            written = await executor.write(HandOver(member.subject, member.lane, None))
-        except ApiError as error:
-            await executor.pause(error, f"{member.subject.name} could not be given back")
-            member.is_changing_hands = False
-            executor.look_again(member)
-            return
-        member.is_changing_hands = False
-        member.learn(written.instance)
-        executor.update(member)
 
     # Reading.
 
@@ -729,58 +604,3 @@ async def _caught(work: Awaitable[object]) -> ApiError | None:
     except ApiError as error:
         return error
     return None
-
-
-def request(task: Task, arrival: float) -> Request:
-    spec = task.spec
-    prefers = spec.affinity.key if spec.affinity is not None else ""
-    return Request(task.metadata.uid, spec.holder or "", spec.priority, arrival, prefers, shares=True)
-
-
-def begun_task(task: Task, member: Member, binding: Binding, now: datetime) -> Task:
-    """Return a task with the status that it has when it is handed to a worker."""
-    meta = member.instance.metadata
-    status = running(task.status or TaskStatus(), meta.name, meta.uid, now, binding.request.arrival)
-    return msgspec.structs.replace(task, status=status)
-
-
-def pool_of(task: Task) -> PoolKey:
-    """Return the pool whose workers run a task; one with a worker of its own is its own."""
-    ref = task.spec.worker_pool_ref
-    if ref is None:
-        return PoolKey(task.metadata.namespace, task.metadata.name, Task.api.name)
-    return PoolKey(task.metadata.namespace, ref.name)
-
-
-def worker_of(objects: Objects, task: Task) -> Instance | None:
-    """Return the instance on which a task is written to run, if it is there and given to tasks."""
-    status = task.status
-    instance = get(objects, Instance, status.instance_name or "", task.metadata.namespace) if status else None
-    return instance if instance is not None and is_on(task, instance) else None
-
-
-def is_on(task: Task, instance: Instance) -> bool:
-    """Report whether a task is written to run on this very instance, which the tasks of its pool have."""
-    status, assigned, owner = task.status, instance.spec.assignment, controller_of(instance)
-    if status is None or status.phase != "Running" or assigned is None or assigned.kind != "Task":
-        return False
-    # Who may write a status must not choose a worker of another pool by it.
-    if owner is None or (owner.name, owner.kind) != pool_of(task)[1:]:
-        return False
-    return status.instance_name == instance.metadata.name and status.instance_uid in (None, instance.metadata.uid)
-
-
-def has_more_to_come(task: Task) -> bool:
-    """Report whether there is something to do about a task after an attempt has ended."""
-    spec, meta = task.spec, task.metadata
-    is_plain = task.over() and spec.ttl_seconds_after_finished is None and spec.worker is None and not spec.branch
-    return not is_plain or bool(meta.finalizers) or meta.deletion_timestamp is not None
-
-
-def key_of(task: Task) -> Key:
-    return Key(task.metadata.namespace, task.metadata.name)
-
-
-def task_uid(id_: str) -> str:
-    """Return the uid of the task that an attempt is of."""
-    return id_.rpartition(".")[0]

@@ -1,0 +1,59 @@
+"""Statuses of one kind that are to be written: those of one turn of the event loop together, in one commit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
+
+from rota.api import Object
+from rota.control.holds.executor import Executor
+from rota.control.holds.handover import status_write
+from rota.registry import ApiError
+
+T = TypeVar("T", bound=Object)
+
+
+class Write(NamedTuple, Generic[T]):
+    """A status that is to be written."""
+
+    make: Callable[[], T | None]
+    """Returns the object with its new status, as things are when it is written; None: there is nothing to write."""
+    written: Callable[[T, ApiError | None], None]
+    """Called with that object, and with the refusal if there is one."""
+
+
+class StatusWrites(Generic[T]):
+    """Collects status writes. Each is decided by itself; their echoes do not wake the controller."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self._writes: list[Write[T]] = []
+        self._is_due = self._is_closed = False
+
+    def add(self, make: Callable[[], T | None], written: Callable[[T, ApiError | None], None]) -> None:
+        """Write a status with the others of this turn."""
+        self._writes.append(Write(make, written))
+        if not self._is_due and not self._is_closed:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(lambda: self._executor.start(self._flush()))
+
+    def close(self) -> None:
+        """Write nothing more."""
+        self._is_closed = True
+
+    async def _flush(self) -> None:
+        self._is_due = False
+        writes, self._writes = self._writes, []
+        made = [(obj, write.written) for write in writes if (obj := write.make()) is not None]
+        if not made:
+            return
+        executor, client = self._executor, self._executor.client
+        for obj, _ in made:
+            executor.expect(obj)
+        answers = await client.write_each([status_write(client, obj) for obj, _ in made])
+        for (obj, written), answer in zip(made, answers, strict=True):
+            error = answer if isinstance(answer, ApiError) else None
+            if error is not None:
+                executor.unexpect(obj)
+            written(obj, error)

@@ -1,0 +1,167 @@
+"""The lane of a pool: workers that are given to its tasks, which then follow each other on them.
+
+One write of the Instance gives it, and one takes it back; between the two no task needs a write of the Instance.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from rota.api import Task
+from rota.api.instance import Assignment
+from rota.control.holds.executor import Executor
+from rota.control.holds.handover import HandOver
+from rota.control.holds.members import Member, PoolKey
+from rota.control.tasks.lifecycle import time_of
+from rota.engine.clock import Timer
+from rota.pools import Binding, Opened
+from rota.registry import ApiError
+from rota.registry.metadata import new_uid
+from rota.runtime.runner.messages import Acknowledge
+from rota.runtime.runners import Runners
+
+LINGER_SECONDS = 0.05
+"""How long a worker without a task stays given to the tasks of its pool: the next one often comes at once."""
+
+
+class Users(Protocol):
+    """Those that use the workers of lanes: the attempts of tasks."""
+
+    def entered(self, pool: PoolKey, member: Member, bindings: list[Binding], begun: Task | None) -> None:
+        """A worker is given to tasks. `begun`: the first of these bindings is written with it, as this task."""
+        ...
+
+    def not_entered(self, pool: PoolKey, member: Member, bindings: list[Binding]) -> None:
+        """A worker could not be given to tasks."""
+        ...
+
+    def awaits(self, attempt: str) -> bool:
+        """Report whether the outcome of an attempt is still to be written."""
+        ...
+
+
+class Lane:
+    """Gives workers to the tasks of their pools, and takes them back."""
+
+    def __init__(
+        self, executor: Executor, runners: Runners, users: Users, linger_seconds: float = LINGER_SECONDS
+    ) -> None:
+        self._executor = executor
+        self._runners = runners
+        self._users = users
+        self._linger_seconds = linger_seconds
+        self._entering: dict[str, list[Binding]] = {}
+        """By the uid of an instance that is being given to tasks, what is to begin on it then."""
+        self._lingering: dict[str, Timer] = {}
+
+    def close(self) -> None:
+        for timer in self._lingering.values():
+            timer.cancel()
+
+    def forget(self, instance: str) -> None:
+        """An instance is gone, by its uid."""
+        timer = self._lingering.pop(instance, None)
+        if timer is not None:
+            timer.cancel()
+
+    # Giving.
+
+    def is_entering(self, instance: str) -> bool:
+        """Report whether an instance is just being given to tasks."""
+        return instance in self._entering
+
+    def wait(self, binding: Binding) -> None:
+        """Have a binding begin when its instance is given to tasks."""
+        self._entering[binding.instance].append(binding)
+
+    def enter(self, pool: PoolKey, member: Member, binding: Binding, begins: Task) -> None:
+        """Give a worker to the tasks of its pool, and the first of them its place on it: that task, as begun."""
+        self._entering[binding.instance] = [binding]
+        member.is_changing_hands = True
+        self._executor.start(self._enter(pool, member, begins))
+
+    async def _enter(self, pool: PoolKey, member: Member, begins: Task) -> None:
+        executor, meta = self._executor, begins.metadata
+        now = time_of(executor.clock.time())
+        lane = Assignment(id=new_uid(), kind="Task", name=meta.name, uid=meta.uid, since=now)
+        try:
+            written = await executor.write(HandOver(member.subject, None, lane, begins=begins))
+        except ApiError as error:
+            await executor.pause(error, f"{member.subject.name} could not be given to tasks")
+            member.is_changing_hands = False
+            self._users.not_entered(pool, member, self._entering.pop(member.subject.uid))
+            executor.look_again(member)
+            return
+        member.is_changing_hands = False
+        member.learn(written.instance)
+        # Where the backend is not atomic, that the task runs is written next.
+        begun = begins if written.begun is not None else None
+        self._users.entered(pool, member, self._entering.pop(member.subject.uid), begun)
+        executor.update(member)
+        executor.carry_out(pool)
+
+    def rename(self, member: Member, name: str, uid: str) -> None:
+        """Have an instance name the task that runs on it now, if it names one that it was given for earlier."""
+        assigned = member.assignment
+        if assigned is not None and assigned.name != name and not member.is_changing_hands:
+            member.is_changing_hands = True
+            self._executor.start(self._rename(member, msgspec.structs.replace(assigned, name=name, uid=uid)))
+
+    async def _rename(self, member: Member, assignment: Assignment) -> None:
+        try:
+            written = await self._executor.write(HandOver(member.subject, assignment.id, assignment))
+            member.learn(written.instance)
+        except ApiError:
+            self._executor.look_again(member)
+        finally:
+            member.is_changing_hands = False
+        self._executor.update(member)
+
+    # Taking back.
+
+    def leave_if_idle(self, member: Member | None) -> None:
+        """Take a worker from the tasks of its pool when none of them has been on it for a moment."""
+        if member is None or not self._may_leave(member):
+            return
+        uid = member.subject.uid
+        if not self._linger_seconds or not member.opened or member.reset != "Keep":
+            self._leave(member)
+        elif uid not in self._lingering:
+            clock = self._executor.clock
+
+            def due() -> None:
+                self._lingering.pop(uid, None)
+                if self._may_leave(member):
+                    self._leave(member)
+
+            self._lingering[uid] = clock.call_at(clock.now() + self._linger_seconds, due)
+
+    def _may_leave(self, member: Member) -> bool:
+        executor, uid = self._executor, member.subject.uid
+        if member.lane is None or member.is_changing_hands or not executor.is_known(member) or uid in self._entering:
+            return False
+        return not executor.ledger(member.pool).is_used(uid)
+
+    def _leave(self, member: Member) -> None:
+        member.is_changing_hands = True
+        self._executor.ledger(member.pool).open(member.subject.uid, Opened.CLOSED)
+        self._executor.start(self._left(member))
+
+    async def _left(self, member: Member) -> None:
+        executor = self._executor
+        for outcome in self._runners.outcomes(member.subject):
+            if not self._users.awaits(outcome.id):
+                # Of an attempt that nobody waits for.
+                self._runners.send(member.subject, Acknowledge(outcome.id))
+        try:
+            written = await executor.write(HandOver(member.subject, member.lane, None))
+        except ApiError as error:
+            await executor.pause(error, f"{member.subject.name} could not be given back")
+            member.is_changing_hands = False
+            executor.look_again(member)
+            return
+        member.is_changing_hands = False
+        member.learn(written.instance)
+        executor.update(member)
