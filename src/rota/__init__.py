@@ -6,6 +6,7 @@ if TYPE_CHECKING:
     from rota import sync
     from rota.client import Client
     from rota.client.claims import Box, ClaimLost, CommandFailed, ExecFailed, NoneFree, Result
+    from rota.client.jobs import Job, TaskFailed, TaskGone
     from rota.registry import ApiError
 
 __all__ = [
@@ -15,8 +16,11 @@ __all__ = [
     "Client",
     "CommandFailed",
     "ExecFailed",
+    "Job",
     "NoneFree",
     "Result",
+    "TaskFailed",
+    "TaskGone",
     "__version__",
     "sync",
 ]
@@ -26,6 +30,7 @@ _MODULES = {
     "ApiError": "rota.registry",
     "Client": "rota.client",
     **dict.fromkeys(("Box", "ClaimLost", "CommandFailed", "ExecFailed", "NoneFree", "Result"), "rota.client.claims"),
+    **dict.fromkeys(("Job", "TaskFailed", "TaskGone"), "rota.client.jobs"),
 }
 
 

@@ -25,7 +25,9 @@ from rota.registry.errors import bad_request
 from rota.registry.options import FieldValidation, PatchType, Propagation
 
 if TYPE_CHECKING:
+    from rota.api import Task
     from rota.client.claims import Holding
+    from rota.client.jobs import Job, Jobs
     from rota.registry import Registry
 
 R = TypeVar("R")
@@ -77,6 +79,7 @@ class Client:
         self.backend: Backend = HttpBackend.connect() if backend is None else backend
         self.manager = manager
         self.namespace = namespace
+        self._jobs: dict[str, Jobs] = {}
 
     @classmethod
     def local(cls, registry: Registry, *, manager: str = "rota-client", namespace: str = DEFAULT_NAMESPACE) -> Client:
@@ -114,6 +117,8 @@ class Client:
         return self.backend.in_process
 
     async def close(self) -> None:
+        for jobs in self._jobs.values():
+            await jobs.close()
         await self.backend.close()
 
     # Reading.
@@ -301,6 +306,18 @@ class Client:
         as few commits and requests as possible.
         """
         return await self.backend.write_each(self._named(operations))
+
+    async def submit(self, tasks: Sequence[Task | Object], *, namespace: str | None = None) -> Sequence[Job]:
+        """Create tasks in as few requests and commits as possible. `await job` is the result of a task.
+
+        Each is decided by itself: a job that was refused says so in its `error`. A task without a name gets one.
+        """
+        from rota.client.jobs import Jobs
+
+        where = self.namespace if namespace is None else namespace
+        if where not in self._jobs:
+            self._jobs[where] = Jobs(self, where)
+        return await self._jobs[where].submit(tasks)
 
     async def _write(self, operation: Operation) -> Answer:
         (answer,) = await self.backend.write((operation,))
