@@ -3,7 +3,8 @@
 No-op tasks through two warm workers under `rota up`, each durable at every step, beside four task queues as they come
 with two worker processes each, and beside `ProcessPoolExecutor`, which keeps nothing and is the limit. All are up at
 once and take turns. Rota's client hears by a watch that a task is over; of a peer it is measured when its task runs,
-which is less: no result is kept or fetched. What its own way to a result takes is a column of its own.
+which is less: no result is kept or fetched. What its own way to a result takes is a column of its own. Last, two flows
+that others have published figures of.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness import Report, arguments, save
+from bench.tasks_flows import flows
 from bench.tasks_peers import Peer, peers
 from bench.tasks_rota import CLEAN, PYTHON, SHELL, SKIPPED, Pool, Rota, rota
 from bench.tasks_window import Load, p50, p99
@@ -121,6 +123,20 @@ async def small_things(here: Rota, quick: bool) -> Report:
     return report
 
 
+async def costs(here: Rota, quick: bool) -> Report:
+    report = Report("processor time for each task, ms", ["server", "client", "runners, boxes", "all"])
+    for label, pool in POOLS.items():
+        if pool is CLEAN:
+            continue
+        for in_flight in IN_FLIGHT:
+            before, tasks = here.spent(), here.submitted
+            await here.load(pool, in_flight, LOAD_SECONDS_QUICK if quick else LOAD_SECONDS)
+            used = [1000 * one / (here.submitted - tasks) for one in here.spent().since(before)]
+            report.add(f"{label}, {in_flight} in flight", *used, sum(used))
+    report.show()
+    return report
+
+
 async def writes_each(here: Rota, pool: Pool, in_flight: int) -> float:
     before, tasks = await here.revision(), here.submitted
     await here.load(pool, in_flight, LOAD_SECONDS_QUICK)
@@ -157,7 +173,9 @@ async def measure(others: list[Peer | str], quick: bool) -> list[Report]:
                 await here.pool(pool)
             rounds = ROUNDS_QUICK if quick else ROUNDS
             found = await side_by_side(here, others, rounds, LOAD_SECONDS_QUICK if quick else LOAD_SECONDS)
-            reports = [rates(found, others), latencies(found, others), await small_things(here, quick)]
+            reports = [rates(found, others), latencies(found, others)]
+            reports += [await costs(here, quick), await small_things(here, quick)]
+            reports.append(await flows(here, Path(folder), quick))
     with tempfile.TemporaryDirectory() as folder:
         return [*reports, await backlog(Path(folder), quick)]
 

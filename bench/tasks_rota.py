@@ -14,6 +14,7 @@ import msgspec
 
 from bench.instances import Server
 from bench.instances_peers import memory_mib
+from bench.tasks_cost import Spent, spent
 from bench.tasks_peers import WORKERS
 from bench.tasks_window import Load, Window
 from rota.api import Task, WorkerPool
@@ -77,9 +78,10 @@ class Rota:
 
     # What is there.
 
-    async def pool(self, pool: Pool, replicas: int = WORKERS) -> None:
+    async def pool(self, pool: Pool, replicas: int = WORKERS, workspace: str = "") -> None:
         """Returns when it is ready."""
-        spec = {"worker": {"type": pool.type}, "replicas": replicas, "reset": pool.reset}
+        worker = {"type": pool.type, **({"workspaceRef": {"name": workspace}} if workspace else {})}
+        spec = {"worker": worker, "replicas": replicas, "reset": pool.reset}
         await self.client.apply(declared("WorkerPool", pool.name, spec), force=True)
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not is_up(await self.client.get(WorkerPool, pool.name), replicas):
@@ -94,6 +96,9 @@ class Rota:
 
     def memory_mib(self) -> float:
         return memory_mib(self.server.process.pid)
+
+    def spent(self) -> Spent:
+        return spent(self.server.process.pid, self.server.keeper())
 
     # What is done.
 
