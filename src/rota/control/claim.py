@@ -56,7 +56,7 @@ class Claims(Gate[Claim]):
             due = self._ended.is_due(obj, now) or self._ended.is_full(key.namespace)
             if due or self.holds.knows(obj.metadata.uid):
                 return None
-            self.holds.answer(key, obj)
+            self.holds.callers.answer(key, obj)
             return self._ended.keep(obj, now)
         status, is_new = status_of(obj), self.holds.is_just_bound(obj)
         if status.phase != "Bound" or obj.spec.release or status.conditions or not (is_new or self._is_well(obj)):
@@ -65,7 +65,7 @@ class Claims(Gate[Claim]):
         if expires is None or expires != status.expires_at or expires.timestamp() <= now:
             return None
         if not is_new:
-            self.holds.answer(key, obj)
+            self.holds.callers.answer(key, obj)
         return Done(again_after=expires.timestamp() - now)
 
     def told(self, objects: Objects, obj: Claim) -> tuple[str, str] | None:
@@ -73,7 +73,7 @@ class Claims(Gate[Claim]):
         standing = self.standing(objects, obj)
         if standing is None:
             return None
-        if self.holds.is_absent(obj):
+        if self.holds.callers.is_absent(obj):
             return "Waiting", "who asked for it has not come back since the server was started again"
         return "Waiting", standing.message
 
@@ -121,11 +121,11 @@ class Claims(Gate[Claim]):
         wrong = lifecycle.unfit(obj.spec.images, obj.spec.labels, obj.spec.annotations, template_of(pool))
         if wrong is not None:
             return await self._end(context, obj, "Failed", "Invalid", wrong)
-        absent_left, left = self.holds.absent_seconds_left(obj), lifecycle.deadline(obj, pool) - now
+        absent_left, left = self.holds.callers.absent_seconds_left(obj), lifecycle.deadline(obj, pool) - now
         if absent_left is not None and left > 0:
             if absent_left > 0:
                 return Done(again_after=min(left, absent_left))
-            await self.holds.give_up(obj)
+            await self.holds.callers.give_up(obj)
             return DONE
         # One that had its place before a restart has it still.
         is_new = status.arrival is None and not self.holds.knows(obj.metadata.uid)
@@ -203,7 +203,7 @@ class Claims(Gate[Claim]):
         addresses = instance.status.addresses if instance.status is not None else []
         if status.expires_at != expires or status.addresses != addresses:
             obj = await context.write_status(obj, lifecycle.renewed(obj, expires, addresses))
-        self.holds.answer(Key(obj.metadata.namespace, obj.metadata.name), obj)
+        self.holds.callers.answer(Key(obj.metadata.namespace, obj.metadata.name), obj)
         return Done(again_after=expires.timestamp() - now)
 
     async def _end(self, context: Context, obj: Claim, phase: str, reason: str = "", message: str = "") -> Outcome:
@@ -215,7 +215,7 @@ class Claims(Gate[Claim]):
 
     async def _after(self, context: Context, obj: Claim) -> Outcome:
         self.holds.forget(obj)
-        self.holds.answer(Key(obj.metadata.namespace, obj.metadata.name), obj)
+        self.holds.callers.answer(Key(obj.metadata.namespace, obj.metadata.name), obj)
         now = context.clock.time()
         if not self._ended.is_due(obj, now):
             kept = self._ended.keep(obj, now)

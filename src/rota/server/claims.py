@@ -116,7 +116,7 @@ class ClaimRequests:
             _check_fields(claim)
             may_wait = _may_wait(claim, pool) and not holds.is_full(pool)
             try:
-                found = await holds.open(claim, may_wait=may_wait)
+                found = await holds.callers.open(claim, may_wait=may_wait)
             except ApiError as error:
                 if error.reason != "AlreadyExists":
                     raise
@@ -132,14 +132,14 @@ class ClaimRequests:
     ) -> Claim | None:
         """The claim that was asked for earlier, by the same caller and under the same name."""
         key = Key(namespace, asked.name)
-        claim = get(objects, Claim, asked.name, namespace) or holds.being_made(key)
+        claim = get(objects, Claim, asked.name, namespace) or holds.callers.being_made(key)
         if claim is None:
             return None
         # Before anything is waited for: whoever asks under somebody else's name learns no more than that.
         if (claim.spec.pool_ref.name, claim.spec.holder) != (pool, _holder(asked, user)):
             raise ApiError(409, "AlreadyExists", f'claims "{asked.name}" is somebody else\'s, or of another pool')
         if not claim.over() and not holds.is_usable(claim):
-            claim = await holds.awaited(claim)
+            claim = await holds.callers.awaited(claim)
         if claim is None:
             return None
         if (claim.spec.pool_ref.name, claim.spec.holder) != (pool, _holder(asked, user)):

@@ -229,16 +229,17 @@ async def settles(world: World, what: Any) -> None:
 def is_clean(party: Party) -> bool:
     """Whether nothing is kept of claims that are over."""
     claims: Any = party.claims
+    callers = claims.callers
     kept = (
         claims.wanted,
         claims.unborn,
-        claims.births,
         claims._landed,
-        claims._unwanted,
-        claims.orphans,
-        claims._absent_since,
         claims.arrivals,
         claims._taken_on,
+        callers._births,
+        callers._unwanted,
+        callers._orphans,
+        callers._absent_since,
     )
     ledgers = party.executor.ledgers.values()
-    return not any(kept) and not len(claims.heard) and not any(one.depth + one.in_flight for one in ledgers)
+    return not any(kept) and not len(callers) and not any(one.depth + one.in_flight for one in ledgers)

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from rota.api import Claim, Instance, Task
 from rota.client import LocalBackend
-from rota.control.claims import holds as holds_module
+from rota.control.claims import callers as callers_module
 from rota.control.claims.lifecycle import time_of
 from rota.control.holds import executor as executor_module
 from rota.registry import ApiError
@@ -45,8 +45,8 @@ class Interleavings(RuleBasedStateMachine):
         # What is looked at again a moment later is looked at again at once.
         self.patch.setattr(executor_module, "LOOK_AGAIN_SECONDS", 0.0)
         self.patch.setattr(executor_module, "RETRY_SECONDS", 0.0)
-        self.patch.setattr(holds_module, "LOOK_AGAIN_SECONDS", 0.0)
-        self.patch.setattr(holds_module, "RETRY_SECONDS", 0.0)
+        self.patch.setattr(callers_module, "LOOK_AGAIN_SECONDS", 0.0)
+        self.patch.setattr(callers_module, "RETRY_SECONDS", 0.0)
         self.patch.setattr(LocalBackend, "atomic", self.is_atomic)
         self.stack = AsyncExitStack()
         self.asking: dict[str, asyncio.Task[Claim | None]] = {}
@@ -84,7 +84,7 @@ class Interleavings(RuleBasedStateMachine):
                 wanted = a_claim(
                     name, holder=holder, priority=priority, wait_seconds=WAIT_SECONDS, lease_seconds=LEASE_SECONDS
                 )
-                self.asking[name] = asyncio.create_task(self.party.claims.open(wanted, may_wait=True))
+                self.asking[name] = asyncio.create_task(self.party.claims.callers.open(wanted, may_wait=True))
                 return
             times = {"waitSeconds": WAIT_SECONDS, "leaseSeconds": LEASE_SECONDS}
             spec = {"poolRef": {"name": "p"}, "holder": holder, "priority": priority, **times}

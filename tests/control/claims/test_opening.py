@@ -9,7 +9,7 @@ import pytest
 
 from rota.api import Claim
 from rota.client import Key
-from rota.control.claims.holds import RETURN_SECONDS_MAX
+from rota.control.claims.callers import RETURN_SECONDS_MAX
 from rota.registry import ApiError
 from tests.amount import amount
 from tests.control.claims.party import (
@@ -41,13 +41,13 @@ def phase(found: Claim | None) -> str | None:
 
 
 def opening(party: Party, name: str, **spec: Any) -> asyncio.Task[Claim | None]:
-    return asyncio.create_task(party.claims.open(a_claim(name, **spec), may_wait=True))
+    return asyncio.create_task(party.claims.callers.open(a_claim(name, **spec), may_wait=True))
 
 
 async def awaiting(world: World, party: Party, name: str) -> asyncio.Task[Claim | None]:
     """Somebody who asks for a claim that is there."""
     found = await world.get("Claim", name)
-    return asyncio.create_task(party.claims.awaited(found))
+    return asyncio.create_task(party.claims.callers.awaited(found))
 
 
 async def over(world: World) -> bool:
@@ -60,7 +60,7 @@ async def nothing_left(world: World, party: Party) -> bool:
 
 async def test_one_that_is_free_is_had_at_once(world: World, party: Party) -> None:
     await up(world, party)
-    found = await answer_of(world, party.claims.open(a_claim("a"), may_wait=True))
+    found = await answer_of(world, party.claims.callers.open(a_claim("a"), may_wait=True))
     assert phase(found) == "Bound" and await held(world) == {"p-0": "a"}
     await world.rest()
     await release(world, "a")
@@ -72,7 +72,7 @@ async def test_one_that_may_not_wait_is_told_so_and_nothing_is_made(world: World
     await up(world, party)
     await claim(world, "a")
     before = world.registry.store.revision
-    assert await party.claims.open(a_claim("b"), may_wait=False) is None
+    assert await party.claims.callers.open(a_claim("b"), may_wait=False) is None
     assert world.registry.store.revision == before and await phases(world) == {"a": "Bound"}
     await release(world, "a")
     await world.pass_time(30, step=5)
@@ -135,7 +135,7 @@ async def test_a_name_that_is_taken_costs_nobody_an_instance(world: World, party
     await up(world, party, 2)
     await claim(world, "a")
     with pytest.raises(ApiError, match="already exists"):
-        await answer_of(world, party.claims.open(a_claim("a"), may_wait=True))
+        await answer_of(world, party.claims.callers.open(a_claim("a"), may_wait=True))
     await world.rest()
     assert await held(world) == {"p-0": "a"}
     await claim(world, "b")
@@ -146,10 +146,10 @@ async def test_what_is_no_claim_is_told_to_who_asked_and_costs_nobody_an_instanc
     await up(world, party)
     for wrong in (a_claim("No Name"), a_claim("a", lease_seconds=0), a_claim("a", priority=10**12)):
         with pytest.raises(ApiError) as told:
-            await answer_of(world, party.claims.open(wrong, may_wait=True))
+            await answer_of(world, party.claims.callers.open(wrong, may_wait=True))
         assert told.value.code == 422
     assert await phases(world) == {} and is_clean(party)
-    assert phase(await answer_of(world, party.claims.open(a_claim("b"), may_wait=True))) == "Bound"
+    assert phase(await answer_of(world, party.claims.callers.open(a_claim("b"), may_wait=True))) == "Bound"
 
 
 async def test_a_race_that_is_lost_costs_no_place_and_no_answer(world: World, party: Party) -> None:
@@ -240,7 +240,7 @@ async def test_whoever_goes_while_a_race_is_lost_leaves_nothing_behind(world: Wo
             # The race was run again meanwhile, and won: it has its answer.
             await release(world, "same")
         await settles(world, lambda: nothing_left(world, party))
-        assert party.claims.being_made(Key("default", "same")) is None
+        assert party.claims.callers.being_made(Key("default", "same")) is None
         if "same" in await phases(world):
             await world.delete("Claim", "same")
             await world.rest()
@@ -308,7 +308,7 @@ async def test_a_server_that_stops_fails_nobody_who_waits(world: World, party: P
 async def test_before_anything_is_known_nobody_is_served_and_told_so(world: World, party: Party) -> None:
     party.controllers()
     with pytest.raises(ApiError) as told:
-        await party.claims.open(a_claim("a"), may_wait=True)
+        await party.claims.callers.open(a_claim("a"), may_wait=True)
     assert told.value.code == 503
 
 

@@ -68,7 +68,9 @@ async def test_what_was_started_for_a_hold_and_ends_ends_the_claim(world: World,
 
 async def test_who_waits_for_a_claim_is_told_when_it_can_be_used(world: World, party: Party) -> None:
     await up(world, party, reset="Keep")
-    opening = asyncio.create_task(party.claims.open(a_claim("a", env=[EnvVar(name="WHO", value="me")]), may_wait=True))
+    opening = asyncio.create_task(
+        party.claims.callers.open(a_claim("a", env=[EnvVar(name="WHO", value="me")]), may_wait=True)
+    )
     await world.rest()
     found = await answer_of(world, opening)
     assert found is not None and found.status is not None and found.status.phase == "Bound"

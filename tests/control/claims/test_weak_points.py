@@ -96,7 +96,7 @@ async def test_the_status_of_an_instance_being_written_makes_nobody_lose_it(
     await up(world, party, reset="Keep")
     lost: list[int] = []
     monkeypatch.setattr(party.claims.counting, "not_bound", lambda claim, code: lost.append(code))
-    asking = asyncio.create_task(party.claims.open(a_claim("a"), may_wait=True))
+    asking = asyncio.create_task(party.claims.callers.open(a_claim("a"), may_wait=True))
     beats = 0
     while not asking.done():
         beats += 1
@@ -110,7 +110,7 @@ async def test_nobody_is_given_what_another_one_is_just_being_given(world: World
     await up(world, party, 2, reset="Keep")
     party.racing.is_slow = True
     wanted = [a_claim(f"c{i}", wait_seconds=80_000, lease_seconds=80_000) for i in range(4)]
-    asking = [asyncio.create_task(party.claims.open(one, may_wait=True)) for one in wanted]
+    asking = [asyncio.create_task(party.claims.callers.open(one, may_wait=True)) for one in wanted]
     for _ in range(30):
         await asyncio.sleep(0)
         world.clock.advance(10)
@@ -146,7 +146,7 @@ async def test_what_is_not_ready_or_about_to_go_is_given_to_nobody(world: World,
             worker = {"type": "shell", "env": [{"name": "NEW", "value": "1"}]}
             await world.patch("WorkerPool", "p", {"spec": {"worker": worker}})
     await world.rest()
-    asking = asyncio.create_task(party.claims.open(a_claim("a"), may_wait=True))
+    asking = asyncio.create_task(party.claims.callers.open(a_claim("a"), may_wait=True))
     await world.rest()
     found = (await world.client.list(Instance)).items
     assert [one for one in found if one.spec.assignment is not None and one.metadata.uid == uid] == []
@@ -162,7 +162,7 @@ async def test_one_that_is_draining_cannot_be_had(world: World, party: Party) ->
     metadata = msgspec.structs.replace(member.instance.metadata, annotations=annotations)
     member.instance = msgspec.structs.replace(member.instance, metadata=metadata)
     assert not member.opened
-    asking = asyncio.create_task(party.claims.open(a_claim("a"), may_wait=True))
+    asking = asyncio.create_task(party.claims.callers.open(a_claim("a"), may_wait=True))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert await held(world) == {}, "though the queue was not told so"
@@ -177,7 +177,7 @@ async def test_an_instance_that_is_asked_to_go_at_the_very_moment_is_not_given(w
     await world.patch("Instance", "p-0", {"metadata": {"finalizers": ["example.com/stay", "rota.dev/runtime"]}})
     await world.rest()
     deleting = asyncio.create_task(world.delete("Instance", "p-0"))
-    asking = asyncio.create_task(party.claims.open(a_claim("a"), may_wait=True))
+    asking = asyncio.create_task(party.claims.callers.open(a_claim("a"), may_wait=True))
     await deleting
     await world.rest()
     going = await world.get("Instance", "p-0")
@@ -199,7 +199,7 @@ async def _is_lost(world: World, name: str) -> bool:
 async def test_a_cancel_while_it_is_written_down_orphans_nothing(world: World, party: Party) -> None:
     await up(world, party, reset="Keep")
     party.racing.is_slow = True
-    asking = asyncio.create_task(party.claims.open(a_claim("a"), may_wait=True))
+    asking = asyncio.create_task(party.claims.callers.open(a_claim("a"), may_wait=True))
     while not await held(world):
         await asyncio.sleep(0)
     asking.cancel()

@@ -6,10 +6,9 @@ or, where a runner has to reset the instance, when the runner has reported the h
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from typing import Any, cast
+from collections.abc import Callable
+from typing import cast
 
 import msgspec
 
@@ -18,10 +17,11 @@ from rota.api.instance import Assignment
 from rota.api.pool import ClaimStatus
 from rota.client import Key
 from rota.control.claims import lifecycle
+from rota.control.claims.callers import NOT_FOUND, Callers
 from rota.control.claims.counting import Counting
-from rota.control.claims.hearing import Hearing, Listener
-from rota.control.holds.executor import LOOK_AGAIN_SECONDS, LOST_RACE, RETRY_SECONDS, Executor
-from rota.control.holds.handover import HandOver, Written, creation
+from rota.control.claims.lifecycle import key_of, pool_of
+from rota.control.holds.executor import Executor
+from rota.control.holds.handover import HandOver, Written
 from rota.control.holds.members import Member, PoolKey
 from rota.control.holds.named import ByName
 from rota.control.holds.options import is_restarted_for, options_of, run_of
@@ -29,7 +29,7 @@ from rota.control.inputs import reach, refusal
 from rota.control.instances.names import controller_of
 from rota.control.instances.reasons import is_ready
 from rota.engine import Context
-from rota.engine.clock import Timer, sleep
+from rota.engine.clock import Timer
 from rota.engine.objects import get
 from rota.pools import Binding, Opened, Request, State
 from rota.registry import ApiError
@@ -38,20 +38,8 @@ log = logging.getLogger(__name__)
 
 ARRIVALS_PER_SECOND = 1_000_000
 """Arrivals are told apart by what is stored of them, which is microseconds."""
-ABANDON_TRIES_MAX = 10
-RETURN_SECONDS_MAX = 30.0
-"""How long the maker of a claim may stay away after a restart. Clients of Rota look for a server for half as long."""
-NOT_FOUND = 404
 UNPROCESSABLE = 422
 REFUSED = (400, 403, 413)
-
-
-def pool_of(claim: Claim) -> PoolKey:
-    return PoolKey(claim.metadata.namespace, claim.spec.pool_ref.name)
-
-
-def key_of(claim: Claim) -> Key:
-    return Key(claim.metadata.namespace, claim.metadata.name)
 
 
 class ClaimHolds:
@@ -76,24 +64,15 @@ class ClaimHolds:
         """By the uid of a claim that wants an instance, or has one."""
         self.unborn: ByName[Claim] = ByName()
         """Claims that are created with their hold, or as waiting, and that are not stored yet."""
-        self.births: dict[str, asyncio.Future[None]] = {}
-        """Those of them that have to wait, and are just being created."""
         self._landed: dict[str, Claim] = {}
         """Claims as they were written with a hold, until the ledger has the result."""
-        self._unwanted: set[str] = set()
-        """Claims that nobody wants any more, and that are just being created."""
-        self.orphans: dict[Key, str] = {}
-        """Claims whose caller has gone while somebody else waits for the same."""
-        self._absent_since: dict[Key, tuple[str, float]] = {}
-        """Claims that are not to be bound while nobody waits for them: the uid, and since when nobody does."""
         self._taken_on: dict[str, str] = {}
         """By the uid of an instance, the claim that its runner has reported to hold it."""
         self.arrivals: ByName[float] = ByName()
         self._last_arrival = 0
         self._timers: dict[Key, Timer] = {}
         """Of claims for a pool that is not there."""
-        self.heard = Hearing()
-        self.has_ended = False
+        self.callers = Callers(self)
         self._wake: Callable[[Key], None] | None = None
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
@@ -102,11 +81,9 @@ class ClaimHolds:
         return self._end
 
     def _end(self) -> None:
-        # What waits goes on waiting: whoever asks again under its name finds it at its place.
-        self.has_ended = True
         for timer in self._timers.values():
             timer.cancel()
-        self.heard.close(not_here())
+        self.callers.close()
 
     def prepare(self, context: Context) -> None:
         self.executor.prepare(context)
@@ -158,7 +135,7 @@ class ClaimHolds:
             if claim.spec.release or claim.metadata.deletion_timestamp is not None:
                 continue
             pool = get(objects, WorkerPool, claim.spec.pool_ref.name, claim.metadata.namespace)
-            if self.is_absent(claim) or lifecycle.deadline(claim, pool) <= self.now():
+            if self.callers.is_absent(claim) or lifecycle.deadline(claim, pool) <= self.now():
                 continue  # Nobody is there who would use an instance.
             self.want(claim, status.arrival.timestamp())
 
@@ -169,7 +146,7 @@ class ClaimHolds:
         claim = self._landed.pop(request.id)
         # It was given up while its hold was written.
         self.counting.not_bound(claim, 499)
-        self.executor.start(self._abandon(claim, instance))
+        self.executor.start(self.callers.abandon(claim, instance))
 
     def name_of(self, uid: str) -> str | None:
         key = self.wanted.key_of(uid)
@@ -210,7 +187,7 @@ class ClaimHolds:
         is_leaving = member.instance.metadata.deletion_timestamp is not None
         is_well = not is_leaving and not self.is_another_run(member) and not is_restarted_for(member.instance)
         # Somebody may have asked before this instance was known, right after a restart.
-        if not is_written or not is_well or key in self.heard:
+        if not is_written or not is_well or key in self.callers:
             self.wake(key)
 
     def _hold(self, pool: PoolKey, claim: Claim, instance: str) -> None:
@@ -298,6 +275,21 @@ class ClaimHolds:
         assigned = member.assignment if member is not None else None
         return member if assigned is not None and assigned.uid == uid else None
 
+    def is_usable(self, claim: Claim) -> bool:
+        """Report whether its holder can go to work."""
+        member = self.member_of(claim)
+        if member is None or claim.status is None or claim.status.phase != "Bound":
+            return False
+        status = member.instance.status
+        if not is_restarted_for(member.instance):
+            return True
+        known = status.assignment if status is not None else None
+        return known is not None and known.id == claim.metadata.uid and is_ready(member.instance)
+
+    def wait_estimate(self, pool: WorkerPool) -> float:
+        """Estimate the seconds until a claim that comes now has an instance, by how often one was given lately."""
+        return self.executor.wait_estimate(PoolKey(pool.metadata.namespace, pool.metadata.name))
+
     def is_just_bound(self, claim: Claim) -> bool:
         """Report whether it was created with its hold, and whoever asked for it is about to be answered."""
         return claim.metadata.uid in self.unborn
@@ -309,8 +301,8 @@ class ClaimHolds:
     def forget(self, claim: Claim) -> None:
         """A claim is over, or gone: it wants nothing any more, and gives back what it has."""
         member = self.member_of(claim)
-        self._leave(claim.metadata.uid)
-        self._absent_since.pop(key_of(claim), None)
+        self.drop(claim.metadata.uid)
+        self.callers.over(key_of(claim))
         if member is not None:
             self.executor.update(member)
 
@@ -321,21 +313,21 @@ class ClaimHolds:
             pool = self.wanted.get(uid)
             ledger = self.executor.ledgers.get(pool) if pool is not None else None
             member = self.executor.members.get((ledger.instance_of(uid) if ledger is not None else None) or "")
-            self._leave(uid)
+            self.drop(uid)
             if member is not None:
                 self.executor.update(member)
-        self._absent_since.pop(key, None)
         for uid in self.arrivals.of(key):
             if uid != unborn:
                 self.arrivals.pop(uid)
-        self.heard.gone(key, but=unborn)
+        self.callers.gone(key, but=unborn)
         self._cancel_timer(key)
 
-    def _leave(self, uid: str) -> None:
+    def drop(self, uid: str) -> None:
+        """A claim wants nothing any more; a hold that it has ends."""
         key, pool = self.wanted.key_of(uid), self.wanted.pop(uid)
         self.arrivals.pop(uid)
-        if key is not None and self.orphans.get(key) == uid:
-            del self.orphans[key]
+        if key is not None:
+            self.callers.dropped(key, uid)
         ledger = self.executor.ledgers.get(pool) if pool is not None else None
         if pool is None or ledger is None:
             return
@@ -358,7 +350,7 @@ class ClaimHolds:
             self.forget(written)
         self.counting.ended(written, self.now())
         self.executor.forget_if_gone(pool_of(written))
-        self.answer(key_of(claim), written)
+        self.callers.answer(key_of(claim), written)
         # The echo of this write wakes nobody: what is over is kept, and not for ever.
         self.wake(key_of(claim))
         return written
@@ -374,7 +366,7 @@ class ClaimHolds:
             if isinstance(error, ApiError) and error.code == NOT_FOUND:
                 return None
             raise
-        self._leave(uid)
+        self.drop(uid)
         self.executor.update(member)
         return cast(Claim, written.ended or ended)
 
@@ -438,8 +430,7 @@ class ClaimHolds:
 
     async def _write_binding(self, pool: PoolKey, binding: Binding) -> None:
         uid, ledger = binding.request.id, self.executor.ledger(pool)
-        if uid in self.births:
-            await asyncio.shield(self.births[uid])
+        await self.callers.stored(uid)
         member = self.executor.members.get(binding.instance)
         claim = (self.unborn.get(uid) or self._stored(uid)) if uid in self.wanted else None
         if claim is None or member is None:
@@ -497,7 +488,7 @@ class ClaimHolds:
             return
         self.counting.bound(begun, now.timestamp() - came, self.now() - now.timestamp())
         if written.begun is not None and not is_restarted_for(written.instance):
-            self.answer(key_of(claim), begun)
+            self.callers.answer(key_of(claim), begun)
         # Until now it was to be reconciled when its time to wait is over.
         self.wake(key_of(claim))
 
@@ -509,8 +500,8 @@ class ClaimHolds:
             self.unborn.pop(uid)
         elif uid not in self.unborn:
             self.wake(key)
-        elif uid not in self.births and self._state(uid) is State.WAITING:
-            self.executor.start(self.write_waiting(uid))
+        elif not self.callers.is_being_stored(uid) and self._state(uid) is State.WAITING:
+            self.executor.start(self.callers.write_waiting(uid))
 
     def _refuse(self, pool: PoolKey, binding: Binding, error: ApiError) -> None:
         """Answer that a claim cannot be: there is another of its name, say, or no instance can have what it asks for.
@@ -519,11 +510,11 @@ class ClaimHolds:
         """
         uid = binding.request.id
         stored, unborn = self._stored(uid), self.unborn.pop(uid)
-        self._leave(uid)
+        self.drop(uid)
         self.executor.ledger(pool).refused(binding)
         self.executor.carry_out(pool)
         if unborn is not None:
-            self.heard.fail(key_of(unborn), uid, error)
+            self.callers.fail(unborn, error)
         elif stored is not None:
             self.executor.start(self._failed(stored, error))
 
@@ -539,247 +530,6 @@ class ClaimHolds:
         claim = self._claim(key, uid) if key is not None else None
         return None if claim is None or claim.spec.release else claim
 
-    # Callers that wait for an answer.
-
-    def answer(self, key: Key, claim: Claim) -> None:
-        """Answer those that wait for a claim, if it has an instance or is over."""
-        if key in self.heard and (claim.over() or (claim.status is not None and claim.status.phase == "Bound")):
-            self.heard.tell(key, claim.metadata.uid, claim)
-
-    def being_made(self, key: Key) -> Claim | None:
-        """Return the claim of this name that is just being created, as it was asked for."""
-        return next((self.unborn.get(uid) for uid in self.unborn.of(key)), None)
-
-    def is_usable(self, claim: Claim) -> bool:
-        """Report whether its holder can go to work."""
-        member = self.member_of(claim)
-        if member is None or claim.status is None or claim.status.phase != "Bound":
-            return False
-        status = member.instance.status
-        if not is_restarted_for(member.instance):
-            return True
-        known = status.assignment if status is not None else None
-        return known is not None and known.id == claim.metadata.uid and is_ready(member.instance)
-
-    def wait_estimate(self, pool: WorkerPool) -> float:
-        """Estimate the seconds until a claim that comes now has an instance, by how often one was given lately."""
-        return self.executor.wait_estimate(PoolKey(pool.metadata.namespace, pool.metadata.name))
-
-    def is_absent(self, claim: Claim) -> bool:
-        """Report whether a claim is not to be bound for now: its maker waited for it on a connection that is gone.
-
-        So it is after a restart. A maker that is alive asks again under the same name; until then the claim keeps its
-        place, and others are served.
-        """
-        uid = claim.metadata.uid
-        if not lifecycle.is_attended(claim) or uid in self.unborn or uid in self.births:
-            return False
-        return not self.heard.is_heard(key_of(claim), uid)
-
-    def absent_seconds_left(self, claim: Claim) -> float | None:
-        """Return how long the maker of a waiting claim may stay away; None: they are there."""
-        uid, key = claim.metadata.uid, key_of(claim)
-        if not self.is_absent(claim):
-            self._absent_since.pop(key, None)
-            return None
-        now = self.now()
-        known, since = self._absent_since.get(key, ("", now))
-        if known != uid:
-            since = now
-            self._absent_since[key] = (uid, since)
-        return max(0.0, since + RETURN_SECONDS_MAX - now)
-
-    async def give_up(self, claim: Claim) -> None:
-        """Remove a claim whose maker did not come back."""
-        meta = claim.metadata
-        log.info("claim %s/%s is given up: who asked for it did not come back", meta.namespace, meta.name)
-        self._absent_since.pop(key_of(claim), None)
-        await self._remove(claim)
-
-    async def awaited(self, claim: Claim) -> Claim | None:
-        """Wait until a claim that is known has an instance or is over; None: it is gone."""
-        key = key_of(claim)
-        if self.is_absent(claim) and (claim.status is None or claim.status.phase != "Bound"):
-            # Whoever asks is its maker from now on: if they leave, nobody wants it.
-            self.orphans[key] = claim.metadata.uid
-            self.wake(key)
-        listener = self.heard.join(key)
-        try:
-            found = await listener.future
-        except asyncio.CancelledError:
-            self.heard.leave(key, listener)
-            if key in self.orphans and not self.heard.is_heard(key, self.orphans[key]):
-                self._let_go(self.orphans.pop(key), key)
-            raise
-        self.orphans.pop(key, None)
-        return found
-
-    async def open(self, claim: Claim, *, may_wait: bool) -> Claim | None:
-        """Create a claim, with a uid that its caller made up, and wait until it has an instance or is over.
-
-        It is created together with its hold if an instance is free, else as waiting. None: nothing is free, and it may
-        not wait. A caller that is cancelled here leaves nothing behind.
-        """
-        if not self.executor.is_prepared or self.has_ended:
-            raise not_here()
-        client = self.executor.client
-        if not (client.atomic and client.in_process):
-            return await self._open_in_steps(claim, may_wait=may_wait)
-        uid, key, pool = claim.metadata.uid, key_of(claim), pool_of(claim)
-        arrival, ledger = self.arrival(), self.executor.ledger(pool)
-        state = ledger.request(lifecycle.request(claim, arrival))
-        if state is State.WAITING and not may_wait:
-            ledger.cancel(uid)
-            self.executor.carry_out(pool)
-            return None
-        self.wanted.put(uid, key, pool)
-        self.unborn.put(uid, key, claim)
-        self.arrivals.put(uid, key, arrival)
-        listener = self.heard.join(key, uid)
-        try:
-            self.executor.carry_out(pool)
-            if state is State.WAITING:
-                self.executor.start(self.write_waiting(uid))
-            return await listener.future
-        except asyncio.CancelledError:
-            self._cancelled(uid, key, listener)
-            raise
-
-    async def _open_in_steps(self, claim: Claim, *, may_wait: bool) -> Claim | None:
-        """Create a claim first, where it and its hold cannot be written together; it gets its uid there."""
-        key, client = key_of(claim), self.executor.client
-        if not may_wait and not self.executor.ledger(pool_of(claim)).free:
-            self.executor.carry_out(pool_of(claim))
-            return None
-        listener = self.heard.join(key)
-        metadata = msgspec.structs.replace(claim.metadata, uid="")
-        making = asyncio.ensure_future(client.create(msgspec.structs.replace(claim, metadata=metadata)))
-        try:
-            made = await asyncio.shield(making)
-        except asyncio.CancelledError:
-            self.heard.leave(key, listener)
-            self.executor.start(self._unmade(making))
-            raise
-        except ApiError:
-            self.heard.leave(key, listener)
-            raise
-        try:
-            return await listener.future
-        except asyncio.CancelledError:
-            self._cancelled(made.metadata.uid, key, listener, made)
-            raise
-
-    async def _unmade(self, making: asyncio.Future[Claim]) -> None:
-        """Remove a claim whose caller left before it was created."""
-        try:
-            made = await making
-        except ApiError:
-            return
-        await self._remove(made)
-
-    async def write_waiting(self, uid: str) -> None:
-        """Create a claim that has to wait: it keeps its place from now on, whatever happens."""
-        claim = self.unborn.get(uid)
-        if claim is None or uid not in self.wanted:
-            self.unborn.pop(uid)
-            return
-        born = self.births[uid] = asyncio.get_running_loop().create_future()
-        arrival = self.arrival_of(claim)
-        status = lifecycle.waiting(claim.status or ClaimStatus(), lifecycle.time_of(arrival))
-        created = creation(msgspec.structs.replace(claim, status=status))
-        try:
-            (written,) = await self.executor.client.batch([created], typed=True)
-        except ApiError as error:
-            self._unwanted.discard(uid)
-            self._leave(uid)
-            self.heard.fail(key_of(claim), uid, error)
-            return
-        finally:
-            self.unborn.pop(uid)
-            del self.births[uid]
-            born.set_result(None)
-        if uid in self._unwanted:
-            self._unwanted.discard(uid)
-            await self._remove(written)
-
-    def _cancelled(self, uid: str, key: Key, listener: Listener, made: Claim | None = None) -> None:
-        """The caller of a claim left before it was answered."""
-        heard = listener.future
-        if heard.done() and not heard.cancelled() and heard.exception() is None:
-            made = heard.result() or made
-        self.heard.leave(key, listener)
-        if self.has_ended:
-            return
-        if self.heard.is_heard(key, uid):
-            self.orphans[key] = uid  # Somebody else has asked for the same, and waits for it.
-        else:
-            self._let_go(uid, key, made)
-
-    def _let_go(self, uid: str, key: Key, made: Claim | None = None) -> None:
-        """Drop a claim that was asked for and that nobody wants."""
-        claim = get(self.executor.objects, Claim, key.name, key.namespace)
-        if claim is None or claim.metadata.uid != uid:
-            claim = made
-        if uid in self.births:
-            self._unwanted.add(uid)
-            self._leave(uid)
-        elif uid in self.unborn:
-            # If it is being given an instance, that is given back when it is written.
-            self._leave(uid)
-        elif claim is not None and claim.metadata.uid == uid and not claim.over():
-            self.executor.start(self._remove(claim))
-
-    async def _remove(self, claim: Claim) -> None:
-        """Delete a claim that nobody waits for; if it has got an instance, end it."""
-        member = self.member_of(claim)
-        if member is not None:
-            await self._abandon(claim, member.subject.uid)
-            return
-        kind: Any = Claim
-        meta, client = claim.metadata, self.executor.client
-        await self._until_done(lambda: client.delete(kind, meta.name, namespace=meta.namespace, uid=meta.uid))
-
-    async def _abandon(self, claim: Claim, instance: str) -> None:
-        """End a hold that nobody knows of, or wants."""
-        client, meta = self.executor.client, claim.metadata
-        kind: Any = Claim
-        known = claim
-
-        async def end() -> None:
-            nonlocal known
-            status = known.status or ClaimStatus()
-            over = lifecycle.over(status, "Released", self.now(), "Cancelled", "who asked for it is gone")
-            try:
-                await self.end(known, over)
-            except ApiError:
-                found: Claim = await client.get(kind, meta.name, namespace=meta.namespace)
-                if found.metadata.uid == meta.uid and not found.over():
-                    known = found
-                    raise
-
-        member = self.executor.members.get(instance)
-        if member is not None and meta.uid not in self.wanted:
-            # It was dropped while its hold was written; by the instance it is still this claim's.
-            self.wanted.put(meta.uid, key_of(claim), member.pool)
-        await self._until_done(end)
-        # If it was gone already, its instance says so still.
-        self.forget(claim)
-        if member is not None:
-            self.executor.update(member)
-
-    async def _until_done(self, act: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Try something until it is done, or what it is about is gone."""
-        for _ in range(ABANDON_TRIES_MAX):
-            try:
-                await act()
-                return
-            except ApiError as error:
-                if error.code == NOT_FOUND:
-                    return
-                log.info("a claim that nobody wants is dropped once more: %s", error)
-                seconds = LOOK_AGAIN_SECONDS if error.code in LOST_RACE else RETRY_SECONDS
-                await sleep(self.executor.clock, seconds)
-
 
 def is_about_claim(error: ApiError, *, is_new: bool) -> bool:
     """Report whether it is the claim that was refused, or what it asks for, and not that something has changed."""
@@ -789,15 +539,6 @@ def is_about_claim(error: ApiError, *, is_new: bool) -> bool:
         return False
     kind = (error.details or {}).get("kind")
     return error.reason == "AlreadyExists" or (error.code in REFUSED and kind in (Claim.api.name, Claim.api.plural))
-
-
-def not_here() -> ApiError:
-    return ApiError(
-        503,
-        "ServiceUnavailable",
-        "nobody hands out instances here now: ask again under the same name",
-        details={"retryAfterSeconds": 1},
-    )
 
 
 def _ticks(seconds: float) -> int:

@@ -12,6 +12,8 @@ from rota.api import Claim, Instance, WorkerPool
 from rota.api.instance import Address, Assignment, InstanceTemplate
 from rota.api.pool import ClaimStatus
 from rota.api.sharing import is_own
+from rota.client import Key
+from rota.control.holds.members import PoolKey
 from rota.control.holds.options import Options, has_runner, options_of, run_of
 from rota.control.instances.states import AHEAD_SECONDS_MAX, USED
 from rota.pools import Request
@@ -24,6 +26,14 @@ ATTENDED = "rota.dev/attended"
 
 Marks = list[dict[str, Any]]
 """What changes of the labels and annotations of an instance, as operations of a JSON patch."""
+
+
+def pool_of(claim: Claim) -> PoolKey:
+    return PoolKey(claim.metadata.namespace, claim.spec.pool_ref.name)
+
+
+def key_of(claim: Claim) -> Key:
+    return Key(claim.metadata.namespace, claim.metadata.name)
 
 
 def request(claim: Claim, arrival: float) -> Request:

@@ -18,7 +18,7 @@ class Listener(NamedTuple):
     future: asyncio.Future[Claim | None]
 
 
-class Hearing:
+class Listeners:
     """By the name of a claim, who waits to hear of it. Nothing is kept of who was told, or has gone."""
 
     def __init__(self) -> None:
