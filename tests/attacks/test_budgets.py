@@ -12,6 +12,7 @@ from rota.control.cell import Cells
 from rota.control.deployment import Deployments
 from rota.control.instance import Instances
 from rota.control.instances.template import CPU_NANOS_MIN, SETTLE_SECONDS, UNIT_NANOS
+from rota.control.making.local import LocalMaker
 from rota.control.plane import HERE
 from rota.control.pool import Pools
 from rota.control.quota import Quotas
@@ -35,7 +36,13 @@ async def runtime(world: World) -> FakeRuntime:
 
 async def serve(world: World, runtime: FakeRuntime) -> None:
     await world.serve(
-        Shipped(), Cells(HERE), Workloads(), Deployments(HERE, runtime), Pools(), Instances(runtime), Quotas()
+        Shipped(),
+        Cells(HERE),
+        Workloads(),
+        Deployments(HERE, runtime),
+        Pools(),
+        Instances(LocalMaker(runtime)),
+        Quotas(),
     )
 
 
