@@ -34,7 +34,7 @@ class Obstacle(Struct, frozen=True):
 
 
 class Observed(Struct, frozen=True):
-    """What is there of an instance."""
+    """What was there of an instance, at one moment."""
 
     runs: Mapping[str, Run]
     """The newest run of each container. The id of the first one's is the instance's `runtimeID`."""
@@ -49,6 +49,7 @@ class Observed(Struct, frozen=True):
     overuse: Overuse | None = None
     """Why it must end."""
     obstacle: Obstacle | None = None
+    """Why it is not as it should be, whatever else is known of it."""
 
 
 class Description(NamedTuple):

@@ -84,7 +84,7 @@ class LocalMaker:
             self._overused[subject] = overuse
         unready, unhealthy = self._health(subject, obj)
         return Observed(
-            runs=self._runtime.runs(subject),
+            runs=dict(self._runtime.runs(subject)),
             report=self.runners.report(subject),
             unready=unready,
             unhealthy=unhealthy,
