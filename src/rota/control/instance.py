@@ -19,9 +19,9 @@ from rota.control.holds.executor import Executor
 from rota.control.holds.options import has_runner
 from rota.control.instance_actions import RUNTIME_FINALIZER
 from rota.control.instances import lifecycle, ready_condition
-from rota.control.instances.backoff import RunHistory
 from rota.control.instances.baseline import Baseline
 from rota.control.instances.lifecycle import AVAILABLE, PROGRAMMED, Found, phase_of, unavailable
+from rota.control.instances.memory import Memory
 from rota.control.instances.names import controller_of
 from rota.control.instances.reasons import is_noticed, is_ready
 from rota.control.instances.states import USED, is_used
@@ -42,24 +42,7 @@ CONCURRENCY = 32
 UNWRITTEN_SECONDS = 1.0
 """For how long the status need not say who has an instance, or that it is being reset."""
 POOLED = ("WorkerPool", "Task")
-
-
-class Memory:
-    """What is remembered of an instance. Lost with the process, and not missed."""
-
-    def __init__(self, uid: str) -> None:
-        self.uid = uid
-        self.history = RunHistory()
-        self.renewed_for = ""
-        """The hold for which runs were ended to be started anew."""
-        self.renewed: dict[str, int] = {}
-        """The numbers of those runs, by container."""
-        self.step: object = None
-        """The last step sent to its runner, with the stream and the report before it: sent twice, it is done twice."""
-        self.baseline: Baseline | None = None
-        """From which only its holder may differ for it to need no more than a passing look."""
-        self.unwritten_since: float | None = None
-        """Since when its status does not say who has it, or that it is being reset."""
+NOT_RENEWED = "it cannot be started anew as who has it wants it"
 
 
 class Instances(Gate[Instance]):
@@ -141,10 +124,14 @@ class Instances(Gate[Instance]):
             return DONE
         if is_used(obj) and obj.spec.assignment is None:
             self._show(context, obj, self._runners.report(subject_of(obj)), is_ready=False)
-            if has_runner(obj) or workers.reset_policy(context.objects, obj) != "Keep":
+            is_kept = not has_runner(obj) and workers.reset_policy(context.objects, obj) == "Keep"
+            marks = dict(obj.metadata.annotations)
+            # All that a holder left running is ended. It is started again, on the files that are there, for the next.
+            if not is_kept or not await self._renew(obj, marks.pop(USED)):
                 await self._replace(context, obj, "")
                 return DONE
-            obj = await self._renew_for_next(context, obj)
+            metadata = msgspec.structs.replace(obj.metadata, annotations=marks)
+            obj = await context.client.update(msgspec.structs.replace(obj, metadata=metadata))
         if (overuse := self._maker.observe(obj).overuse) is not None:
             await self._end_overuse(context, obj, overuse)
             return DONE
@@ -159,7 +146,8 @@ class Instances(Gate[Instance]):
 
     async def go_on(self, context: Context, obj: Instance, opened: list[Condition]) -> Outcome:
         opened = [*opened, quota_condition(context.objects, obj)]
-        if self._gated.note(obj):
+        self._gated.note(obj)
+        if lifecycle.is_held_back(obj, copies_gates=self._maker.copies_gates):
             await self._write(context, obj, status_of(obj), opened, "Pending")
             return DONE
         self._tell_warnings(context, obj)
@@ -210,7 +198,10 @@ class Instances(Gate[Instance]):
                 return lifecycle.found_done(obj, status)
             assert obj.spec.assignment is not None
             if memory.renewed_for != obj.spec.assignment.id:
-                before = await self._renew(obj, obj.spec.assignment.id)
+                if not await self._renew(obj, obj.spec.assignment.id):
+                    await self._replace(context, obj, NOT_RENEWED)
+                    return lifecycle.found_done(obj, status)
+                before = self._maker.observe(obj)
         memory.history.note(lifecycle.remembered(before.runs, memory.renewed))
         restarts = lifecycle.plan_restarts(obj, before, memory.renewed, memory.history, now)
         after = await self._maker.make(context.objects, obj, restarts.start)
@@ -228,19 +219,13 @@ class Instances(Gate[Instance]):
             return found._replace(phase="Starting", available=unavailable("Starting", after.unready))
         return found
 
-    async def _renew(self, obj: Instance, hold: str) -> Observed:
-        """End what runs, so that it is started for this hold, or after it, without a pause."""
+    async def _renew(self, obj: Instance, hold: str) -> bool:
+        """End what runs, so that it is started for this hold, or after it, without a pause. False: it cannot be."""
         memory, runs = self._memory(obj), self._maker.observe(obj).runs
-        await self._maker.renew(obj)
+        if not await self._maker.renew(obj):
+            return False
         memory.renewed_for, memory.renewed = hold, {name: run.number for name, run in runs.items()}
-        return self._maker.observe(obj)
-
-    async def _renew_for_next(self, context: Context, obj: Instance) -> Instance:
-        """End all that a holder left running. It is started again, on the files that are there, for the next one."""
-        marks = dict(obj.metadata.annotations)
-        await self._renew(obj, marks.pop(USED))
-        metadata = msgspec.structs.replace(obj.metadata, annotations=marks)
-        return await context.client.update(msgspec.structs.replace(obj, metadata=metadata))
+        return True
 
     def _restart(self, context: Context, obj: Instance, container: str, reason: str, why: str) -> None:
         """End a run that is of no use; what comes then is as after any end."""
@@ -263,7 +248,7 @@ class Instances(Gate[Instance]):
             return found._replace(phase="Starting", available=unavailable("Starting", why))
         if report is None or report.run != run.number:
             known, left = before.condition(AVAILABLE), self._runners.may_return()
-            if left > 0 and known is not None and before.runtime_id == run.id:
+            if left > 0 and known is not None and lifecycle.is_same_run(before, run):
                 # The server was away, and this runner has not come back yet: it is as it was.
                 return found._replace(phase=before.phase or "Starting", available=known, wait=left)
             return found._replace(phase="Starting", available=workers.available(None))

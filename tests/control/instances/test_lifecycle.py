@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rota.api import Instance, ObjectMeta
-from rota.api.instance import Assignment, AssignmentStatus, Container, InstanceSpec, InstanceStatus
+from rota.api.instance import Assignment, AssignmentStatus, Container, InstanceSpec, InstanceStatus, SchedulingGate
 from rota.control.instances.backoff import RESTART_SECONDS_MIN, RUNS_REMEMBERED, RunHistory
 from rota.control.instances.baseline import Baseline
 from rota.control.instances.lifecycle import (
@@ -16,6 +16,8 @@ from rota.control.instances.lifecycle import (
     Restarts,
     found,
     hold_step,
+    is_held_back,
+    is_same_run,
     not_made,
     plan_restarts,
     remembered,
@@ -114,6 +116,21 @@ def test_a_history_counts_each_run_once_and_has_a_bound() -> None:
     assert history(*(ended(number) for number in range(100))).crashes("main") == RUNS_REMEMBERED
 
 
+# Gates.
+
+
+@pytest.mark.parametrize(
+    ("gates", "is_held", "is_held_if_copied"),
+    [((), False, False), (("Quota",), True, True), (("HubQuota", "x/y"), True, True), (("x/y",), True, False)],
+)
+def test_a_quota_holds_back_every_maker_and_other_gates_those_that_do_not_copy_them(
+    gates: tuple[str, ...], is_held: bool, is_held_if_copied: bool
+) -> None:
+    obj = an_instance(scheduling_gates=[SchedulingGate(name=one) for one in gates])
+    assert is_held_back(obj, copies_gates=False) is is_held
+    assert is_held_back(obj, copies_gates=True) is is_held_if_copied
+
+
 # Holds.
 
 
@@ -194,6 +211,12 @@ def test_what_could_not_be_made_says_why(reason: str, phase: str, again: float |
     assert (said_phase, retry_seconds(an_instance(), obstacle)) == (phase, again)
 
 
+def test_runs_of_one_name_are_told_apart_by_their_numbers() -> None:
+    before = InstanceStatus(runtime_id="pod-0", restarts=1)
+    assert is_same_run(before, Run(1, "pod-0", NOW)) and not is_same_run(before, Run(2, "pod-0", NOW))
+    assert not is_same_run(before, Run(0, "pod-1", NOW))
+
+
 # At rest.
 
 
@@ -207,6 +230,7 @@ def test_a_baseline_holds_until_more_changes_than_who_has_it() -> None:
     for other in (
         Observed({"main": ended()}),
         Observed({"main": alive(1)}),
+        Observed({"main": Run(1, "run-0", NOW)}),
         Observed({"main": alive()}, obstacle=UNREACHABLE),
         Observed({"main": alive()}, overuse=Overuse("DiskPressure", "full")),
     ):

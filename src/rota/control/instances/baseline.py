@@ -20,7 +20,7 @@ class Baseline(NamedTuple):
 
     status: InstanceStatus | None
     configured: str
-    runs: Mapping[str, str]
+    runs: Mapping[str, tuple[str, int]]
     versions: tuple[str, ...]
     """Of everything that it refers to, and of the pool that it is of."""
 
@@ -43,5 +43,5 @@ class Baseline(NamedTuple):
         return _alive(observed.runs) == self.runs and obj.status == self.status and versions == self.versions
 
 
-def _alive(runs: Mapping[str, Run]) -> dict[str, str]:
-    return {name: run.id for name, run in runs.items() if run.exit is None}
+def _alive(runs: Mapping[str, Run]) -> dict[str, tuple[str, int]]:
+    return {name: (run.id, run.number) for name, run in runs.items() if run.exit is None}

@@ -17,6 +17,7 @@ from rota.control.holds.options import is_restarted_for
 from rota.control.instances.backoff import RunHistory, restart_delay, restarts
 from rota.control.instances.crashes import crashing, ending
 from rota.control.instances.names import controller_of
+from rota.control.instances.reasons import HUB_QUOTA_GATE, QUOTA_GATE
 from rota.control.making.interface import Observed, Obstacle
 from rota.runtime.interface import Exit, Run
 from rota.runtime.keeper.lease import LEASE_ENDED
@@ -79,6 +80,17 @@ def remembered(runs: Mapping[str, Run], renewed: Mapping[str, int]) -> dict[str,
         for name, run in runs.items()
         if run.exit is not None and run.exit.reason not in FAULTLESS and renewed.get(name) != run.number
     }
+
+
+def is_held_back(obj: Instance, *, copies_gates: bool) -> bool:
+    """Whether an instance may not be made yet: it has a gate. A maker that copies gates is told of a quota's alone."""
+    gates = {gate.name for gate in obj.spec.scheduling_gates}
+    return bool(gates & {QUOTA_GATE, HUB_QUOTA_GATE} if copies_gates else gates)
+
+
+def is_same_run(before: InstanceStatus, run: Run) -> bool:
+    """Whether a status was written of this very run."""
+    return before.runtime_id == run.id and run.number <= before.restarts
 
 
 def hold_step(obj: Instance, status: InstanceStatus, runs: Mapping[str, Run]) -> Literal["Renew", "Done"] | None:

@@ -37,7 +37,8 @@ class Observed(Struct, frozen=True):
     """What was there of an instance, at one moment."""
 
     runs: Mapping[str, Run]
-    """The newest run of each container. The id of the first one's is the instance's `runtimeID`."""
+    """The newest run of each container. The id of the first one's is the instance's `runtimeID`, which may be the same
+    for all its runs: they are told apart by their numbers."""
     report: Report | None = None
     """The last report of its runner; None: it has none, or that is not connected."""
     configured: str = ""
@@ -86,6 +87,8 @@ class InstanceMaker(InstanceResources, Protocol):
 
     runners: Runners
     """The streams of the runners of what it makes."""
+    copies_gates: bool
+    """It is given what has other gates than a quota's, too, and keeps that from starting until they are removed."""
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
         """Call `wake` for every instance of which something changes, and once for what is there already.
@@ -119,8 +122,11 @@ class InstanceMaker(InstanceResources, Protocol):
         """
         ...
 
-    async def renew(self, obj: Instance) -> None:
-        """End everything that runs in an instance, for another holder. Its storage stays. `make` starts it again."""
+    async def renew(self, obj: Instance) -> bool:
+        """End everything that runs in an instance, for another holder. Its storage stays. `make` starts it again.
+
+        False: that cannot be, as whoever has it wants it. It has to be replaced.
+        """
         ...
 
     def restart(self, obj: Instance, container: str) -> None:

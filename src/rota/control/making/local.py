@@ -16,7 +16,7 @@ from rota.control.cells.fence import Fence
 from rota.control.gate import status_of
 from rota.control.holds.options import has_runner
 from rota.control.instances import storage_name
-from rota.control.instances.lifecycle import AVAILABLE
+from rota.control.instances.lifecycle import AVAILABLE, is_same_run
 from rota.control.instances.subjects import owner_of, subject_of
 from rota.control.making import ports
 from rota.control.making.endings import Endings
@@ -44,6 +44,8 @@ class LocalMaker:
 
     `fence`: how long this cell may run what its hub moves when the cell is lost.
     """
+
+    copies_gates = False
 
     def __init__(self, runtime: Runtime, runners: Runners | None = None, fence: Fence | None = None) -> None:
         self.runners = runners or Runners()
@@ -227,7 +229,7 @@ class LocalMaker:
             return
         known = before.condition(AVAILABLE)
         was_ready = known is not None and known.status == "True"
-        was_ready = was_ready and before.runtime_id == runs[obj.spec.containers[0].name].id
+        was_ready = was_ready and is_same_run(before, runs[obj.spec.containers[0].name])
         isolated, _ = self._runtime.isolates(obj.spec.isolation, obj.spec.runtime)
         network = networks.network_of(obj.spec, self._runtime.policy) if isolated else "host"
         for container in _probed(obj):
@@ -251,11 +253,12 @@ class LocalMaker:
 
     # Ending.
 
-    async def renew(self, obj: Instance) -> None:
+    async def renew(self, obj: Instance) -> bool:
         subject = subject_of(obj)
-        for name, run in self._runtime.runs(subject).items():
+        for name, run in [*self._runtime.runs(subject).items()]:
             if run.exit is None:
                 await self._runtime.end(subject, name, 0)
+        return True
 
     def restart(self, obj: Instance, container: str) -> None:
         subject, grace = subject_of(obj), obj.spec.termination_grace_period_seconds
