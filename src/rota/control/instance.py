@@ -354,14 +354,14 @@ def _versions(context: Context, obj: Instance) -> tuple[str, ...]:
 
 
 def _keeps_storage(context: Context, obj: Instance) -> bool:
-    """Whether the storage of an instance is for another one of its owner."""
+    """Report whether the storage of an instance is for another one of its owner."""
     if obj.spec.storage is None or _is_soiled(context, obj):
         return False
     return has_heir(context.objects, obj.metadata.namespace, owner_of(obj))
 
 
 def _is_soiled(context: Context, obj: Instance) -> bool:
-    """Whether what a holder left is in the storage of an instance, and nobody makes that as new."""
+    """Report whether what a holder left is in the storage of an instance, and nobody resets that."""
     if has_runner(obj):
         return False  # The next runner does.
     held = obj.spec.assignment
@@ -370,12 +370,12 @@ def _is_soiled(context: Context, obj: Instance) -> bool:
 
 
 def _is_pooled(obj: Instance) -> bool:
-    """Whether it is there to be had by somebody."""
+    """Report whether an instance can be held by a task or a claim."""
     owner = controller_of(obj)
     return owner is not None and owner.kind in POOLED
 
 
 def _is_told_by_function(obj: Instance, ready: Condition) -> bool:
-    """Whether code or packages cannot be loaded: the Function has an Event of its own for that."""
+    """Report whether code or packages cannot be loaded: the Function has an Event of its own for that."""
     owner = controller_of(obj)
     return owner is not None and owner.kind == Function.api.name and ready.reason == "ConfigurationError"

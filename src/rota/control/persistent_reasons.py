@@ -26,6 +26,6 @@ PERSISTENT: Final[Mapping[str, frozenset[str]]] = {
 
 
 def is_persistent(obj: Object) -> bool:
-    """Whether an object says of itself, as it is written now, that it is not ready and will not be by itself."""
+    """Report whether an object says of itself, as it is written now, that it will not become ready by itself."""
     state, reason, _ = obj.readiness()
     return state == "Failed" or (state == "Pending" and reason in PERSISTENT.get(obj.api.name, ()))

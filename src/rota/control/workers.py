@@ -107,13 +107,13 @@ def assignment(report: Report, obj: Instance) -> AssignmentStatus | None:
 
 
 def says_who(obj: Instance, report: Report | None) -> bool:
-    """Whether it is written down who has it, and how far its runner is with that."""
+    """Report whether the status of an instance says who has it, and how far its runner is with that."""
     status = status_of(obj)
     return status.phase == phase_of(obj) and (report is None or assignment(report, obj) == status.assignment)
 
 
 def is_done(report: Report, obj: Instance) -> bool:
-    """Whether whoever has an instance has lost what it had there, and that is not written down yet."""
+    """Report whether the holder of an instance has lost what it had there, and the status does not say so yet."""
     now = assignment(report, obj)
     return now is not None and now.phase == "Done" and now != status_of(obj).assignment
 

@@ -1,4 +1,4 @@
-"""Where makers are held to their interface: what a test needs beside it, so that another maker can be put there."""
+"""Places in which makers are tested: all that a test needs beside the interface, so that another maker can be added."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Site(Protocol):
         ...
 
     def command(self, uid: str, container: str, *, stubborn: bool) -> list[str]:
-        """What runs until it is told to exit, or asked to end. A stubborn one does not end when it is asked to."""
+        """A command that runs until `exit` or its end. A stubborn one takes no notice of a request to end."""
         ...
 
     async def exit(self, obj: Instance, code: int, container: str = "main") -> None:
@@ -56,7 +56,7 @@ class Site(Protocol):
         ...
 
     async def is_alive(self, obj: Instance) -> bool:
-        """Whether anything of an instance runs, found without asking a maker."""
+        """Report whether anything of an instance runs, found without asking a maker."""
         ...
 
     async def environment(self, obj: Instance) -> dict[str, str]:
@@ -93,7 +93,7 @@ def an_instance(site: Site, name: str = "one", containers: Sequence[str] = ("mai
 
 
 class News:
-    """The instances of which a maker has told something."""
+    """The instances for which a maker has called `wake`."""
 
     def __init__(self) -> None:
         self.keys: list[Key] = []

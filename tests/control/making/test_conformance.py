@@ -1,4 +1,4 @@
-"""What every maker does. To hold another one to it, add its site to `site`."""
+"""The contract of every maker. To hold another one to it, add its site to `site`."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ async def test_what_is_not_alive_is_named(making: Making) -> None:
         assert (await making.make(obj)).unhealthy == ""
         await making.news.until(lambda: making.maker.observe(obj).unhealthy == "main")
     assert "is not alive" in making.maker.observe(obj).unready
-    assert making.maker.observe(obj).runs["main"].exit is None, "who decides on that is told first"
+    assert making.maker.observe(obj).runs["main"].exit is None, "the controller decides on that"
 
 
 # Ends of instances.
@@ -297,8 +297,8 @@ async def test_a_maker_that_has_stopped_tells_nothing_and_what_it_made_goes_on(m
     obj, other = await making.made(), Making(making.site)
     making.stop()
     await making.site.until_up(obj)
-    told = len(making.news.keys)
+    before = len(making.news.keys)
     await making.site.exit(obj, 0)
     await other.until_ended(obj)
-    assert len(making.news.keys) == told
+    assert len(making.news.keys) == before
     other.stop()

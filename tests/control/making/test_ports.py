@@ -1,4 +1,4 @@
-"""Which numbers the ports of an instance have, and how that is told."""
+"""The numbers of the ports of an instance, and their variables and addresses."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ UNREACHABLE = Obstacle("NodeUnreachable", "node n1 does not answer since 12:00",
 
 
 class FarMaker(LocalMaker):
-    """What it makes can be out of reach: then it knows what was there, and can neither make nor end anything."""
+    """Its instances can be out of reach: then it knows what was there, and can neither make nor end anything."""
 
     obstacle: Obstacle | None = None
 

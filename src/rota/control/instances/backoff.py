@@ -63,5 +63,5 @@ class RunHistory:
                 del past[min(past)]
 
     def crashes(self, container: str) -> int:
-        """How many of the last runs of a container were short."""
+        """Count the last runs of a container in a row that were short."""
         return crashes_in_a_row(self._ended.get(container, {}).values())

@@ -1,4 +1,4 @@
-"""The state of an instance that is ready: while it stays, there is nothing to do but to tell its runner who has it."""
+"""The state of an instance that is ready: while it stays, there is nothing to do but to send its runner who has it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Baseline(NamedTuple):
         return cls(obj.status, configured, _alive(observed.runs), versions)
 
     def holds(self, obj: Instance, observed: Observed, versions: tuple[str, ...]) -> bool:
-        """Whether nothing has changed but who has it."""
+        """Report whether nothing has changed but who has it."""
         report = observed.report
         if report is None and has_runner(obj):
             return False

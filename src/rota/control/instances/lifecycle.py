@@ -29,12 +29,12 @@ FAULTLESS = frozenset((KEEPER_LOST, LEASE_ENDED))
 COMING = frozenset(("Provisioning", "HubUnreachable"))
 """Reasons why something is not made that are no fault of its own, and pass."""
 IMAGE_RETRY_SECONDS = 30.0
-"""How often an image that cannot be had is asked for again."""
+"""Between two tries to get an image that cannot be had."""
 CODE_RETRY_SECONDS = 1.0
 
 
 class Restarts(NamedTuple):
-    """What is started again."""
+    """A decision on runs that have ended."""
 
     start: frozenset[str]
     """Containers, now."""
@@ -43,7 +43,7 @@ class Restarts(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What the status of an instance is to say."""
+    """The next status of an instance."""
 
     status: InstanceStatus
     phase: str
@@ -83,18 +83,18 @@ def remembered(runs: Mapping[str, Run], renewed: Mapping[str, int]) -> dict[str,
 
 
 def is_held_back(obj: Instance, *, copies_gates: bool) -> bool:
-    """Whether an instance may not be made yet: it has a gate. A maker that copies gates is told of a quota's alone."""
+    """Report whether a gate keeps an instance from being made. Of a maker that copies gates, only a quota's does."""
     gates = {gate.name for gate in obj.spec.scheduling_gates}
     return bool(gates & {QUOTA_GATE, HUB_QUOTA_GATE} if copies_gates else gates)
 
 
 def is_same_run(before: InstanceStatus, run: Run) -> bool:
-    """Whether a status was written of this very run."""
+    """Report whether a status was written of this very run."""
     return before.runtime_id == run.id and run.number <= before.restarts
 
 
 def hold_step(obj: Instance, status: InstanceStatus, runs: Mapping[str, Run]) -> Literal["Renew", "Done"] | None:
-    """What a hold asks for that has images or variables of its own.
+    """Decide what to do for a hold that has images or variables of its own.
 
     Renew: what runs is ended, once, and started as the holder wants it. Done: what was started for it has ended.
     """
@@ -108,7 +108,7 @@ def hold_step(obj: Instance, status: InstanceStatus, runs: Mapping[str, Run]) ->
 
 
 def found_done(obj: Instance, status: InstanceStatus) -> Found:
-    """What ran for a hold with images or variables of its own has ended. It is not started again for that hold."""
+    """The status after the end of what ran for such a hold. It is not started again for that hold."""
     assert obj.spec.assignment is not None
     done = AssignmentStatus(id=obj.spec.assignment.id, phase="Done")
     why = unavailable("Stopped", "what ran for who has it has ended")
@@ -118,7 +118,7 @@ def found_done(obj: Instance, status: InstanceStatus) -> Found:
 def found(
     obj: Instance, status: InstanceStatus, observed: Observed, wait: float | None, crashes: int, now: float
 ) -> Found:
-    """What there is comes to this, after so many crashes in a row, with the next start in `wait` seconds, if any."""
+    """The status of what was made, after so many crashes in a row, with the next start in `wait` seconds, if any."""
     runs, obstacle = observed.runs, observed.obstacle
     first, last = runs.get(obj.spec.containers[0].name), _last_of(runs)
     status = msgspec.structs.replace(
@@ -159,9 +159,9 @@ def not_made(obstacle: Obstacle) -> tuple[list[Condition], str]:
 
 
 def retry_seconds(obj: Instance, obstacle: Obstacle) -> float | None:
-    """When to try again what could not be made; None: not before something changes."""
+    """Seconds until another try to make it; None: not before something changes."""
     if obstacle.reason == "ImageUnavailable":
-        return IMAGE_RETRY_SECONDS  # Nobody tells when one is there.
+        return IMAGE_RETRY_SECONDS  # No event says that it is there.
     if obstacle.reason in COMING and obj.spec.handler is not None:
         return CODE_RETRY_SECONDS  # The code of a function, which is being put there.
     return None
@@ -179,13 +179,13 @@ def unavailable(reason: str, message: str) -> Condition:
 
 
 def with_last_exit(status: InstanceStatus, runs: Mapping[str, Run]) -> InstanceStatus:
-    """Before what has ended is started again: then nobody could tell any more how it did."""
+    """Keep how the last run ended, before the next one takes its place."""
     last = _last_of(runs)
     return status if last is None else msgspec.structs.replace(status, last_exit=_last_exit(last))
 
 
 def _last_of(runs: Mapping[str, Run]) -> Exit | None:
-    """How the last of those that run no more ended."""
+    """The end of the last of those that run no more."""
     return max((run.exit for run in runs.values() if run.exit is not None), key=lambda end: end.time, default=None)
 
 

@@ -1,4 +1,4 @@
-"""What the Instance controller remembers of an instance between two looks."""
+"""The memory that the Instance controller has of an instance between two looks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from rota.control.instances.baseline import Baseline
 
 
 class Memory:
-    """What is remembered of an instance. Lost with the process, and not missed."""
+    """The memory of one instance. It is lost with the process, and can be."""
 
     def __init__(self, uid: str) -> None:
         self.uid = uid
@@ -19,6 +19,6 @@ class Memory:
         self.step: object = None
         """The last step sent to its runner, with the stream and the report before it: sent twice, it is done twice."""
         self.baseline: Baseline | None = None
-        """From which only its holder may differ for it to need no more than a passing look."""
+        """While only its holder differs from this, a passing look is enough."""
         self.unwritten_since: float | None = None
-        """Since when its status does not say who has it, or that it is being reset."""
+        """The time since which its status does not say who has it, or that it is being reset."""

@@ -12,7 +12,7 @@ def subject_of(obj: Instance) -> Subject:
 
 
 def owner_of(obj: Instance) -> Owner:
-    """Whose storage an instance has: its owner's, or its own."""
+    """The owner of the storage of an instance: its own owner, or itself."""
     owner = controller_of(obj)
     if owner is not None:
         return Owner(owner.name, owner.uid)

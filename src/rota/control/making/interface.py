@@ -22,7 +22,7 @@ from rota.runtime.runners import Runners
 
 
 class Obstacle(Struct, frozen=True):
-    """Why an instance is not as it should be, as its maker says: a reason of `instances/reasons.py`, or its own.
+    """A reason why an instance is not as it should be: one of `instances/reasons.py`, or its maker's own.
 
     Nothing is started while there is any. A maker that cannot reach what it made says that, and not that it is gone.
     """
@@ -34,40 +34,40 @@ class Obstacle(Struct, frozen=True):
 
 
 class Observed(Struct, frozen=True):
-    """What was there of an instance, at one moment."""
+    """The state of what is real of an instance, at one moment."""
 
     runs: Mapping[str, Run]
     """The newest run of each container. The id of the first one's is the instance's `runtimeID`, which may be the same
-    for all its runs: they are told apart by their numbers."""
+    for all its runs: their numbers tell them apart."""
     report: Report | None = None
     """The last report of its runner; None: it has none, or that is not connected."""
     configured: str = ""
     """The configuration that its runner should have by now, as far as it was just made."""
     unready: str = ""
-    """Why its probes do not pass; empty: they do, or there are none."""
+    """The reason why its probes do not pass; empty: they do, or there are none."""
     unhealthy: str = ""
     """The container that has to be restarted because it is not alive, unless the maker does that by itself."""
     overuse: Overuse | None = None
-    """Why it must end."""
+    """The reason why it must end, if there is one."""
     obstacle: Obstacle | None = None
-    """Why it is not as it should be, whatever else is known of it."""
+    """Counts before everything else that is known of it."""
 
 
 class Description(NamedTuple):
-    """How an instance was made."""
+    """The properties that an instance has been given."""
 
     addresses: list[Address] | None
-    """Where its ports are reached; None: this maker has not made it, and its addresses are as they were."""
+    """The addresses of its ports; None: this maker has not made it, and they are as they were."""
     conditions: list[Condition]
-    """How far it is kept apart, what its network keeps it from, how the size of its storage is held."""
+    """Isolation, network and the bound of its storage."""
     unhonoured: list[str]
-    """Settings that change nothing here, each with why."""
+    """Settings that change nothing here, each with the reason."""
     limits_unmet: list[str]
-    """Limits that cannot be held here, each with why."""
+    """Limits that cannot be held here, each with the reason."""
 
 
 class InstanceResources(Protocol):
-    """What the instances of an owner have and use, for who plans them."""
+    """Storage and CPU time of instances, for the controllers of their owners."""
 
     def storages(self) -> Iterable[tuple[str, Owner]]:
         """The owners of all storage there is, each with its namespace."""
@@ -98,19 +98,19 @@ class InstanceMaker(InstanceResources, Protocol):
         ...
 
     def observe(self, obj: Instance) -> Observed:
-        """What is there now. Changes nothing, and is cheap."""
+        """Report what is there now. Changes nothing, and is cheap."""
         ...
 
     def warnings(self, obj: Instance) -> Iterable[tuple[str, str]]:
-        """What people should be told of an instance since this was last asked: reasons and messages of Events."""
+        """Take the warnings about an instance since the last call: reasons and messages for Events."""
         ...
 
     def describe(self, obj: Instance) -> Description:
-        """How an instance was made, or would be."""
+        """Describe an instance as it was made, or would be."""
         ...
 
     def refusal(self, objects: Objects, obj: Instance) -> Obstacle | None:
-        """Why an instance may not be made here, whatever its state; `make` refuses it, too. None: it may."""
+        """Check whether an instance may be made here, whatever its state. None: it may. `make` checks that, too."""
         ...
 
     async def make(self, objects: Objects, obj: Instance, start: Collection[str] = ()) -> Observed:
@@ -148,5 +148,5 @@ class InstanceMaker(InstanceResources, Protocol):
         ...
 
     async def gone(self, key: Key) -> None:
-        """There is no instance of this name any more: end what is left of it, and forget it."""
+        """End and forget what is left of an instance of this name, which is there no more."""
         ...

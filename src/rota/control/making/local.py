@@ -58,7 +58,7 @@ class LocalMaker:
         self._configured: dict[Subject, tuple[object, str]] = {}
         """The last configuration sent to each runner: the stream on which it was sent, and its digest."""
         self._overused: dict[Subject, Overuse] = {}
-        """It is remembered: what has ended uses nothing."""
+        """Kept until the instance is gone: what has ended uses nothing."""
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
         def changed(subject: Subject) -> None:
@@ -94,7 +94,7 @@ class LocalMaker:
         )
 
     def _health(self, subject: Subject, obj: Instance) -> tuple[str, str]:
-        """Why probes do not pass, and which container has to be restarted for that."""
+        """The reason why probes do not pass, and the container that has to be restarted for that."""
         for container in _probed(obj):
             if (why := self._probes.must_restart(subject, container.name)) is not None:
                 return why, container.name
@@ -306,7 +306,7 @@ def _probed(obj: Instance) -> Iterator[Container]:
 
 
 def _bounded(obj: Instance) -> list[Condition]:
-    """How the size of its storage is held, if it has any."""
+    """The condition on the size of its storage, if it has any."""
     if obj.spec.storage is None:
         return []
     message = f"{MEASURED}: with more than {obj.spec.storage.size} the instance is ended and its storage removed"

@@ -20,7 +20,7 @@ from rota.runtime.workspace import mirrors
 
 
 class Preparation(msgspec.Struct, frozen=True):
-    """What a runner is told, but for its box. It holds secrets."""
+    """The configuration of a runner, but for its box. It holds secrets."""
 
     order: Order
     reset: ResetPolicy
@@ -34,7 +34,7 @@ class Preparation(msgspec.Struct, frozen=True):
 
 
 def preparation(objects: Objects, obj: Instance, order: Order, policy: Policy) -> Preparation:
-    """What the runner of an instance is to prepare, as things are now."""
+    """Gather what the runner of an instance is to prepare, as things are now."""
     return Preparation(
         order=msgspec.structs.replace(order, number=0, lease_seconds=None),
         reset=reset_policy(objects, obj),

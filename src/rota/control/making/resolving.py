@@ -24,7 +24,7 @@ from rota.runtime.interface import Order, Refused
 
 
 def unrunnable(obj: Instance) -> str | None:
-    """Why an instance can never run on this machine, as far as its spec tells."""
+    """Say why an instance can never run on this machine, as far as its spec shows."""
     spec = obj.spec
     if spec.runtime == "pod":
         return "runtime pod is for a cluster; here it is process or container"
@@ -88,7 +88,7 @@ def resolve(
 
 
 def _held(objects: Objects, obj: Instance, container: Container) -> Size:
-    """What a container is held to: its limits, and what it counts for where a quota of its namespace has a bound."""
+    """The size that a container is held to: its limits, and its share where a quota of its namespace has a bound."""
     limits = container.resources.limits if container.resources else None
     counts = bounded(objects, obj)
     has_cpu, has_memory = (
