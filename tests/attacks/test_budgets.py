@@ -9,16 +9,12 @@ import pytest
 
 from rota.api import Namespace, ObjectMeta, Workload
 from rota.control.cell import Cells
-from rota.control.deployment import Deployments
-from rota.control.instance import Instances
 from rota.control.instances.template import CPU_NANOS_MIN, SETTLE_SECONDS, UNIT_NANOS
 from rota.control.plane import HERE
-from rota.control.pool import Pools
-from rota.control.quota import Quotas
 from rota.control.shipped import Shipped
-from rota.control.workload import Workloads
 from tests.attacks.conftest import API, TENANT, Deployer
 from tests.attacks.test_privileges import made
+from tests.control.quotas.test_quotas import serve
 from tests.control.running.fake import FakeRuntime
 from tests.engine_loop.conftest import world
 from tests.engine_loop.loops import World
@@ -31,12 +27,6 @@ GIB = 1 << 30
 @pytest.fixture
 async def runtime(world: World) -> FakeRuntime:
     return FakeRuntime(world.clock)
-
-
-async def serve(world: World, runtime: FakeRuntime) -> None:
-    await world.serve(
-        Shipped(), Cells(HERE), Workloads(), Deployments(HERE, runtime), Pools(), Instances(runtime), Quotas()
-    )
 
 
 async def settle(world: World) -> None:

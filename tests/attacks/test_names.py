@@ -15,7 +15,7 @@ import pytest
 
 from rota.api import KINDS, Instance
 from rota.api.schema import object_schema
-from rota.control.orders import order
+from rota.control.making.resolving import resolve
 from rota.engine import StoreObjects
 from rota.registry import ApiError, Registry
 from rota.registry.options import WriteOptions
@@ -218,7 +218,7 @@ async def test_to_reach_the_disk_by_a_string_of_an_instance_that_is_admitted(
             instance = Instance.decode(answer.value)
             number = {"http": 20_000 + i}
             try:
-                ordered = order(
+                ordered = resolve(
                     StoreObjects(registry), instance, instance.spec.containers[0], 0, number, policy=runtime.policy
                 )
             except Refused:

@@ -21,7 +21,7 @@ from rota.api import Cell, Instance, Quota, Secret, Workload, WorkloadDeployment
 from rota.client import ALL_NAMESPACES, Client, HttpBackend
 from rota.client.credentials import Credential, Fixed
 from rota.client.target import Tls, at_url
-from rota.control.carrying import RUNTIME_FINALIZER
+from rota.control.instance_actions import RUNTIME_FINALIZER
 from rota.registry import ApiError
 from tests.conformance.cluster import Cluster, cluster
 from tests.server.live import ROTA, die_with_parent

@@ -10,17 +10,18 @@ import msgspec
 
 from rota.api import Condition, Instance, OwnerReference, QuotaClaim, WorkloadDeployment
 from rota.client import Key
-from rota.control.carrying import RUNTIME_FINALIZER, carry_out
 from rota.control.cells.binding import Binding, of_source
 from rota.control.cells.fence import Fence
 from rota.control.cells.grants import granted_to, opening
 from rota.control.cells.names import is_bound, source_of
 from rota.control.gate import Gate, status_of
+from rota.control.instance_actions import RUNTIME_FINALIZER, carry_out
 from rota.control.instances import Desired, Plan, plan, selector, settle_seconds, template_hash
 from rota.control.instances.names import CELL_LABEL, CITY_LABEL, PLACEMENT_LABEL, TERM, WORKLOAD_LABEL, derived
 from rota.control.instances.reasons import HUB_QUOTA_GATE
 from rota.control.instances.states import is_programmed
 from rota.control.instances.template import UNIT_NANOS
+from rota.control.making.interface import InstanceResources
 from rota.control.plane import Plane
 from rota.control.quotas.asking import READS, ask, gates_of
 from rota.control.quotas.opening import open_gate
@@ -30,7 +31,6 @@ from rota.control.unhonoured import conditions, of_template, tell
 from rota.control.workloads.sampling import TICK_SECONDS, Sampler
 from rota.engine import DONE, Context, Done, Outcome, Watch
 from rota.registry.privileges import inherited
-from rota.runtime.interface import Runtime
 
 AVAILABLE = "Available"
 REPLICAS_READY = "ReplicasReady"
@@ -82,27 +82,27 @@ class Deployments(Gate[WorkloadDeployment]):
     # Other cells have copies of what is referred to.
     follows = True
 
-    def __init__(self, plane: Plane, runtime: Runtime | None = None, fence: Fence | None = None) -> None:
+    def __init__(self, plane: Plane, resources: InstanceResources | None = None, fence: Fence | None = None) -> None:
         super().__init__(WorkloadDeployment)
         self._fence = fence
         self._plane = plane
         self._binding = Binding()
-        self._runtime = runtime
-        self._sampler = Sampler(runtime) if runtime is not None else None
+        self._resources = resources
+        self._sampler = Sampler(resources) if resources is not None else None
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
         # Of deployments that went while nobody was there.
-        for namespace, owner in self._runtime.storages() if self._runtime is not None else ():
+        for namespace, owner in self._resources.storages() if self._resources is not None else ():
             wake(Key(namespace, owner.name))
         return super().begin(wake)
 
     def gone_at_once(self, context: Context, key: Key) -> bool:
-        return self._runtime is None
+        return self._resources is None
 
     async def gone(self, context: Context, key: Key) -> None:
-        assert self._runtime is not None and self._sampler is not None
+        assert self._resources is not None and self._sampler is not None
         self._sampler.forget(key)
-        await drop_left(context, self._runtime, key)
+        await drop_left(context, self._resources, key)
 
     async def look(self, context: Context, obj: WorkloadDeployment) -> Outcome:
         if self._plane.runs(obj.spec.cell_name):
@@ -143,7 +143,7 @@ class Deployments(Gate[WorkloadDeployment]):
 
     def _unhonoured(self, obj: WorkloadDeployment, there: Sequence[Instance]) -> list[Condition]:
         """Say which settings change nothing here; and where nothing runs instances, that."""
-        if self._runtime is not None:
+        if self._resources is not None:
             return conditions(obj, of_template(obj.spec.template.spec, "spec.template.spec."))
         return conditions(obj, [] if any(map(is_programmed, there)) else [NO_RUNTIME])
 

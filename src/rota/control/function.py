@@ -14,7 +14,6 @@ from rota.api import BY_BUCKET, Condition, Function, Instance, Object
 from rota.api.function import Calls as CallCounts
 from rota.api.function import FunctionStatus, LoadedVersion
 from rota.client import Client, Key
-from rota.control.carrying import RUNTIME_FINALIZER, carry_out
 from rota.control.functions.calls import Calls, Listener
 from rota.control.functions.later import Later
 from rota.control.functions.line import Line, NotCalled
@@ -27,9 +26,10 @@ from rota.control.functions.recording import Recorder
 from rota.control.functions.scaling import Wanted
 from rota.control.functions.standing import PREPARING, PROGRESS, code_of, not_here, not_ready, readiness
 from rota.control.gate import READY, Gate, status_of
+from rota.control.instance_actions import RUNTIME_FINALIZER, carry_out
 from rota.control.instances import Create, Delete
 from rota.control.instances.reasons import blocker, is_ready
-from rota.control.orders import subject_of
+from rota.control.instances.subjects import subject_of
 from rota.control.plane import HERE, Plane
 from rota.control.quotas.asking import READS, ask
 from rota.control.tasks.lifecycle import time_of

@@ -11,14 +11,15 @@ import msgspec
 from rota.api import Instance, Object, OwnerReference, WorkerPool
 from rota.api.meta import Condition
 from rota.client import Key
-from rota.control.carrying import RUNTIME_FINALIZER, carry_out
 from rota.control.gate import READY, Gate, status_of
 from rota.control.holds.executor import Executor
 from rota.control.holds.members import PoolKey
+from rota.control.instance_actions import RUNTIME_FINALIZER, carry_out
 from rota.control.instances import Desired, Plan, plan, selector, settle_seconds, template_hash
 from rota.control.instances.names import controller_of
 from rota.control.instances.states import is_draining
 from rota.control.instances.template import restart_stamps
+from rota.control.making.interface import InstanceResources
 from rota.control.quotas.asking import READS, ask, gates_of
 from rota.control.scaling import Book, Decision
 from rota.control.storages import drop_left
@@ -26,7 +27,6 @@ from rota.control.unhonoured import conditions, tell, unhonoured
 from rota.control.workers import template_of
 from rota.engine import DONE, Context, Done, Outcome
 from rota.registry.privileges import inherited
-from rota.runtime.interface import Runtime
 
 REPLICAS = 1
 """What a pool has that does not say how many."""
@@ -66,9 +66,9 @@ class Pools(Gate[WorkerPool]):
     reads = READS
     spin_runs_max = 100_000  # the news of a thousand instances, each handed out all the time, is news of their pool
 
-    def __init__(self, runtime: Runtime | None = None, executor: Executor | None = None) -> None:
+    def __init__(self, resources: InstanceResources | None = None, executor: Executor | None = None) -> None:
         super().__init__(WorkerPool)
-        self._runtime = runtime
+        self._resources = resources
         self._executor = executor
         self._looked: dict[Key, object] = {}
         """What a pool asked for when it was looked at."""
@@ -110,7 +110,7 @@ class Pools(Gate[WorkerPool]):
         # What was known may be from a time when somebody else saw to the pools.
         self._books.clear()
         # Of pools that went while nobody was there.
-        for namespace, owner in self._runtime.storages() if self._runtime is not None else ():
+        for namespace, owner in self._resources.storages() if self._resources is not None else ():
             wake(Key(namespace, owner.name))
         end = super().begin(wake)
         if self._executor is None:
@@ -146,11 +146,11 @@ class Pools(Gate[WorkerPool]):
         self._books.pop(key, None)
         if self._executor is not None:
             self._executor.forget(PoolKey(key.namespace, key.name))
-        return self._runtime is None
+        return self._resources is None
 
     async def gone(self, context: Context, key: Key) -> None:
-        assert self._runtime is not None
-        await drop_left(context, self._runtime, key)
+        assert self._resources is not None
+        await drop_left(context, self._resources, key)
 
     async def go_on(self, context: Context, obj: WorkerPool, opened: list[Condition]) -> Outcome:
         key = Key(obj.metadata.namespace, obj.metadata.name)

@@ -12,14 +12,14 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from rota.api import Claim, Condition, Function, Instance, Object, Quota, Schedule, Task, TaskSpawner, WorkerPool
-from rota.control.carrying import RUNTIME_FINALIZER
 from rota.control.claims.lifecycle import unfit
 from rota.control.functions.checking import code_problem
 from rota.control.functions.standing import not_here
 from rota.control.functions.unserved import UnservedFunctions
 from rota.control.gate import READY, Gate, status_of, with_conditions
+from rota.control.instance_actions import RUNTIME_FINALIZER
 from rota.control.instances import ready_condition
-from rota.control.orders import unrunnable
+from rota.control.making.resolving import unrunnable
 from rota.control.plane import HERE
 from rota.control.pool import Pools
 from rota.control.quotas.telling import Gated, quota_condition

@@ -13,7 +13,6 @@ from rota.api.templates import TemplateError
 from rota.client import Client, Key
 from rota.client.connection import Limits
 from rota.control.gate import Settling, status_of, with_conditions
-from rota.control.orders import secret
 from rota.control.spawners.apis import API_NOT_ALLOWED, Api, Apis
 from rota.control.spawners.github import Trouble
 from rota.control.spawners.hooks import Hooks
@@ -30,6 +29,7 @@ from rota.control.spawners.statuses import (
     said,
     template_problem,
 )
+from rota.control.values import secret
 from rota.engine import DONE, Context, Done, Objects, Outcome
 from rota.registry import ApiError
 

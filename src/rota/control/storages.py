@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from rota.api import Object, WorkerPool, WorkloadDeployment
 from rota.client import Key
+from rota.control.making.interface import InstanceResources
 from rota.engine import Context
 from rota.engine.objects import Objects, get
-from rota.runtime.interface import Owner, Runtime
+from rota.runtime.interface import Owner
 
 OWNERS: tuple[type[Object], ...] = (WorkerPool, WorkloadDeployment)
 """Kinds whose instances keep their storage when they are made anew."""
@@ -20,8 +21,8 @@ def has_heir(objects: Objects, namespace: str, owner: Owner) -> bool:
     )
 
 
-async def drop_left(context: Context, runtime: Runtime, key: Key) -> None:
+async def drop_left(context: Context, resources: InstanceResources, key: Key) -> None:
     """Drop the storage of owners of this name that are gone. What an instance still has goes with the instance."""
-    for namespace, owner in list(runtime.storages()):
+    for namespace, owner in list(resources.storages()):
         if (namespace, owner.name) == key and not has_heir(context.objects, namespace, owner):
-            await runtime.drop_storage(namespace, owner)
+            await resources.drop_storage(namespace, owner)

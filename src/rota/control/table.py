@@ -30,7 +30,9 @@ from rota.control.functions.unserved import UnservedFunctions
 from rota.control.gate import Gate, Settling
 from rota.control.holds.executor import Executor
 from rota.control.instance import Instances
-from rota.control.orders import subject_of
+from rota.control.instances.subjects import subject_of
+from rota.control.making.interface import InstanceMaker
+from rota.control.making.local import LocalMaker
 from rota.control.plane import HERE, Plane
 from rota.control.pool import Pools
 from rota.control.quota import Quotas
@@ -67,6 +69,7 @@ def controllers(
     `fence`: what this cell may run of what its hub moves when the cell is lost. `claim_ended` gets the uid of a claim
     whose hold ends.
     """
+    maker = LocalMaker(runtime, runners, fence) if runtime is not None else None
     return [
         Shipped(plane),
         EventRetention(),
@@ -74,13 +77,13 @@ def controllers(
         Settling(AgentConfig),
         *(
             (Gate(WorkerPool), Gate(Task), Gate(Claim))
-            if runtime is None
-            else _running(runtime, runners or Runners(), metrics or Metrics(), serving, plane, fence, claim_ended)
+            if runtime is None or maker is None
+            else _running(runtime, maker, metrics or Metrics(), serving, plane, claim_ended)
         ),
         Workloads(plane, heard, count_placements(metrics or Metrics())),
         Quotas(),
         Cells(plane, heard),
-        Deployments(plane, runtime, fence),
+        Deployments(plane, maker, fence),
         UnservedFunctions() if serving is None else Functions(serving, plane),
         Gate(Schedule) if spawning is None else Schedules(plane=plane),
         Gate(TaskSpawner) if spawning is None else Spawners(spawning),
@@ -89,11 +92,10 @@ def controllers(
 
 def _running(
     runtime: Runtime,
-    runners: Runners,
+    maker: InstanceMaker,
     metrics: Metrics,
     serving: Serving | None,
     plane: Plane,
-    fence: Fence | None,
     claim_ended: Callable[[str], None],
 ) -> list[Reconciler]:
     """Those that have something run."""
@@ -103,13 +105,13 @@ def _running(
         return job(objects, task, instance, id_, str(runtime.task_log(meta.namespace, meta.name, meta.uid)))
 
     executor = Executor()
-    attempts = Attempts(executor, runners, make_job, runtime.keep_result, Counting(metrics))
+    attempts = Attempts(executor, maker.runners, make_job, runtime.keep_result, Counting(metrics))
     claims = ClaimHolds(executor, ClaimCounting(metrics), lambda instance: _log_sizes(runtime, instance), claim_ended)
     if serving is not None:
         serving.calls.count(FunctionCounting(metrics))
     called = CalledTasks(serving.calls, runtime.task_log) if serving is not None else None
     tasks = Tasks(attempts, runtime, called)
-    return [Pools(runtime, executor), Instances(runtime, runners, executor, plane, fence), tasks, Claims(claims)]
+    return [Pools(maker, executor), Instances(maker, executor, plane), tasks, Claims(claims)]
 
 
 def _log_sizes(runtime: Runtime, instance: Instance) -> dict[str, tuple[int, int]]:

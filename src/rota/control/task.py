@@ -12,10 +12,10 @@ from rota.api.task import TaskStatus
 from rota.api.templates import TemplateError
 from rota.client import Key
 from rota.control import inputs, networks
-from rota.control.carrying import RUNTIME_FINALIZER, carry_out
 from rota.control.functions.tasks import Calling
 from rota.control.gate import RESOLVED, Gate, lasts, may_be_coming, status_of
 from rota.control.holds.named import ByName
+from rota.control.instance_actions import RUNTIME_FINALIZER, carry_out
 from rota.control.instances import Desired, plan, template_hash
 from rota.control.instances.names import instance_name
 from rota.control.instances.reasons import blocker

@@ -1,29 +1,21 @@
-"""Workers: the instance that a worker is, what its runner is told to prepare, and what comes of what it says."""
+"""Workers: the instance that a worker is, the next step of its runner, and the status that its reports come to."""
 
 from __future__ import annotations
 
-import hashlib
 from typing import Literal
 
 import msgspec
 
-from rota.api import AgentConfig, Condition, Instance, WorkerPool, Workspace
-from rota.api.egress import Policy
-from rota.api.instance import AssignmentStatus, Container, Handler, InstanceTemplate, Storage
+from rota.api import Condition, Instance, WorkerPool
+from rota.api.instance import AssignmentStatus, Container, InstanceTemplate, Storage
 from rota.api.pool import PoolStorage
 from rota.api.worker import WorkerConfig, WorkerRole
-from rota.control.agents import agent_files, agent_program
 from rota.control.gate import status_of
+from rota.control.instances.lifecycle import AVAILABLE, phase_of, unavailable
 from rota.control.instances.names import controller_of
-from rota.control.orders import secret
-from rota.control.seen import AVAILABLE, unavailable
 from rota.engine.objects import Objects, get
-from rota.runtime.interface import Box, Order, Runtime
-from rota.runtime.runner.messages import Configure, Hold, Place, Release, Report, ResetPolicy, Source
-from rota.runtime.runner.messages import Handler as Hosted
-from rota.runtime.workspace import mirrors
+from rota.runtime.runner.messages import Hold, Release, Report, ResetPolicy
 
-NO_POLICY = Policy()
 CONTAINER = "worker"
 """The one container of a worker."""
 MEANING = {
@@ -67,88 +59,6 @@ def reset_policy(objects: Objects, obj: Instance) -> ResetPolicy:
     owner = controller_of(obj)
     pool = get(objects, WorkerPool, owner.name, obj.metadata.namespace) if owner is not None else None
     return pool.spec.reset if pool is not None and owner is not None and pool.metadata.uid == owner.uid else "Clean"
-
-
-class Preparation(msgspec.Struct, frozen=True):
-    """What a runner is told, but for its box. It holds secrets."""
-
-    order: Order
-    reset: ResetPolicy
-    workspace: Source | None
-    home_files: dict[str, str]
-    handler: Handler | None = None
-    program: str = ""
-
-    def digest(self) -> str:
-        return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()
-
-
-def preparation(objects: Objects, obj: Instance, order: Order, policy: Policy = NO_POLICY) -> Preparation:
-    """What the runner of an instance is to prepare, as things are now."""
-    return Preparation(
-        order=msgspec.structs.replace(order, number=0),
-        reset=reset_policy(objects, obj),
-        workspace=_source(objects, obj, policy),
-        home_files=_home_files(objects, obj),
-        handler=obj.spec.handler,
-        program=agent_program(obj.spec.worker) if obj.spec.worker is not None else "",
-    )
-
-
-async def configuration(runtime: Runtime, prepared: Preparation, digest: str) -> Configure:
-    box = await runtime.box(prepared.order, digest)
-    place = Place(box.argv, box.env, box.folder, box.inside, box.record, box.uid)
-    order = prepared.order
-    return Configure(
-        digest,
-        place,
-        prepared.reset,
-        prepared.workspace,
-        prepared.home_files,
-        main=order.argv,
-        cwd=order.working_dir,
-        handler=_hosted(prepared.handler, box) if prepared.handler is not None else None,
-        program=prepared.program,
-    )
-
-
-def _hosted(handler: Handler, box: Box) -> Hosted:
-    return Hosted(
-        handler.function,
-        handler.runtime,
-        handler.concurrency,
-        handler.entrypoint or "",
-        tuple(handler.command),
-        box.code,
-        box.packages,
-    )
-
-
-def _source(objects: Objects, obj: Instance, policy: Policy) -> Source | None:
-    ref = obj.spec.workspace_ref
-    namespace = obj.metadata.namespace
-    workspace = get(objects, Workspace, ref.name, namespace) if ref is not None else None
-    if workspace is None:
-        return None
-    signed = workspace.spec.secret_ref
-    scope = mirrors.scope(namespace, signed.name if signed is not None else "")
-    values = secret(objects, namespace, signed.name) if signed is not None else None
-    texts = {key: each.decode(errors="replace") for key, each in values.items()} if values is not None else None
-    return Source(workspace.spec, scope, texts, policy.network, tuple(map(str, policy.targets)))
-
-
-def _home_files(objects: Objects, obj: Instance) -> dict[str, str]:
-    if obj.spec.worker is None:
-        return {}
-    namespace = obj.metadata.namespace
-    found = [get(objects, AgentConfig, ref.name, namespace) for ref in obj.spec.worker.agent_config_refs]
-    specs = [one.spec for one in found if one is not None]
-    named = {server.secret_ref.name for spec in specs for server in spec.mcp_servers if server.secret_ref is not None}
-    secrets = {
-        name: {key: each.decode(errors="replace") for key, each in secret(objects, namespace, name).items()}
-        for name in named
-    }
-    return agent_files(obj.spec.worker.type, specs, secrets)
 
 
 def available(report: Report | None, obj: Instance) -> Condition:
@@ -202,6 +112,18 @@ def assignment(report: Report, obj: Instance) -> AssignmentStatus | None:
     if _accepted(obj) != held.id:
         return None
     return AssignmentStatus(id=held.id, phase="Done") if report.phase == "Idle" else status_of(obj).assignment
+
+
+def says_who(obj: Instance, report: Report | None) -> bool:
+    """Report whether the status of an instance says who has it, and how far its runner is with that."""
+    status = status_of(obj)
+    return status.phase == phase_of(obj) and (report is None or assignment(report, obj) == status.assignment)
+
+
+def is_done(report: Report, obj: Instance) -> bool:
+    """Report whether the holder of an instance has lost what it had there, and the status does not say so yet."""
+    now = assignment(report, obj)
+    return now is not None and now.phase == "Done" and now != status_of(obj).assignment
 
 
 def _accepted(obj: Instance) -> str:

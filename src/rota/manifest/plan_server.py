@@ -8,7 +8,7 @@ from typing import Any
 
 from rota.api import Kind, TaskSpawner
 from rota.api.references import references
-from rota.control.lasting import is_lasting
+from rota.control.persistent_reasons import is_persistent
 from rota.control.spawners.apis import Apis
 from rota.engine import Objects
 from rota.engine.references import kind_of
@@ -74,7 +74,7 @@ def _lasts(objects: Objects, id_: str) -> bool:
     kind = kind_of(id_)
     _, namespace, name = id_.split("/", 2)
     obj = objects.find(kind, namespace, name) if kind is not None else None
-    return obj is not None and is_lasting(obj)
+    return obj is not None and is_persistent(obj)
 
 
 def apis_of(there: Mapping[str, Json]) -> Apis:

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 from rota.api import Instance
 from rota.client.websocket import handshake
 from rota.control.holds.options import is_restarted_for, options_of
-from rota.control.orders import value
+from rota.control.values import value
 from rota.engine.objects import Objects, get
 from rota.registry.errors import bad_request, conflict
 from rota.runtime.interface import Refused, Runtime

@@ -19,7 +19,7 @@ from rota.client import Key
 from rota.control.function import Serving
 from rota.control.functions.line import Begun, Line
 from rota.control.functions.planning import CONTAINER, own
-from rota.control.orders import subject_of
+from rota.control.instances.subjects import subject_of
 from rota.engine.objects import Objects, get
 from rota.registry import ApiError
 from rota.registry.errors import not_found

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from rota.api import Function
-from rota.control.orders import value
+from rota.control.values import value
 from rota.engine import Objects
 from rota.runtime.interface import Refused
 from rota.runtime.runner.host import Context, as_json, last_line

@@ -25,6 +25,7 @@ from rota.control.deployment import Deployments
 from rota.control.gate import Gate, Settling
 from rota.control.holds.executor import Executor
 from rota.control.instance import Instances
+from rota.control.making.local import LocalMaker
 from rota.control.plane import HERE
 from rota.control.pool import Pools
 from rota.control.quota import Quotas
@@ -81,6 +82,7 @@ class Plane:
     def _controllers(self) -> list[Reconciler]:
         """Those of a server, but for what runs functions, hands out claims and asks trackers."""
         executor, runtime = Executor(), self._runtime
+        maker = LocalMaker(runtime, self._runners)
         attempts = TaskAttempts(executor, self._runners, _job, runtime.keep_result, linger_seconds=0.0)
         tasks = Tasks(attempts, runtime, MemoryCalls(self.clock, self._due.append))
         return [
@@ -89,8 +91,8 @@ class Plane:
             Settling(Workspace),
             Settling(AgentConfig),
             Settling(Function),
-            Pools(runtime, executor),
-            Instances(runtime, self._runners, executor),
+            Pools(maker, executor),
+            Instances(maker, executor),
             tasks,
             Schedules(NEVER_SECONDS),
             Gate(Claim),
@@ -98,7 +100,7 @@ class Plane:
             Quotas(),
             Workloads(),
             Cells(HERE),
-            Deployments(HERE, runtime),
+            Deployments(HERE, maker),
         ]
 
     # From beginning to end.

@@ -15,7 +15,7 @@ from rota.client import ALL_NAMESPACES
 from rota.control.cells.heard import GRACE_SECONDS, moves_after
 from rota.control.cells.messages import DeploymentReport, Gone, InstanceReport, Report
 from rota.control.cells.names import cell_namespace
-from rota.control.orders import order
+from rota.control.making.resolving import resolve
 from rota.engine.recorder import SIMILAR_MAX
 from rota.registry import ApiError
 from rota.testing.fleet import Fleet, Site
@@ -612,7 +612,7 @@ def test_what_is_counted_at_the_hub_is_held_in_the_cell(fleet: Fleet) -> None:
     site = fleet.cells["lhr-1"]
     [instance] = fleet.instances(site)
     [container] = instance.spec.containers
-    made = order(site.objects, instance, container, policy=site.runtime.policy)
+    made = resolve(site.objects, instance, container, policy=site.runtime.policy)
     assert made.memory_bytes == 2 << 30 and made.cpus is None
 
 

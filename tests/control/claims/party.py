@@ -18,6 +18,7 @@ from rota.control.claims.holds import ClaimHolds
 from rota.control.claims.lifecycle import ATTENDED
 from rota.control.holds.executor import Executor
 from rota.control.instance import Instances
+from rota.control.making.local import LocalMaker
 from rota.control.pool import Pools
 from rota.control.task import Tasks
 from rota.control.tasks.attempts import Attempts
@@ -92,7 +93,7 @@ class Party(Crew):
         self.claims = ClaimHolds(self.executor, Counting(Metrics()), on_ended=self.ended.append)
         return (
             Pools(self.runtime, self.executor),
-            Instances(self.runtime, self, self.executor),
+            Instances(LocalMaker(self.runtime, self), self.executor),
             Tasks(attempts, self.runtime),
             Claims(self.claims),
         )

@@ -13,6 +13,7 @@ from rota.control.deployment import Deployments
 from rota.control.instance import Instances
 from rota.control.instances.planner import GATED_MAX
 from rota.control.instances.template import SETTLE_SECONDS
+from rota.control.making.local import LocalMaker
 from rota.control.plane import HERE
 from rota.control.pool import Pools
 from rota.control.quota import Quotas
@@ -29,7 +30,13 @@ async def runtime(world: World) -> FakeRuntime:
 
 async def serve(world: World, runtime: FakeRuntime) -> None:
     await world.serve(
-        Shipped(), Cells(HERE), Workloads(), Deployments(HERE, runtime), Pools(), Instances(runtime), Quotas()
+        Shipped(),
+        Cells(HERE),
+        Workloads(),
+        Deployments(HERE, runtime),
+        Pools(),
+        Instances(LocalMaker(runtime)),
+        Quotas(),
     )
 
 

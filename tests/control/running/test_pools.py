@@ -10,6 +10,7 @@ from rota.api import Instance, WorkerPool
 from rota.control.instance import Instances
 from rota.control.instances import DRAINING
 from rota.control.instances.template import SETTLE_SECONDS
+from rota.control.making.local import LocalMaker
 from rota.control.pool import Pools
 from rota.runtime.interface import Refused
 from tests.control.running.fake import FakeRuntime
@@ -24,7 +25,7 @@ async def runtime(world: World) -> FakeRuntime:
 async def up(world: World, runtime: FakeRuntime, replicas: int = 2, **template: Any) -> None:
     """A pool that runs."""
     await world.create("WorkerPool", "p", {"template": a_template(**template), "replicas": replicas})
-    await world.serve(Pools(), Instances(runtime))
+    await world.serve(Pools(), Instances(LocalMaker(runtime)))
 
 
 def a_template(command: str = "serve", **more: Any) -> dict[str, Any]:
@@ -151,7 +152,7 @@ async def test_a_new_process_takes_up_what_runs(world: World, runtime: FakeRunti
     await up(world, runtime, 2)
     await world.stop()
     runtime.die("p-0", code=3)
-    await world.serve(Pools(), Instances(runtime))
+    await world.serve(Pools(), Instances(LocalMaker(runtime)))
     assert sorted(running(runtime)) == ["p-0", "p-1"] and len(runtime.orders) == 3
     assert (await world.get("Instance", "p-0")).status.last_exit.code == 3
 

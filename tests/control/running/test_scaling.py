@@ -9,6 +9,7 @@ import pytest
 from rota.api import Instance, WorkerPool
 from rota.control.holds.members import PoolKey
 from rota.control.instance import Instances
+from rota.control.making.local import LocalMaker
 from rota.control.pool import COUNTS_SECONDS, Pools
 from rota.registry import ApiError
 from tests.control.running.fake import FakeRuntime
@@ -64,7 +65,7 @@ class Scaled:
     async def serve(self) -> None:
         executor: Any = self.waiters
         self.pools = Pools(self.runtime, executor)
-        await self.world.serve(self.pools, Instances(self.runtime))
+        await self.world.serve(self.pools, Instances(LocalMaker(self.runtime)))
 
     async def wait(self, number: int) -> None:
         self.waiters.come(number)
@@ -205,7 +206,7 @@ async def test_who_sees_to_it_again_after_another_did_knows_nothing_of_before(wo
     await pool.wait(0)
     await world.pass_time(WINDOW - 1, step=10)
     await world.stop()
-    await world.serve(pool.pools, Instances(pool.runtime))
+    await world.serve(pool.pools, Instances(LocalMaker(pool.runtime)))
     await world.pass_time(WINDOW - 1, step=10)
     assert len(pool.running) == 3
 

@@ -18,6 +18,7 @@ from rota.api import Instance, WorkerPool
 from rota.api.egress import Policy
 from rota.control.instance import Instances
 from rota.control.instances.template import SETTLE_SECONDS
+from rota.control.making.local import LocalMaker
 from rota.control.pool import Pools
 from rota.registry import ApiError
 from rota.registry.privileges import RESTRICTED
@@ -185,7 +186,7 @@ async def test_every_change_of_a_worker_rolls_what_runs(
     for kind, name in (("Workspace", "w"), ("AgentConfig", "a")):
         await world.say_ready(kind, name)
     await world.create("WorkerPool", "p", {"worker": {"type": "shell"}, "replicas": 1})
-    await world.serve(Pools(runtime), Instances(runtime, Runners(world.clock.time)))
+    await world.serve(Pools(runtime), Instances(LocalMaker(runtime, Runners(world.clock.time))))
     before = (await world.get("Instance", "p-0")).metadata.uid
     await change(world, worker=other)
     after = await world.get("Instance", "p-0")
@@ -198,7 +199,7 @@ async def test_a_network_that_the_server_gives_no_more_is_taken_away_from_all_bu
     spec = {"template": a_template(network="host"), "replicas": 1}
     await world.create("WorkerPool", "admins", spec)
     await world.create("WorkerPool", "others", spec, annotations={RESTRICTED: "true"})
-    await world.serve(Pools(), Instances(runtime))
+    await world.serve(Pools(), Instances(LocalMaker(runtime)))
     assert sorted(running(runtime)) == ["admins-0", "others-0"]
     runtime.policy = Policy("none")
     for subject in list(runtime.alive):
@@ -232,7 +233,7 @@ async def test_workers_that_cannot_be_prepared_do_not_keep_a_pool_from_shrinking
 async def _failing(world: World, runtime: FakeRuntime) -> None:
     runners = Runners(world.clock.time)
     await world.create("WorkerPool", "p", {"worker": {"type": "shell"}, "replicas": 2})
-    await world.serve(Pools(runtime), Instances(runtime, runners))
+    await world.serve(Pools(runtime), Instances(LocalMaker(runtime, runners)))
     for subject in list(runtime.alive):
         FakeRunner(runners, subject).say("Failed", reason="SetupFailed", message="no paper")
     await world.rest()
@@ -246,7 +247,7 @@ async def test_nothing_runs_while_a_gate_is_left_whoever_removed_the_others(worl
     gates = [{"name": "one.example/gate"}, {"name": "two.example/gate"}]
     spec = {**a_template(), "schedulingGates": gates, "templateHash": "x", "ordinal": 0}
     await world.create("Instance", "i", spec)
-    await world.serve(Pools(), Instances(runtime))
+    await world.serve(Pools(), Instances(LocalMaker(runtime)))
     for left in (gates[1:], []):
         assert runtime.orders == []
         assert (await world.get("Instance", "i")).status.phase == "Pending"
@@ -265,7 +266,7 @@ async def test_limits_that_the_host_cannot_hold_are_told(world: World, runtime: 
     limits = {"limits": {"cpu": 1, "memory": "64Mi"}}
     container = {"name": "main", "command": ["serve"], "resources": limits}
     await world.create("WorkerPool", "p", {"template": {"containers": [container]}, "replicas": 1})
-    await world.serve(Pools(), Instances(runtime))
+    await world.serve(Pools(), Instances(LocalMaker(runtime)))
     found = await world.condition("Instance", "p-0", "Honoured")
     assert found is not None and found[:2] == ("False", "NotHonoured")
     assert found[2].startswith("spec.containers[0].resources.limits.cpu is not held: this host has no cgroup for it")
@@ -294,5 +295,5 @@ async def test_what_a_namesake_left_running_is_ended_before_anything_is_started(
     # Nobody sees it go, and so nobody ends it.
     await world.client.patch(Instance, "p-0", {"metadata": {"finalizers": None}})
     await world.delete("Instance", "p-0")
-    await world.serve(Pools(), Instances(runtime))
+    await world.serve(Pools(), Instances(LocalMaker(runtime)))
     assert runtime.stopped == ["p-0"] and sorted(running(runtime)) == ["p-0"] and len(runtime.alive) == 1

@@ -8,6 +8,7 @@ import pytest
 
 from rota.api import Instance, WorkerPool
 from rota.control.instance import Instances
+from rota.control.making.local import LocalMaker
 from rota.control.pool import Pools
 from rota.runtime.interface import Refused
 from rota.runtime.runner.messages import Hold, Release
@@ -28,7 +29,7 @@ class Crew:
         self.runners = Runners(world.clock.time)
 
     async def serve(self) -> None:
-        await self.world.serve(Pools(self.runtime), Instances(self.runtime, self.runners))
+        await self.world.serve(Pools(self.runtime), Instances(LocalMaker(self.runtime, self.runners)))
 
     async def up(self, **spec: Any) -> FakeRunner:
         """One worker that is ready."""

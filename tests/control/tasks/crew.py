@@ -6,6 +6,7 @@ from typing import Any
 
 from rota.control.holds.executor import Executor
 from rota.control.instance import Instances
+from rota.control.making.local import LocalMaker
 from rota.control.pool import Pools
 from rota.control.task import Tasks
 from rota.control.tasks.attempts import Attempts
@@ -39,7 +40,11 @@ class Crew(MemoryRunners):
 
         executor = Executor()
         attempts = Attempts(executor, self, make, self.runtime.keep_result, linger_seconds=0.0)
-        return Pools(self.runtime, executor), Instances(self.runtime, self, executor), Tasks(attempts, self.runtime)
+        return (
+            Pools(self.runtime, executor),
+            Instances(LocalMaker(self.runtime, self), executor),
+            Tasks(attempts, self.runtime),
+        )
 
     def _begins(self, subject: Subject, begun: Job) -> None:
         assert begun.id not in self.begun, "an attempt is begun twice"

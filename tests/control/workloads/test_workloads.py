@@ -11,6 +11,7 @@ from rota.control.cell import Cells
 from rota.control.deployment import Deployments
 from rota.control.instance import Instances
 from rota.control.instances.template import SETTLE_SECONDS
+from rota.control.making.local import LocalMaker
 from rota.control.plane import HERE
 from rota.control.shipped import Shipped
 from rota.control.workload import Workloads, deployment_name
@@ -37,7 +38,7 @@ def placed(replicas: int, **more: Any) -> dict[str, Any]:
 
 
 async def serve(world: World, runtime: FakeRuntime) -> None:
-    await world.serve(Shipped(), Cells(HERE), Workloads(), Deployments(HERE, runtime), Instances(runtime))
+    await world.serve(Shipped(), Cells(HERE), Workloads(), Deployments(HERE, runtime), Instances(LocalMaker(runtime)))
 
 
 async def up(world: World, runtime: FakeRuntime, replicas: int = 2, **template: Any) -> None:

@@ -14,7 +14,7 @@ from rota.api import Instance, Kind, WorkloadDeployment
 from rota.client import Key, Update
 from rota.control.cells.names import source_of
 from rota.control.instances.names import controller_of
-from rota.control.orders import subject_of
+from rota.control.instances.subjects import subject_of
 from rota.engine.clock import Clock
 from rota.engine.objects import Objects
 from rota.runtime.interface import Runtime, Subject

@@ -24,7 +24,7 @@ from rota.control.holds.handover import HandOver, Written, write
 from rota.control.holds.members import Member, PoolKey
 from rota.control.inputs import made_for
 from rota.control.instances.names import controller_of
-from rota.control.orders import subject_of
+from rota.control.instances.subjects import subject_of
 from rota.engine.clock import Clock, RealClock, sleep
 from rota.engine.objects import Objects, get
 from rota.engine.reconciler import Context, Memory

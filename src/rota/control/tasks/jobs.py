@@ -12,9 +12,9 @@ from rota.control.agents import AGENTS
 from rota.control.inputs import host_files, made_for, reach, refusal
 from rota.control.instances.states import MORE_NETWORK, NOT_ISOLATED
 from rota.control.networks import beyond_policy
-from rota.control.orders import secret
 from rota.control.schedules.making import environment as told_by_schedule
 from rota.control.tasks.templating import environment, given, given_environment
+from rota.control.values import secret
 from rota.engine.objects import Objects, get
 from rota.runtime.composing import TREE
 from rota.runtime.runner.jobs import Job, Parse

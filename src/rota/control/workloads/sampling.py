@@ -8,8 +8,9 @@ from typing import NamedTuple
 from rota.api import Instance
 from rota.client import Key
 from rota.control.instances.reasons import is_ready
-from rota.control.orders import subject_of
-from rota.runtime.interface import Runtime, Subject
+from rota.control.instances.subjects import subject_of
+from rota.control.making.interface import InstanceResources
+from rota.runtime.interface import Subject
 
 TICK_SECONDS = 15.0
 """Between two samples of a deployment."""
@@ -31,8 +32,8 @@ class _Average(NamedTuple):
 class Sampler:
     """Keeps the last sample of each instance, and the last average of each deployment."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    def __init__(self, resources: InstanceResources) -> None:
+        self._resources = resources
         self._samples: dict[Key, dict[Subject, _Sample]] = {}
         self._averages: dict[Key, _Average] = {}
 
@@ -51,7 +52,7 @@ class Sampler:
         if known is not None and now - known.at < TICK_SECONDS:
             return known.percent
         subjects = [subject_of(one) for one in instances if is_ready(one)]
-        found = await self._runtime.cpu_seconds(subjects)
+        found = await self._resources.cpu_seconds(subjects)
         before = self._samples.get(deployment, {})
         after = {subject: _Sample(now, seconds) for subject, seconds in found.items()}
         rates = [rate for one, sample in after.items() if (rate := _rate(before.get(one), sample)) is not None]

@@ -1,4 +1,4 @@
-"""Reasons for not being ready that last until somebody acts: a plan that goes on from a server keeps them."""
+"""Reasons for not being ready that stay until somebody acts: a plan that goes on from a server keeps them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOADING: Final = frozenset((IMPORT_FAILED, TIMED_OUT, COMMAND_NOT_FOUND))
 SPAWNER: Final = frozenset(
     (API_NOT_ALLOWED, "TemplateError", "InvalidTask", "CredentialsRefused", "Forbidden", "NoSuchRepository")
 )
-LASTING: Final[Mapping[str, frozenset[str]]] = {
+PERSISTENT: Final[Mapping[str, frozenset[str]]] = {
     Instance.api.name: INSTANCE,
     Task.api.name: INSTANCE,
     Function.api.name: INSTANCE | PREPARING | LOADING,
@@ -25,7 +25,7 @@ LASTING: Final[Mapping[str, frozenset[str]]] = {
 """By the kind whose status says so. What is made of others, such as a pool, is as they are."""
 
 
-def is_lasting(obj: Object) -> bool:
-    """Whether an object says of itself, as it is written now, that it is not ready and will not be by itself."""
+def is_persistent(obj: Object) -> bool:
+    """Report whether an object says of itself, as it is written now, that it will not become ready by itself."""
     state, reason, _ = obj.readiness()
-    return state == "Failed" or (state == "Pending" and reason in LASTING.get(obj.api.name, ()))
+    return state == "Failed" or (state == "Pending" and reason in PERSISTENT.get(obj.api.name, ()))

@@ -1,4 +1,4 @@
-"""Carrying out what is planned for instances."""
+"""Write the actions that are planned for the instances of an owner: create, delete, drain."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rota.engine import Context
 from rota.registry import ApiError
 
 RUNTIME_FINALIZER = "rota.dev/runtime"
-"""Whoever made an instance real ends it before it is gone."""
+"""The finalizer of an instance: its maker ends what is real of it before the object is gone."""
 
 
 async def carry_out(context: Context, namespace: str, action: Create | Delete | Drain | Undrain) -> None:

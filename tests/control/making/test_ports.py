@@ -1,4 +1,4 @@
-"""Which numbers the ports of an instance have, and how that is told."""
+"""The numbers of the ports of an instance, and their variables and addresses."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from rota.api import Instance, ObjectMeta
 from rota.api.instance import Address, Container, InstanceSpec, InstanceStatus, Port
-from rota.control import ports as module
-from rota.control.ports import OWN_NETWORK_FIRST, addresses, allot, environment
+from rota.control.making import ports as module
+from rota.control.making.ports import OWN_NETWORK_FIRST, addresses, allot, environment
 from rota.runtime import egress
 from rota.runtime.interface import Refused
 

@@ -1,43 +1,30 @@
-"""From an Instance to what a runtime is told to run: everything that it refers to is filled in."""
+"""From an Instance to the order of a runtime of this machine: everything that it refers to is resolved into values."""
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
-from rota.api import ConfigMap, Instance, Object, Secret
+from rota.api import Instance
 from rota.api.egress import Policy
 from rota.api.instance import Container
-from rota.api.parts import EnvVar
 from rota.control.holds.options import as_held, has_runner
 from rota.control.instances import Size, storage_name
-from rota.control.instances.names import CITY_LABEL, STORAGE_OWNER, TERM, controller_of
+from rota.control.instances.names import CITY_LABEL, TERM
+from rota.control.instances.subjects import owner_of, subject_of
 from rota.control.instances.template import UNIT_NANOS, nanos
+from rota.control.making.ports import environment
 from rota.control.networks import network_of, targets_of
-from rota.control.ports import environment
 from rota.control.quotas.asking import bounded
 from rota.control.sizes import share_of
-from rota.engine.objects import Objects, get
+from rota.control.values import config, secret, value
+from rota.engine.objects import Objects
 from rota.runtime.composing import NO_RUNNER
-from rota.runtime.interface import Order, Owner, Refused, Subject
-
-
-def subject_of(obj: Instance) -> Subject:
-    return Subject(obj.metadata.namespace, obj.metadata.name, obj.metadata.uid)
-
-
-def owner_of(obj: Instance) -> Owner:
-    """Whose storage an instance has: its owner's, or its own."""
-    owner = controller_of(obj)
-    if owner is not None:
-        return Owner(owner.name, owner.uid)
-    name, _, uid = obj.metadata.annotations.get(STORAGE_OWNER, "").partition("/")
-    return Owner(name, uid) if uid else Owner(obj.metadata.name, obj.metadata.uid)
+from rota.runtime.interface import Order, Refused
 
 
 def unrunnable(obj: Instance) -> str | None:
-    """Why an instance can never run on this machine, as far as its spec tells."""
+    """Say why an instance can never run on this machine, as far as its spec shows."""
     spec = obj.spec
     if spec.runtime == "pod":
         return "runtime pod is for a cluster; here it is process or container"
@@ -53,7 +40,7 @@ def unrunnable(obj: Instance) -> str | None:
     return None
 
 
-def order(
+def resolve(
     objects: Objects,
     obj: Instance,
     container: Container,
@@ -62,7 +49,7 @@ def order(
     *,
     policy: Policy,
 ) -> Order:
-    """One run of one container. Raises `Refused` when something that it names is not there."""
+    """The order of one run of one container. Raises `Refused` when something that it names is not there."""
     spec = obj.spec
     if (why := unrunnable(obj)) is not None:
         raise Refused("ConfigurationError", why)
@@ -101,7 +88,7 @@ def order(
 
 
 def _held(objects: Objects, obj: Instance, container: Container) -> Size:
-    """What a container is held to: its limits, and what it counts for where a quota of its namespace has a bound."""
+    """The size that a container is held to: its limits, and its share where a quota of its namespace has a bound."""
     limits = container.resources.limits if container.resources else None
     counts = bounded(objects, obj)
     has_cpu, has_memory = (
@@ -126,33 +113,6 @@ def _where(obj: Instance) -> dict[str, str]:
     }
 
 
-def value(objects: Objects, obj: Object, one: EnvVar) -> str:
-    """The value of an environment variable of an object. Raises `Refused`."""
-    source = one.value_from
-    if source is None:
-        return one.value or ""
-    if source.secret_key_ref is not None:
-        named, found = source.secret_key_ref, secret(objects, obj.metadata.namespace, source.secret_key_ref.name)
-        where = f"Secret/{named.name}"
-    else:
-        assert source.config_map_key_ref is not None
-        named = source.config_map_key_ref
-        found = _texts(get(objects, ConfigMap, named.name, obj.metadata.namespace))
-        where = f"ConfigMap/{named.name}"
-    if named.key not in found:
-        raise Refused("ConfigurationError", f"env {one.name}: {where} has no key {named.key}")
-    try:
-        return found[named.key].decode()
-    except UnicodeDecodeError:
-        raise Refused("ConfigurationError", f"env {one.name}: key {named.key} of {where} is no text") from None
-
-
-def secret(objects: Objects, namespace: str, name: str) -> dict[str, bytes]:
-    """The values of a Secret."""
-    found = get(objects, Secret, name, namespace)
-    return {} if found is None else {key: base64.b64decode(each) for key, each in found.data.items()}
-
-
 def _volumes(objects: Objects, obj: Instance) -> dict[str, dict[str, bytes]]:
     """The files of volumes, by the place that each volume has inside."""
     found: dict[str, dict[str, bytes]] = {}
@@ -163,14 +123,7 @@ def _volumes(objects: Objects, obj: Instance) -> dict[str, dict[str, bytes]]:
             values = secret(objects, namespace, volume.secret.name)
         else:
             assert volume.config_map is not None
-            values = _texts(get(objects, ConfigMap, volume.config_map.name, namespace))
+            values = config(objects, namespace, volume.config_map.name)
         # The same place can be written in several ways.
         found.setdefault(str(PurePosixPath(volume.mount_path)), {}).update(values)
     return found
-
-
-def _texts(config: ConfigMap | None) -> dict[str, bytes]:
-    if config is None:
-        return {}
-    binary = {key: base64.b64decode(each) for key, each in config.binary_data.items()}
-    return {**{key: each.encode() for key, each in config.data.items()}, **binary}

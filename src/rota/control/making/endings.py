@@ -1,4 +1,4 @@
-"""Ends that take their time: each goes on by itself, and is told of when it is over."""
+"""Ends that take their time: each goes on by itself, and is reported when it is over."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Endings:
         self._tasks: dict[Hashable, asyncio.Task[None]] = {}
 
     def begin(self, name: Hashable, end: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """End a thing, unless that is under way. What comes of it is seen elsewhere."""
+        """End a thing, unless that is under way. What comes of it is observed elsewhere."""
         if name not in self._tasks:
             task = self._tasks[name] = asyncio.create_task(end(), name=f"end of {name}")
             task.add_done_callback(lambda _: self._tasks.pop(name, None))
@@ -25,9 +25,9 @@ class Endings:
     async def over(
         self, name: Hashable, end: Callable[[], Coroutine[Any, Any, None]], then: Callable[[], None]
     ) -> bool:
-        """Whether a thing has ended; the first time this is asked, its end begins. `then` is called when it has.
+        """Report whether a thing has ended; the first call begins its end. `then` is called when it has.
 
-        Raises what its end raised; asked again after that, it begins anew.
+        Raises what its end raised; called again after that, it begins anew.
         """
         task = self._tasks.get(name)
         if task is None:

@@ -1,4 +1,4 @@
-"""The ports of an instance: which numbers they have, and how that is told.
+"""The ports of an instance: their numbers, variables and addresses.
 
 A name stands for one port of the whole instance, as an address is found by its name: the same name in two containers
 is refused. With the host's network two containers cannot listen at the same number either, and that is refused, too;
@@ -36,7 +36,7 @@ def allot(instance: Instance, taken: Collection[int], network: Network = "host")
 
     Those that say their number have it; one that was recorded stays, since what runs has it; the others get one that
     is free on this host and not among `taken`, which are the numbers of other instances. Another program may take it
-    before the instance does: then that is seen as with any port that is in use. Raises Refused.
+    before the instance does: then it fails as with any port that is in use. Raises Refused.
     """
     _check(instance)
     has_own = network != "host"
@@ -67,15 +67,15 @@ def allot(instance: Instance, taken: Collection[int], network: Network = "host")
 
 
 def environment(ports: Mapping[str, int]) -> dict[str, str]:
-    """What a container is told of its ports."""
-    told = {port_variable(name): str(number) for name, number in ports.items()}
+    """The variables of a container that name its ports."""
+    found = {port_variable(name): str(number) for name, number in ports.items()}
     if len(ports) == 1:
-        told[ONLY_VARIABLE] = str(*ports.values())
-    return told
+        found[ONLY_VARIABLE] = str(*ports.values())
+    return found
 
 
 def addresses(allotted: Mapping[str, Mapping[str, int]], network: Network = "host") -> list[Address]:
-    """Where the ports can be reached. Nobody reaches those of a network that is the instance's own."""
+    """The addresses of ports. Nobody reaches those of a network that is the instance's own."""
     if network != "host":
         return []
     return [Address(name=name, host=HOST, port=n) for ports in allotted.values() for name, n in ports.items()]

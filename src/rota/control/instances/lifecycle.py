@@ -1,0 +1,197 @@
+"""The life of one instance: what is started again and when, what a hold asks of it, and the status that comes of it.
+
+Pure: what is there, what is remembered and what time it is come from the Instance controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from rota.api import Condition, Instance, WorkloadDeployment
+from rota.api.instance import AssignmentStatus, InstanceStatus, LastExit
+from rota.control.holds.options import is_restarted_for
+from rota.control.instances.backoff import RunHistory, restart_delay, restarts
+from rota.control.instances.crashes import crashing, ending
+from rota.control.instances.names import controller_of
+from rota.control.instances.reasons import HUB_QUOTA_GATE, QUOTA_GATE
+from rota.control.making.interface import Observed, Obstacle
+from rota.runtime.interface import Exit, Run
+from rota.runtime.keeper.lease import LEASE_ENDED
+
+AVAILABLE, PROGRAMMED = "Available", "Programmed"
+KEEPER_LOST = "KeeperLost"
+FAULTLESS = frozenset((KEEPER_LOST, LEASE_ENDED))
+"""Reasons of an end that are no fault of what ended: it is started again at once."""
+COMING = frozenset(("Provisioning", "HubUnreachable"))
+"""Reasons why something is not made that are no fault of its own, and pass."""
+IMAGE_RETRY_SECONDS = 30.0
+"""Between two tries to get an image that cannot be had."""
+CODE_RETRY_SECONDS = 1.0
+
+
+class Restarts(NamedTuple):
+    """A decision on runs that have ended."""
+
+    start: frozenset[str]
+    """Containers, now."""
+    wait: float | None
+    """Seconds until others are; None: none is."""
+
+
+class Found(NamedTuple):
+    """The next status of an instance."""
+
+    status: InstanceStatus
+    phase: str
+    available: Condition
+    wait: float | None = None
+    """Seconds until there is something to do, or to look at again."""
+
+
+def plan_restarts(
+    obj: Instance, observed: Observed, renewed: Mapping[str, int], history: RunHistory, now: float
+) -> Restarts:
+    """Decide on the runs that have ended. Those that were `renewed`, by number, ended for the next one to begin."""
+    start, waits = set(), []
+    for name in [container.name for container in obj.spec.containers] if observed.obstacle is None else ():
+        run = observed.runs.get(name)
+        if run is None or run.exit is None:
+            continue
+        if renewed.get(name) == run.number:
+            start.add(name)
+        elif restarts(obj.spec.restart_policy, failed=run.exit.failed):
+            is_faultless = run.exit.reason in FAULTLESS
+            wait = 0.0 if is_faultless else restart_delay(history.crashes(name), run.exit.time, now)
+            if wait > 0:
+                waits.append(wait)
+            else:
+                start.add(name)
+    return Restarts(frozenset(start), min(waits, default=None))
+
+
+def remembered(runs: Mapping[str, Run], renewed: Mapping[str, int]) -> dict[str, Run]:
+    """The runs that count for the pause before the next one: they ended by themselves."""
+    return {
+        name: run
+        for name, run in runs.items()
+        if run.exit is not None and run.exit.reason not in FAULTLESS and renewed.get(name) != run.number
+    }
+
+
+def is_held_back(obj: Instance, *, copies_gates: bool) -> bool:
+    """Report whether a gate keeps an instance from being made. Of a maker that copies gates, only a quota's does."""
+    gates = {gate.name for gate in obj.spec.scheduling_gates}
+    return bool(gates & {QUOTA_GATE, HUB_QUOTA_GATE} if copies_gates else gates)
+
+
+def is_same_run(before: InstanceStatus, run: Run) -> bool:
+    """Report whether a status was written of this very run."""
+    return before.runtime_id == run.id and run.number <= before.restarts
+
+
+def hold_step(obj: Instance, status: InstanceStatus, runs: Mapping[str, Run]) -> Literal["Renew", "Done"] | None:
+    """Decide what to do for a hold that has images or variables of its own.
+
+    Renew: what runs is ended, once, and started as the holder wants it. Done: what was started for it has ended.
+    """
+    held, known = obj.spec.assignment, status.assignment
+    if held is None or not is_restarted_for(obj):
+        return None
+    if known is None or known.id != held.id:
+        return "Renew"
+    has_ended = known.phase == "Done" or any(run.exit is not None for run in runs.values())
+    return "Done" if has_ended else None
+
+
+def found_done(obj: Instance, status: InstanceStatus) -> Found:
+    """The status after the end of what ran for such a hold. It is not started again for that hold."""
+    assert obj.spec.assignment is not None
+    done = AssignmentStatus(id=obj.spec.assignment.id, phase="Done")
+    why = unavailable("Stopped", "what ran for who has it has ended")
+    return Found(msgspec.structs.replace(status, assignment=done), "Failed", why)
+
+
+def found(
+    obj: Instance, status: InstanceStatus, observed: Observed, wait: float | None, crashes: int, now: float
+) -> Found:
+    """The status of what was made, after so many crashes in a row, with the next start in `wait` seconds, if any."""
+    runs, obstacle = observed.runs, observed.obstacle
+    first, last = runs.get(obj.spec.containers[0].name), _last_of(runs)
+    status = msgspec.structs.replace(
+        status, observed_generation=obj.metadata.generation, observed_template_hash=obj.spec.template_hash
+    )
+    if first is not None:
+        status = msgspec.structs.replace(
+            status,
+            runtime_id=first.id,
+            start_time=_time(first.started),
+            restarts=max(status.restarts, max(run.number for run in runs.values())),
+        )
+    if obstacle is not None:
+        return Found(status, "Starting", unavailable(obstacle.reason, obstacle.message))
+    if first is None:
+        return Found(status, "Starting", unavailable("Starting", ""))
+    if last is None:
+        available = Condition(type=AVAILABLE, status="True", reason=AVAILABLE)
+        return Found(_running_for_hold(obj, status), phase_of(obj), available)
+    if wait is not None:
+        said = crashing(_last_exit(last), max(1, crashes), now + wait, last.lines.splitlines())
+        return Found(status, "Starting", said, wait)
+    message = "\n".join([f"it {ending(_last_exit(last))}", *last.lines.splitlines()])
+    return Found(status, "Failed" if last.failed else "Succeeded", unavailable("Stopped", message))
+
+
+def _running_for_hold(obj: Instance, status: InstanceStatus) -> InstanceStatus:
+    held = obj.spec.assignment
+    if held is None or not is_restarted_for(obj):
+        return status
+    return msgspec.structs.replace(status, assignment=AssignmentStatus(id=held.id, phase="Running"))
+
+
+def not_made(obstacle: Obstacle) -> tuple[list[Condition], str]:
+    """The conditions and the phase of an instance that could not be made."""
+    why = unavailable(obstacle.reason, obstacle.message)
+    return [msgspec.structs.replace(why, type=PROGRAMMED), why], "Pending" if obstacle.reason in COMING else "Failed"
+
+
+def retry_seconds(obj: Instance, obstacle: Obstacle) -> float | None:
+    """Seconds until another try to make it; None: not before something changes."""
+    if obstacle.reason == "ImageUnavailable":
+        return IMAGE_RETRY_SECONDS  # No event says that it is there.
+    if obstacle.reason in COMING and obj.spec.handler is not None:
+        return CODE_RETRY_SECONDS  # The code of a function, which is being put there.
+    return None
+
+
+def phase_of(obj: Instance) -> str:
+    """Return the phase of one that can be used: a replica of a workload is never free to be had."""
+    owner = controller_of(obj)
+    is_replica = owner is not None and owner.kind == WorkloadDeployment.api.name
+    return "Running" if is_replica or obj.spec.assignment is not None else "Idle"
+
+
+def unavailable(reason: str, message: str) -> Condition:
+    return Condition(type=AVAILABLE, status="False", reason=reason, message=message)
+
+
+def with_last_exit(status: InstanceStatus, runs: Mapping[str, Run]) -> InstanceStatus:
+    """Keep how the last run ended, before the next one takes its place."""
+    last = _last_of(runs)
+    return status if last is None else msgspec.structs.replace(status, last_exit=_last_exit(last))
+
+
+def _last_of(runs: Mapping[str, Run]) -> Exit | None:
+    """The end of the last of those that run no more."""
+    return max((run.exit for run in runs.values() if run.exit is not None), key=lambda end: end.time, default=None)
+
+
+def _last_exit(exit_: Exit) -> LastExit:
+    return LastExit(code=exit_.code, signal=exit_.signal, reason=exit_.reason or None, time=_time(exit_.time))
+
+
+def _time(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

@@ -1,0 +1,50 @@
+"""The values of Secrets and ConfigMaps, for what runs on this machine and for what controllers sign in with.
+
+Never for what a cluster runs: that refers to them, and the cluster fills them in.
+"""
+
+from __future__ import annotations
+
+import base64
+
+from rota.api import ConfigMap, Object, Secret
+from rota.api.parts import EnvVar
+from rota.engine.objects import Objects, get
+from rota.runtime.interface import Refused
+
+
+def value(objects: Objects, obj: Object, one: EnvVar) -> str:
+    """The value of an environment variable of an object. Raises `Refused`."""
+    source = one.value_from
+    if source is None:
+        return one.value or ""
+    if source.secret_key_ref is not None:
+        named = source.secret_key_ref
+        found = secret(objects, obj.metadata.namespace, named.name)
+        where = f"Secret/{named.name}"
+    else:
+        assert source.config_map_key_ref is not None
+        named = source.config_map_key_ref
+        found = config(objects, obj.metadata.namespace, named.name)
+        where = f"ConfigMap/{named.name}"
+    if named.key not in found:
+        raise Refused("ConfigurationError", f"env {one.name}: {where} has no key {named.key}")
+    try:
+        return found[named.key].decode()
+    except UnicodeDecodeError:
+        raise Refused("ConfigurationError", f"env {one.name}: key {named.key} of {where} is no text") from None
+
+
+def secret(objects: Objects, namespace: str, name: str) -> dict[str, bytes]:
+    """The values of a Secret. One that is not there has none."""
+    found = get(objects, Secret, name, namespace)
+    return {} if found is None else {key: base64.b64decode(each) for key, each in found.data.items()}
+
+
+def config(objects: Objects, namespace: str, name: str) -> dict[str, bytes]:
+    """The values of a ConfigMap. One that is not there has none."""
+    found = get(objects, ConfigMap, name, namespace)
+    if found is None:
+        return {}
+    binary = {key: base64.b64decode(each) for key, each in found.binary_data.items()}
+    return {**{key: each.encode() for key, each in found.data.items()}, **binary}
