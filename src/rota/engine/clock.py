@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from heapq import heappop, heappush
+from types import TracebackType
 from typing import Protocol
 
 
@@ -17,6 +18,11 @@ class Timer(Protocol):
 
 class Clock(Protocol):
     """What the engine needs of time."""
+
+    @property
+    def can_be_set(self) -> bool:
+        """Whether `time` may go forward or back by itself, apart from `now`: somebody sets the machine's clock."""
+        ...
 
     def now(self) -> float:
         """Seconds that only grow, from an arbitrary start."""
@@ -37,6 +43,8 @@ _UPTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 class RealClock:
     """The machine's time. Waits on the running event loop."""
+
+    can_be_set = True
 
     def now(self) -> float:
         return time.clock_gettime(_UPTIME)
@@ -67,6 +75,38 @@ async def sleep(clock: Clock, seconds: float) -> None:
     await after(clock, seconds)
 
 
+class Limit:
+    """`asyncio.timeout` by a clock: what is in it ends with a TimeoutError when so many seconds have passed."""
+
+    __slots__ = ("_clock", "_seconds", "_timeout", "_timer")
+
+    def __init__(self, clock: Clock, seconds: float | None) -> None:
+        """`seconds`: None for no limit."""
+        self._clock = clock
+        self._seconds = seconds
+        self._timer: Timer | None = None
+        self._timeout = asyncio.timeout(None)
+
+    def expired(self) -> bool:
+        return self._timeout.expired()
+
+    def _expire(self) -> None:
+        self._timeout.reschedule(asyncio.get_running_loop().time())
+
+    async def __aenter__(self) -> Limit:
+        await self._timeout.__aenter__()
+        if self._seconds is not None:
+            self._timer = self._clock.call_at(self._clock.now() + self._seconds, self._expire)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._timeout.__aexit__(kind, error, at)
+
+
 class VirtualTimer:
     """A call of a virtual clock that is to come."""
 
@@ -81,6 +121,8 @@ class VirtualTimer:
 
 class VirtualClock:
     """Time that stands still until it is told to move."""
+
+    can_be_set = False
 
     def __init__(self, start: float = 0.0) -> None:
         self._start = start
@@ -116,6 +158,22 @@ class VirtualClock:
             if timer.callback is not None:
                 timer.callback()
         self._now = until
+
+    def advance_once(self, until: float) -> bool:
+        """Let time pass until the first call that is to be made by then, and make that one alone.
+
+        Returns whether there was one: if not, it is `until` now. Of calls at one moment each can so have its effects
+        before the next is made, as on a machine, where no two are due at the very same moment.
+        """
+        due = self.next_due()
+        if due is None or due > until:
+            self._now = max(self._now, until)
+            return False
+        when, _, timer = heappop(self._timers)
+        self._now = max(self._now, when)
+        assert timer.callback is not None
+        timer.callback()
+        return True
 
     def advance_to(self, when: float) -> None:
         """Let time pass until a moment."""

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import time
-import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
@@ -25,9 +22,10 @@ from rota.control.functions.labels import label_of
 from rota.control.functions.line import Ended
 from rota.control.holds.handover import creation
 from rota.control.tasks.lifecycle import is_large, result_of, time_of
+from rota.engine.clock import Clock, sleep
 from rota.engine.fence import Deposed
 from rota.engine.objects import Objects
-from rota.registry import ApiError, DeleteOptions
+from rota.registry import ApiError, DeleteOptions, metadata
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +54,8 @@ class Identity(NamedTuple):
 
 
 def new_identity(function: str, name_bytes: int = NAME_BYTES) -> Identity:
-    return Identity(f"{function[:NAME_LENGTH_MAX].rstrip('-.')}-{os.urandom(name_bytes).hex()}", str(uuid.uuid4()))
+    nonce = metadata.random_bytes(name_bytes).hex()
+    return Identity(f"{function[:NAME_LENGTH_MAX].rstrip('-.')}-{nonce}", metadata.new_uid())
 
 
 def labels_of(function: str, call: str) -> dict[str, str]:
@@ -73,8 +72,13 @@ class Recorder:
     """Writes calls down, and takes the oldest away."""
 
     def __init__(
-        self, client: Client, objects: Objects, keep_result: Callable[[str, str, str, str], Awaitable[None]]
+        self,
+        client: Client,
+        objects: Objects,
+        keep_result: Callable[[str, str, str, str], Awaitable[None]],
+        clock: Clock,
     ) -> None:
+        self._clock = clock
         self._client = client
         self._objects = objects
         self._keep_result = keep_result
@@ -136,8 +140,8 @@ class Recorder:
 
     async def _sweep(self) -> None:
         while True:
-            await asyncio.sleep(SWEEP_SECONDS)
-            self.expire(time.time())
+            await sleep(self._clock, SWEEP_SECONDS)
+            self.expire(self._clock.time())
 
     def expire(self, now: float) -> None:
         """Take away what has been kept long enough."""
