@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from types import TracebackType
 from typing import Protocol
 
@@ -110,13 +110,18 @@ class Limit:
 class VirtualTimer:
     """A call of a virtual clock that is to come."""
 
-    __slots__ = ("callback",)
+    __slots__ = ("_clock", "callback")
 
-    def __init__(self, callback: Callable[[], None]) -> None:
+    def __init__(self, callback: Callable[[], None], clock: VirtualClock | None = None) -> None:
+        """`clock` is told when this is cancelled."""
         self.callback: Callable[[], None] | None = callback
+        self._clock = clock
 
     def cancel(self) -> None:
-        self.callback = None
+        if self.callback is not None:
+            self.callback = None
+            if self._clock is not None:
+                self._clock.cancelled()
 
 
 class VirtualClock:
@@ -129,6 +134,8 @@ class VirtualClock:
         self._now = 0.0
         self._timers: list[tuple[float, int, VirtualTimer]] = []
         self._made = 0
+        self._cancelled = 0
+        """Timers in the heap that are cancelled."""
 
     def now(self) -> float:
         return self._now
@@ -137,26 +144,41 @@ class VirtualClock:
         return self._start + self._now
 
     def call_at(self, when: float, callback: Callable[[], None]) -> VirtualTimer:
-        timer = VirtualTimer(callback)
+        timer = VirtualTimer(callback, self)
         self._made += 1
         heappush(self._timers, (when, self._made, timer))
         return timer
 
+    def cancelled(self) -> None:
+        """Note that a timer is cancelled. When half of the heap is, they are taken out."""
+        self._cancelled += 1
+        if 2 * self._cancelled >= len(self._timers):
+            self._timers = [one for one in self._timers if one[2].callback is not None]
+            heapify(self._timers)
+            self._cancelled = 0
+
     def next_due(self) -> float | None:
         """When the first call is to be made."""
-        timers = self._timers
-        while timers and timers[0][2].callback is None:
-            heappop(timers)
-        return timers[0][0] if timers else None
+        while self._timers and self._timers[0][2].callback is None:
+            self._pop()
+        return self._timers[0][0] if self._timers else None
+
+    def _pop(self) -> tuple[float, Callable[[], None] | None]:
+        """Take the first timer out of the heap: when it is due, and what is to be called."""
+        when, _, timer = heappop(self._timers)
+        callback, timer.callback = timer.callback, None
+        if callback is None:
+            self._cancelled -= 1
+        return when, callback
 
     def advance(self, seconds: float) -> None:
         """Let time pass. Calls that come due are made at their time, in order."""
         until = self._now + seconds
         while self._timers and self._timers[0][0] <= until:
-            when, _, timer = heappop(self._timers)
+            when, callback = self._pop()
             self._now = max(self._now, when)
-            if timer.callback is not None:
-                timer.callback()
+            if callback is not None:
+                callback()
         self._now = until
 
     def advance_once(self, until: float) -> bool:
@@ -169,10 +191,10 @@ class VirtualClock:
         if due is None or due > until:
             self._now = max(self._now, until)
             return False
-        when, _, timer = heappop(self._timers)
+        when, callback = self._pop()
         self._now = max(self._now, when)
-        assert timer.callback is not None
-        timer.callback()
+        assert callback is not None
+        callback()
         return True
 
     def advance_to(self, when: float) -> None:

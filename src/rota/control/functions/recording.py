@@ -83,6 +83,8 @@ class Recorder:
         self._objects = objects
         self._keep_result = keep_result
         self._kept: dict[Key, deque[tuple[float, str]]] = {}
+        self._has_kept = asyncio.Event()
+        """There is something that will have been kept long enough."""
         self._deleting: set[asyncio.Task[None]] = set()
 
     def begin(self) -> Callable[[], None]:
@@ -95,6 +97,8 @@ class Recorder:
                 found.append((ended, task.metadata.name, Key(task.metadata.namespace, call.name)))
         for ended, name, key in sorted(found):
             self._kept.setdefault(key, deque()).append((ended, name))
+        if self._kept:
+            self._has_kept.set()
         sweeping = asyncio.create_task(self._sweep(), name="kept calls")
 
         def end() -> None:
@@ -131,6 +135,7 @@ class Recorder:
     def _keep(self, key: Key, ended: float, name: str) -> None:
         kept = self._kept.setdefault(key, deque())
         kept.append((ended, name))
+        self._has_kept.set()
         if len(kept) >= KEPT_MAX + DELETED_AT_ONCE:
             self._delete(key.namespace, [kept.popleft()[1] for _ in range(DELETED_AT_ONCE)])
 
@@ -140,8 +145,11 @@ class Recorder:
 
     async def _sweep(self) -> None:
         while True:
+            await self._has_kept.wait()
             await sleep(self._clock, SWEEP_SECONDS)
             self.expire(self._clock.time())
+            if not self._kept:
+                self._has_kept.clear()
 
     def expire(self, now: float) -> None:
         """Take away what has been kept long enough."""

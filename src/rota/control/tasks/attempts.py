@@ -21,7 +21,7 @@ from rota.api.instance import Assignment
 from rota.api.task import TaskStatus
 from rota.client import Key
 from rota.control.holds.executor import LOOK_AGAIN_SECONDS, LOST_RACE, Executor
-from rota.control.holds.handover import HandOver, status_write
+from rota.control.holds.handover import HandOver
 from rota.control.holds.members import Member, PoolKey
 from rota.control.holds.named import ByName
 from rota.control.instances.names import controller_of
@@ -32,6 +32,7 @@ from rota.engine.clock import Timer, sleep
 from rota.engine.metrics import Metrics
 from rota.engine.objects import Objects, get
 from rota.engine.reconciler import Context, Recording
+from rota.engine.status_writes import status_write
 from rota.pools import Binding, Ledger, Opened, Request, State
 from rota.registry import ApiError
 from rota.registry.metadata import new_uid
