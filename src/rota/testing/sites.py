@@ -39,6 +39,17 @@ AWAKE_SECONDS = 1.0
 """Seconds between two looks of somebody who waits for a suspended machine."""
 
 
+class SiteTimer(VirtualTimer):
+    """A call that comes when a machine goes on, if that is suspended when the call is due."""
+
+    __slots__ = ("ringing",)
+    ringing: VirtualTimer
+
+    def cancel(self) -> None:
+        super().cancel()
+        self.ringing.cancel()
+
+
 class SiteClock:
     """The clock of one machine, which may be suspended, and whose wall clock may be set."""
 
@@ -61,7 +72,7 @@ class SiteClock:
         return self._clock.time() + self._ahead_seconds
 
     def call_at(self, when: float, callback: Callable[[], None]) -> VirtualTimer:
-        timer = VirtualTimer(callback)
+        timer = SiteTimer(callback)
 
         def ring() -> None:
             if self._due is not None:
@@ -69,7 +80,7 @@ class SiteClock:
             elif timer.callback is not None:
                 timer.callback()
 
-        self._clock.call_at(when, ring)
+        timer.ringing = self._clock.call_at(when, ring)
         return timer
 
     def step(self, seconds: float) -> None:
