@@ -55,6 +55,7 @@ bench: setup
 	$(BIN)/python -m bench.claims --quick
 	$(BIN)/python -m bench.functions --quick
 	$(BIN)/python -m bench.schedules --quick
+	$(BIN)/python -m bench.testing --quick
 
 # Operators, pools, tasks and cells of which everything is killed again and again; .ci/run has a short form of it.
 chaos: setup

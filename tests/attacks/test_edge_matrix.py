@@ -21,6 +21,7 @@ from rota.control.functions.later import ASYNCHRONOUS, Later
 from rota.control.functions.recording import CALL_LABEL
 from rota.control.spawner import Spawning
 from rota.engine import StoreObjects
+from rota.engine.clock import RealClock
 from rota.registry import WriteOptions
 from rota.server.calls import Calling
 from rota.server.edge import DOORS, Door, Edge
@@ -52,7 +53,7 @@ class Outside:
 
     def __init__(self, matrix: Matrix) -> None:
         objects, client = StoreObjects(matrix.registry), Client.local(matrix.registry)
-        self.spawning = Spawning(client, objects)
+        self.spawning = Spawning(client, objects, RealClock())
         serving: Any = SimpleNamespace(objects=objects, later=Later(client, objects))
         calling = Calling(serving, matrix.tokens)
         self.edge = Edge(lambda: self.spawning, matrix.audit, lambda: calling)

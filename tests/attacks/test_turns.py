@@ -12,7 +12,8 @@ import pytest
 from rota.api import Function, ObjectMeta
 from rota.api.function import FunctionSpec, Source
 from rota.client import Key
-from rota.control.functions.preparing import UNPACKED_AT_ONCE_MAX, Preparing
+from rota.control.functions.preparing import UNPACKED_AT_ONCE_MAX, Preparing, needs_of
+from rota.engine.clock import RealClock
 from rota.runtime.code import CodeCache
 
 SECONDS_MAX = 30.0
@@ -48,7 +49,7 @@ async def unpacked(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Unpacked]:
 
 @pytest.fixture
 async def preparing(tmp_path: Path, unpacked: Unpacked) -> AsyncIterator[Preparing]:
-    made = Preparing(tmp_path)
+    made = Preparing(tmp_path, RealClock())
     yield made
     unpacked.may_end.set()
     await made.close()
@@ -60,7 +61,7 @@ def begin(preparing: Preparing, namespace: str, name: str, digest: str) -> async
         spec=FunctionSpec(source=Source(digest=digest), entrypoint="main:handler"),
     )
     over = asyncio.Event()
-    preparing.start(Key(namespace, name), function, preparing.needs(function), over.set)
+    preparing.start(Key(namespace, name), function, needs_of(function), over.set)
     return over
 
 

@@ -60,6 +60,8 @@ class Process:
     async def goes(self) -> None:
         await self._going.wait()
 
+    can_be_set = True
+
     def now(self) -> float:
         return self._start + self._world.now() * self._rate
 

@@ -303,10 +303,14 @@ async def test_one_that_hangs_is_timed_out_and_tried_again(world: World) -> None
             cancelled.append(obj.metadata.name)
         raise AssertionError
 
-    looking = Noting(Workspace, body, timeout_seconds=0.01)
+    looking = Noting(Workspace, body, timeout_seconds=60.0)
     await world.workspace("w")
     await world.prepare(looking)
     world.serving = asyncio.create_task(world.loop.serve())
+    await world.until(lambda: looking.seen)
+    world.clock.advance(59.0)
+    assert cancelled == []
+    world.clock.advance(1.0)
     await world.until(lambda: cancelled)
     await world.rest()
     assert world.events.reasons("Workspace/w") == ["ReconcileFailed"]

@@ -259,7 +259,7 @@ async def test_a_server_that_is_ended_lets_calls_end_that_do_so_soon(tmp_path: P
 
 async def test_a_call_whose_stream_breaks_is_lost_and_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runners = Runners()
-    monkeypatch.setattr(controllers, "Runners", lambda: runners)
+    monkeypatch.setattr(controllers, "Runners", lambda clock: runners)
     async with serving(tmp_path / "home") as town:
         await town.deploy("victim", SLEEPER, scale={"min": 1, "max": 1})
         before = (await town.served("/default/victim")).json

@@ -29,6 +29,8 @@ COMMAND = {"command": ["true"], **POOL}
 class SteppedClock(VirtualClock):
     """Time whose wall clock can be set. What waits goes on waiting, as on a machine."""
 
+    can_be_set = True
+
     def step(self, seconds: float) -> None:
         self._start += seconds
 

@@ -39,8 +39,7 @@ class Scene:
         backend = LocalBackend(world.registry) if atomic else OneByOne(world.registry)
         self.client = Client(backend, manager="spawners")
         apis = Apis([github.url] if github is not None else [])
-        self.spawning = Spawning(self.client, StoreObjects(world.registry), apis, limits=LIMITS)
-        self.spawning.hooks._clock = world.clock.time
+        self.spawning = Spawning(self.client, StoreObjects(world.registry), world.clock, apis, limits=LIMITS)
 
     async def prepare(self) -> None:
         await self.world.create("WorkerPool", "pool", {"worker": {}, "replicas": 0})

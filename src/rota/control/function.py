@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Collection, Sequence
-from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -21,7 +19,7 @@ from rota.control.functions.loading import IS_LOADED, UNKNOWN, Known, as_loaded,
 from rota.control.functions.loads import Loads
 from rota.control.functions.planning import CONTAINER, Version, own, plan, version_of
 from rota.control.functions.preparing import FAILURES as PREPARING_FAILURES
-from rota.control.functions.preparing import Needs, Preparing
+from rota.control.functions.preparing import Needs, Supply, needs_of, needs_of_version
 from rota.control.functions.recording import Recorder
 from rota.control.functions.scaling import Wanted
 from rota.control.functions.standing import PREPARING, PROGRESS, code_of, not_here, not_ready, readiness
@@ -35,6 +33,7 @@ from rota.control.quotas.asking import READS, ask
 from rota.control.tasks.lifecycle import time_of
 from rota.control.unhonoured import conditions, tell, unhonoured
 from rota.engine import DONE, Blocked, Context, Done, Failed, Objects, Outcome, RequeueAfter
+from rota.engine.clock import Clock, Timer
 from rota.engine.references import id_of
 from rota.runtime.interface import Runtime, Subject
 from rota.runtime.runners import Runners
@@ -42,6 +41,8 @@ from rota.runtime.runners import Runners
 COUNTS_SECONDS = 1.0
 """How old the counts of a function may be, and how often they are written at most."""
 SPIN_RUNS_MAX = 1000
+IDLE_SLACK_SECONDS = 1.0
+"""Beyond its idle time, a worker stays so long: a schedule with just that period finds it there, a little late too."""
 LOADED_STAYS_SECONDS = 10.0
 """How long a worker that was only started to load a version stays, for the calls that may follow."""
 FAILED_STAYS_SECONDS = 60.0
@@ -59,17 +60,19 @@ class Serving:
         objects: Objects,
         runners: Runners,
         runtime: Runtime,
-        home: Path,
+        preparing: Supply,
+        clock: Clock,
         edge: Callable[[], str] = lambda: "",
     ) -> None:
-        """`edge`: where functions are called, once that is known."""
+        """`preparing` makes code and packages ready. `edge`: where functions are called, once that is known."""
         self.client = client
         self.objects = objects
         self.runtime = runtime
-        self.calls = Calls(objects, runners)
-        self.recorder = Recorder(client, objects, runtime.keep_result)
+        self.clock = clock
+        self.calls = Calls(objects, runners, clock)
+        self.recorder = Recorder(client, objects, runtime.keep_result, clock)
         self.later = Later(client, objects)
-        self.preparing = Preparing(home, runtime.policy)
+        self.preparing = preparing
         self.runners = runners
         self.edge = edge
 
@@ -86,11 +89,12 @@ class Functions(Gate[Function]):
         super().__init__(Function)
         self._serving = serving
         self._plane = plane
+        self._clock = serving.clock
         self._calls = serving.calls
         self._wake: Callable[[Key], None] = lambda key: None
         self._closing: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[None]] = set()
-        self._counting: dict[Key, asyncio.TimerHandle] = {}
+        self._counting: dict[Key, Timer] = {}
         self._loads = Loads(lambda key: self._wake(key))
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
@@ -110,7 +114,8 @@ class Functions(Gate[Function]):
     def _counted(self, key: Key) -> None:
         """A call has ended: that is told, but not of each by itself."""
         if key not in self._counting:
-            self._counting[key] = asyncio.get_running_loop().call_later(COUNTS_SECONDS, self._count, key)
+            due = self._clock.now() + COUNTS_SECONDS
+            self._counting[key] = self._clock.call_at(due, lambda: self._count(key))
 
     def _count(self, key: Key) -> None:
         self._counting.pop(key, None)
@@ -132,7 +137,7 @@ class Functions(Gate[Function]):
         # At once: a call may come in for another function of the name as soon as there is one.
         self._calls.forget(key)
         self._serving.preparing.forget(key)
-        self._loads.leave(key, time.monotonic())
+        self._loads.leave(key, self._clock.now())
         self._serving.recorder.forget(key)
         self._serving.later.forget(key)
         return True
@@ -158,7 +163,7 @@ class Functions(Gate[Function]):
             await self._say(context, obj, [*opened, elsewhere], ())
             return DONE
         preparing = self._serving.preparing
-        needs = preparing.needs(obj)
+        needs = needs_of(obj)
         version = version_of(obj, needs.code, needs.packages)
         if line.known[0] != version.hash:
             line.known = version.hash, written(obj.status, version.hash)
@@ -202,7 +207,7 @@ class Functions(Gate[Function]):
         self, context: Context, obj: Function, line: Line, needs: Needs, opened: list[Condition]
     ) -> Outcome:
         failure = self._serving.preparing.failure(line.key, needs)
-        if failure is None or failure.due <= time.time():
+        if failure is None or failure.due <= self._clock.time():
             self._serving.preparing.start(line.key, obj, needs, lambda: self._wake(line.key))
         if failure is not None:
             line.known = line.known[0], Known("Failed", failure.reason, failure.message)
@@ -217,7 +222,7 @@ class Functions(Gate[Function]):
             self._calls.fail_waiting(line, NotCalled("NotLoaded", failure.message))
         said = [*opened, known.condition(waits_for=PREPARING), ready]
         await self._say(context, obj, said, line.routing.open_workers())
-        left = failure.due - time.time() if failure is not None else 0.0
+        left = failure.due - self._clock.time() if failure is not None else 0.0
         if failure is None or left <= 0:
             return _done(again_after)
         return RequeueAfter(left if again_after is None else min(left, again_after), failure.reason, failure.message)
@@ -231,7 +236,7 @@ class Functions(Gate[Function]):
     def _if_there(self, version: Version | None) -> Version | None:
         """A version, if what it needs is there."""
         preparing = self._serving.preparing
-        return version if version is not None and preparing.is_there(preparing.needs_of(version)) else None
+        return version if version is not None and preparing.is_there(needs_of_version(version)) else None
 
     async def _keep_serving(self, context: Context, obj: Function, line: Line, version: Version) -> float | None:
         """Have as many workers of a version that was loaded as calls need, while there can be none of the newest."""
@@ -253,7 +258,7 @@ class Functions(Gate[Function]):
         actions = plan(obj, version, there, wanted.workers, newest=newest, before=before, **facts)
         await ask(context, obj, version.template, wanted.workers)
         await self._carry_out(context, obj, line, actions)
-        now = time.monotonic()
+        now = self._clock.now()
         if self._loads.is_over(line.key, now):
             self._loads.leave(line.key, now)
         return min((one for one in (wanted.again_after, again_after) if one is not None), default=None)
@@ -268,14 +273,14 @@ class Functions(Gate[Function]):
                 self._calls.see(line, instance, report)
         return there, staying
 
-    @staticmethod
-    def _wanted(obj: Function, line: Line, staying: Sequence[Instance]) -> Wanted:
+    def _wanted(self, obj: Function, line: Line, staying: Sequence[Instance]) -> Wanted:
         """How many workers calls need."""
-        scale, now = obj.spec.scale, time.monotonic()
+        scale, now = obj.spec.scale, self._clock.now()
         if not line.is_found:
             line.is_found = True
             line.scale.found(len(staying), now)
-        found = line.scale.wanted(line.load, obj.spec.concurrency, scale.min, scale.max, scale.idle_seconds, now)
+        idle_seconds = scale.idle_seconds + IDLE_SLACK_SECONDS
+        found = line.scale.wanted(line.load, obj.spec.concurrency, scale.min, scale.max, idle_seconds, now)
         line.have = found.workers
         return found
 
@@ -317,7 +322,7 @@ class Functions(Gate[Function]):
         While it is not loaded and another version answers, that is one. It is started also if no call needs it, as far
         as others leave room.
         """
-        known, now, idle_seconds = line.known[1], time.monotonic(), float(obj.spec.scale.idle_seconds)
+        known, now, idle_seconds = line.known[1], self._clock.now(), float(obj.spec.scale.idle_seconds)
         is_changed = known.state == "Failed" and line.tried_with != _versions_referred_to(context, obj)
         if known.state == "Unknown" or is_changed:
             if wanted or self._loads.begin(line.key, now):

@@ -134,13 +134,23 @@ class Schedules(Settling[Schedule]):
             ticker.set(context.id, None)
             return None
         standing = self._standing(context, obj, status_of(obj))
-        if standing.status != status_of(obj) or standing.problem is not None or standing.prunable:
+        if standing.problem is not None or standing.prunable:
             return None
         if self._keeping.of(key) or to_note(status_of(obj), self._runs.of(obj)):
             return None
-        self._written.pop(context.id, None)
+        pause = self._pause(context, obj, standing) if standing.status != status_of(obj) else None
+        if pause == 0.0:
+            return None
+        if pause is None:
+            self._written.pop(context.id, None)
         ticker.set(context.id, standing.due)
-        return DONE
+        return DONE if pause is None else Done(again_after=pause)
+
+    def _pause(self, context: Context, obj: Schedule, standing: Standing) -> float:
+        """Seconds before the status is written: what comes of a run soon is written with it."""
+        written = self._written.get(context.id)
+        ago = context.clock.now() - written if written is not None else float("inf")
+        return pause_before(obj.status, standing.status, ago)
 
     async def look(self, context: Context, obj: Schedule) -> Outcome:
         self._prepare(context).set(context.id, None)
@@ -156,14 +166,13 @@ class Schedules(Settling[Schedule]):
                 await release(context.client, meta.namespace, name)
 
     async def go_on(self, context: Context, obj: Schedule, opened: list[Condition]) -> Outcome:
-        id_, now = context.id, context.clock.now()
+        id_ = context.id
         standing = self._standing(context, obj, with_conditions(context, obj, opened))
         # It does not wait for what is written: that may be refused, and looked at again.
         self._prepare(context).set(id_, standing.due)
         pause = 0.0
         if standing.status != status_of(obj):
-            ago = now - self._written[id_] if id_ in self._written else float("inf")
-            pause = pause_before(obj.status, standing.status, ago)
+            pause = self._pause(context, obj, standing)
             if not pause:
                 await context.write_status(obj, standing.status)
         if not pause:

@@ -31,6 +31,7 @@ from rota.control.spawners.statuses import (
 )
 from rota.control.values import secret
 from rota.engine import DONE, Context, Done, Objects, Outcome
+from rota.engine.clock import Clock
 from rota.registry import ApiError
 
 MADE_AT_ONCE_MAX = 50
@@ -47,11 +48,19 @@ TOO_MANY = f"more than {ITEMS_MAX} items are listed: only those that changed las
 class Spawning:
     """What spawners do beside being looked at: they take deliveries, while this process leads."""
 
-    def __init__(self, client: Client, objects: Objects, apis: Apis | None = None, *, limits: Limits = LIMITS) -> None:
+    def __init__(
+        self,
+        client: Client,
+        objects: Objects,
+        clock: Clock,
+        apis: Apis | None = None,
+        *,
+        limits: Limits = LIMITS,
+    ) -> None:
         self.apis = apis or Apis()
         self.limits = limits
         self.maker = Maker(client, objects)
-        self.hooks = Hooks(client, objects, self.maker)
+        self.hooks = Hooks(client, objects, self.maker, clock)
 
     def begin(self) -> Callable[[], None]:
         """This process leads. Returns the end of that."""

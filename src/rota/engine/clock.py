@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
+from types import TracebackType
 from typing import Protocol
 
 
@@ -17,6 +18,11 @@ class Timer(Protocol):
 
 class Clock(Protocol):
     """What the engine needs of time."""
+
+    @property
+    def can_be_set(self) -> bool:
+        """Whether `time` may go forward or back by itself, apart from `now`: somebody sets the machine's clock."""
+        ...
 
     def now(self) -> float:
         """Seconds that only grow, from an arbitrary start."""
@@ -37,6 +43,8 @@ _UPTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 class RealClock:
     """The machine's time. Waits on the running event loop."""
+
+    can_be_set = True
 
     def now(self) -> float:
         return time.clock_gettime(_UPTIME)
@@ -67,26 +75,67 @@ async def sleep(clock: Clock, seconds: float) -> None:
     await after(clock, seconds)
 
 
+class Limit:
+    """`asyncio.timeout` by a clock: what is in it ends with a TimeoutError when so many seconds have passed."""
+
+    __slots__ = ("_clock", "_seconds", "_timeout", "_timer")
+
+    def __init__(self, clock: Clock, seconds: float | None) -> None:
+        """`seconds`: None for no limit."""
+        self._clock = clock
+        self._seconds = seconds
+        self._timer: Timer | None = None
+        self._timeout = asyncio.timeout(None)
+
+    def expired(self) -> bool:
+        return self._timeout.expired()
+
+    def _expire(self) -> None:
+        self._timeout.reschedule(asyncio.get_running_loop().time())
+
+    async def __aenter__(self) -> Limit:
+        await self._timeout.__aenter__()
+        if self._seconds is not None:
+            self._timer = self._clock.call_at(self._clock.now() + self._seconds, self._expire)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._timeout.__aexit__(kind, error, at)
+
+
 class VirtualTimer:
     """A call of a virtual clock that is to come."""
 
-    __slots__ = ("callback",)
+    __slots__ = ("_clock", "callback")
 
-    def __init__(self, callback: Callable[[], None]) -> None:
+    def __init__(self, callback: Callable[[], None], clock: VirtualClock | None = None) -> None:
+        """`clock` is told when this is cancelled."""
         self.callback: Callable[[], None] | None = callback
+        self._clock = clock
 
     def cancel(self) -> None:
-        self.callback = None
+        if self.callback is not None:
+            self.callback = None
+            if self._clock is not None:
+                self._clock.cancelled()
 
 
 class VirtualClock:
     """Time that stands still until it is told to move."""
+
+    can_be_set = False
 
     def __init__(self, start: float = 0.0) -> None:
         self._start = start
         self._now = 0.0
         self._timers: list[tuple[float, int, VirtualTimer]] = []
         self._made = 0
+        self._cancelled = 0
+        """Timers in the heap that are cancelled."""
 
     def now(self) -> float:
         return self._now
@@ -95,27 +144,58 @@ class VirtualClock:
         return self._start + self._now
 
     def call_at(self, when: float, callback: Callable[[], None]) -> VirtualTimer:
-        timer = VirtualTimer(callback)
+        timer = VirtualTimer(callback, self)
         self._made += 1
         heappush(self._timers, (when, self._made, timer))
         return timer
 
+    def cancelled(self) -> None:
+        """Note that a timer is cancelled. When half of the heap is, they are taken out."""
+        self._cancelled += 1
+        if 2 * self._cancelled >= len(self._timers):
+            self._timers = [one for one in self._timers if one[2].callback is not None]
+            heapify(self._timers)
+            self._cancelled = 0
+
     def next_due(self) -> float | None:
         """When the first call is to be made."""
-        timers = self._timers
-        while timers and timers[0][2].callback is None:
-            heappop(timers)
-        return timers[0][0] if timers else None
+        while self._timers and self._timers[0][2].callback is None:
+            self._pop()
+        return self._timers[0][0] if self._timers else None
+
+    def _pop(self) -> tuple[float, Callable[[], None] | None]:
+        """Take the first timer out of the heap: when it is due, and what is to be called."""
+        when, _, timer = heappop(self._timers)
+        callback, timer.callback = timer.callback, None
+        if callback is None:
+            self._cancelled -= 1
+        return when, callback
 
     def advance(self, seconds: float) -> None:
         """Let time pass. Calls that come due are made at their time, in order."""
         until = self._now + seconds
         while self._timers and self._timers[0][0] <= until:
-            when, _, timer = heappop(self._timers)
+            when, callback = self._pop()
             self._now = max(self._now, when)
-            if timer.callback is not None:
-                timer.callback()
+            if callback is not None:
+                callback()
         self._now = until
+
+    def advance_once(self, until: float) -> bool:
+        """Let time pass until the first call that is to be made by then, and make that one alone.
+
+        Returns whether there was one: if not, it is `until` now. Of calls at one moment each can so have its effects
+        before the next is made, as on a machine, where no two are due at the very same moment.
+        """
+        due = self.next_due()
+        if due is None or due > until:
+            self._now = max(self._now, until)
+            return False
+        when, callback = self._pop()
+        self._now = max(self._now, when)
+        assert callback is not None
+        callback()
+        return True
 
     def advance_to(self, when: float) -> None:
         """Let time pass until a moment."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+from rota.engine import chance
 
 RELOOKS_PER_SECOND_MAX = 200
 """Of all nodes together."""
@@ -21,7 +21,7 @@ def relook_seconds(waited: float) -> float:
 
 
 def jittered(seconds: float) -> float:
-    return seconds * random.uniform(1.0 - JITTER, 1.0 + JITTER)
+    return seconds * chance.uniform(1.0 - JITTER, 1.0 + JITTER)
 
 
 class Slots:

@@ -11,7 +11,7 @@ from rota.api import KINDS, Condition, Event, Kind, Object
 from rota.api.meta import ReadyState, empty_status
 from rota.api.references import referring_kinds, targets_of
 from rota.client import Client, Key, Update
-from rota.engine.clock import Clock, RealClock
+from rota.engine.clock import Clock, Limit, RealClock
 from rota.engine.metrics import EngineMetrics, Metrics
 from rota.engine.objects import Objects
 from rota.engine.outcome import DONE, OUTCOMES, Done, Failed, Outcome, RequeueAfter
@@ -46,6 +46,8 @@ class ControlLoop:
         self._objects = objects
         self._events = events
         self._clock = clock or RealClock()
+        self._patience = self._clock if live else RealClock()
+        """The clock that ends a reconciler that hangs: time does not pass by itself on the way to the fixpoint."""
         self._live = live
         self.graph = Graph()
         self._controllers = {controller.name: controller for controller in controllers}
@@ -268,7 +270,7 @@ class ControlLoop:
         """Run a reconciler, unless the outcome is known already, and see to what it leaves behind."""
         id_ = context.id
         try:
-            async with asyncio.timeout(controller.timeout_seconds) as limit:
+            async with Limit(self._patience, controller.timeout_seconds) as limit:
                 if outcome is None:
                     outcome = await controller.reconcile(context, key)
                 if type(outcome) not in OUTCOMES:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+from rota.engine import chance
 
 BACKOFF_SECONDS_FIRST = 0.1
 BACKOFF_SECONDS_MAX = 300.0
@@ -56,7 +56,7 @@ class Backoff:
         count = self._failures.get(id_, 0)
         self._failures[id_] = count + 1
         pause: float = min(BACKOFF_SECONDS_MAX, BACKOFF_SECONDS_FIRST * 2 ** min(count, 20))
-        return pause * random.uniform(0.5, 1.0)
+        return pause * chance.uniform(0.5, 1.0)
 
     def conflicted(self, id_: str) -> float:
         """The pause after a write that somebody else was faster with: none at first.
@@ -68,7 +68,7 @@ class Backoff:
         if not count:
             return 0.0
         pause: float = min(CONFLICT_SECONDS_MAX, CONFLICT_SECONDS_FIRST * 2 ** min(count - 1, 20))
-        return pause * random.uniform(0.5, 1.0)
+        return pause * chance.uniform(0.5, 1.0)
 
     def succeeded(self, id_: str) -> None:
         self._failures.pop(id_, None)

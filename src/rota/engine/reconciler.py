@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -19,6 +19,7 @@ from rota.engine.pacing import SPIN_RUNS_MAX, Looks
 from rota.engine.paths import shortest_cycle
 from rota.engine.recorder import CLUSTER_NAMESPACE, event_name
 from rota.engine.references import Dependency, decide, dependencies, id_of
+from rota.engine.status_writes import status_write
 from rota.registry import ApiError
 
 if TYPE_CHECKING:
@@ -161,8 +162,12 @@ class Context:
             return obj
         id_ = id_of(obj)
         self.memory.expect(id_, status)
+        changed = msgspec.structs.replace(obj, status=status)
         try:
-            return await self.client.update_status(msgspec.structs.replace(obj, status=status))
+            if not self.client.in_process:
+                return await self.client.update_status(changed)
+            (written,) = await self.client.batch([status_write(self.client, changed)], typed=True)
+            return cast("T", written)
         except BaseException:
             self.memory.unexpect(id_)
             raise

@@ -20,6 +20,7 @@ from rota.client.connection import Limits
 from rota.client.credentials import Credential, Fixed
 from rota.client.http import HttpBackend
 from rota.control.cells.messages import REPORT_BYTES_MAX
+from rota.control.leading import Linking
 from rota.control.plane import HERE, Plane
 from rota.control.schedule import Schedules
 from rota.control.table import controllers
@@ -33,7 +34,7 @@ from rota.server.accounts import Accounts
 from rota.server.addresses import LOOPBACK, dialled, from_elsewhere
 from rota.server.app import LOCAL_USER, failed, refusal
 from rota.server.cluster_membership import ensure_namespace
-from rota.server.controllers import MANAGER, Controllers, Linking, identity_of_process
+from rota.server.controllers import MANAGER, Controllers, identity_of_process
 from rota.server.health import Health, is_health
 from rota.server.home import Home
 from rota.server.http import HttpServer, Request, Response

@@ -377,8 +377,9 @@ class Store(ABC):
             bucket.fresh = -1
             if self._objects.trim(bucket) and self._loop is not None:
                 self._cooling.soon(self._loop)
+        events = [row[0] for group in groups for row in group.rows]
         for listener in self._listeners:
-            listener([row[0] for group in groups for row in group.rows])
+            listener(events)
         for group in groups:
             if group.future is not None and not group.future.done():
                 group.future.set_result([row[1] for row in group.rows])

@@ -7,19 +7,19 @@
             project.advance(days=31)
             assert len(project.runs("report.nightly")) == 31
 
-What is real: the registry with its admission, defaults and rules; `rota deploy` of the project file; the controllers of
-schedules, tasks and pools, and so cron, time zones, overlap, catch-up, jitter, history, dependencies, locks, retries,
-queues and scaling.
+What is real: the registry with its admission, defaults and rules; `rota deploy` of the project file; and all
+controllers of a server, wired as a server wires them (`rota.control.leading`): schedules, tasks, claims, functions and
+pools, with their queues, leases, locks, retries and scaling.
 
-What is replaced: time, which passes when a test says so; and processes. Python handlers are imported from where the
-project has their code, and called in this process, with the variables of their function. Commands, prompts, and
-functions whose code is not here are done by what the test puts in their place (`Project.on`), and otherwise succeed at
-once, with no result. A function has no workers here, only as many calls at once as its workers would take.
+What is replaced: time, which passes when a test says so; the runtime, whose instances only seem to run; and the
+runners of workers. Python handlers are imported from where the project has their code, and called in this process, with
+the variables of their function. Commands, prompts, and functions whose code is not here are done by what the test puts
+in their place (`Project.on`), and otherwise succeed at once, with no result.
 
 Never: starts a process, opens a socket, waits, or leaves a thread or task behind. What a handler does by itself it
 does in earnest: it may dial, write files, and ask the machine for the time.
 
-Claims are not handed out, webhooks and trackers not listened to, and workloads not placed.
+Webhooks and trackers are not listened to, and nothing can be run in what a claim holds.
 """
 
 from rota.manifest import ManifestError

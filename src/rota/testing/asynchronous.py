@@ -15,8 +15,7 @@ from datetime import datetime, timedelta
 from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
 
-from rota.testing.attempts import Attempt
-from rota.testing.performing import StandIn
+from rota.testing.performing import Attempt, StandIn
 from rota.testing.record import Call, Run
 from rota.testing.sources import Source
 from rota.testing.stage import Raised, Stage
@@ -117,6 +116,9 @@ class AsyncProject:
         found = await self._made(attempt)
         return await self._there(self._stage.end_call, attempt, found)
 
+    async def submit(self, function: str, event: Any = None) -> str:
+        return await self._done(self._stage.works.submit(function, event))
+
     async def module(self, function: str) -> ModuleType:
         return await self._there(self._stage.module, function)
 
@@ -146,6 +148,29 @@ class AsyncProject:
 
     async def cancel(self, task: str) -> None:
         await self._done(self._stage.works.cancel(task))
+
+    # Claims and instances.
+
+    async def claim(
+        self,
+        pool: str,
+        name: str = "",
+        *,
+        lease: timedelta | float | None = None,
+        wait: timedelta | float | None = None,
+        priority: int = 0,
+    ) -> Any:
+        made = await self._done(self._stage.works.claim(pool, name, lease=lease, wait=wait, priority=priority))
+        return await self.get("Claim", made)
+
+    async def renew(self, claim: str) -> None:
+        await self._done(self._stage.works.renew(claim))
+
+    async def release(self, claim: str) -> None:
+        await self._done(self._stage.works.release(claim))
+
+    async def kill(self, instance: str) -> None:
+        await self._done(self._stage.works.kill(instance))
 
     async def _done(self, work: Coroutine[Any, Any, R]) -> R:
         done: R = await self._there(self._stage.do, work)

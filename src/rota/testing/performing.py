@@ -13,7 +13,7 @@ from rota.control.values import value
 from rota.engine import Objects
 from rota.runtime.interface import Refused
 from rota.runtime.runner.host import Context, as_json, last_line
-from rota.testing.attempts import Ending
+from rota.runtime.runner.jobs import Reason
 from rota.testing.code import Code, variables
 from rota.testing.record import Call, Record
 
@@ -29,6 +29,43 @@ class Result:
     outputs: Mapping[str, str] = field(default_factory=dict)
     """What the task reports, for those that depend on it."""
     exit_code: int = 0
+
+
+class Ending(NamedTuple):
+    """How a call ended."""
+
+    reason: Reason
+    seconds: float = 0.0
+    """After how long, on the virtual clock."""
+    message: str = ""
+    result: str = ""
+    """As JSON."""
+    exit_code: int | None = None
+    outputs: Mapping[str, str] = {}
+
+    def within(self, seconds: float | None) -> Ending:
+        """The same, of what may take so long."""
+        if seconds is None or self.seconds <= seconds:
+            return self
+        return Ending("Timeout", seconds, f"not done in {seconds:g} s")
+
+    def fields(self) -> dict[str, Any]:
+        """What an outcome says beside its reason and its times."""
+        return {
+            "exit_code": self.exit_code,
+            "message": self.message,
+            "outputs": self.outputs,
+            "result": self.result,
+        }
+
+
+class Attempt(NamedTuple):
+    """Something to be called now."""
+
+    call: Call
+    function: Function | None
+    end: Callable[[Ending], None]
+    """To be told how it ended, on the loop."""
 
 
 class Role(NamedTuple):

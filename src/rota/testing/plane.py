@@ -3,51 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import random
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from rota.api import (
-    AgentConfig,
-    Claim,
-    Function,
-    Instance,
-    Namespace,
-    ObjectMeta,
-    Task,
-    TaskSpawner,
-    Workspace,
-)
+import msgspec
+
+from rota.api import Function, Instance, Namespace, ObjectMeta, Task
 from rota.client import Client
 from rota.client.target import DEFAULT_NAMESPACE
-from rota.control.cell import Cells
-from rota.control.deployment import Deployments
-from rota.control.gate import Gate, Settling
-from rota.control.holds.executor import Executor
-from rota.control.instance import Instances
-from rota.control.making.local import LocalMaker
-from rota.control.plane import HERE
-from rota.control.pool import Pools
-from rota.control.quota import Quotas
-from rota.control.retention import EventRetention
-from rota.control.schedule import Schedules
+from rota.control.function import Serving
+from rota.control.leading import Leading
 from rota.control.schedules.making import SCHEDULE_NAME
-from rota.control.shipped import Shipped
-from rota.control.task import Tasks
-from rota.control.tasks.attempts import Attempts as TaskAttempts
-from rota.control.tasks.jobs import job
+from rota.control.spawner import Spawning
 from rota.control.tasks.lifecycle import time_of, tries
-from rota.control.workload import Workloads
-from rota.engine import ControlLoop, Reconciler, StoreObjects, VirtualClock
-from rota.engine.objects import Objects, get
-from rota.engine.recorder import Recorder
-from rota.registry import Registry
-from rota.runtime.interface import Subject
+from rota.engine import StoreObjects, VirtualClock, chance
+from rota.engine.objects import get
+from rota.registry import Registry, metadata
+from rota.runtime.interface import NotRunning, Subject
+from rota.runtime.runner import messages
 from rota.runtime.runner.jobs import Job
 from rota.store import MemoryStore
-from rota.testing.attempts import Attempt, Ending, MemoryCalls
+from rota.testing.edges import CodeInPlace, NoApis
 from rota.testing.loop import IdleLoop
-from rota.testing.performing import Performer
+from rota.testing.performing import Attempt, Ending, Performer
 from rota.testing.record import Call, Record
 from rota.testing.runners import MemoryRunners
 from rota.testing.runtime import MemoryRuntime
@@ -55,8 +37,8 @@ from rota.testing.runtime import MemoryRuntime
 R = TypeVar("R")
 
 CONTROLLERS = "rota-controllers"
-NEVER_SECONDS = 1e12
-"""Nobody sets the virtual clock, so nobody has to look whether somebody has."""
+SEED = 0
+"""Of all that is drawn here, so that it is the same on every run."""
 
 
 class Plane:
@@ -74,34 +56,12 @@ class Plane:
         """What is to be called now."""
         self._until = 0.0
         self._tasks: list[asyncio.Task[None]] = []
+        self.serving: Serving
+        """What calls functions, of the server that is up, or was last."""
         self._deaf: Callable[[], None] = lambda: None
         self._runtime = MemoryRuntime(self.clock)
-        self._runners = MemoryRunners(self.clock, self._runtime)
-        self._runners.on_begin = self._begun
-
-    def _controllers(self) -> list[Reconciler]:
-        """Those of a server, but for what runs functions, hands out claims and asks trackers."""
-        executor, runtime = Executor(), self._runtime
-        maker = LocalMaker(runtime, self._runners)
-        attempts = TaskAttempts(executor, self._runners, _job, runtime.keep_result, linger_seconds=0.0)
-        tasks = Tasks(attempts, runtime, MemoryCalls(self.clock, self._due.append))
-        return [
-            Shipped(),
-            EventRetention(),
-            Settling(Workspace),
-            Settling(AgentConfig),
-            Settling(Function),
-            Pools(maker, executor),
-            Instances(maker, executor),
-            tasks,
-            Schedules(NEVER_SECONDS),
-            Gate(Claim),
-            Gate(TaskSpawner),
-            Quotas(),
-            Workloads(),
-            Cells(HERE),
-            Deployments(HERE, maker),
-        ]
+        self._runners = MemoryRunners(self.clock, self._runtime, self._begun, self._called)
+        self._chance = random.Random(SEED)
 
     # From beginning to end.
 
@@ -116,10 +76,15 @@ class Plane:
         self._serve()
 
     def _serve(self) -> None:
+        """Begin to lead, as a server that was just started."""
         client = Client.local(self._registry, manager=CONTROLLERS)
-        recorder = Recorder(client, component=CONTROLLERS, clock=self.clock)
-        loop = ControlLoop(client, self.objects, self._controllers(), recorder, clock=self.clock)
-        self._tasks = [asyncio.create_task(one) for one in (recorder.run(), loop.serve())]
+        objects, runtime, runners, clock = self.objects, self._runtime, self._runners, self.clock
+        self.serving = Serving(client, objects, runners, runtime, CodeInPlace(), clock)
+        spawning = Spawning(client, objects, clock, NoApis())
+        leading = Leading(
+            client, objects, clock, runtime=runtime, runners=runners, serving=self.serving, spawning=spawning
+        )
+        self._tasks = [asyncio.create_task(leading.run())]
 
     def close(self) -> None:
         """Nothing of it is left: no task, no thread, no module."""
@@ -158,7 +123,8 @@ class Plane:
 
     def do(self, work: Coroutine[Any, Any, R]) -> R:
         """What some work on the registry comes to. Time stands still."""
-        return self._loop.run_until_complete(work)
+        with self._drawing():
+            return self._loop.run_until_complete(work)
 
     def go(self, until: float) -> Attempt | None:
         """Let time pass until a moment of the clock, at the most: something to be called, or None when it is then.
@@ -166,34 +132,44 @@ class Plane:
         What is due at that very moment is done.
         """
         self._until = until
-        self._loop.run_idle(self._idle)
+        with self._drawing():
+            self._loop.run_idle(self._idle)
         for task in self._tasks:
             if task.done():
                 task.result()
         return self._due.popleft() if self._due else None
 
+    @contextmanager
+    def _drawing(self) -> Iterator[None]:
+        """Have uids, names and pauses drawn from this plane's own source meanwhile."""
+        metadata.random_bytes, chance.uniform = self._chance.randbytes, self._chance.uniform
+        try:
+            yield
+        finally:
+            metadata.random_bytes, chance.uniform = os.urandom, random.uniform
+
     def _idle(self) -> None:
         """Nothing runs and nothing can: time goes on."""
-        if self._due:
-            self._loop.stop()
-            return
-        due = self.clock.next_due()
-        if due is not None and due <= self._until:
-            self.clock.advance_to(due)
-        else:
-            self.clock.advance_to(self._until)
+        if self._due or not self.clock.advance_once(self._until):
             self._loop.stop()
 
     def end(self, attempt: Attempt, ending: Ending) -> None:
         """What was to be called has been."""
         self._loop.call_soon(attempt.end, ending)
 
+    async def kill(self, instance: str) -> None:
+        """Kill what runs in an instance. Raises LookupError if nothing does."""
+        try:
+            self._runtime.kill(self.client.namespace, instance)
+        except NotRunning as error:
+            raise LookupError(str(error)) from None
+
     # What workers begin.
 
     def _begun(self, subject: Subject, begun: Job) -> None:
-        task = self._task(subject)
+        task = get(self.objects, Task, begun.env["ROTA_TASK"], subject.namespace)
         if task is None:
-            return
+            return  # It was deleted, and the runner is about to be told.
         ref, notes = task.spec.worker_pool_ref, task.metadata.annotations
         call = Call(
             ref.name if ref is not None else "",
@@ -205,22 +181,42 @@ class Plane:
             stdin=begun.stdin,
             env=begun.env,
         )
-        self._due.append(Attempt(call, None, lambda ending: self._end_later(subject, begun, ending)))
+        self._due.append(Attempt(call, None, lambda ending: self._end_job(subject, begun, ending)))
 
-    def _task(self, subject: Subject) -> Task | None:
-        instance = get(self.objects, Instance, subject.name, subject.namespace)
-        assigned = instance.spec.assignment if instance is not None else None
-        return get(self.objects, Task, assigned.name, subject.namespace) if assigned is not None else None
-
-    def _end_later(self, subject: Subject, begun: Job, ending: Ending) -> None:
+    def _end_job(self, subject: Subject, begun: Job, ending: Ending) -> None:
         ending = ending.within(begun.timeout_seconds)
 
         def end() -> None:
             if self._runners.jobs.get(subject) is begun:
                 self._runners.conclude(subject, ending.reason, **ending.fields())
 
-        self.clock.call_at(self.clock.now() + ending.seconds, end)
+        self._after(ending.seconds, end)
 
+    # What functions are called with.
 
-def _job(objects: Objects, task: Task, instance: Instance, id_: str) -> Job:
-    return job(objects, task, instance, id_, "")
+    def _called(self, subject: Subject, asked: messages.Call) -> None:
+        worker = get(self.objects, Instance, subject.name, subject.namespace)
+        assert worker is not None and worker.spec.handler is not None
+        function = get(self.objects, Function, worker.spec.handler.function, subject.namespace)
+        task = get(self.objects, Task, asked.name, subject.namespace)
+        call = Call(
+            worker.spec.handler.function,
+            time_of(self.clock.time()),
+            asked.name,
+            task.metadata.annotations.get(SCHEDULE_NAME, "") if task is not None else "",
+            tries(task) + 1 if task is not None else 1,
+            event=msgspec.json.decode(asked.event),
+        )
+        self._due.append(Attempt(call, function, lambda ending: self._end_call(subject, asked, ending)))
+
+    def _end_call(self, subject: Subject, asked: messages.Call, ending: Ending) -> None:
+        ending = ending.within(asked.seconds)
+        result = msgspec.Raw(ending.result.encode()) if ending.result else messages.NO_RESULT
+        called = messages.Called(asked.id, ending.reason, result, ending.message, ending.exit_code)
+        self._after(ending.seconds, lambda: self._runners.answer(subject, called))
+
+    def _after(self, seconds: float, do: Callable[[], None]) -> None:
+        if seconds:
+            self.clock.call_at(self.clock.now() + seconds, do)
+        else:
+            do()

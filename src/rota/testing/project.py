@@ -10,8 +10,7 @@ from types import ModuleType, TracebackType
 from typing import Any, TypeVar
 
 from rota.testing.asynchronous import AsyncProject
-from rota.testing.attempts import Attempt
-from rota.testing.performing import StandIn
+from rota.testing.performing import Attempt, StandIn
 from rota.testing.record import Call, Run
 from rota.testing.sources import Source
 from rota.testing.stage import Raised, Stage
@@ -176,6 +175,10 @@ class Project:
         attempt = self._stage.begin_call(function, event)
         return self._stage.end_call(attempt, self._made(attempt))
 
+    def submit(self, function: str, event: Any = None) -> str:
+        """Call a function as a client does that does not wait for the answer. Returns the name of the call's Task."""
+        return self._done(self._stage.works.submit(function, event))
+
     def module(self, function: str) -> ModuleType:
         """The module that a function's handler is in, for a test that has to change something in it."""
         return self._stage.module(function)
@@ -214,6 +217,37 @@ class Project:
     def cancel(self, task: str) -> None:
         """Ask a Task to end."""
         self._done(self._stage.works.cancel(task))
+
+    # Claims and instances.
+
+    def claim(
+        self,
+        pool: str,
+        name: str = "",
+        *,
+        lease: timedelta | float | None = None,
+        wait: timedelta | float | None = None,
+        priority: int = 0,
+    ) -> Any:
+        """Claim an instance of a pool. Returns the Claim: Bound, or Waiting if no instance is free.
+
+        `lease` is how long it is held unless it is renewed, `wait` how long it waits for an instance: timedeltas, or
+        seconds; by default as the kind and the pool say.
+        """
+        made = self._done(self._stage.works.claim(pool, name, lease=lease, wait=wait, priority=priority))
+        return self.get("Claim", made)
+
+    def renew(self, claim: str) -> None:
+        """Renew the lease of a claim, from now on."""
+        self._done(self._stage.works.renew(claim))
+
+    def release(self, claim: str) -> None:
+        """Release a claim: its instance is made ready for the next one."""
+        self._done(self._stage.works.release(claim))
+
+    def kill(self, instance: str) -> None:
+        """Kill what runs in an instance, a worker's too. It is started again, as on a server."""
+        self._done(self._stage.works.kill(instance))
 
     def _done(self, work: Coroutine[Any, Any, R]) -> R:
         """Have something done, with all that follows from it at once."""

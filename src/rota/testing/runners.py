@@ -1,4 +1,7 @@
-"""The runners of workers, in memory: each is there as soon as its instance runs, and does what its owner says."""
+"""The runners of workers, in memory: each is there as soon as its instance runs, and does what its owner says.
+
+They take the messages of a server and answer as runners do; what they are to run is handed to whoever made them.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,13 @@ from rota.runtime.runner.messages import (
     Acknowledge,
     Assign,
     Began,
+    Call,
+    Called,
     Cancel,
+    CancelCall,
     Configure,
+    Hold,
+    Release,
     Report,
     Returned,
     ToRunner,
@@ -31,9 +39,17 @@ class MemoryRunners(Runners):
     """All runners. Each has a queue of jobs and a memory of its own, as its journal would be, which goes with it.
 
     A job that has begun ends when it is concluded, is cancelled, or its instance is gone. The next one then begins.
+    Calls of a function begin as they come, and end likewise.
     """
 
-    def __init__(self, clock: Clock, runtime: MemoryRuntime) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        runtime: MemoryRuntime,
+        on_begin: Callable[[Subject, Job], None] = lambda subject, job: None,
+        on_call: Callable[[Subject, Call], None] = lambda subject, call: None,
+    ) -> None:
+        """`on_begin` gets each job that begins, `on_call` each call."""
         super().__init__(clock.now)
         self.clock = clock
         self.runtime = runtime
@@ -44,10 +60,10 @@ class MemoryRunners(Runners):
         """Outcomes of jobs by their ids, until they are acknowledged."""
         self._since: dict[Subject, float] = {}
         self._connected: dict[Subject, str] = {}
-        self.on_begin: Callable[[Subject, Job], None] = lambda subject, job: None
-        """Called with a job that begins."""
-        self.on_end: Callable[[Job], None] = lambda job: None
-        """Called with a job that is over, however that came."""
+        self.calls: dict[Subject, dict[str, Call]] = {}
+        """Calls under way, by their ids."""
+        self._on_begin = on_begin
+        self._on_call = on_call
         runtime.listen(self._ran)
 
     def stream(self, subject: Subject) -> Any:
@@ -57,14 +73,16 @@ class MemoryRunners(Runners):
         return list(self.pending.get(subject, {}).values())
 
     def _ran(self, subject: Subject) -> None:
+        if subject not in self.runtime.has_runner:
+            return
         run = self.runtime.runs(subject).get(CONTAINER)
         if run is None or run.exit is not None:
             self._connected.pop(subject, None)
-            self._reports.pop(subject, None)
             self.queued.pop(subject, None)
+            self.calls.pop(subject, None)
+            if self._reports.pop(subject, None) is not None:
+                asyncio.get_running_loop().call_soon(self._tell, subject)
             lost = self.jobs.pop(subject, None)
-            if lost is not None:
-                self.on_end(lost)
             if run is None:
                 self.pending.pop(subject, None)
             elif lost is not None:
@@ -108,6 +126,15 @@ class MemoryRunners(Runners):
                 queued = self.queued.setdefault(subject, [])
                 if message.job.id not in [one.id for one in queued]:
                     queued.append(message.job)
+            case Hold():
+                self._say(subject, msgspec.structs.replace(report, phase="Held", holder=message.id, has_task=False))
+            case Release():
+                self._say(subject, msgspec.structs.replace(report, phase="Idle", holder="", has_task=False))
+            case Call():
+                self.calls.setdefault(subject, {})[message.id] = message
+                self._on_call(subject, message)
+            case CancelCall() if message.id in self.calls.get(subject, ()):
+                self.answer(subject, Called(message.id, "Cancelled"))
             case Withdraw():
                 for id_ in message.ids:
                     self._withdraw(subject, id_)
@@ -144,7 +171,7 @@ class MemoryRunners(Runners):
         self.jobs[subject] = job
         self._since[subject] = self.clock.time()
         self._say(subject, msgspec.structs.replace(self._reports[subject], phase="Held", holder=job.id, has_task=True))
-        self.on_begin(subject, job)
+        self._on_begin(subject, job)
 
     def linger(self, name: str) -> None:
         """The job that runs on an instance does so for longer than others may stand behind it."""
@@ -155,10 +182,14 @@ class MemoryRunners(Runners):
         """The job that runs on an instance ends, and the next one begins."""
         done = self.jobs.pop(subject)
         outcome = Outcome(done.id, reason, self._since.pop(subject), self.clock.time(), **more)
-        self.on_end(done)
         self._end(subject, outcome)
         if self.queued.get(subject):
             self._begin(subject, self.queued[subject].pop(0))
+
+    def answer(self, subject: Subject, called: Called) -> None:
+        """A call ends, if it is under way."""
+        if self.calls.get(subject, {}).pop(called.id, None) is not None:
+            asyncio.get_running_loop().call_soon(self._take, subject, called)
 
     def _end(self, subject: Subject, outcome: Outcome) -> None:
         self.pending.setdefault(subject, {})[outcome.id] = outcome

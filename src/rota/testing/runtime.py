@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -32,6 +33,8 @@ class MemoryRuntime:
         self._started = 0
         self._leases: dict[Subject, tuple[float, float, float]] = {}
         self.alive: dict[Subject, dict[str, Run]] = {}
+        self.has_runner: set[Subject] = set()
+        """The instances in which a runner runs."""
         self.overused: dict[Subject, Overuse] = {}
         self.cpu_used: dict[Subject, float] = {}
 
@@ -59,6 +62,8 @@ class MemoryRuntime:
         if known is not None and known.number == order.number:
             return known
         self._started += 1
+        if order.has_runner:
+            self.has_runner.add(order.subject)
         run = runs[order.container] = Run(order.number, f"run-{self._started}", self._clock.time())
         if order.lease_seconds is not None:
             self._lease(order.subject, order.lease_seconds)
@@ -90,6 +95,7 @@ class MemoryRuntime:
     def power_cut(self) -> None:
         """End everything, and tell nobody."""
         self.alive.clear()
+        self.has_runner.clear()
         self._leases.clear()
 
     async def update(self, order: Order) -> None:
@@ -101,6 +107,7 @@ class MemoryRuntime:
     async def stop(self, subject: Subject, grace_seconds: float) -> None:
         if self.alive.pop(subject, None) is not None:
             self._tell(subject)
+            self.has_runner.discard(subject)
 
     async def end(self, subject: Subject, container: str, grace_seconds: float) -> None:
         self.die(subject.name, code=ENDED, container=container)
@@ -139,6 +146,19 @@ class MemoryRuntime:
         """What runs under a name ends."""
         [subject] = [one for one in self.alive if one.name == name]
         self._end(subject, container, Exit(self._clock.time(), code=code, lines=lines))
+
+    def kill(self, namespace: str, name: str) -> None:
+        """Kill what runs in an instance. Raises `NotRunning` if nothing does."""
+        alive = [
+            (subject, container)
+            for subject in self.known(namespace, name)
+            for container, run in self.alive[subject].items()
+            if run.exit is None
+        ]
+        if not alive:
+            raise NotRunning(f"nothing runs in Instance/{name}")
+        for subject, container in alive:
+            self._end(subject, container, Exit(self._clock.time(), signal=signal.SIGKILL))
 
     def _end(self, subject: Subject, container: str, ended: Exit) -> None:
         run = self.alive[subject][container]

@@ -13,14 +13,15 @@ from rota.api import BY_BUCKET
 from rota.client import Client
 from rota.client.backend import Batches
 from rota.client.local import LocalBackend
+from rota.control.cells.counting import LinkCounting
 from rota.control.cells.fence import Fence
-from rota.control.cells.heard import Heard
 from rota.control.cells.link import About, Hub, Link
 from rota.control.cells.reports import Reports
+from rota.control.leading import Leading, Linking
 from rota.control.plane import Plane
 from rota.control.table import controllers
-from rota.engine import CachedObjects, ControlLoop, Objects, StoreObjects, VirtualClock, kinds_of
-from rota.engine.clock import VirtualTimer, sleep
+from rota.engine import CachedObjects, Objects, StoreObjects, VirtualClock, kinds_of
+from rota.engine.clock import Clock, VirtualTimer, sleep
 from rota.engine.fence import Fenced
 from rota.engine.recorder import Recorder
 from rota.registry import Registry, WatchOptions
@@ -38,8 +39,21 @@ AWAKE_SECONDS = 1.0
 """Seconds between two looks of somebody who waits for a suspended machine."""
 
 
+class SiteTimer(VirtualTimer):
+    """A call that comes when a machine goes on, if that is suspended when the call is due."""
+
+    __slots__ = ("ringing",)
+    ringing: VirtualTimer
+
+    def cancel(self) -> None:
+        super().cancel()
+        self.ringing.cancel()
+
+
 class SiteClock:
     """The clock of one machine, which may be suspended, and whose wall clock may be set."""
+
+    can_be_set = True
 
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
@@ -58,7 +72,7 @@ class SiteClock:
         return self._clock.time() + self._ahead_seconds
 
     def call_at(self, when: float, callback: Callable[[], None]) -> VirtualTimer:
-        timer = VirtualTimer(callback)
+        timer = SiteTimer(callback)
 
         def ring() -> None:
             if self._due is not None:
@@ -66,7 +80,7 @@ class SiteClock:
             elif timer.callback is not None:
                 timer.callback()
 
-        self._clock.call_at(when, ring)
+        timer.ringing = self._clock.call_at(when, ring)
         return timer
 
     def step(self, seconds: float) -> None:
@@ -142,9 +156,7 @@ class Site:
         self.runtime = MemoryRuntime(self.clock)
         self.boot = 0
         self._restored_at = -math.inf
-        self.reports: Reports | None = None
-        self.link: Link | None = None
-        self.fence: Fence | None = None
+        self._leading: Leading | None = None
         self.on_down: Callable[[], None] = lambda: None
         """Told when it goes down."""
         self._tasks: list[asyncio.Task[Any]] = []
@@ -176,7 +188,8 @@ class Site:
         backend = LocalBackend(self.registry) if self.lag is None else _Lagging(self.registry, self.clock, self.lag)
         client = Client(Fenced(backend, lambda: self._life is life, lambda: ""), manager=MANAGER)
         if self.lag is None:
-            self._tasks = [asyncio.create_task(one) for one in self._parts(client, self.objects, hub)]
+            self._leading = self._wired(client, self.objects, hub)
+            self._tasks = [asyncio.create_task(self._leading.run())]
         else:
             self._tasks = [asyncio.create_task(self._lead_behind(client, hub))]
 
@@ -186,33 +199,46 @@ class Site:
         caches = CachedObjects(client, kinds, sleep=lambda seconds: sleep(self.clock, seconds))
         writing = Client(caches.seeing(client.backend), manager=MANAGER)
         async with caches as objects:
-            # No TaskGroup: it ends its tasks in any order, and the same seed is to be the same again.
-            tasks = [asyncio.create_task(one) for one in self._parts(writing, objects, hub)]
-            try:
-                await asyncio.gather(*tasks)
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+            self._leading = self._wired(writing, objects, hub)
+            await self._leading.run()
 
-    def _parts(self, client: Client, objects: Objects, hub: Hub | None) -> list[Coroutine[Any, Any, None]]:
-        """Return what is to run for as long as it leads."""
+    def _wired(self, client: Client, objects: Objects, hub: Hub | None) -> Leading:
         life = self._life
-        recorder = Recorder(client, clock=self.clock)
-        heard = Heard(self.clock, self.clock.time() - self._restored_at)
-        runners = MemoryRunners(self.clock, self.runtime)
-        self.fence = Fence(objects, self.runtime, self.clock) if hub is not None else None
-        made = controllers(self.runtime, runners, plane=self.plane, heard=heard, fence=self.fence)
-        loop = ControlLoop(client, objects, made, recorder, clock=self.clock)
-        working: list[Coroutine[Any, Any, None]] = [recorder.run(), loop.serve()]
-        if self.plane.places:
-            self.reports = Reports(client, objects, recorder, heard, self.clock, lambda: self._life is life)
-        if hub is not None:
-            assert self.plane.cell is not None and self.fence is not None
-            about = About(self.plane.cell, f"home-of-{self.plane.cell}", self.boot, "test")
-            self.link = Link(about, hub, client, objects, recorder, self.clock, self.fence)
-            working.append(self.link.run())
-        return working
+        return Leading(
+            client,
+            objects,
+            self.clock,
+            plane=self.plane,
+            runtime=self.runtime,
+            runners=MemoryRunners(self.clock, self.runtime),
+            linking=self._linking(hub) if hub is not None else None,
+            restored_seconds_ago=self.clock.time() - self._restored_at,
+            leads=lambda: self._life is life,
+        )
+
+    def _linking(self, hub: Hub) -> Linking:
+        assert self.plane.cell is not None
+        about = About(self.plane.cell, f"home-of-{self.plane.cell}", self.boot, "test")
+
+        async def link(
+            client: Client, objects: Objects, events: Recorder, clock: Clock, fence: Fence, counting: LinkCounting
+        ) -> Link:
+            return Link(about, hub, client, objects, events, clock, fence, counting=counting)
+
+        return link
+
+    @property
+    def reports(self) -> Reports | None:
+        """Who takes the reports of cells, while it is up."""
+        return self._leading.reports if self._leading is not None else None
+
+    @property
+    def link(self) -> Link | None:
+        return self._leading.link if self._leading is not None else None
+
+    @property
+    def fence(self) -> Fence | None:
+        return self._leading.fence if self._leading is not None else None
 
     def request(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
         """Do something that somebody else has asked for. It goes on when they are gone, and ends with this site."""
@@ -224,11 +250,9 @@ class Site:
     def kill(self) -> None:
         """End at once, wherever it is: nothing is tidied up, nothing more is written, and what runs goes on."""
         self._life = object()
-        if self.reports is not None:
-            self.reports.end()
-        if self.fence is not None:
-            self.fence.end()
-        self.reports = self.link = self.fence = None
+        if self._leading is not None:
+            self._leading.end()
+            self._leading = None
         ending, self._tasks = [*self._tasks, *self._requests], []
         for task in ending:
             task.add_done_callback(_ended)

@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 from types import ModuleType
 from typing import Any, TypeVar
 
-from rota.testing.attempts import Attempt
-from rota.testing.performing import StandIn
+from rota.testing.performing import Attempt, StandIn
 from rota.testing.plane import Plane
 from rota.testing.record import Call, Run
 from rota.testing.works import Works, moment, span

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -9,9 +10,9 @@ from difflib import get_close_matches
 from types import ModuleType
 from typing import Any
 
-from rota.api import KINDS, Function, Kind, Schedule, Task, WorkerPool
+from rota.api import KINDS, Claim, Function, Instance, Kind, Schedule, Task, WorkerPool
 from rota.control.schedules.making import MANUAL, manual_name, task_of
-from rota.registry import ApiError
+from rota.registry import ApiError, metadata
 from rota.testing.plane import Plane
 from rota.testing.sources import Source, bring, read
 
@@ -22,6 +23,9 @@ IDLE_WITHIN = timedelta(days=1)
 NONCE_BYTES = 8
 NAMED = (Function, WorkerPool, Schedule, Task)
 """What calls can be known by."""
+CLAIM_NAME_BYTES = 4
+HOLDER = "test"
+"""Whose the claims of a test are."""
 TOLD_MAX = 5
 """Tasks that an error names."""
 
@@ -83,13 +87,47 @@ class Works:
 
     async def run(self, schedule: str) -> str:
         found: Schedule = await self._named(Schedule, schedule)
-        name = manual_name(found, os.urandom(NONCE_BYTES).hex())
+        name = manual_name(found, metadata.random_bytes(NONCE_BYTES).hex())
         await self._client.create(task_of(found, int(self._plane.clock.time()), name, MANUAL))
         return name
 
     async def cancel(self, task: str) -> None:
         await self._named(Task, task)
         await self._client.patch(Task.api, task, {"spec": {"cancel": True}})
+
+    # Claims and instances.
+
+    async def claim(
+        self,
+        pool: str,
+        name: str,
+        *,
+        lease: timedelta | float | None,
+        wait: timedelta | float | None,
+        priority: int,
+    ) -> str:
+        await self._named(WorkerPool, pool)
+        spec: dict[str, Any] = {"poolRef": {"name": pool}, "holder": HOLDER, "priority": priority}
+        for field, value in (("leaseSeconds", lease), ("waitSeconds", wait)):
+            if value is not None:
+                spec[field] = _whole_seconds(field, value)
+        name = name or f"{pool}-{metadata.random_bytes(CLAIM_NAME_BYTES).hex()}"
+        body = {"apiVersion": Claim.api.api_version, "kind": Claim.api.name, "metadata": {"name": name}, "spec": spec}
+        await self._client.create(body)
+        return name
+
+    async def renew(self, claim: str) -> None:
+        await self._named(Claim, claim)
+        now = datetime.fromtimestamp(self._plane.clock.time(), UTC)
+        await self._client.patch(Claim.api, claim, {"spec": {"renewTime": now.isoformat()}})
+
+    async def release(self, claim: str) -> None:
+        await self._named(Claim, claim)
+        await self._client.patch(Claim.api, claim, {"spec": {"release": True}})
+
+    async def kill(self, instance: str) -> None:
+        await self._named(Instance, instance)
+        await self._plane.kill(instance)
 
     async def know(self, name: str) -> None:
         """Raises LookupError when there is nothing of a name that calls could be known by."""
@@ -104,6 +142,11 @@ class Works:
     async def function(self, name: str) -> Function:
         found: Function = await self._named(Function, name)
         return found
+
+    async def submit(self, function: str, event: Any) -> str:
+        found = await self.function(function)
+        body = json.dumps({} if event is None else event).encode()
+        return await self._plane.serving.later.make(found, body, is_repeatable=True)
 
     def module(self, function: Function) -> ModuleType:
         code = self._plane.performer.code
@@ -142,6 +185,13 @@ def _kind(name: str) -> Kind:
     if kind is None:
         raise LookupError(_missing("kind", name, set(KINDS)))
     return kind
+
+
+def _whole_seconds(field: str, value: timedelta | float) -> int:
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if seconds != int(seconds):
+        raise ValueError(f"{field}: {seconds:g}: a claim has whole seconds")
+    return int(seconds)
 
 
 def _missing(what: str, name: str, there: set[str], hint: str = "") -> str:

@@ -25,12 +25,11 @@ class Crew(MemoryRunners):
     runtime: FakeRuntime
 
     def __init__(self, world: World, runtime: FakeRuntime) -> None:
-        super().__init__(world.clock, runtime)
+        super().__init__(world.clock, runtime, self._begins)
         self.world = world
         self.begun: list[str] = []
         """Every attempt that was begun, in order."""
         self.is_away = False
-        self.on_begin = self._begins
 
     def controllers(self) -> tuple[Any, ...]:
         """New ones, as after a restart of the server."""

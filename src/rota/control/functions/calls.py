@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
@@ -23,6 +22,7 @@ from rota.control.functions.planning import Version
 from rota.control.functions.routing import Worker
 from rota.control.instances.names import controller_of
 from rota.control.instances.subjects import subject_of
+from rota.engine.clock import Clock, Limit
 from rota.engine.metrics import Metrics
 from rota.engine.objects import Objects, get
 from rota.runtime.interface import Subject
@@ -55,9 +55,10 @@ class Listener(NamedTuple):
 class Calls:
     """All functions of a server. `begin` when this process leads."""
 
-    def __init__(self, objects: Objects, runners: Runners) -> None:
+    def __init__(self, objects: Objects, runners: Runners, clock: Clock) -> None:
         self._objects = objects
         self._runners = runners
+        self.clock = clock
         self._lines: dict[Key, Line] = {}
         self._lines_of: dict[str, Line] = {}
         """By the uid of a worker."""
@@ -138,12 +139,12 @@ class Calls:
         Who is patient waits as long as it takes, however many others do. `beginning` is told the worker before the
         call is made. A call whose result `accept` does not take, with a ValueError, has failed.
         """
-        key, came = Key(function.metadata.namespace, function.metadata.name), time.time()
+        key, came = Key(function.metadata.namespace, function.metadata.name), self.clock.time()
         line = self.line(function)
         try:
             ended = await self._called_somewhere(key, line, asked, is_patient=is_patient, beginning=beginning)
         except NotCalled as error:
-            line.last_call = time.time()
+            line.last_call = self.clock.time()
             if self._lines.get(key) is line:
                 self.counting.not_called(key, error.reason)
                 self._listener.counted(key)
@@ -210,7 +211,7 @@ class Calls:
         slot: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
         line.slots[id_] = slot
         try:
-            async with asyncio.timeout(None if is_patient else WAIT_SECONDS_MAX):
+            async with Limit(self.clock, None if is_patient else WAIT_SECONDS_MAX):
                 return await slot
         except BaseException as error:
             line.routing.leave(id_)
@@ -226,7 +227,7 @@ class Calls:
 
     async def _made(self, line: Line, worker: Worker, asked: Asked) -> Ended | None:
         """How a call ended; None: it was not begun."""
-        started = time.time()
+        started = self.clock.time()
         called = self._under_way[asked.id] = asyncio.get_running_loop().create_future()
         self._running_on[asked.id] = worker.subject
         told = None
@@ -237,7 +238,7 @@ class Calls:
                 worker.is_open = False
                 return None
             line.begun.append(begun)
-            async with asyncio.timeout(asked.seconds + GUARD_SECONDS):
+            async with Limit(self.clock, asked.seconds + GUARD_SECONDS):
                 told = await called
         except TimeoutError:
             worker.is_open = False
@@ -247,7 +248,7 @@ class Calls:
             raise
         finally:
             del self._under_way[asked.id], self._running_on[asked.id]
-        ended, name = time.time(), worker.subject.name
+        ended, name = self.clock.time(), worker.subject.name
         if told is None:
             return Ended("WorkerLost", started, ended, name, message=f"its worker {name} was lost")
         if told.reason == "Refused":
@@ -275,7 +276,7 @@ class Calls:
                 slot.set_exception(NotCalled("NoWorker", why))
 
     def _observe(self, line: Line) -> int:
-        return line.scale.observe(line.load, line.concurrency, line.most, time.monotonic())
+        return line.scale.observe(line.load, line.concurrency, line.most, self.clock.now())
 
     def _serve(self, line: Line) -> None:
         """Those that wait, as far as there is room."""

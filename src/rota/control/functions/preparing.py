@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
 from rota.api import Function, Instance
@@ -16,6 +15,7 @@ from rota.api.egress import Policy
 from rota.client import Key
 from rota.control.functions.loading import last_loaded
 from rota.control.functions.planning import Version
+from rota.engine.clock import Clock
 from rota.registry import privileges
 from rota.runtime.code import CODE, PACKAGES, CodeCache, CodeRefused, Packages, environment_name, pip_failures
 from rota.runtime.code.cache import inline_digest
@@ -67,34 +67,76 @@ class Failure(NamedTuple):
         return self.time + min(RETRY_SECONDS_MAX, RETRY_SECONDS_MIN * 2.0 ** min(self.in_a_row - 1, 10))
 
 
+def needs_of(function: Function) -> Needs:
+    """Return what the newest version of a function needs."""
+    spec = function.spec
+    source = spec.source
+    code = source.digest
+    if source.inline is not None:
+        code = inline_digest(source.inline, spec.entrypoint or "")
+    return Needs(code, environment_name(spec.requirements))
+
+
+def needs_of_version(version: Version) -> Needs:
+    handler = version.template.handler
+    assert handler is not None
+    return Needs(handler.code, handler.packages or "")
+
+
+class Supply(Protocol):
+    """What makes ready the code and the packages of functions."""
+
+    def is_there(self, needs: Needs) -> bool:
+        """Whether all of it is; then it stays for a while."""
+        ...
+
+    def failure(self, key: Key, needs: Needs) -> Failure | None:
+        """Why it could not be had when that was last tried."""
+        ...
+
+    def start(self, key: Key, function: Function, needs: Needs, done: Callable[[], None]) -> None:
+        """Have it made. `done` is called when that has ended, well or not."""
+        ...
+
+    def forget(self, key: Key) -> None:
+        """Forget a function that is gone."""
+        ...
+
+    async def collect(
+        self, functions: Sequence[Function], instances: Iterable[Instance], versions: Iterable[Version]
+    ) -> None:
+        """Remove what neither a function nor a worker uses, nor a version that may have to go on."""
+        ...
+
+    def packages_log(self, function: Function) -> Path | None:
+        """Return the log of the installation of what a function requires; None: it requires nothing."""
+        ...
+
+    def load_log(self, function: Function) -> Path:
+        """Return the log of the newest version of a function that could not be loaded."""
+        ...
+
+    async def keep_load_log(self, function: Function, said: str) -> None:
+        """Keep that log, until the version is loaded; nothing: it is."""
+        ...
+
+    async def close(self) -> None: ...
+
+
 class Preparing:
     """Makes them, each once, while others go on."""
 
-    def __init__(self, home: Path, policy: Policy = NO_POLICY) -> None:
+    def __init__(self, home: Path, clock: Clock, policy: Policy = NO_POLICY) -> None:
+        self._clock = clock
         self._home = home
         self._code = CodeCache(home)
         self._packages = Packages(home, policy)
         self._under_way: dict[Key, tuple[Needs, asyncio.Task[None]]] = {}
         self._failures: dict[Key, Failure] = {}
-        self._collected = 0.0
+        self._collected: float | None = None
         self._threads = ThreadPoolExecutor(UNPACKED_AT_ONCE_MAX, "rota-code")
         self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         """By tenant."""
-
-    @staticmethod
-    def needs(function: Function) -> Needs:
-        spec = function.spec
-        source = spec.source
-        code = source.digest
-        if source.inline is not None:
-            code = inline_digest(source.inline, spec.entrypoint or "")
-        return Needs(code, environment_name(spec.requirements))
-
-    @staticmethod
-    def needs_of(version: Version) -> Needs:
-        handler = version.template.handler
-        assert handler is not None
-        return Needs(handler.code, handler.packages or "")
 
     def is_there(self, needs: Needs) -> bool:
         """Whether all of it is; then it stays for a while."""
@@ -160,7 +202,7 @@ class Preparing:
     def _fail(self, key: Key, needs: Needs, reason: str, message: str) -> None:
         before = self.failure(key, needs)
         count = before.in_a_row + 1 if before is not None else 1
-        self._failures[key] = Failure(needs, reason, message, time.time(), count)
+        self._failures[key] = Failure(needs, reason, message, self._clock.time(), count)
 
     def forget(self, key: Key) -> None:
         self._failures.pop(key, None)
@@ -172,11 +214,11 @@ class Preparing:
         self, functions: Sequence[Function], instances: Iterable[Instance], versions: Iterable[Version]
     ) -> None:
         """Remove what neither a function nor a worker uses, nor a version that may have to go on."""
-        if time.monotonic() - self._collected < COLLECT_SECONDS:
+        if self._collected is not None and self._clock.now() - self._collected < COLLECT_SECONDS:
             return
-        self._collected = time.monotonic()
+        self._collected = self._clock.now()
         loaded = [version for one in functions if (version := last_loaded(one.status)) is not None]
-        needed = [self.needs(one) for one in functions] + [self.needs_of(one) for one in (*versions, *loaded)]
+        needed = [needs_of(one) for one in functions] + [needs_of_version(one) for one in (*versions, *loaded)]
         needed += [
             Needs(handler.code, handler.packages or "")
             for one in instances
@@ -194,7 +236,7 @@ class Preparing:
 
     def packages_log(self, function: Function) -> Path | None:
         """What pip wrote when it installed what a function requires; None: it requires nothing."""
-        name = self.needs(function).packages
+        name = needs_of(function).packages
         return packages_log(self._home, name) if name else None
 
     def load_log(self, function: Function) -> Path:

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import time
-import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
@@ -25,9 +22,10 @@ from rota.control.functions.labels import label_of
 from rota.control.functions.line import Ended
 from rota.control.holds.handover import creation
 from rota.control.tasks.lifecycle import is_large, result_of, time_of
+from rota.engine.clock import Clock, sleep
 from rota.engine.fence import Deposed
 from rota.engine.objects import Objects
-from rota.registry import ApiError, DeleteOptions
+from rota.registry import ApiError, DeleteOptions, metadata
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +54,8 @@ class Identity(NamedTuple):
 
 
 def new_identity(function: str, name_bytes: int = NAME_BYTES) -> Identity:
-    return Identity(f"{function[:NAME_LENGTH_MAX].rstrip('-.')}-{os.urandom(name_bytes).hex()}", str(uuid.uuid4()))
+    nonce = metadata.random_bytes(name_bytes).hex()
+    return Identity(f"{function[:NAME_LENGTH_MAX].rstrip('-.')}-{nonce}", metadata.new_uid())
 
 
 def labels_of(function: str, call: str) -> dict[str, str]:
@@ -73,12 +72,19 @@ class Recorder:
     """Writes calls down, and takes the oldest away."""
 
     def __init__(
-        self, client: Client, objects: Objects, keep_result: Callable[[str, str, str, str], Awaitable[None]]
+        self,
+        client: Client,
+        objects: Objects,
+        keep_result: Callable[[str, str, str, str], Awaitable[None]],
+        clock: Clock,
     ) -> None:
+        self._clock = clock
         self._client = client
         self._objects = objects
         self._keep_result = keep_result
         self._kept: dict[Key, deque[tuple[float, str]]] = {}
+        self._has_kept = asyncio.Event()
+        """There is something that will have been kept long enough."""
         self._deleting: set[asyncio.Task[None]] = set()
 
     def begin(self) -> Callable[[], None]:
@@ -91,6 +97,8 @@ class Recorder:
                 found.append((ended, task.metadata.name, Key(task.metadata.namespace, call.name)))
         for ended, name, key in sorted(found):
             self._kept.setdefault(key, deque()).append((ended, name))
+        if self._kept:
+            self._has_kept.set()
         sweeping = asyncio.create_task(self._sweep(), name="kept calls")
 
         def end() -> None:
@@ -127,6 +135,7 @@ class Recorder:
     def _keep(self, key: Key, ended: float, name: str) -> None:
         kept = self._kept.setdefault(key, deque())
         kept.append((ended, name))
+        self._has_kept.set()
         if len(kept) >= KEPT_MAX + DELETED_AT_ONCE:
             self._delete(key.namespace, [kept.popleft()[1] for _ in range(DELETED_AT_ONCE)])
 
@@ -136,8 +145,11 @@ class Recorder:
 
     async def _sweep(self) -> None:
         while True:
-            await asyncio.sleep(SWEEP_SECONDS)
-            self.expire(time.time())
+            await self._has_kept.wait()
+            await sleep(self._clock, SWEEP_SECONDS)
+            self.expire(self._clock.time())
+            if not self._kept:
+                self._has_kept.clear()
 
     def expire(self, now: float) -> None:
         """Take away what has been kept long enough."""

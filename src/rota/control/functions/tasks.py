@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol
@@ -135,7 +134,8 @@ class CalledTasks:
             self._begun.add(meta.uid)
             await begun(task, instance)
 
-        now = time.time()
+        clock = self._calls.clock
+        now = clock.time()
         try:
             end = await self._calls.call(function, asked, is_patient=True, beginning=beginning)
             result = bytes(end.result).decode()
@@ -143,10 +143,10 @@ class CalledTasks:
         except NotCalled as error:
             if error.reason != "NotLoaded":
                 return  # The function is gone: the task waits for its successor.
-            outcome = Outcome(id_, "Failed", now, time.time(), message=f"the function cannot be loaded: {error}")
+            outcome = Outcome(id_, "Failed", now, clock.time(), message=f"the function cannot be loaded: {error}")
         except Exception:
             log.exception("task %s/%s could not be begun", meta.namespace, meta.name)
-            asyncio.get_running_loop().call_later(AGAIN_SECONDS, self.wake, Key(meta.namespace, meta.name))
+            clock.call_at(clock.now() + AGAIN_SECONDS, lambda: self.wake(Key(meta.namespace, meta.name)))
             return
         finally:
             self._begun.discard(meta.uid)

@@ -13,7 +13,8 @@ import msgspec
 
 from rota.api import Instance, Object
 from rota.api.instance import Assignment
-from rota.client import Client, Operation, status_body, to_dict
+from rota.client import Client, Operation, to_dict
+from rota.engine.status_writes import status_write
 from rota.registry import WriteOptions
 from rota.registry.amending import Amendment
 from rota.runtime.interface import Subject
@@ -66,16 +67,6 @@ async def _write_atomically(client: Client, handover: HandOver) -> Written:
     instance, *others = await client.batch(operations, typed=True)
     ended = others.pop(0) if handover.ends is not None else None
     return Written(instance, ended, others.pop(0) if handover.begins is not None else None)
-
-
-def status_write(client: Client, obj: Object) -> Operation:
-    """Return the operation that writes the status of an object; it is refused if the object has changed since."""
-    meta = obj.metadata
-    if client.in_process:
-        status = msgspec.to_builtins(getattr(obj, "status", None))
-        change = Amendment(meta.uid, meta.resource_version, status=status)
-        return Operation("amend", obj.api, meta.namespace, meta.name, change)
-    return Operation("update", obj.api, meta.namespace, meta.name, status_body(obj), subresource="status")
 
 
 def creation(obj: Object) -> Operation:

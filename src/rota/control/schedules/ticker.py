@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from rota.control.schedules.heap import Heap
@@ -35,7 +36,7 @@ class Ticker:
         self._soon = soon
         self._set_back = set_back
         self._ahead = clock.time() - clock.now()
-        self._look_seconds = look_seconds
+        self._look_seconds = look_seconds if clock.can_be_set else math.inf
         self._timer: Timer | None = None
         self._at = 0.0
 

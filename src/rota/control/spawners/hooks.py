@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -21,6 +20,7 @@ from rota.control.spawners.signature import is_signed, keys_of
 from rota.control.spawners.statuses import Problem, invalid_task, said
 from rota.control.spawners.webhook import FORM, BadBody, Ignored, item_of
 from rota.control.values import secret
+from rota.engine.clock import Clock
 from rota.engine.fence import Deposed
 from rota.engine.objects import Objects, get
 from rota.registry import ApiError
@@ -65,9 +65,7 @@ Answer = Made | Known | Ignored | Refused
 class Hooks:
     """Takes deliveries, while this process is the one that may."""
 
-    def __init__(
-        self, client: Client, objects: Objects, maker: Maker, *, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, client: Client, objects: Objects, maker: Maker, clock: Clock) -> None:
         self._client = client
         self._objects = objects
         self._maker = maker
@@ -150,12 +148,12 @@ class Hooks:
     def _made(self, spawner: TaskSpawner, task: str, active: int) -> Any:
         status = grown(spawner, [task])
         status = msgspec.structs.replace(status, active=active, discovered=status.created)
-        return said(spawner, status, None, self._clock())
+        return said(spawner, status, None, self._clock.time())
 
     async def _tell(self, spawner: TaskSpawner, problem: Problem) -> Refused:
         """Write down what is wrong, once; the controller sees that and tells people."""
         before = status_of(spawner)
-        status = said(spawner, before, problem, self._clock())
+        status = said(spawner, before, problem, self._clock.time())
         if status != before:
             await self._client.update_status(msgspec.structs.replace(spawner, status=status))
         return Refused(problem.reason, problem.message)

@@ -20,9 +20,9 @@ from rota.api.instance import Assignment
 from rota.api.task import TaskStatus
 from rota.client import Key
 from rota.control.holds.executor import LOOK_AGAIN_SECONDS, LOST_RACE, Executor
+from rota.control.holds.grouped_writes import GroupedWrites
 from rota.control.holds.members import Member, PoolKey
 from rota.control.holds.named import ByName
-from rota.control.holds.status_writes import StatusWrites
 from rota.control.instances.names import controller_of
 from rota.control.tasks.counting import Counting
 from rota.control.tasks.lane import LINGER_SECONDS, Lane
@@ -77,7 +77,7 @@ class Attempts:
         self._make_job = make_job
         self._keep_result = keep_result
         self._lane = Lane(executor, runners, self, linger_seconds)
-        self._writes: StatusWrites[Task] = StatusWrites(executor)
+        self._writes: GroupedWrites[Task] = GroupedWrites(executor)
         self.counting = counting or Counting(Metrics())
         self.counting.watch(lambda: {(pool.namespace, pool.name): one for pool, one in executor.ledgers.items()})
         self._pools: ByName[PoolKey] = ByName()

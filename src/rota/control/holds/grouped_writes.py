@@ -8,7 +8,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from rota.api import Object
 from rota.control.holds.executor import Executor
-from rota.control.holds.handover import status_write
+from rota.engine.status_writes import status_write
 from rota.registry import ApiError
 
 T = TypeVar("T", bound=Object)
@@ -23,7 +23,7 @@ class Write(NamedTuple, Generic[T]):
     """Called with that object, and with the refusal if there is one."""
 
 
-class StatusWrites(Generic[T]):
+class GroupedWrites(Generic[T]):
     """Collects status writes. Each is decided by itself; their echoes do not wake the controller."""
 
     def __init__(self, executor: Executor) -> None:

@@ -1,0 +1,131 @@
+"""The controllers of one plane, wired together: the one wiring there is.
+
+A server, an operator, a site of a simulated fleet and a project under test all lead by it. They differ in what they
+hand in: the client, the clock, the runtime and the runners.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from rota.api import Kind, Namespace
+from rota.client import Client, Update
+from rota.control.cells.counting import HubCounting, LinkCounting
+from rota.control.cells.fence import Fence
+from rota.control.cells.heard import Heard
+from rota.control.cells.intake import Intake
+from rota.control.cells.link import Link
+from rota.control.cells.reports import Reports
+from rota.control.claim import Claims
+from rota.control.claims.holds import ClaimHolds
+from rota.control.function import Serving
+from rota.control.plane import HERE, Plane
+from rota.control.spawner import Spawning
+from rota.control.table import controllers
+from rota.control.task import uid_of
+from rota.engine import ControlLoop, Objects
+from rota.engine.clock import Clock
+from rota.engine.metrics import Metrics
+from rota.engine.recorder import Recorder
+from rota.runtime.interface import Runtime
+from rota.runtime.runners import Runners
+
+Linking = Callable[[Client, Objects, Recorder, Clock, Fence, LinkCounting], Awaitable[Link]]
+
+
+class Leading:
+    """All controllers, from when a process begins to lead until it does not any more. `run` it once."""
+
+    def __init__(
+        self,
+        client: Client,
+        objects: Objects,
+        clock: Clock,
+        *,
+        identity: str = "",
+        plane: Plane = HERE,
+        runtime: Runtime | None = None,
+        runners: Runners | None = None,
+        serving: Serving | None = None,
+        spawning: Spawning | None = None,
+        linking: Linking | None = None,
+        metrics: Metrics | None = None,
+        restored_seconds_ago: float = math.inf,
+        leads: Callable[[], bool] = lambda: True,
+        claim_ended: Callable[[str], None] = lambda uid: None,
+    ) -> None:
+        """Wire them.
+
+        identity    the process, in the Events that it records
+        runtime     what makes instances real; without one there are none
+        runners     those of the workers
+        serving     what answers calls of functions; without it none are called
+        spawning    what makes tasks by the clock and of items; without it nothing does
+        linking     how a cell reaches its hub; None: this is no cell
+        leads       whether this process still leads
+        claim_ended gets the uid of a claim whose hold ends
+        """
+        self._client = client
+        self._objects = objects
+        self._clock = clock
+        self._linking = linking
+        self._runtime = runtime
+        self._metrics = metrics or Metrics()
+        self.recorder = Recorder(client, instance=identity, clock=clock)
+        heard = Heard(clock, restored_seconds_ago)
+        self.fence = Fence(objects, runtime, clock) if linking is not None else None
+        """What this cell may run of what its hub moves when the cell is lost."""
+        made = controllers(runtime, runners, spawning, self._metrics, serving, plane, heard, self.fence, claim_ended)
+        self.claims: ClaimHolds | None = next((one.holds for one in made if isinstance(one, Claims)), None)
+        """Who hands out instances; None where nothing runs."""
+        self.reports: Reports | None = None
+        """Who takes the reports of cells; None where there are none."""
+        self.intake: Intake | None = None
+        """The way in for reports."""
+        if plane.places:
+            self.reports = Reports(client, objects, self.recorder, heard, clock, leads)
+            self.intake = Intake(self.reports, objects, clock, HubCounting(self._metrics, objects, heard, clock))
+        self.link: Link | None = None
+        """The link of this cell to its hub, once there is one."""
+        self.loop = ControlLoop(client, objects, made, self.recorder, clock=clock, metrics=metrics)
+
+    async def run(self) -> None:
+        """Lead, until cancelled."""
+        if self._runtime is not None:
+            self._runtime.sweep_task_logs(lambda namespace, name: uid_of(self._objects, namespace, name))
+        parts = [asyncio.create_task(self.recorder.run(), name="events")]
+        deaf: Callable[[], None] | None = None
+        try:
+            if self._linking is not None and self.fence is not None:
+                counting = LinkCounting(self._metrics, self._clock)
+                self.link = await self._linking(
+                    self._client, self._objects, self.recorder, self._clock, self.fence, counting
+                )
+                parts.append(asyncio.create_task(self.link.run(), name="link to the hub"))
+            if self._client.in_process:
+                deaf = self._objects.listen((Namespace.api,), self._hear_namespace)
+            parts.append(asyncio.create_task(self.loop.serve(), name="control loop"))
+            # No TaskGroup: it ends its tasks in any order, and a simulation is to be the same again.
+            await asyncio.gather(*parts)
+        finally:
+            if deaf is not None:
+                deaf()
+            self.end()
+            for part in parts:
+                part.cancel()
+            await asyncio.gather(*parts, return_exceptions=True)
+
+    def end(self) -> None:
+        """Take no more reports, and renew nothing, from now on."""
+        for one in (self.reports, self.intake, self.fence):
+            if one is not None:
+                one.end()
+        self.reports = self.intake = self.link = None
+
+    def _hear_namespace(self, kind: Kind, update: Update[Any]) -> None:
+        """Have a namespace that is gone counted no longer. It goes last: nothing of it will be counted again."""
+        if update.new is None:
+            self._metrics.forget("namespace", update.key.name)
