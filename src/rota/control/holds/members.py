@@ -35,6 +35,8 @@ class Member(msgspec.Struct, eq=False):
     is_ready: bool
     sent: set[str] = msgspec.field(default_factory=set)
     """The attempts that were sent to its runner, on the stream that it has now."""
+    ends: int = 0
+    """Ends of attempts on it that are being written."""
     was_held: bool = False
     free_since: float | None = None
     """When the hold ended that it had last, until it can be held again: the time between is that of a reset."""

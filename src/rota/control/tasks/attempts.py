@@ -20,13 +20,21 @@ from rota.api import Instance, Task
 from rota.api.instance import Assignment
 from rota.api.task import TaskStatus
 from rota.client import Key
-from rota.control.holds.executor import LOOK_AGAIN_SECONDS, LOST_RACE, Executor
+from rota.control.holds.executor import LOOK_AGAIN_SECONDS, LOST_RACE, RETRY_SECONDS, Executor
 from rota.control.holds.handover import HandOver, status_write
 from rota.control.holds.members import Member, PoolKey
 from rota.control.holds.named import ByName
 from rota.control.instances.names import controller_of
 from rota.control.tasks.counting import Counting
-from rota.control.tasks.lifecycle import after, assignment_id, is_large, queued, running, time_of
+from rota.control.tasks.lifecycle import (
+    after,
+    assignment_id,
+    is_large,
+    queued,
+    running,
+    time_of,
+    without_findings,
+)
 from rota.control.tasks.telling import warn
 from rota.engine.clock import Timer, sleep
 from rota.engine.metrics import Metrics
@@ -45,6 +53,10 @@ log = logging.getLogger(__name__)
 LINGER_SECONDS = 0.05
 """How long a worker without a task stays given to the tasks of its pool: the next one often comes at once."""
 ARRIVAL_STEP_SECONDS = 1e-6
+INVALID = 422
+"""The code of a status that cannot be stored."""
+STATUS_RACE = LOST_RACE - {INVALID}
+"""Refusals of a status because its object has changed meanwhile."""
 
 MakeJob = Callable[[Objects, Task, Instance, str], Any]
 KeepResult = Callable[[str, str, str, str], Awaitable[None]]
@@ -58,6 +70,8 @@ class End(NamedTuple):
     outcome: Outcome
     member: Member | None
     """The worker, if its runner has to be told that the outcome is written."""
+    is_bare: bool = False
+    """What the attempt said was refused, and is left out."""
 
 
 class Begin(NamedTuple):
@@ -95,6 +109,8 @@ class Attempts:
         self._last_arrival = 0.0
         self._outcomes: ByName[Outcome] = ByName()
         """By the attempt's id, until they are written."""
+        self._repeated: dict[str, Member] = {}
+        """The workers whose runners report an outcome that is being written, perhaps because the worker was lost."""
         self._begins: list[Begin] = []
         self._ends: list[End] = []
         self._is_flush_due = self._has_ended = False
@@ -358,8 +374,11 @@ class Attempts:
         """Take the outcome of an attempt. Its runner repeats it on each stream until it is acknowledged."""
         outcome = self._executor.judged(outcome)
         member = self._executor.members.get(subject.uid)
-        if member is None or outcome.id in self._outcomes:
+        if member is None:
             return  # Of one that is not known here yet: it is asked for when the worker appears.
+        if outcome.id in self._outcomes:
+            self._repeated[outcome.id] = member
+            return
         member.sent.discard(outcome.id)
         uid = task_uid(outcome.id)
         pool = self._pools.get(uid)
@@ -497,7 +516,7 @@ class Attempts:
         executor.carry_out(pool)
 
     def _begin_written(self, begin: Begin, obj: Task, error: ApiError | None) -> None:
-        if error is not None and not (error.code in LOST_RACE and self._executor.client.in_process):
+        if error is not None and not (error.code in STATUS_RACE and self._executor.client.in_process):
             self._executor.start(self._not_begun(begin, error))
             return
         if error is None:
@@ -524,8 +543,9 @@ class Attempts:
         ledger.lost(binding, instance_taken=instance_taken)
 
     async def _pause(self, error: ApiError, what: str) -> None:
-        if error.code not in LOST_RACE:
-            await self._executor.pause(error, what)
+        if error.code not in STATUS_RACE:
+            log.warning("%s: %s", what, error)
+            await sleep(self._executor.clock, RETRY_SECONDS)
         elif not self._executor.client.in_process:
             await sleep(self._executor.clock, LOOK_AGAIN_SECONDS)
 
@@ -547,6 +567,8 @@ class Attempts:
     def _finish(self, end: End) -> None:
         """An attempt has ended: its worker can be given to the next, and that it has ended is written."""
         self._outcomes.put(end.outcome.id, end.key, end.outcome)
+        if end.member is not None:
+            end.member.ends += 1
         pool = self._pools.get(end.uid)
         if pool is not None:
             ledger = self._executor.ledger(pool)
@@ -585,6 +607,11 @@ class Attempts:
         if error is not None:
             if error.code == 404:
                 self._over(end)
+            elif error.code == INVALID and not end.is_bare:
+                # It would be refused for ever, whatever else changes.
+                bare = without_findings(end.outcome, str(error))
+                self._ends.append(end._replace(outcome=bare, is_bare=True))
+                self._flush_soon()
             else:
                 self._executor.start(self._again(end, error))
             return
@@ -619,8 +646,11 @@ class Attempts:
         self._outcomes.pop(end.outcome.id)
         pool = self._pools.get(end.uid)
         self._forget(end.uid)
+        repeated = self._repeated.pop(end.outcome.id, None)
         if end.member is not None:
-            self._runners.send(end.member.subject, Acknowledge(end.outcome.id))
+            end.member.ends -= 1
+        if (reporter := end.member or repeated) is not None:
+            self._runners.send(reporter.subject, Acknowledge(end.outcome.id))
         if pool is not None:
             self._executor.ledger(pool).ended(end.uid)
             self._executor.carry_out(pool)
@@ -656,6 +686,8 @@ class Attempts:
         executor, uid = self._executor, member.subject.uid
         if member.lane is None or member.is_changing_hands or not executor.is_known(member) or uid in self._entering:
             return False
+        if member.ends:
+            return False  # Until they are written, only this tells that its runner has them.
         return not executor.ledger(member.pool).is_used(uid)
 
     def _leave(self, member: Member) -> None:

@@ -11,8 +11,9 @@ import msgspec
 
 from rota.api import Task
 from rota.api.problems import NOT_JSON
+from rota.api.structure import too_deep
 from rota.api.task import ATTEMPTS_MAX, RETRY_OF, Attempt, Dependency, Retry, TaskStatus
-from rota.runtime.runner.jobs import Outcome
+from rota.runtime.runner.jobs import MESSAGE_BYTES_MAX, Outcome, shortened
 
 LOSSES_MAX = 10
 """How often a task is tried again because its worker was lost. That is not its fault, and does not count as a try."""
@@ -150,15 +151,28 @@ def is_large(result: str) -> bool:
 
 
 def result_of(text: str) -> Any:
-    """A result as JSON where it is that, else as the text that it is; of a large one, its digest."""
+    """A result as JSON where it is that and can be stored, else as the text that it is; of a large one, its digest."""
     if not text:
         return None
     if is_large(text):
         return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
     try:
-        return msgspec.json.decode(text)
+        result = msgspec.json.decode(text)
     except NOT_JSON:
         return text
+    return text if too_deep(result) else result
+
+
+def without_findings(outcome: Outcome, why: str) -> Outcome:
+    """Return an outcome without what the attempt said, which cannot be stored. It counts as a failure."""
+    return Outcome(
+        outcome.id,
+        "Failed" if outcome.reason == "Succeeded" else outcome.reason,
+        outcome.started,
+        outcome.ended,
+        exit_code=outcome.exit_code,
+        message=shortened(f"what it said cannot be stored: {why}", MESSAGE_BYTES_MAX),
+    )
 
 
 def copied(status: TaskStatus, ended: Sequence[Task]) -> TaskStatus:
