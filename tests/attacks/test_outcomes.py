@@ -124,3 +124,19 @@ async def test_to_leave_a_worker_that_nobody_gets_by_an_end_that_was_given_up(wo
     crew.finish("p-0", exit_code=0)
     await world.rest()
     assert await phases(world) == {"a": "Succeeded"}
+
+
+async def test_to_keep_the_server_busy_by_a_task_that_is_given_too_much(world: World, crew: Crew) -> None:
+    """Each try to write it down encodes all of it, and is refused."""
+    await up(world, crew)
+    names = [f"d{number}" for number in range(6)]
+    for name in names:
+        await a_task(world, name)
+        crew.finish("p-0", outputs={f"k{number}": "v" * 4000 for number in range(40)})
+        await world.rest()
+    await a_task(world, "joins", dependsOn=names)
+    await a_task(world, "joins-some", dependsOn=names[:3])
+    found = await status(world, "joins")
+    assert (found.phase, found.reason, found.dependencies) == ("Failed", "TooMuchOutput", [])
+    assert "960" in found.message and str(512 * 1024) in found.message
+    assert crew.running() == {"p-0": "run joins-some"}

@@ -21,6 +21,13 @@ BACKOFF_SECONDS_MAX = 3600.0
 RESULT_BYTES_MAX = 4096
 """Of a result that is in the status."""
 
+DEPENDENCY_OUTPUTS_CHARACTERS_MAX = 512 * 1024
+"""Of the outputs of all dependencies of a task, which it has a copy of."""
+
+
+class TooMuchOutput(Exception):  # noqa: N818
+    """The dependencies of a task have more outputs than it can be given."""
+
 
 def assignment_id(task: Task) -> str:
     """Of the next attempt: the same until that has been recorded, and never another's."""
@@ -176,7 +183,7 @@ def without_findings(outcome: Outcome, why: str) -> Outcome:
 
 
 def copied(status: TaskStatus, ended: Sequence[Task]) -> TaskStatus:
-    """With the outcomes of dependencies that have ended."""
+    """With the outcomes of dependencies that have ended. Raises TooMuchOutput."""
     known = {one.name: one for one in status.dependencies}
     for task in ended:
         found = task.status
@@ -190,6 +197,10 @@ def copied(status: TaskStatus, ended: Sequence[Task]) -> TaskStatus:
             )
     if len(known) == len(status.dependencies):
         return status
+    size = sum(len(name) + len(value) for one in known.values() for name, value in one.outputs.items())
+    if size > DEPENDENCY_OUTPUTS_CHARACTERS_MAX:
+        most = DEPENDENCY_OUTPUTS_CHARACTERS_MAX
+        raise TooMuchOutput(f"the outputs of its dependencies have {size} characters; a task is given at most {most}")
     return msgspec.structs.replace(status, dependencies=list(known.values()))
 
 
