@@ -81,6 +81,45 @@ async def test_to_leave_a_daemon_in_a_kept_instance_for_its_next_holder(live: Se
     assert (await release(live, "second")).status == 200
 
 
+STAYS = """
+import gc, subprocess, threading, time
+def stays():
+    while True:
+        time.sleep(0.01)
+        subprocess.run(["sh", "-c", "sleep 0.05; :", "{mark}"])
+threading.Thread(target=stays, daemon=True).start()
+# Nor does its interpreter say that threads are left.
+for one in gc.get_objects():
+    if type(one).__name__ == "Interpreter":
+        type(one)._worn = lambda self: ""
+"""
+TASKS = "/apis/rota.dev/v1alpha1/namespaces/default/tasks"
+
+
+@pytest.mark.skipif(not sandbox.available().ok, reason="no sandbox can be made here")
+async def test_to_look_at_a_claim_by_the_code_of_a_task_in_a_kept_interpreter(live: Server) -> None:
+    wanted = pool("boxes", 1, worker={"type": "python", "isolation": "sandbox"})
+    del wanted["spec"]["template"]
+    assert (await live.ask("POST", POOLS, wanted)).status == 201
+    await until(live, 1)
+    mark = uuid.uuid4().hex
+    spec = {"workerPoolRef": {"name": "boxes"}, "command": ["builtins:exec", STAYS.replace("{mark}", mark), "{}"]}
+    body = {"apiVersion": "rota.dev/v1alpha1", "kind": "Task", "metadata": {"name": "spy"}, "spec": spec}
+    assert (await live.ask("POST", TASKS, body)).status == 201
+    # It is over, and goes on all the same.
+    async with asyncio.timeout(SECONDS_MAX):
+        while (await live.ask("GET", f"{TASKS}/spy")).json.get("status", {}).get("phase") != "Succeeded":
+            await asyncio.sleep(0.02)
+    await until_running(mark)
+    held = await claim(live, "first", waitSeconds=SECONDS_MAX)
+    assert held.status == 201, held.body
+    # Whoever has the claim is alone, from the answer on.
+    for _ in range(20):
+        assert running(mark) == []
+        await asyncio.sleep(0.02)
+    assert (await release(live, "first")).status == 200
+
+
 @pytest.mark.skipif(not sandbox.available().ok, reason="no sandbox can be made here")
 @pytest.mark.parametrize("reset", ["Keep", "Clean"])
 async def test_to_write_into_what_the_next_holder_has_by_uploads_that_began_before(live: Server, reset: str) -> None:

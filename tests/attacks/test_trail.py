@@ -13,7 +13,9 @@ from rota.registry import ApiError
 from rota.server import audit as audit_module
 from rota.server.audit import NOBODY, Audit
 from rota.server.auth import User
+from rota.store import create_key
 from tests.attacks.conftest import API, TENANT, Deployer, deployer
+from tests.cli.test_commands import run
 from tests.server.conftest import Server, served
 
 SECRETS = f"/api/v1/namespaces/{TENANT}/secrets"
@@ -126,6 +128,25 @@ async def test_to_take_everything_by_a_backup_unseen(bare: Server, attacker: Dep
     last(bare.home, verb="get", resource="backup", code=200, token=admin)
     assert (await attacker.ask("GET", "/v1/backup")).status == 403
     last(bare.home, verb="get", resource="backup", code=403, user=f"deployer-of-{TENANT}")
+
+
+async def test_to_put_back_what_was_revoked_unseen(tmp_path: Path) -> None:
+    """A Role that was deleted, and what its tokens may do, is there again after a restore."""
+    home, key, other = tmp_path / "home", tmp_path / "key", tmp_path / "other"
+    create_key(key)
+    create_key(other)
+    async with served(home, with_controllers=False, key_file=key) as server:
+        (tmp_path / "backup").write_bytes((await server.ask("GET", "/v1/backup")).body)
+    done = run("restore", str(tmp_path / "backup"), "--yes", home=home)
+    assert done.returncode == 0, done.stderr
+    put_back = last(home, verb="restore", resource="backup", user="local", code=200)
+    assert put_back["revision"] > 10**15
+    done = run("key", "rotate", str(key), str(other), home=home)
+    assert done.returncode == 0, done.stderr
+    last(home, verb="rotate", resource="key", user="local", code=200)
+    # What did not come about has no line.
+    assert run("key", "rotate", str(key), str(other), home=home).returncode == 1
+    assert [line["verb"] for line in lines(home)].count("rotate") == 1
 
 
 async def test_to_try_doors_unseen(bare: Server, attacker: Deployer) -> None:

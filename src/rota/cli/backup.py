@@ -67,7 +67,9 @@ def restore(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Replace everything that the server has by a backup. The server must be stopped."""
+    from rota.server.audit import record_offline
     from rota.server.controllers import RESTORED
+    from rota.server.home import Home
     from rota.store import StoreError
     from rota.store import restore as put_back
 
@@ -83,9 +85,10 @@ def restore(
         confirm(f"Replace everything in {target}?")
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
-        put_back(file, target)
+        revision = put_back(file, target)
     except StoreError as error:
         raise CommandError(str(error)) from None
     target.chmod(0o600)
     (home / RESTORED).touch(0o600)
+    record_offline(Home(home).audit, "restore", "backup", revision)
     line(as_typed(f"{target} restored; start the server with `rota start`"))

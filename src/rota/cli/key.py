@@ -47,13 +47,17 @@ def rotate(
 ) -> None:
     """Encrypt all Secrets with another key. The server must be stopped."""
     check_local(session)
+    from rota.server.audit import record_offline
+    from rota.server.home import Home
     from rota.store import StoreError, read_key
     from rota.store import rotate as seal_anew
 
+    home = Home(session.settings.home_path)
     try:
-        count = seal_anew(session.settings.home_path / "rota.db", read_key(old), read_key(new))
+        count = seal_anew(home.store, read_key(old), read_key(new))
     except StoreError as error:
         raise CommandError(str(error)) from None
+    record_offline(home.audit, "rotate", "key")
     line(
         as_typed(f"{count} rows encrypted anew; start the server with `rota start --key-file {shlex.quote(str(new))}`")
     )

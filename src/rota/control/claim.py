@@ -193,7 +193,7 @@ class Claims(Gate[Claim]):
         if expires.timestamp() <= now:
             message = f"it was not renewed within {obj.spec.lease_seconds} s"
             return await self._end(context, obj, "Expired", "LeaseExpired", message)
-        if is_restarted_for(instance):
+        if member.is_made_ready if member is not None else is_restarted_for(instance):
             ready = instance.status.condition("Ready") if instance.status is not None else None
             if ready is not None and ready.status != "True" and blocker(ready.reason).is_failure:
                 return await self._end(context, obj, "Failed", ready.reason, ready.message)

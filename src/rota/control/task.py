@@ -190,7 +190,10 @@ class Tasks(Gate[Task]):
         ended = self._ended(context, obj)
         if await self._marked(context, obj, [one for one in ended if one.metadata.name not in known]):
             return DONE  # It is looked at again as what it is now.
-        status = lifecycle.copied(status, ended)
+        try:
+            status = lifecycle.copied(status, ended)
+        except lifecycle.TooMuchOutput as error:
+            return await self._finish(context, obj, status, "Failed", "TooMuchOutput", str(error))
         if held_up is not None:
             self._attempts.cancel(obj)
             return await self._held_up(context, obj, status, held_up)

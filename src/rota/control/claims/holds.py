@@ -281,7 +281,7 @@ class ClaimHolds:
         if member is None or claim.status is None or claim.status.phase != "Bound":
             return False
         status = member.instance.status
-        if not is_restarted_for(member.instance):
+        if not member.is_made_ready:
             return True
         known = status.assignment if status is not None else None
         return known is not None and known.id == claim.metadata.uid and is_ready(member.instance)
@@ -487,7 +487,7 @@ class ClaimHolds:
         if not is_bound:
             return
         self.counting.bound(begun, now.timestamp() - came, self.now() - now.timestamp())
-        if written.begun is not None and not is_restarted_for(written.instance):
+        if written.begun is not None and not member.is_made_ready:
             self.callers.answer(key_of(claim), begun)
         # Until now it was to be reconciled when its time to wait is over.
         self.wake(key_of(claim))

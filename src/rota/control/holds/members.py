@@ -8,7 +8,7 @@ import msgspec
 
 from rota.api import Instance
 from rota.api.instance import Assignment
-from rota.control.holds.options import has_runner
+from rota.control.holds.options import has_runner, is_restarted_for
 from rota.control.instances.states import is_draining, is_used
 from rota.pools import Opened
 from rota.runtime.interface import Subject
@@ -35,6 +35,8 @@ class Member(msgspec.Struct, eq=False):
     is_ready: bool
     sent: set[str] = msgspec.field(default_factory=set)
     """The attempts that were sent to its runner, on the stream that it has now."""
+    ends: int = 0
+    """Ends of attempts on it that are being written."""
     was_held: bool = False
     free_since: float | None = None
     """When the hold ended that it had last, until it can be held again: the time between is that of a reset."""
@@ -59,6 +61,13 @@ class Member(msgspec.Struct, eq=False):
     @property
     def has_runner(self) -> bool:
         return has_runner(self.instance)
+
+    @property
+    def is_made_ready(self) -> bool:
+        """Whether whoever claims it has to wait: it is started anew for them, or rid of what ran the code of tasks."""
+        worker = self.instance.spec.worker
+        keeps_code = self.reset == "Keep" and worker is not None and worker.type == "python"
+        return keeps_code or is_restarted_for(self.instance)
 
     @property
     def opened(self) -> Opened:

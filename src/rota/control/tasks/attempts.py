@@ -19,14 +19,14 @@ from rota.api import Instance, Task
 from rota.api.instance import Assignment
 from rota.api.task import TaskStatus
 from rota.client import Key
-from rota.control.holds.executor import LOOK_AGAIN_SECONDS, LOST_RACE, Executor
+from rota.control.holds.executor import LOOK_AGAIN_SECONDS, LOST_RACE, RETRY_SECONDS, Executor
 from rota.control.holds.grouped_writes import GroupedWrites
 from rota.control.holds.members import Member, PoolKey
 from rota.control.holds.named import ByName
 from rota.control.instances.names import controller_of
 from rota.control.tasks.counting import Counting
 from rota.control.tasks.lane import LINGER_SECONDS, Lane
-from rota.control.tasks.lifecycle import after, assignment_id, is_large, queued, time_of
+from rota.control.tasks.lifecycle import after, assignment_id, is_large, queued, time_of, without_findings
 from rota.control.tasks.notices import Notices
 from rota.control.tasks.placing import begun_task, has_more_to_come, is_on, key_of, request, task_uid, worker_of
 from rota.control.tasks.telling import warn
@@ -44,6 +44,10 @@ from rota.runtime.runners import JobNews, Runners
 log = logging.getLogger(__name__)
 
 ARRIVAL_STEP_SECONDS = 1e-6
+INVALID = 422
+"""The code of a status that cannot be stored."""
+STATUS_RACE = LOST_RACE - {INVALID}
+"""Refusals of a status because its object has changed meanwhile."""
 
 MakeJob = Callable[[Objects, Task, Instance, str], Any]
 KeepResult = Callable[[str, str, str, str], Awaitable[None]]
@@ -57,6 +61,8 @@ class End(NamedTuple):
     outcome: Outcome
     member: Member | None
     """The worker, if its runner has to be told that the outcome is written."""
+    is_bare: bool = False
+    """What the attempt said was refused, and is left out."""
 
 
 class Attempts:
@@ -86,6 +92,8 @@ class Attempts:
         self._last_arrival = 0.0
         self._outcomes: ByName[Outcome] = ByName()
         """By the attempt's id, until they are written."""
+        self._repeated: dict[str, Member] = {}
+        """The workers whose runners report an outcome that is being written, perhaps because the worker was lost."""
         self._notices = Notices(self._notice)
         self._wake: Callable[[Key], None] | None = None
         self._events: Recording | None = None
@@ -343,8 +351,11 @@ class Attempts:
         """Take the outcome of an attempt. Its runner repeats it on each stream until it is acknowledged."""
         outcome = self._executor.judged(outcome)
         member = self._executor.members.get(subject.uid)
-        if member is None or outcome.id in self._outcomes:
+        if member is None:
             return  # Of one that is not known here yet: it is asked for when the worker appears.
+        if outcome.id in self._outcomes:
+            self._repeated[outcome.id] = member
+            return
         member.sent.discard(outcome.id)
         uid = task_uid(outcome.id)
         pool = self._pools.get(uid)
@@ -443,7 +454,7 @@ class Attempts:
     def _begin_written(
         self, pool: PoolKey, member: Member, binding: Binding, task: Task, error: ApiError | None
     ) -> None:
-        if error is not None and not (error.code in LOST_RACE and self._executor.client.in_process):
+        if error is not None and not (error.code in STATUS_RACE and self._executor.client.in_process):
             self._executor.start(self._begin_refused(pool, member, binding, task, error))
             return
         if error is None:
@@ -474,8 +485,9 @@ class Attempts:
         ledger.lost(binding, instance_taken=instance_taken)
 
     async def _pause(self, error: ApiError, what: str) -> None:
-        if error.code not in LOST_RACE:
-            await self._executor.pause(error, what)
+        if error.code not in STATUS_RACE:
+            log.warning("%s: %s", what, error)
+            await sleep(self._executor.clock, RETRY_SECONDS)
         elif not self._executor.client.in_process:
             await sleep(self._executor.clock, LOOK_AGAIN_SECONDS)
 
@@ -497,6 +509,8 @@ class Attempts:
     def _finish(self, end: End) -> None:
         """An attempt has ended: its worker can be given to the next, and that it has ended is written."""
         self._outcomes.put(end.outcome.id, end.key, end.outcome)
+        if end.member is not None:
+            end.member.ends += 1
         pool = self._pools.get(end.uid)
         if pool is not None:
             ledger = self._executor.ledger(pool)
@@ -536,6 +550,10 @@ class Attempts:
         if error is not None:
             if error.code == 404:
                 self._over(end)
+            elif error.code == INVALID and not end.is_bare:
+                # It would be refused for ever, whatever else changes.
+                bare = without_findings(end.outcome, str(error))
+                self._write_end(end._replace(outcome=bare, is_bare=True))
             else:
                 self._executor.start(self._again(end, error))
             return
@@ -569,8 +587,11 @@ class Attempts:
         self._outcomes.pop(end.outcome.id)
         pool = self._pools.get(end.uid)
         self._forget(end.uid)
+        repeated = self._repeated.pop(end.outcome.id, None)
         if end.member is not None:
-            self._runners.send(end.member.subject, Acknowledge(end.outcome.id))
+            end.member.ends -= 1
+        if (reporter := end.member or repeated) is not None:
+            self._runners.send(reporter.subject, Acknowledge(end.outcome.id))
         if pool is not None:
             self._executor.ledger(pool).ended(end.uid)
             self._executor.carry_out(pool)

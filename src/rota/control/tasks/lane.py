@@ -142,6 +142,8 @@ class Lane:
         executor, uid = self._executor, member.subject.uid
         if member.lane is None or member.is_changing_hands or not executor.is_known(member) or uid in self._entering:
             return False
+        if member.ends:
+            return False  # Until they are written, only this tells that its runner has them.
         return not executor.ledger(member.pool).is_used(uid)
 
     def _leave(self, member: Member) -> None:

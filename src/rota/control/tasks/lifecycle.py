@@ -11,14 +11,22 @@ import msgspec
 
 from rota.api import Task
 from rota.api.problems import NOT_JSON
+from rota.api.structure import too_deep
 from rota.api.task import ATTEMPTS_MAX, RETRY_OF, Attempt, Dependency, Retry, TaskStatus
-from rota.runtime.runner.jobs import Outcome
+from rota.runtime.runner.jobs import MESSAGE_BYTES_MAX, Outcome, shortened
 
 LOSSES_MAX = 10
 """How often a task is tried again because its worker was lost. That is not its fault, and does not count as a try."""
 BACKOFF_SECONDS_MAX = 3600.0
 RESULT_BYTES_MAX = 4096
 """Of a result that is in the status."""
+
+DEPENDENCY_OUTPUTS_CHARACTERS_MAX = 512 * 1024
+"""Of the outputs of all dependencies of a task, which it has a copy of."""
+
+
+class TooMuchOutput(Exception):  # noqa: N818
+    """The dependencies of a task have more outputs than it can be given."""
 
 
 def assignment_id(task: Task) -> str:
@@ -150,19 +158,32 @@ def is_large(result: str) -> bool:
 
 
 def result_of(text: str) -> Any:
-    """A result as JSON where it is that, else as the text that it is; of a large one, its digest."""
+    """A result as JSON where it is that and can be stored, else as the text that it is; of a large one, its digest."""
     if not text:
         return None
     if is_large(text):
         return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
     try:
-        return msgspec.json.decode(text)
+        result = msgspec.json.decode(text)
     except NOT_JSON:
         return text
+    return text if too_deep(result) else result
+
+
+def without_findings(outcome: Outcome, why: str) -> Outcome:
+    """Return an outcome without what the attempt said, which cannot be stored. It counts as a failure."""
+    return Outcome(
+        outcome.id,
+        "Failed" if outcome.reason == "Succeeded" else outcome.reason,
+        outcome.started,
+        outcome.ended,
+        exit_code=outcome.exit_code,
+        message=shortened(f"what it said cannot be stored: {why}", MESSAGE_BYTES_MAX),
+    )
 
 
 def copied(status: TaskStatus, ended: Sequence[Task]) -> TaskStatus:
-    """With the outcomes of dependencies that have ended."""
+    """With the outcomes of dependencies that have ended. Raises TooMuchOutput."""
     known = {one.name: one for one in status.dependencies}
     for task in ended:
         found = task.status
@@ -176,6 +197,10 @@ def copied(status: TaskStatus, ended: Sequence[Task]) -> TaskStatus:
             )
     if len(known) == len(status.dependencies):
         return status
+    size = sum(len(name) + len(value) for one in known.values() for name, value in one.outputs.items())
+    if size > DEPENDENCY_OUTPUTS_CHARACTERS_MAX:
+        most = DEPENDENCY_OUTPUTS_CHARACTERS_MAX
+        raise TooMuchOutput(f"the outputs of its dependencies have {size} characters; a task is given at most {most}")
     return msgspec.structs.replace(status, dependencies=list(known.values()))
 
 

@@ -108,6 +108,12 @@ class Executor:
         """Have Python ready in a box, so that the first call finds it so. Raises BoxLost."""
         await self._warm(box).prepare()
 
+    def let_go(self) -> bool:
+        """Give up the interpreters. Return whether there were any."""
+        had_any = self._interpreters is not None
+        self.close()
+        return had_any
+
     def close(self) -> None:
         if self._preparing is not None:
             self._preparing.cancel()

@@ -174,6 +174,10 @@ class JobQueue:
     async def warm(self, box: Box) -> None:
         await self._executor.warm(box)
 
+    def let_go(self) -> bool:
+        """Give up the interpreters of calls. Return whether there were any: they end when the box is cleared."""
+        return self._executor.let_go()
+
     def _take(self) -> Job:
         job = self._queued.pop(next(iter(self._queued)))
         self._running, self._has_begun = job.id, True

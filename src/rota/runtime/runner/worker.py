@@ -67,6 +67,8 @@ class Worker:
         self._used_by: Literal["", "job", "claim"] = ""
         """Who has used the worker since it was prepared."""
         self._is_released = self._is_setting_up = self._is_resting = False
+        self._claimed_by = ""
+        """The claim for which the box is being cleared."""
         self._made: workspace.Prepared | None = None
         """What the tree was made from, also while somebody has it."""
         self._must_renew = False
@@ -103,7 +105,12 @@ class Worker:
                 # From now on it is not as it was prepared, even if this process is not there at the end of the hold.
                 _forget(self._configuration)
             self._used_by = "claim"
-            self._say(phase="Held", holder=id_)
+            if self.jobs.let_go():
+                # An interpreter has run the code of tasks, and may still: the claim has the worker when it has ended.
+                self._claimed_by = id_
+                self._changed.set()
+            else:
+                self._say(phase="Held", holder=id_)
 
     def release(self) -> None:
         if self._state.holder:
@@ -184,6 +191,8 @@ class Worker:
                 self._changed.clear()
                 wait: float | None = None
                 try:
+                    if self._claimed_by:
+                        await self._clear_for_claim(configuration)
                     if self._must_renew:
                         await self._renew(configuration)
                     await self._make_ready(configuration)
@@ -205,6 +214,17 @@ class Worker:
         finally:
             await self._stop_box()
             self.jobs.close()
+
+    async def _clear_for_claim(self, configuration: Configure) -> None:
+        """End what tasks may have left in an interpreter, and give the worker to the claim."""
+        try:
+            if self._box is not None:
+                await self._box.clear([self._main_id] if self._main is not None else [])
+        except BoxLost:
+            await self._stop_box()
+            await self._start_box(configuration)
+        id_, self._claimed_by = self._claimed_by, ""
+        self._say(phase="Held", holder=id_)
 
     def _is_outdated(self, configuration: Configure) -> bool:
         """Whether the ref of the tree may stand for another commit by now, and whoever comes gets a tree as new."""
