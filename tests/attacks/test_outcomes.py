@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from typing import Any
 
+import msgspec
 import pytest
 
+from rota.api import Task
 from rota.client import Client, LocalBackend
+from rota.control.functions.line import Ended
+from rota.control.functions.recording import Recorder, new_identity
 from rota.control.tasks.lifecycle import RESULT_BYTES_MAX, result_of
 from rota.registry import ApiError
 from tests.control.conftest import world
@@ -140,3 +146,45 @@ async def test_to_keep_the_server_busy_by_a_task_that_is_given_too_much(world: W
     assert (found.phase, found.reason, found.dependencies) == ("Failed", "TooMuchOutput", [])
     assert "960" in found.message and str(512 * 1024) in found.message
     assert crew.running() == {"p-0": "run joins-some"}
+
+
+async def test_to_have_tasks_of_others_never_end_by_filling_the_disk_for_a_moment(
+    world: World, crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large result is put beside its task."""
+    await up(world, crew)
+    await a_task(world, "a")
+    keep, is_full = crew.runtime.keep_result, True
+
+    async def kept(*about: str) -> None:
+        if is_full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        await keep(*about)
+
+    monkeypatch.setattr(crew.runtime, "keep_result", kept)
+    await world.stop()
+    await world.serve(*crew.controllers())
+    crew.finish("p-0", result=json.dumps("x" * 10_000))
+    await world.pass_time(5, step=0.5)
+    assert await phases(world) == {"a": "Running"}
+    is_full = False
+    await world.pass_time(2, step=0.5)
+    assert await phases(world) == {"a": "Succeeded"}
+    assert crew.pending == {} and await held(world) == {}
+
+
+@pytest.mark.parametrize("result", [b'"' + b"x" * 10_000 + b'"', DEEP.encode()], ids=["large", "deep"])
+async def test_to_have_calls_fail_or_leave_no_trace_by_what_they_return(world: World, result: bytes) -> None:
+    """What comes of a call does not depend on whether it can be written down, and a deep result can be."""
+    await world.create("Function", "f", {"entrypoint": "m:f", "source": {"inline": "x"}})
+    function = await world.get("Function", "f")
+
+    async def full(*about: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    await world.prepare()
+    recorder = Recorder(world.client, world.objects, full)
+    ended = Ended("Succeeded", 1.0, 2.0, "f-0", msgspec.Raw(result))
+    await recorder.record(function, new_identity("f"), {}, ended)
+    written = [one.status.result for one in (await world.client.list(Task)).items if one.status]
+    assert written == ([DEEP] if result == DEEP.encode() else [])

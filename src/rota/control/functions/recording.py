@@ -112,8 +112,6 @@ class Recorder:
         """Returns when it is written down."""
         meta = function.metadata
         result = bytes(ended.result).decode() if bytes(ended.result) else ""
-        if is_large(result) and len(result) <= RESULT_BYTES_MAX:
-            await self._keep_result(identity.name, identity.uid, meta.namespace, result)
         task = Task(
             metadata=ObjectMeta(
                 name=identity.name,
@@ -126,8 +124,10 @@ class Recorder:
             status=_status(ended, result),
         )
         try:
+            if is_large(result) and len(result) <= RESULT_BYTES_MAX:
+                await self._keep_result(identity.name, identity.uid, meta.namespace, result)
             await self._client.batch([creation(task)], typed=True)
-        except (ApiError, Deposed, RecursionError) as error:
+        except (ApiError, Deposed, RecursionError, OSError) as error:
             log.warning("a call of %s/%s is not written down: %s", meta.namespace, meta.name, error)
             return
         self._keep(Key(meta.namespace, meta.name), ended.ended, identity.name)

@@ -534,7 +534,14 @@ class Attempts:
 
     async def _keep(self, end: End) -> None:
         """Store a large result before it is written that there is one."""
-        await self._keep_result(end.key.name, end.uid, end.key.namespace, end.outcome.result)
+        while True:
+            try:
+                await self._keep_result(end.key.name, end.uid, end.key.namespace, end.outcome.result)
+                break
+            except OSError as error:
+                # The disk is full, say. Its runner has the outcome until it is written.
+                log.warning("the result of task %s cannot be kept: %s", end.key.name, error.strerror)
+                await sleep(self._executor.clock, RETRY_SECONDS)
         self._write_end(end)
 
     def _ended(self, end: End) -> Task | None:
