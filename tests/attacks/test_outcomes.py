@@ -183,7 +183,7 @@ async def test_to_have_calls_fail_or_leave_no_trace_by_what_they_return(world: W
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     await world.prepare()
-    recorder = Recorder(world.client, world.objects, full)
+    recorder = Recorder(world.client, world.objects, full, world.clock)
     ended = Ended("Succeeded", 1.0, 2.0, "f-0", msgspec.Raw(result))
     await recorder.record(function, new_identity("f"), {}, ended)
     written = [one.status.result for one in (await world.client.list(Task)).items if one.status]
