@@ -11,6 +11,7 @@ import pytest
 from rota.api import Event
 from rota.control.retention import LOOK_SECONDS, EventRetention
 from rota.engine import retention
+from rota.engine.pacing import SPIN_RUNS_MAX
 from rota.engine.retention import EVENT_KEEP_SECONDS
 from tests.engine_loop.loops import World
 
@@ -59,6 +60,16 @@ async def test_one_that_was_seen_again_stays_for_another_hour(world: World) -> N
     assert await names(world) == ["e"]
     await world.pass_time(1 + LOOK_SECONDS)
     assert await names(world) == []
+
+
+async def test_many_events_in_a_moment_are_no_sign_that_it_does_not_come_to_rest(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    await world.serve(EventRetention())
+    for number in range(2 * SPIN_RUNS_MAX):
+        await event(world, f"e-{number}")
+        await world.rest()
+    assert "again and again" not in caplog.text
 
 
 async def test_those_of_others_stay(world: World) -> None:

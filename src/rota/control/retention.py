@@ -25,6 +25,7 @@ class EventRetention(Reconciler):
     name = "event-retention"
     watches = (Watch(Event, _namespace_of),)
     concurrency = 2
+    spin_runs_max = 100_000  # every Event wakes it, and most of those runs only wait
 
     def __init__(self) -> None:
         self._looked_at: dict[str, float] = {}
