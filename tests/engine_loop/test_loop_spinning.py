@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 
 from rota.api import Condition, Kind, Object, Secret, Workspace
 from rota.api.meta import empty_status
-from rota.client import Client, Key
+from rota.client import Client, Key, Operation
 from rota.engine import DONE, Blocked, Context, Objects, Outcome, RequeueAfter
 from rota.engine.loop import SPINNING
 from rota.engine.pacing import SPIN_PAUSE_SECONDS_MAX, SPIN_RUNS_MAX
@@ -211,10 +211,17 @@ class Refusing(Client):
         self.refusals = 0
 
     async def update_status(self, obj: Any) -> Any:
+        self._refuse()
+        return await super().update_status(obj)
+
+    async def batch(self, operations: Sequence[Operation], *, typed: bool = False) -> Sequence[Any]:
+        self._refuse()
+        return await super().batch(operations, typed=typed)
+
+    def _refuse(self) -> None:
         if self.refusals:
             self.refusals -= 1
             raise ApiError(503, "ServiceUnavailable", "not now")
-        return await super().update_status(obj)
 
 
 async def test_the_condition_goes_though_the_server_was_away_when_it_came_to_rest(world: World) -> None:

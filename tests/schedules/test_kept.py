@@ -21,7 +21,7 @@ class DiesAfterMaking(OneByOne):
     """A connection that makes Tasks, but over which nothing can be written of them."""
 
     async def write(self, operations: Sequence[Operation]) -> Sequence[Answer]:
-        if any((o.verb, o.subresource) == ("update", "status") for o in operations):
+        if any(o.verb == "amend" or (o.verb, o.subresource) == ("update", "status") for o in operations):
             raise unavailable("the process has ended")
         return await super().write(operations)
 
