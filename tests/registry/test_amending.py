@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.api import Instance
+from rota.api import KINDS, Instance, Kind
+from rota.api.form import form
 from rota.registry import ApiError, Registry, WriteOptions
 from rota.registry.amending import Amendment
 from rota.store import MemoryStore
@@ -105,3 +106,9 @@ async def test_what_is_not_there_is_not_amended() -> None:
     one = await registry()
     with pytest.raises(ApiError, match="not found"):
         await one.batch([lambda: one.decide.amend(*WHERE, "j", Amendment("x", status={}), AS_US)])
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS.values() if kind.has_status], ids=lambda kind: kind.name)
+def test_no_status_has_a_rule_that_an_amendment_would_have_to_check(kind: Kind) -> None:
+    assert "status" not in dict(form(kind).rules.fields)
+    assert not any("self.status" in rule.cel for rule in kind.type.rules)

@@ -3,6 +3,9 @@
 It comes to the same as an update of these fields: generation, version and managed fields are kept as ever. What is left
 out is what a type has seen to: the rest of the object is neither read nor checked again, only copied. So this is for
 what happens to an object many times a second.
+
+Rules are not checked: no status has any. Nor is the size of the whole object, which is bounded by its types: a
+controller can always write what has happened to an object, also to one that is as large as objects may be.
 """
 
 from __future__ import annotations
