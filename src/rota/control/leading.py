@@ -77,12 +77,12 @@ class Leading:
         self.recorder = Recorder(client, instance=identity, clock=clock)
         heard = Heard(clock, restored_seconds_ago)
         self.fence = Fence(objects, runtime, clock) if linking is not None else None
-        """What this cell may run of what its hub moves when the cell is lost."""
+        """The instances that the hub moves when this cell is lost, and that it may run for now."""
         made = controllers(runtime, runners, spawning, self._metrics, serving, plane, heard, self.fence, claim_ended)
         self.claims: ClaimHolds | None = next((one.holds for one in made if isinstance(one, Claims)), None)
-        """Who hands out instances; None where nothing runs."""
+        """The holds of claims; None where nothing runs."""
         self.reports: Reports | None = None
-        """Who takes the reports of cells; None where there are none."""
+        """Takes the reports of cells; None where there are none."""
         self.intake: Intake | None = None
         """The way in for reports."""
         if plane.places:

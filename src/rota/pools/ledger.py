@@ -16,7 +16,7 @@ from rota.pools.waiting import Waiting
 DEPTH_MAX = 8
 """Requests that are handed to one instance at once, where they are short."""
 BEHIND_SECONDS_MAX = 0.05
-"""How long a request may be expected to stand behind others on an instance."""
+"""A request may be expected to stand behind others on an instance for at most so long."""
 LATEST_SHARE = 0.2
 """The share of the latest run in the mean of run times."""
 LISTED_MAX = 1000
@@ -30,7 +30,7 @@ class State(IntEnum):
     BINDING = 1
     HELD = 2
     ENDING = 3
-    """How its hold ended is being written down."""
+    """The end of its hold is being written."""
 
 
 WAITING, BINDING, HELD, ENDING = State
@@ -74,11 +74,11 @@ Effect = Binding | Recall | GiveBack | Lost
 
 
 class Ledger:
-    """Who holds which instance of a pool, and who waits. Each call is an event; its effects are in `effects`."""
+    """The holds and the requests of a pool. Each call is an event; its effects are in `effects`."""
 
     def __init__(self, depth_max: int = DEPTH_MAX) -> None:
         self.effects: list[Effect] = []
-        """What is to be done, in order. The executor takes it and clears it."""
+        """Effects that are to be carried out, in order. The executor takes and clears them."""
         self.waiting = Waiting()
         self._entries: dict[str, Entry] = {}
         self._unwanted: dict[str, Entry] = {}
@@ -90,7 +90,7 @@ class Ledger:
         """Instances with holds to which more can be handed."""
         self._depth_max = depth_max
         self._depth = 1
-        """How many requests may be handed to one instance at once, by how long they ran lately."""
+        """Requests that may be handed to one instance at once, by how long they ran lately."""
         self._run_seconds: float | None = None
         self._in_flight = 0
         self._behind = Behind()
@@ -356,7 +356,7 @@ class Ledger:
 
     @property
     def depth(self) -> int:
-        """How many wait."""
+        """The number of requests that wait."""
         return len(self.waiting)
 
     @property
@@ -371,7 +371,7 @@ class Ledger:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is known: no instance, no request."""
+        """Report whether nothing is known: no instance, no request."""
         return not self._entries and not self._units and not self._in_flight
 
     def state(self, id_: str) -> State | None:
@@ -379,7 +379,7 @@ class Ledger:
         return entry.state if entry is not None else None
 
     def is_recalled(self, id_: str) -> bool:
-        """Whether a request was asked back from its instance, which has not answered."""
+        """Report whether a request was asked back from its instance, which has not answered."""
         entry = self._entries.get(id_)
         return entry is not None and entry.is_recalled
 
@@ -394,7 +394,7 @@ class Ledger:
         return [id_ for id_, one in unit.holds.items() if one.state >= HELD] if unit is not None else []
 
     def is_used(self, instance: str) -> bool:
-        """Whether a request holds an instance, or is being given it."""
+        """Report whether a request holds an instance, or is being given it."""
         unit = self._units.get(instance)
         return unit is not None and bool(unit.holds)
 

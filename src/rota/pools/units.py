@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Opened(IntEnum):
-    """What an instance can be given for."""
+    """The requests that an instance can be given to."""
 
     CLOSED = 0
     """Nothing: it is not ready, draining, or being replaced."""
@@ -29,9 +29,9 @@ class Unit(Struct, eq=False):
     id: str
     opened: Opened = Opened.CLOSED
     reopened: Opened = Opened.CLOSED
-    """What it can be given for when a request that shares it has ended."""
+    """The requests that it can be given to when one that shares it has ended."""
     slots: int = 1
-    """How many requests that share it may be handed to it at once."""
+    """Requests that share it and may be handed to it at once."""
     last: str = ""
     """The affinity key of the request that had it last."""
     holds: dict[str, Entry] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Unit(Struct, eq=False):
     free: Free | None = None
     """The free ones that it is among, while it is."""
     others: OrderedDict[str, Unit] | None = None
-    """Those with as many holds to which more can be handed, while it is one of them."""
+    """The instances with as many holds to which more can be handed, while it is one of them."""
 
 
 class Free:
@@ -119,7 +119,7 @@ class Behind:
     def __init__(self) -> None:
         self.by_priority: dict[int, OrderedDict[str, Entry]] = {}
         self.recalled: set[str] = set()
-        """Those that are asked back already."""
+        """The requests that are asked back already."""
 
     def put(self, entry: Entry) -> None:
         request = entry.request

@@ -137,12 +137,12 @@ class Controllers:
 
     @property
     def claims(self) -> ClaimHolds | None:
-        """Who hands out instances here; None while another process leads, or nothing runs here."""
+        """The holds of claims; None while another process leads, or nothing runs here."""
         return self._leading.claims if self._leading is not None else None
 
     @property
     def reports(self) -> Reports | None:
-        """Who takes the reports of cells; None while another process leads, or this is a cell."""
+        """Takes the reports of cells; None while another process leads, or this is a cell."""
         return self._leading.reports if self._leading is not None else None
 
     @property

@@ -1,4 +1,4 @@
-"""What a plane in memory has in the place of what is outside of a server: the code cache, and the APIs of trackers."""
+"""Stand-ins of a plane in memory for what is outside of a server: the code cache, and the APIs of trackers."""
 
 from __future__ import annotations
 

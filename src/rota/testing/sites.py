@@ -229,7 +229,7 @@ class Site:
 
     @property
     def reports(self) -> Reports | None:
-        """Who takes the reports of cells, while it is up."""
+        """Takes the reports of cells, while it is up."""
         return self._leading.reports if self._leading is not None else None
 
     @property

@@ -29,12 +29,12 @@ log = logging.getLogger(__name__)
 
 ABANDON_TRIES_MAX = 10
 RETURN_SECONDS_MAX = 30.0
-"""How long the maker of a claim may stay away after a restart. Clients of Rota look for a server for half as long."""
+"""The maker of a claim may stay away for so long after a restart. Clients look for a server for half as long."""
 NOT_FOUND = 404
 
 
 class Callers:
-    """Those who wait to be answered about a claim."""
+    """The callers that wait for the answer about a claim."""
 
     def __init__(self, holds: ClaimHolds) -> None:
         self._holds = holds
@@ -59,7 +59,7 @@ class Callers:
         return len(self._listeners)
 
     def __contains__(self, key: Key) -> bool:
-        """Whether somebody waits for a claim of this name."""
+        """Report whether somebody waits for a claim of this name."""
         return key in self._listeners
 
     def fail(self, claim: Claim, error: ApiError) -> None:

@@ -21,7 +21,7 @@ from rota.runtime.interface import Subject
 
 
 class HandOver(NamedTuple):
-    """What is written of one instance and of its holders."""
+    """One write of an instance and of its holders."""
 
     subject: Subject
     before: str | None
@@ -32,7 +32,7 @@ class HandOver(NamedTuple):
     begins: Object | None = None
     """The holder whose hold begins, with its new status."""
     is_new: bool = False
-    """Whether the holder that begins is created by this."""
+    """True: the holder that begins is created by this."""
     marks: Sequence[dict[str, Any]] = ()
     """Other changes of the instance, as operations of a JSON patch."""
 

@@ -64,7 +64,7 @@ class Member(msgspec.Struct, eq=False):
 
     @property
     def is_made_ready(self) -> bool:
-        """Whether whoever claims it has to wait: it is started anew for them, or rid of what ran the code of tasks."""
+        """Report whether a claim is answered only when its runner is ready: it is started anew, or clears what tasks left."""
         worker = self.instance.spec.worker
         keeps_code = self.reset == "Keep" and worker is not None and worker.type == "python"
         return keeps_code or is_restarted_for(self.instance)

@@ -62,7 +62,7 @@ class End(NamedTuple):
     member: Member | None
     """The worker, if its runner has to be told that the outcome is written."""
     is_bare: bool = False
-    """What the attempt said was refused, and is left out."""
+    """The findings of the attempt cannot be stored, and are left out."""
 
 
 class Attempts:

@@ -23,11 +23,11 @@ from rota.runtime.runner.messages import Acknowledge
 from rota.runtime.runners import Runners
 
 LINGER_SECONDS = 0.05
-"""How long a worker without a task stays given to the tasks of its pool: the next one often comes at once."""
+"""A worker without a task stays given to the tasks of its pool for so long: the next one often comes at once."""
 
 
 class Users(Protocol):
-    """Those that use the workers of lanes: the attempts of tasks."""
+    """The attempts of tasks, which use the workers of lanes."""
 
     def entered(self, pool: PoolKey, member: Member, bindings: list[Binding], begun: Task | None) -> None:
         """A worker is given to tasks. `begun`: the first of these bindings is written with it, as this task."""
