@@ -106,6 +106,10 @@ async def test_what_is_no_task_or_is_for_another_namespace_is_refused_before_any
     elsewhere = {"metadata": {"name": "b", "namespace": "other"}, "spec": {}}
     with pytest.raises(ApiError, match=r"metadata.namespace is 'other'.* namespace=…"):
         await client.submit([task("a"), elsewhere])
+    strange: Any
+    for strange, message in (([7], "not 7"), ("ab", "not 'a'"), ([{"metadata": "x"}], "is an object, not 'x'")):
+        with pytest.raises(ApiError, match=message):
+            await client.submit(strange)
     assert (await client.list(Task)).items == []
 
 

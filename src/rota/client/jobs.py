@@ -172,12 +172,16 @@ class Jobs:
     def _named(self, task: Task | Object) -> Object:
         from rota.client.client import to_dict
 
+        if not isinstance(task, Task | dict):
+            raise bad_request(f"tasks are submitted as dicts or as rota.api.Task, in a list, not {task!r:.100}")
         body: Object = to_dict(task) if isinstance(task, Task) else {**task}
         if body.get("kind", Task.api.name) != Task.api.name:
             raise bad_request(f"what is submitted is a Task, not a {body['kind']}")
         body.setdefault("apiVersion", Task.api.api_version)
         body["kind"] = Task.api.name
         given = body.get("metadata") or {}
+        if not isinstance(given, dict):
+            raise bad_request(f"the metadata of a Task is an object, not {given!r:.100}")
         if given.get("namespace", self._namespace) not in ("", self._namespace):
             named = f"metadata.namespace is {given['namespace']!r}"
             raise bad_request(f"{named}, and tasks are submitted to {self._namespace!r}: submit(…, namespace=…)")

@@ -64,7 +64,7 @@ class Member(msgspec.Struct, eq=False):
 
     @property
     def is_made_ready(self) -> bool:
-        """Report whether a claim is answered only when its runner is ready: it is started anew, or clears what tasks left."""
+        """Report whether a claim has to wait for it: it is started anew, or rid of what ran the code of tasks."""
         worker = self.instance.spec.worker
         keeps_code = self.reset == "Keep" and worker is not None and worker.type == "python"
         return keeps_code or is_restarted_for(self.instance)
