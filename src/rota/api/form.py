@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 
@@ -117,5 +118,10 @@ def form(kind: Kind) -> Form:
 
 
 def _status_type(kind: Kind) -> Any:
+    """Return the class of a kind's status. msgspec analyses anything but a class anew at each conversion."""
     fields = {f.name: f.type for f in msgspec.structs.fields(kind.type)}
-    return fields.get("status", Any)
+    type_ = fields.get("status", Any)
+    while get_origin(type_) is Annotated:
+        type_ = get_args(type_)[0]
+    classes = [one for one in get_args(type_) if one is not NoneType]
+    return classes[0] if len(classes) == 1 and get_origin(type_) in (Union, UnionType) else type_

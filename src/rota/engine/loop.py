@@ -141,13 +141,14 @@ class ControlLoop:
             elif old is None or old.metadata.generation != new.metadata.generation:
                 self.news += 1
                 self.graph.put(new, id_)
+        is_changed = old is None or new is None or _desired(old) != _desired(new)
         if kind in self._by_kind:
-            if self._is_news(id_, old, new):
+            if is_changed or self._is_news(id_, old, new):
                 self.scheduler.arrive(id_)
         elif new is not None:
             self.scheduler.arrive(id_, runnable=False)
         self._tell_readiness(id_, old, new)
-        if old is not None and new is not None and _desired(old) != _desired(new):
+        if is_changed and old is not None and new is not None:
             self._tell_followers(id_)
         is_all = {controller.name for controller in self._owning.get(kind, ()) if controller.overhear(old, new)}
         for obj in (old, new):
@@ -155,8 +156,8 @@ class ControlLoop:
                 self._tell_others(kind, obj, is_all)
 
     def _is_news(self, id_: str, old: Object | None, new: Object | None) -> bool:
-        if old is None or new is None or _desired(old) != _desired(new):
-            return True
+        """Report whether a change that leaves all that an object asks for as it was is news to its controller."""
+        assert new is not None
         status = getattr(new, "status", None)
         if status == getattr(old, "status", None):
             return not new.api.has_status

@@ -9,7 +9,6 @@ holds up nobody else.
 from __future__ import annotations
 
 import asyncio
-from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -162,11 +161,15 @@ def _bounded(batch: list[Event]) -> list[Event]:
 def rouse(bucket: Bucket) -> None:
     """Disarms the watches that the events of a bucket from `fresh` on concern."""
     ring, armed = bucket.ring, bucket.armed
-    for number, event in enumerate(islice(ring.events, bucket.fresh - ring.base, None), bucket.fresh):
+    prefix = ""
+    for number, event in enumerate(ring.events[bucket.fresh - ring.base :], bucket.fresh):
         key = event.key
+        if prefix and key.startswith(prefix):
+            continue  # Whoever watches this namespace has been roused by an earlier event.
         namespace = key.index("/") + 1
-        for prefix in (key[:namespace], key[: key.index("/", namespace) + 1]):
-            for watch in armed.pop(prefix, ()):
+        prefix = key[: key.index("/", namespace) + 1]
+        for one in (key[:namespace], prefix):
+            for watch in armed.pop(one, ()):
                 watch.rouse(number, event)
         if not armed:
             return

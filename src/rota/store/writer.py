@@ -174,7 +174,7 @@ class Writer:
         has failed: then the log is full, which has to take this too, and cannot come to rest in a file that must grow.
         """
         is_tight = False
-        if sql.free_bytes(self._connection) < ROOM_BYTES // 2 and self._is_short():
+        if self._is_short() and sql.free_bytes(self._connection) < ROOM_BYTES // 2:
             last = sql.last_revision(self._connection)
             while self._compacted < last:
                 self._compact_to(min(last, self._compacted + RELIEF_STEP_REVISIONS))
