@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from functools import cache
-from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Any
 
 import msgspec
 
 from rota.api import validation
 from rota.api.fitting import fitting
 from rota.api.kind import Kind
+from rota.api.meta import status_type
 from rota.api.problems import BLOCKING, NO_FIELD, NOT_CHECKED, Problem, invalid, within
 from rota.api.rules import evaluate, rule_tree
 from rota.api.schema import object_node, object_schema
@@ -31,7 +31,8 @@ class Form:
         self._status = self.schema["properties"].get("status")
         self._fit_status = fitting(self._status) if kind.has_status and self._status else None
         self._type = kind.type
-        self._status_type = _status_type(kind)
+        # The class itself: msgspec analyses anything else anew at each conversion.
+        self._status_type = status_type(kind.type) if kind.has_status else Any
 
     def conform(self, obj: dict[str, Any]) -> tuple[list[str], list[Problem]]:
         """Prune, fill in defaults, and check types and bounds.
@@ -115,13 +116,3 @@ def _is_typed(value: Any, type_: Any) -> bool:
 def form(kind: Kind) -> Form:
     """The form of a kind."""
     return Form(kind)
-
-
-def _status_type(kind: Kind) -> Any:
-    """Return the class of a kind's status. msgspec analyses anything but a class anew at each conversion."""
-    fields = {f.name: f.type for f in msgspec.structs.fields(kind.type)}
-    type_ = fields.get("status", Any)
-    while get_origin(type_) is Annotated:
-        type_ = get_args(type_)[0]
-    classes = [one for one in get_args(type_) if one is not NoneType]
-    return classes[0] if len(classes) == 1 and get_origin(type_) in (Union, UnionType) else type_

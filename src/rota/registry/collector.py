@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -215,9 +215,13 @@ class Collector:
         entry = self._store.get(key)
         if entry is None:
             return
+        known = _meta(entry.value).metadata
+        if known.deletion_timestamp is None:
+            owners = self._owners(known.namespace, known.owner_references)
+            if not owners.gone and not owners.waiting:
+                return  # So it is with nearly every object that is made.
         kind = BY_BUCKET[key.partition("/")[0]]
-        obj = _decode(entry.value)
-        meta = obj["metadata"]
+        meta = _decode(entry.value)["metadata"]
         deleting = "deletionTimestamp" in meta
         finalizers = meta.get("finalizers", ())
         if deleting and ORPHAN in finalizers:
@@ -256,7 +260,7 @@ class Collector:
             await self._remove_finalizer(kind, meta, FOREGROUND)
 
     async def _follow_owners(self, kind: Kind, key: str, meta: Object) -> None:
-        owners = self._owners(meta)
+        owners = self._owners(meta.get("namespace", ""), meta["ownerReferences"])
         if owners.solid:
             lost = {ref["uid"] for ref in (*owners.gone, *owners.waiting)}
             if lost:
@@ -265,20 +269,20 @@ class Collector:
         options = DeleteOptions(propagation=self._policy(meta, owners), uid=meta["uid"])
         await self._registry.delete(kind, meta.get("namespace", ""), meta["name"], options)
 
-    def _owners(self, meta: Object) -> Owners:
+    def _owners(self, namespace: str, references: Iterable[Object]) -> Owners:
         owners = Owners([], [], [])
-        for ref in meta["ownerReferences"]:
-            key = self._owner_key(ref, meta.get("namespace", ""))
+        for ref in references:
+            key = self._owner_key(ref, namespace)
             if key is None:
                 # Of a kind that is not served here, or out of reach of a cluster-wide object: nobody can tell that it
                 # is gone.
                 owners.solid.append(ref)
                 continue
             entry = self._store.get(key)
-            owner = _decode(entry.value)["metadata"] if entry else {}
-            if owner.get("uid") != ref["uid"]:
+            owner = _meta(entry.value).metadata if entry else _Meta()
+            if owner.uid != ref["uid"]:
                 owners.gone.append(ref)
-            elif "deletionTimestamp" in owner and FOREGROUND in owner.get("finalizers", ()):
+            elif owner.deletion_timestamp is not None and FOREGROUND in owner.finalizers:
                 owners.waiting.append(ref)
             else:
                 owners.solid.append(ref)
