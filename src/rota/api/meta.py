@@ -77,7 +77,10 @@ class ObjectStatus(Model):
 
     def condition(self, type_: str) -> Condition | None:
         """The condition of this type, if there is one."""
-        return next((c for c in self.conditions if c.type == type_), None)
+        for condition in self.conditions:
+            if condition.type == type_:
+                return condition
+        return None
 
 
 ReadyState = Literal["Ready", "Failed", "Skipped", "Pending"]
