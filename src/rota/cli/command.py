@@ -106,6 +106,10 @@ def explained(error: Exception, *, only_looks: bool = False) -> tuple[int, str]:
         return BAD_USAGE, f"{error}\n{unchanged}correct {_these(len(error.problems))} first"
     if isinstance(error, ValueError) and type(error).__module__.startswith("rota."):
         return BAD_USAGE, str(error)
+    from rota.api.problems import NOT_JSON
+
+    if isinstance(error, NOT_JSON):
+        return FAILED, f"what the server answers is not understood: {error}\nis it a Rota, and of this version?"
     raise error
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -23,11 +23,30 @@ STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
 COMMAND_BYTES_MAX = 60 * 1024
 """Of a command with all that is said about it: it goes in the head of a request."""
 INPUT_PIECE_BYTES = 64 * 1024
+EXIT_CODE = re.compile(r"[0-9]{1,3}")
 GONE = "Gone"
 """The reason of a `Status` when a command was ended with its instance."""
 
 Show = Callable[[int, bytes], Awaitable[None]]
 """Takes what a channel says; the next piece comes when it returns."""
+
+
+class _Cause(msgspec.Struct):
+    reason: str = ""
+    message: str = ""
+
+
+class _Details(msgspec.Struct):
+    causes: list[_Cause] = []
+
+
+class _Status(msgspec.Struct):
+    """How a command ended, as Kubernetes words it."""
+
+    status: str = ""
+    message: str = ""
+    reason: str = ""
+    details: _Details | None = None
 
 
 class ExecFailed(Exception):  # noqa: N818 - says what became of it
@@ -117,12 +136,12 @@ async def _feed(websocket: WebSocket, stdin: AsyncIterator[bytes]) -> None:
 def exit_code(status: bytes) -> int:
     """The exit code that a `Status` tells."""
     try:
-        told = msgspec.json.decode(status, type=dict[str, Any])
+        told = msgspec.json.decode(status, type=_Status)
     except NOT_JSON:
         raise ExecFailed("what became of the command is not known: the server says it in another way") from None
-    if told.get("status") == "Success":
+    if told.status == "Success":
         return 0
-    for cause in (told.get("details") or {}).get("causes", []):
-        if cause.get("reason") == "ExitCode" and str(cause.get("message")).isdigit():
-            return int(cause["message"])
-    raise ExecFailed(str(told.get("message") or "the command failed"), str(told.get("reason") or ""))
+    for cause in told.details.causes if told.details is not None else ():
+        if cause.reason == "ExitCode" and EXIT_CODE.fullmatch(cause.message):
+            return int(cause.message)
+    raise ExecFailed(told.message or "the command failed", told.reason)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from rota.api.problems import NOT_JSON
 from rota.client.channels import GONE
 from rota.client.websocket import Closed, WebSocket
 from rota.runtime.interface import Execution, NotRunning, Runtime, Subject
@@ -167,7 +168,7 @@ class Session:
         if channel == STDIN and stdin is not None:
             await self._write(stdin, data)
         elif channel == RESIZE and terminal is not None:
-            with contextlib.suppress(msgspec.DecodeError):
+            with contextlib.suppress(*NOT_JSON):
                 size = msgspec.json.decode(data, type=_Resize)
                 terminal.resize(Size(size.width & 0xFFFF, size.height & 0xFFFF))
         elif channel == CLOSE and data == bytes((STDIN,)) and stdin is not None:

@@ -11,6 +11,7 @@ from urllib.parse import quote
 import msgspec
 
 from rota.api import Claim
+from rota.api.problems import NOT_JSON
 from rota.client.claims.failures import NoneFree
 from rota.client.failures import ConnectionCut, NoServer, Unreachable
 from rota.client.http import HttpBackend
@@ -94,7 +95,7 @@ class Gateway:
         try:
             answer = _answer.decode(response.body)
             return Answer(Claim.decode(bytes(answer.claim)), answer.token, response.status == 201)
-        except msgspec.DecodeError as error:
+        except NOT_JSON as error:
             place = self.backend.target.endpoint.url
             raise ApiError(502, "BadGateway", f"{place} does not answer as Rota's gateway does: {error}") from None
 

@@ -153,6 +153,7 @@ class Attempt:
 
     async def _command(self) -> None:
         job = self._job
+        self._limit()
         output = self._capture.writing
         with given(job.stdin.encode()) as standard_input:
             id_, command = await self._box.run(
@@ -170,6 +171,7 @@ class Attempt:
 
     async def _call(self) -> None:
         job = self._job
+        self._limit()
         interpreters = self._interpreters()
         for tried in range(1, CALL_TRIES_MAX + 1):
             with given(job.stdin.encode()) as standard_input:
@@ -190,10 +192,13 @@ class Attempt:
             if not is_stale or self._stop.why is not None:
                 return
 
-    async def _until_the_end(self, id_: str, ended: asyncio.Future[Any]) -> None:
-        """Returns when it has ended, or has had the time to."""
+    def _limit(self) -> None:
+        """Have its time begin, before anything is asked of the box: that may not answer."""
         if self._job.timeout_seconds is not None:
             self._stop.after(self._job.timeout_seconds)
+
+    async def _until_the_end(self, id_: str, ended: asyncio.Future[Any]) -> None:
+        """Returns when it has ended, or has had the time to."""
         is_told = False
         while not ended.done() and await self._stop.wait(ended):
             if self._stop.why is not None and not is_told and not ended.done():

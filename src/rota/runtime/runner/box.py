@@ -23,6 +23,13 @@ from rota.runtime.runner.outside import Outside
 
 START_SECONDS_MAX = 30.0
 CLEAR_SECONDS_MAX = 15.0
+LOOK_SECONDS, STOPPED_LOOKS = 0.5, 3
+"""How often an agent that is asked to clear its box is looked at, and how often in a row it may be stopped then."""
+ANSWER_SECONDS_MAX = 60.0
+"""For an agent to read a message, to start a command, and to tell the end of one that was killed.
+
+Longer than a box may be stopped while its storage is measured.
+"""
 VERIFY_SECONDS_MAX = 1.0
 """For how long what runs in a box may be more than its agent says."""
 STOP_SECONDS_MAX = 5.0
@@ -106,10 +113,13 @@ class Box:
         id_ = str(next(self._numbers))
         command = self._commands[id_] = Command()
         await self._send({"do": "run", "id": id_, "argv": argv, "env": env, "cwd": cwd}, streams)
+        self._expect(command.started)
         return id_, command
 
     async def signal(self, id_: str, number: int) -> None:
         await self._send({"do": "signal", "id": id_, "signal": int(number)})
+        if number == signal.SIGKILL and id_ in self._commands:
+            self._expect(self._commands[id_].ended)
 
     def is_clear(self, but: Sequence[str] = (), *, alone: bool = False) -> bool:
         """Whether nothing runs in it but the agent and some commands. False: it is not certain, and `clear` it is.
@@ -130,11 +140,7 @@ class Box:
         self._cleared = asyncio.get_running_loop().create_future()
         is_apart = self._outside is not None and self._outside.is_apart
         await self._send({"do": "clear", "but": but, "alone": alone and is_apart})
-        try:
-            async with asyncio.timeout(CLEAR_SECONDS_MAX):
-                left = await self._cleared
-        except TimeoutError:
-            raise BoxLost("the agent does not answer") from None
+        left = await self._until_cleared(self._cleared)
         if left:
             raise BoxLost(f"{left} processes cannot be ended")
         # The agent is in the box: what it says of the box is looked at from outside. A command that is kept may have
@@ -144,6 +150,18 @@ class Box:
             if time.monotonic() > deadline:
                 raise BoxLost("something runs on in it that its agent does not tell of")
             await asyncio.sleep(CLEAR_PAUSE_SECONDS)
+
+    async def _until_cleared(self, cleared: asyncio.Future[int]) -> int:
+        """Return how many processes are left. Raises BoxLost when the agent does not say, or cannot."""
+        deadline, stopped = time.monotonic() + CLEAR_SECONDS_MAX, 0
+        while not (await asyncio.wait((cleared,), timeout=LOOK_SECONDS))[0]:
+            if time.monotonic() > deadline:
+                raise BoxLost("the agent does not answer")
+            is_stopped = self._outside is not None and self._outside.is_stopped()
+            stopped = stopped + 1 if is_stopped else 0
+            if stopped == STOPPED_LOOKS:
+                raise BoxLost("the agent was stopped by what runs in the box")
+        return cleared.result()
 
     async def stop(self) -> None:
         """End it and everything in it. Raises BoxLost when something cannot be ended."""
@@ -181,9 +199,23 @@ class Box:
                     # The first byte carries them; a buffer that is full for the first byte is one that nobody reads.
                     socket.send_fds(self._control, [whole[:1]], list(descriptors))
                     whole = whole[1:]
-                await loop.sock_sendall(self._control, whole)
+                async with asyncio.timeout(ANSWER_SECONDS_MAX):
+                    await loop.sock_sendall(self._control, whole)
+            except TimeoutError:
+                # What was sent of it is no message.
+                self._fail()
+                raise BoxLost("the agent does not read") from None
             except OSError as error:
                 raise BoxLost(str(error)) from None
+
+    def _expect(self, answer: asyncio.Future[int]) -> None:
+        """Give the box up as lost if its agent does not answer in time."""
+        timer = asyncio.get_running_loop().call_later(ANSWER_SECONDS_MAX, self._miss, answer)
+        answer.add_done_callback(lambda _: timer.cancel())
+
+    def _miss(self, answer: asyncio.Future[int]) -> None:
+        if not answer.done():
+            self._fail()
 
     async def _read(self) -> None:
         assert self._control is not None

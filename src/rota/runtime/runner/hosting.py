@@ -14,8 +14,10 @@ import logging
 from collections.abc import Callable
 from typing import Literal, Protocol
 
+import msgspec
 from msgspec import Raw
 
+from rota.api.problems import NOT_JSON
 from rota.runtime.runner.box import Box
 from rota.runtime.runner.hosting_command import CommandHost
 from rota.runtime.runner.hosting_loaded import TIMED_OUT, NotLoaded
@@ -33,6 +35,11 @@ CANCEL_SECONDS_MAX = 1.0
 LOAD_SECONDS_MAX = 60.0
 EARLY_DEATH_SECONDS = 1.0
 """A process that dies so soon after it was loaded is followed by the next one no sooner."""
+LEVELS_SPARE = 64
+"""By how many levels a result could be nested more deeply and still be read: messages have levels of their own."""
+TOO_DEEP = "what it returned is nested too deeply"
+
+_checked = msgspec.json.Decoder(Raw).decode
 
 
 class NotHosted(WorkspaceError):  # noqa: N818 - named for what is so
@@ -188,6 +195,8 @@ class Hosting:
     ) -> None:
         """A host has answered."""
         host.lingering.discard(id_)
+        if not _can_be_sent(result):
+            reason, result, message = "Failed", NO_RESULT, TOO_DEEP
         if id_ in self._calls and self._calls[id_].host is host:
             self._tell(id_, reason, result, message, exit_code)
 
@@ -288,3 +297,14 @@ class Hosting:
             host.close()
         self._retired.clear()
         self._host = self._box = None
+
+
+def _can_be_sent(result: Raw) -> bool:
+    """Report whether a result is nested so deeply that the server, which reads it within a message, could not."""
+    if not bytes(result):
+        return True
+    try:
+        _checked(b"[" * LEVELS_SPARE + bytes(result) + b"]" * LEVELS_SPARE)
+    except NOT_JSON:
+        return False
+    return True

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from rota.api.problems import NOT_JSON
 from rota.runtime.runner.box import Box, BoxLost
 from rota.runtime.runner.capture import Capture
 from rota.runtime.runner.host import RESULT_BYTES_MAX
@@ -159,7 +160,7 @@ def _result(said: bytes) -> Raw:
         return Raw()
     try:
         _checked(text)
-    except msgspec.MsgspecError:
+    except NOT_JSON:
         return Raw(_encode(said.decode(errors="replace")))
     return Raw(text)
 

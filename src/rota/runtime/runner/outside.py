@@ -52,11 +52,17 @@ class Watched:
         return [int(number) for number in os.pread(self._files[2], READ_BYTES, 0).split()]
 
     def is_alive(self) -> bool:
+        return self._state() not in (b"Z", b"X", b"")
+
+    def is_stopped(self) -> bool:
+        """Report whether a signal or a tracer has made it stand still."""
+        return self._state() in (b"T", b"t")
+
+    def _state(self) -> bytes:
         try:
-            state = os.pread(self._files[1], READ_BYTES, 0).rpartition(b") ")[2][:1]
+            return os.pread(self._files[1], READ_BYTES, 0).rpartition(b") ")[2][:1]
         except OSError:
-            return False
-        return state not in (b"Z", b"X", b"")
+            return b""
 
 
 class Outside:
@@ -108,7 +114,11 @@ class Outside:
             found.add(one.pid)
         if any(is_running(other) for one, below in self._above for other in one.children() if other != below):
             return False
-        return found.issuperset(self._agent.children()) and self._agent.is_alive()
+        return found.issuperset(self._agent.children()) and self._agent.is_alive() and not self.is_stopped()
+
+    def is_stopped(self) -> bool:
+        """Report whether the agent stands still. Whatever runs in the box has its uid, and can send it SIGSTOP."""
+        return self._agent is not None and self._agent.is_stopped()
 
     def is_alone(self, kept: Collection[int]) -> bool:
         """Whether nothing has come into its namespace from outside, but some processes. True where it has none."""

@@ -29,6 +29,8 @@ from rota.runtime.runner.interpreter import LENGTH_BYTES, LIBRARIES_MAX, NO_CALL
 CALLS_MAX = 2000
 READY = 2
 """How many there are: the one in use, and the next."""
+SEND_SECONDS_MAX = 30.0
+"""For an interpreter to read what it is sent. What was called in it may have made it deaf."""
 WARM_SECONDS_MAX = 60.0
 """For the next one to load what it is to load."""
 REPLY_BYTES_MAX = 8 * RESULT_BYTES_MAX
@@ -99,8 +101,9 @@ class Interpreter:
             if descriptors:
                 whole = whole[socket.send_fds(self._control, [whole], list(descriptors)) :]
             if whole:
-                await self._loop.sock_sendall(self._control, whole)
-        except OSError:
+                async with asyncio.timeout(SEND_SECONDS_MAX):
+                    await self._loop.sock_sendall(self._control, whole)
+        except OSError:  # TimeoutError among them.
             self.give_up()
             return False
         return True

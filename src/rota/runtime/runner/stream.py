@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
 
-import msgspec
-
+from rota.api.problems import NOT_JSON
 from rota.client.failures import NoServer
 from rota.client.upgrading import connect_unix
 from rota.client.websocket import Closed, WebSocket
@@ -111,7 +110,7 @@ class Stream:
             async for text in socket:
                 try:
                     messages = to_runner.decode(text)
-                except msgspec.MsgspecError as error:
+                except NOT_JSON as error:
                     # A gateway of another version; what it wants is not understood, and so not done.
                     log.warning("what the gateway says is not understood: %s", error)
                     continue

@@ -141,8 +141,10 @@ class Worker:
             return False
         if self._place != configuration.place or self._state.configured != configuration.digest:
             return False
+        if not self._used_by:
+            return True
         # A job leaves nothing running. What it leaves on the disk is the next one's if that is kept.
-        return not self._used_by or (configuration.reset == "Keep" and not configuration.main)
+        return configuration.reset == "Keep" and not configuration.main and _is_open(configuration.place)
 
     def _follow_on(self) -> JobPlace | None:
         """Return where the job after another one runs; None: it cannot begin before something is done."""
@@ -310,7 +312,8 @@ class Worker:
             # What is asked for now counts, and not what was when the hold began.
             _forget(configuration)
         self._made = made = workspace.prepared(record, spec, files)
-        is_prepared = made is not None
+        # Files are kept as they are, but not a tree that nobody after this holder could enter.
+        is_prepared = made is not None and _is_open(place)
         if is_prepared and not is_lost and self._may_stay(configuration):
             await self._check_program(configuration)
             await self._host(configuration)
@@ -465,6 +468,10 @@ class Worker:
             os.close(nothing)
             capture.close()
         return workspace.Finished(code, command.error or said.decode(errors="replace"))
+
+
+def _is_open(place: Place) -> bool:
+    return workspace.is_open(Path(place.folder), (workspace.TREE, workspace.HOME))
 
 
 def _reach(source: Source | None) -> workspace.Reach:

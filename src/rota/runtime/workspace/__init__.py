@@ -33,7 +33,7 @@ from rota.runtime.workspace.mirror import Mirror, Source
 from rota.runtime.workspace.prepare import HOME, TREE, Finished, Prepared, RunSetup, prepare, prepared
 from rota.runtime.workspace.reach import Reach
 from rota.runtime.workspace.refs import is_fixed
-from rota.runtime.workspace.verify import verify
+from rota.runtime.workspace.verify import is_open, verify
 
 __all__ = [
     "HOME",
@@ -50,6 +50,7 @@ __all__ = [
     "WorkspaceError",
     "discard",
     "is_fixed",
+    "is_open",
     "prepare",
     "prepared",
     "verify",

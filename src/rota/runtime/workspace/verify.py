@@ -33,6 +33,15 @@ def verify(folder: Path, names: Collection[str], *, uid: int | None = None) -> N
             _verify_repository(folder / name / ".git")
 
 
+def is_open(folder: Path, names: Collection[str]) -> bool:
+    """Report whether whoever owns a storage can enter it and these folders in it, whatever its last holder did."""
+    try:
+        found = [os.lstat(path).st_mode for path in (folder, *(folder / name for name in names))]
+    except OSError:
+        return False
+    return all(stat.S_ISDIR(mode) and mode & stat.S_IRWXU == stat.S_IRWXU for mode in found)
+
+
 def _verify_one(name: str, status: os.stat_result, owner: int) -> None:
     mode = status.st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)):
