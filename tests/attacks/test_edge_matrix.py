@@ -25,7 +25,7 @@ from rota.engine.clock import RealClock
 from rota.registry import WriteOptions
 from rota.server.calls import Calling
 from rota.server.edge import DOORS, Door, Edge
-from rota.server.gateway import ENDPOINTS
+from rota.server.gateway_server import ENDPOINTS
 from rota.server.http import Request, Response
 from tests.attacks.conftest import TENANT
 from tests.attacks.test_matrix import DIGEST, IT, KNOWN, STRANGERS, Credential, Matrix, matrix

@@ -23,8 +23,7 @@ import msgspec
 
 from rota.api import Instance
 from rota.engine.objects import Objects, get
-from rota.registry import ApiError
-from rota.registry.errors import bad_request, too_busy
+from rota.registry.errors import ApiError, bad_request, too_busy
 from rota.runtime.blobs import BlobRefused, Blobs, is_digest
 from rota.server.audit import Audit
 from rota.server.auth import User, moves_blobs

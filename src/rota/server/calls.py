@@ -25,7 +25,7 @@ from rota.control.functions.later import ASYNCHRONOUS, EVENT_BYTES_MAX
 from rota.control.functions.line import Asked, Ended, NotCalled
 from rota.control.functions.recording import CALL_LABEL, Identity, new_identity
 from rota.engine.objects import get
-from rota.registry import ApiError
+from rota.registry.errors import ApiError
 from rota.server.auth import CALL, Tokens, allows
 from rota.server.call_answers import (
     BETWEEN,

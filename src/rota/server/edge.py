@@ -19,7 +19,7 @@ from rota.api import Task
 from rota.control.spawner import Spawning
 from rota.control.spawners.hooks import Known, Made
 from rota.control.spawners.webhook import Ignored
-from rota.registry import ApiError
+from rota.registry.errors import ApiError
 from rota.runtime.descriptors import MOST
 from rota.server.addresses import LOOPBACK, is_address
 from rota.server.audit import NOBODY, RETRY_SECONDS, Audit

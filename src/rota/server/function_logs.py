@@ -21,8 +21,7 @@ from rota.control.functions.line import Begun, Line
 from rota.control.functions.planning import CONTAINER, own
 from rota.control.instances.subjects import subject_of
 from rota.engine.objects import Objects, get
-from rota.registry import ApiError
-from rota.registry.errors import not_found
+from rota.registry.errors import ApiError, not_found
 from rota.runtime.interface import Subject
 from rota.runtime.runner.tasklog import LogReader, written_bytes
 from rota.server.function_position import MARGIN_SECONDS, Position, Progress, position_in

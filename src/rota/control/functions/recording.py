@@ -25,7 +25,9 @@ from rota.control.tasks.lifecycle import is_large, result_of, time_of
 from rota.engine.clock import Clock, sleep
 from rota.engine.fence import Deposed
 from rota.engine.objects import Objects
-from rota.registry import ApiError, DeleteOptions, metadata
+from rota.registry import metadata
+from rota.registry.errors import ApiError
+from rota.registry.options import DeleteOptions
 
 log = logging.getLogger(__name__)
 
