@@ -18,7 +18,7 @@ import pytest
 from rota.api import Function, Kind, Secret, Task, TaskSpawner
 from rota.client import Client
 from rota.control.functions.later import ASYNCHRONOUS, Later
-from rota.control.functions.recording import CALL_LABEL
+from rota.control.functions.recorded import CALL_LABEL
 from rota.control.spawner import Spawning
 from rota.engine import StoreObjects
 from rota.engine.clock import RealClock

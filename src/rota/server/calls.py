@@ -23,7 +23,8 @@ from rota.control.function import Serving
 from rota.control.functions.calls import RETRY_SECONDS
 from rota.control.functions.later import ASYNCHRONOUS, EVENT_BYTES_MAX
 from rota.control.functions.line import Asked, Ended, NotCalled
-from rota.control.functions.recording import CALL_LABEL, Identity, new_identity
+from rota.control.functions.recorded import CALL_LABEL
+from rota.control.functions.recording import Identity, new_identity
 from rota.engine.objects import get
 from rota.registry.errors import ApiError
 from rota.server.auth import CALL, Tokens, allows

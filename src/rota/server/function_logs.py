@@ -19,6 +19,7 @@ from rota.client import Key
 from rota.control.function import Serving
 from rota.control.functions.line import Begun, Line
 from rota.control.functions.planning import CONTAINER, own
+from rota.control.functions.recorded import kept_uid
 from rota.control.instances.subjects import subject_of
 from rota.engine.objects import Objects, get
 from rota.registry.errors import ApiError, not_found
@@ -174,7 +175,7 @@ class Merged:
             call, status = task.spec.function, task.status
             if call is None or call.name != meta.name or status is None or status.start_time is None:
                 continue
-            log = runtime.task_log(meta.namespace, task.metadata.name, task.metadata.uid)
+            log = runtime.task_log(meta.namespace, task.metadata.name, kept_uid(task))
             if str(log) not in known:
                 worker = status.attempts[-1].instance if status.attempts else status.instance_name
                 found.append(Source(status.start_time.timestamp(), task.metadata.name, worker or NO_CALL, log))

@@ -8,6 +8,7 @@ from typing import Protocol
 import msgspec
 
 from rota.api import Instance, Task
+from rota.control.functions.recorded import kept_uid
 from rota.control.holds.options import options_of
 from rota.engine.objects import Objects, get
 from rota.registry.errors import not_found
@@ -64,7 +65,7 @@ def task_logs(runtime: Runtime | None, objects: Objects, request: Request, names
     begin_of(query)
     tail, begin = number(query, "tail"), number(query, "from")
     uid = task.metadata.uid
-    reader = LogReader(runtime.task_log(namespace, name, uid), begin or 0)
+    reader = LogReader(runtime.task_log(namespace, name, kept_uid(task)), begin or 0)
 
     def goes_on() -> bool:
         found = get(objects, Task, name, namespace)
@@ -79,7 +80,7 @@ def task_result(runtime: Runtime | None, objects: Objects, namespace: str, name:
     task = get(objects, Task, name, namespace)
     if task is None:
         raise not_found(Task.api, name)
-    kept = runtime.task_log(namespace, name, task.metadata.uid).with_suffix(".result")
+    kept = runtime.task_log(namespace, name, kept_uid(task)).with_suffix(".result")
     if kept.exists():
         return Response(200, kept.read_bytes(), "text/plain; charset=utf-8")
     result = task.status.result if task.status is not None else None
