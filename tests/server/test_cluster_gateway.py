@@ -24,6 +24,7 @@ from rota.engine.leadership import Leadership
 from rota.registry.errors import ApiError, not_atomic
 from rota.registry.options import Answer as Written
 from rota.registry.options import Operation
+from rota.runtime.archive import log_of
 from rota.runtime.blobs import Blobs
 from rota.runtime.local import LocalRuntime
 from rota.server.app import LOCAL_USER
@@ -190,7 +191,7 @@ async def test_a_call_is_recorded_in_two_steps_with_its_result_and_its_log(post:
     function, serving = await post.function(), post.controllers.serving
     assert serving is not None
     identity = new_identity("hello")
-    log = serving.runtime.task_log("default", identity.name, identity.uid)
+    log = Path(serving.runtime.archive.place(log_of("default", identity.name, identity.uid)))
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text("said by the call\n")
     await serving.recorder.record(function, identity, {"method": "GET"}, ended(LARGE))
@@ -225,7 +226,7 @@ async def test_a_call_whose_recording_was_cut_in_between_is_completed_and_not_ma
     serving = post.controllers.serving
     assert serving is not None
     cut = Client(Cut(serving.client.backend), manager="post")
-    recorder = Recorder(cut, serving.objects, serving.runtime.keep_result, serving.clock)
+    recorder = Recorder(cut, serving.objects, serving.runtime.archive, serving.clock)
     identity = Identity("hello-cut", new_identity("hello").uid)
     await recorder.record(function, identity, {}, ended("", "Failed"))
     assert made[0].status is None and ENDED in made[0].metadata.annotations

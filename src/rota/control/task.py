@@ -131,7 +131,7 @@ class Tasks(Gate[Task]):
         if self._called is not None:
             self._called.gone(key)
         self._locks.gone(key)
-        self._runtime.drop_task_logs(*key, lambda namespace, name: uid_of(context.objects, namespace, name))
+        self._runtime.archive.drop(*key, lambda namespace, name: uid_of(context.objects, namespace, name))
         return True
 
     def _left(self, task: Task) -> None:

@@ -96,7 +96,7 @@ class RunningPart:
     def task_logs(self, request: Request, user: User, namespace: str, name: str) -> Answer:
         return task_logs(self._runtime, self._objects, request, namespace, name)
 
-    def task_result(self, request: Request, user: User, namespace: str, name: str) -> Answer:
+    def task_result(self, request: Request, user: User, namespace: str, name: str) -> Awaitable[Answer]:
         return task_result(self._runtime, self._objects, namespace, name)
 
     def function_logs(self, request: Request, user: User, namespace: str, name: str) -> Answer:

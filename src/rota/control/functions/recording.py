@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -32,6 +32,7 @@ from rota.engine.objects import Objects
 from rota.registry import metadata
 from rota.registry.errors import ApiError
 from rota.registry.options import DeleteOptions
+from rota.runtime.archive import Archive, keep_result
 
 log = logging.getLogger(__name__)
 
@@ -82,13 +83,13 @@ class Recorder:
         self,
         client: Client,
         objects: Objects,
-        keep_result: Callable[[str, str, str, str], Awaitable[None]],
+        archive: Archive,
         clock: Clock,
     ) -> None:
         self._clock = clock
         self._client = client
         self._objects = objects
-        self._keep_result = keep_result
+        self._archive = archive
         self._kept: dict[Key, deque[tuple[float, str]]] = {}
         self._has_kept = asyncio.Event()
         """There is something that will have been kept long enough."""
@@ -132,7 +133,7 @@ class Recorder:
         )
         try:
             if is_large(result) and len(result) <= RESULT_BYTES_MAX:
-                await self._keep_result(identity.name, identity.uid, meta.namespace, result)
+                await keep_result(self._archive, identity.name, identity.uid, meta.namespace, result)
             await self._write(task)
         except (ApiError, Deposed, RecursionError, OSError) as error:
             log.warning("a call of %s/%s is not written down: %s", meta.namespace, meta.name, error)
