@@ -18,14 +18,14 @@ import pytest
 from rota.api import Function, Kind, Secret, Task, TaskSpawner
 from rota.client import Client
 from rota.control.functions.later import ASYNCHRONOUS, Later
-from rota.control.functions.recording import CALL_LABEL
+from rota.control.functions.recorded import CALL_LABEL
 from rota.control.spawner import Spawning
 from rota.engine import StoreObjects
 from rota.engine.clock import RealClock
 from rota.registry import WriteOptions
 from rota.server.calls import Calling
 from rota.server.edge import DOORS, Door, Edge
-from rota.server.gateway import ENDPOINTS
+from rota.server.gateway_server import ENDPOINTS
 from rota.server.http import Request, Response
 from tests.attacks.conftest import TENANT
 from tests.attacks.test_matrix import DIGEST, IT, KNOWN, STRANGERS, Credential, Matrix, matrix

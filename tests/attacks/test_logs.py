@@ -7,7 +7,7 @@ from zlib import crc32
 
 import pytest
 
-from rota.server.instance_log import InstanceLog, Place, place_in
+from rota.runtime.instance_log import InstanceLog, Place, place_in
 
 EARLIER, OWN = b"password: 1234\n", b"hello\n"
 

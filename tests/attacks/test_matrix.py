@@ -27,7 +27,7 @@ from rota.server.app import App
 from rota.server.audit import Audit
 from rota.server.auth import BRIEF_PREFIX, Tokens
 from rota.server.definitions import definitions, establish
-from rota.server.gateway import ENDPOINTS, Gateway
+from rota.server.gateway_server import ENDPOINTS, server_gateway
 from rota.server.health import PATHS
 from rota.server.http import Request, Response, Stream
 from rota.server.signed import SignedTokens
@@ -182,7 +182,7 @@ async def matrix(tmp_path: Path) -> AsyncIterator[Matrix]:
     )
     claims, runners = (SignedTokens(tmp_path / "worker.key", scope) for scope in ("claim", "worker"))
     audit = Audit(tmp_path / "audit.log")
-    gateway = Gateway(registry, tokens, audit, tmp_path, claims, Tables())
+    gateway = server_gateway(registry, tokens, audit, tmp_path, tmp_path / "ca.crt", claims, Tables())
     uid = os.getuid()
     app = App(
         registry,
@@ -192,6 +192,7 @@ async def matrix(tmp_path: Path) -> AsyncIterator[Matrix]:
         gateway,
         hosts=frozenset(("localhost",)),
         server_uid=uid,
+        authority=tmp_path / "ca.crt",
         signed=(claims, runners),
     )
     for namespace in (TENANT, "other", CELL):

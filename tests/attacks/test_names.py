@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import zlib
@@ -19,6 +20,7 @@ from rota.control.making.resolving import resolve
 from rota.engine import StoreObjects
 from rota.registry import ApiError, Registry
 from rota.registry.options import WriteOptions
+from rota.runtime.archive import result_of
 from rota.runtime.interface import Order, Owner, Refused, Subject
 from rota.runtime.keeper.client import Keeper
 from rota.runtime.local import LocalRuntime
@@ -253,12 +255,9 @@ async def test_to_reach_the_disk_by_what_no_admission_has_seen(
         for volumes in ({name: {"file": b"text"}}, {"/config": {name: b"text"}}):
             await ran(runtime, msgspec.structs.replace(plain, volumes=volumes, code="", packages=""))
         for names in ((name, "task", "uid"), ("default", name, "uid"), ("default", "task", name)):
-            try:
-                runtime.task_log(*names)
-                await runtime.keep_result(names[1], names[2], names[0], "result")
-            except (UnsafeName, OSError):
-                pass
-            runtime.drop_task_logs(names[0], names[1], lambda namespace, task: "")
+            with contextlib.suppress(UnsafeName, OSError):
+                await runtime.archive.put(result_of(*names), b"result")
+            runtime.archive.drop(names[0], names[1], lambda namespace, task: "")
         assert hostile.seen(tmp_path, home) == before, name
 
 

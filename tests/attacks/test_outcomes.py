@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 from typing import Any
 
 import msgspec
@@ -16,6 +14,7 @@ from rota.control.functions.line import Ended
 from rota.control.functions.recording import Recorder, new_identity
 from rota.control.tasks.lifecycle import RESULT_BYTES_MAX, result_of
 from rota.registry import ApiError
+from rota.testing.archive import MemoryArchive
 from tests.control.conftest import world
 from tests.control.running.fake import FakeRuntime
 from tests.control.tasks.crew import Crew
@@ -148,26 +147,15 @@ async def test_to_keep_the_server_busy_by_a_task_that_is_given_too_much(world: W
     assert crew.running() == {"p-0": "run joins-some"}
 
 
-async def test_to_have_tasks_of_others_never_end_by_filling_the_disk_for_a_moment(
-    world: World, crew: Crew, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_to_have_tasks_of_others_never_end_by_filling_the_disk_for_a_moment(world: World, crew: Crew) -> None:
     """A large result is put beside its task."""
     await up(world, crew)
     await a_task(world, "a")
-    keep, is_full = crew.runtime.keep_result, True
-
-    async def kept(*about: str) -> None:
-        if is_full:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        await keep(*about)
-
-    monkeypatch.setattr(crew.runtime, "keep_result", kept)
-    await world.stop()
-    await world.serve(*crew.controllers())
+    crew.runtime.archive.space_bytes = 0
     crew.finish("p-0", result=json.dumps("x" * 10_000))
     await world.pass_time(5, step=0.5)
     assert await phases(world) == {"a": "Running"}
-    is_full = False
+    crew.runtime.archive.space_bytes = None
     await world.pass_time(2, step=0.5)
     assert await phases(world) == {"a": "Succeeded"}
     assert crew.pending == {} and await held(world) == {}
@@ -179,9 +167,8 @@ async def test_to_have_calls_fail_or_leave_no_trace_by_what_they_return(world: W
     await world.create("Function", "f", {"entrypoint": "m:f", "source": {"inline": "x"}})
     function = await world.get("Function", "f")
 
-    async def full(*about: str) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
+    full = MemoryArchive()
+    full.space_bytes = 0
     await world.prepare()
     recorder = Recorder(world.client, world.objects, full, world.clock)
     ended = Ended("Succeeded", 1.0, 2.0, "f-0", msgspec.Raw(result))

@@ -23,7 +23,7 @@ from rota.registry import ApiError
 from rota.runtime.interface import Subject
 from rota.server.access import Asking
 from rota.server.auth import User, allows
-from rota.server.gateway import ENDPOINTS
+from rota.server.gateway_server import ENDPOINTS
 from rota.server.http import JSON, Response, Stream
 from rota.server.log_streams import TEXT
 from rota.server.signed import SignedTokens

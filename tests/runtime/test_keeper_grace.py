@@ -73,7 +73,7 @@ async def test_the_program_of_a_sandbox_is_asked_to_end_and_not_the_proxy_beside
     order = Order(subject, "main", 0, ("sh", "-c", script), {}, network="egress")
     async with LocalRuntime(any_home.path, keeper=any_home.keeper()) as runtime:
         await runtime.start(order)
-        log = runtime.log_file(subject, "main")
+        log = runtime.archive._instance_log(subject, "main")
         async with asyncio.timeout(SECONDS_MAX):
             while not log.exists() or "up" not in log.read_text():
                 await asyncio.sleep(0.01)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rota.registry import ApiError
-from rota.server.instance_log import MISSING, InstanceLog, place_in
+from rota.runtime.instance_log import MISSING, InstanceLog, place_in
 
 
 class Log:

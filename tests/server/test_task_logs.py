@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from rota.runtime.instance_log import InstanceLog, last_lines
 from rota.runtime.places import Places
 from rota.runtime.runner.tasklog import LOG_BYTES_MAX, TaskLog
-from rota.server.instance_log import InstanceLog, last_lines
 from rota.server.logs import pieces
 from tests.server.conftest import Server, served
 from tests.server.test_why import create, token_of

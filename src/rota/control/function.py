@@ -70,7 +70,7 @@ class Serving:
         self.runtime = runtime
         self.clock = clock
         self.calls = Calls(objects, runners, clock)
-        self.recorder = Recorder(client, objects, runtime.keep_result, clock)
+        self.recorder = Recorder(client, objects, runtime.archive, clock)
         self.later = Later(client, objects)
         self.preparing = preparing
         self.runners = runners

@@ -95,7 +95,7 @@ class Leading:
     async def run(self) -> None:
         """Lead, until cancelled."""
         if self._runtime is not None:
-            self._runtime.sweep_task_logs(lambda namespace, name: uid_of(self._objects, namespace, name))
+            self._runtime.archive.sweep(lambda namespace, name: uid_of(self._objects, namespace, name))
         parts = [asyncio.create_task(self.recorder.run(), name="events")]
         deaf: Callable[[], None] | None = None
         try:

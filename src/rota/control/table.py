@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
+from functools import partial
 
 from rota.api import (
     AgentConfig,
@@ -47,6 +47,7 @@ from rota.control.tasks.jobs import job
 from rota.control.workload import Workloads
 from rota.engine import Objects, Reconciler
 from rota.engine.metrics import Metrics
+from rota.runtime.archive import Archive, keep_result, log_of
 from rota.runtime.interface import Runtime
 from rota.runtime.runner.jobs import Job
 from rota.runtime.runners import Runners
@@ -100,24 +101,25 @@ def _running(
 ) -> list[Reconciler]:
     """Those that have something run."""
 
+    archive = runtime.archive
+
     def make_job(objects: Objects, task: Task, instance: Instance, id_: str) -> Job:
         meta = task.metadata
-        return job(objects, task, instance, id_, str(runtime.task_log(meta.namespace, meta.name, meta.uid)))
+        return job(objects, task, instance, id_, archive.place(log_of(meta.namespace, meta.name, meta.uid)))
 
     executor = Executor()
-    attempts = Attempts(executor, maker.runners, make_job, runtime.keep_result, Counting(metrics))
-    claims = ClaimHolds(executor, ClaimCounting(metrics), lambda instance: _log_sizes(runtime, instance), claim_ended)
+    attempts = Attempts(executor, maker.runners, make_job, partial(keep_result, archive), Counting(metrics))
+    claims = ClaimHolds(executor, ClaimCounting(metrics), lambda instance: _log_marks(archive, instance), claim_ended)
     if serving is not None:
         serving.calls.count(FunctionCounting(metrics))
-    called = CalledTasks(serving.calls, runtime.task_log) if serving is not None else None
+    called = CalledTasks(serving.calls, archive) if serving is not None else None
     tasks = Tasks(attempts, runtime, called)
     return [Pools(maker, executor), Instances(maker, executor, plane), tasks, Claims(claims)]
 
 
-def _log_sizes(runtime: Runtime, instance: Instance) -> dict[str, tuple[int, int]]:
+def _log_marks(archive: Archive, instance: Instance) -> dict[str, tuple[int, int]]:
     found = {}
     for container in instance.spec.containers:
-        with contextlib.suppress(OSError):
-            now = runtime.log_file(subject_of(instance), container.name).stat()
-            found[container.name] = (now.st_ino, now.st_size)
+        if (mark := archive.instance_mark(subject_of(instance), container.name)) is not None:
+            found[container.name] = mark
     return found

@@ -12,6 +12,7 @@ from rota.api.task import TaskStatus
 from rota.api.templates import TemplateError
 from rota.client import Key
 from rota.control import inputs, networks
+from rota.control.functions.recorded import ended_status, kept_uid
 from rota.control.functions.tasks import Calling
 from rota.control.gate import RESOLVED, Gate, lasts, may_be_coming, status_of
 from rota.control.holds.named import ByName
@@ -51,9 +52,9 @@ CONFLICTS_MAX = 5
 
 
 def uid_of(objects: Objects, namespace: str, name: str) -> str:
-    """Of the Task that has a name now; empty: none has."""
+    """Return the uid under which is kept what the Task of a name has written; empty: there is none."""
     found = get(objects, Task, name, namespace)
-    return found.metadata.uid if found is not None else ""
+    return kept_uid(found) if found is not None else ""
 
 
 def is_plain(task: Task) -> bool:
@@ -130,7 +131,7 @@ class Tasks(Gate[Task]):
         if self._called is not None:
             self._called.gone(key)
         self._locks.gone(key)
-        self._runtime.drop_task_logs(*key, lambda namespace, name: uid_of(context.objects, namespace, name))
+        self._runtime.archive.drop(*key, lambda namespace, name: uid_of(context.objects, namespace, name))
         return True
 
     def _left(self, task: Task) -> None:
@@ -142,6 +143,10 @@ class Tasks(Gate[Task]):
         self._attempts.prepare(context)
         if obj.over() or obj.metadata.deletion_timestamp is not None:
             return await self._after(context, obj)
+        if obj.status is None and not context.client.in_process and (ended := ended_status(obj)) is not None:
+            # A call that was made already, and recorded where an object gets its status by a second write.
+            await context.write_status(obj, ended)
+            return DONE
         status: TaskStatus = status_of(obj)
         if obj.status is None:
             self._meet(obj)

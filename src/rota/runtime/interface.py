@@ -7,13 +7,12 @@ once and is never made up: a runtime that was away tells everything that happene
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from msgspec import Struct
 
 from rota.api.egress import Network, Policy
-from rota.runtime.task_logs import UidOf
+from rota.runtime.archive import Archive
 
 Wish = Literal["none", "sandbox", "gvisor"] | None
 """How an instance is to be kept apart; None: as the host can."""
@@ -179,6 +178,11 @@ class Runtime(Protocol):
     policy: Policy
     """Which network it gives to what does not say, and to those who are no admins at most."""
 
+    @property
+    def archive(self) -> Archive:
+        """Keeps what its instances write, and what comes of tasks."""
+        ...
+
     def runs(self, subject: Subject) -> Mapping[str, Run]:
         """The newest run of each container of an Instance that the runtime knows of."""
         ...
@@ -249,26 +253,6 @@ class Runtime(Protocol):
 
     async def drop_storage(self, namespace: str, owner: Owner, name: str = "") -> None:
         """Remove all storage of an owner, or one of it. Nothing runs in it."""
-        ...
-
-    def log_file(self, subject: Subject, container: str) -> Path:
-        """Where the output of a container goes. It is put aside when it is full."""
-        ...
-
-    def task_log(self, namespace: str, name: str, uid: str) -> Path:
-        """Where the output of a Task goes, whichever worker runs it."""
-        ...
-
-    async def keep_result(self, name: str, uid: str, namespace: str, result: str) -> None:
-        """Put the result of a Task beside its log."""
-        ...
-
-    def drop_task_logs(self, namespace: str, name: str, uid_of: UidOf) -> None:
-        """There is no Task of this name any more: remove what is left of it, soon. `uid_of` tells of later ones."""
-        ...
-
-    def sweep_task_logs(self, uid_of: UidOf) -> None:
-        """Remove, soon, what is left of Tasks that went while nobody saw it."""
         ...
 
     def listen(self, heard: Callable[[Subject], None]) -> Callable[[], None]:

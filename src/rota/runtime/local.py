@@ -20,6 +20,7 @@ from rota.runtime.defaults import limits_of
 from rota.runtime.disk import Disk
 from rota.runtime.egress.refusals import Watched as WatchedEgress
 from rota.runtime.entering import Starting, find, inside, own_streams, process_of
+from rota.runtime.home_archive import HomeArchive
 from rota.runtime.interface import (
     Box,
     Execution,
@@ -55,7 +56,6 @@ from rota.runtime.paths import UnsafeName, step
 from rota.runtime.places import Entry, Launch, Places
 from rota.runtime.removing import waited_for
 from rota.runtime.runner import note
-from rota.runtime.task_logs import TaskLogs, UidOf
 from rota.runtime.task_logs_bounds import keep_bounded
 from rota.runtime.usage import cpu_seconds
 from rota.runtime.watchdog import SCRATCH_BYTES_MAX, Bound, Watchdog, Watched, read_bound, write_bound
@@ -118,7 +118,7 @@ class LocalRuntime:
         self._following: asyncio.Task[None] | None = None
         self._known = asyncio.Event()
         self._connecting = asyncio.Lock()
-        self._task_logs = TaskLogs(self._places.tasks)
+        self.archive = HomeArchive(self._places)
         self._watchdog = Watchdog(disk, self._watched, self._tell) if disk is not None else None
         self._refused = WatchedEgress(self._places.refused_egress)
         self._watching_egress: asyncio.Task[None] | None = None
@@ -189,7 +189,7 @@ class LocalRuntime:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._task_logs.close()
+        await self.archive.close()
         await self._containers.close()
         await self._keeper.__aexit__(kind, error, trace)
 
@@ -305,9 +305,6 @@ class LocalRuntime:
         # An engine may run elsewhere, where the number is another process's.
         began = start_time_of(pid) if pid is not None else None
         return pid if began is not None and began >= process_of(run.id)[1] else None
-
-    def log_file(self, subject: Subject, container: str) -> Path:
-        return Path(f"{self._places.log(subject, container)}.log")
 
     def listen(self, heard: Callable[[Subject], None]) -> Callable[[], None]:
         self._listeners.append(heard)
@@ -541,18 +538,6 @@ class LocalRuntime:
         return Reach(sys.executable, str(Path(entry.home).parent) if has_box else entry.home, entry.cwd)
 
     # What outlives an instance.
-
-    def task_log(self, namespace: str, name: str, uid: str) -> Path:
-        return self._places.task_log(namespace, name, uid)
-
-    async def keep_result(self, name: str, uid: str, namespace: str, result: str) -> None:
-        await asyncio.to_thread(self._places.keep_result, namespace, name, uid, result)
-
-    def drop_task_logs(self, namespace: str, name: str, uid_of: UidOf) -> None:
-        self._task_logs.drop(namespace, name, uid_of)
-
-    def sweep_task_logs(self, uid_of: UidOf) -> None:
-        self._task_logs.sweep(uid_of)
 
     def storages(self) -> Iterable[tuple[str, Owner]]:
         return {(namespace, owner) for namespace, _, owner in self._places.storages()}

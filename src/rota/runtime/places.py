@@ -144,19 +144,6 @@ class Places:
         """It outlives the worker, and goes with the task. Whoever writes there makes the folder: most calls do not."""
         return below(self.tasks, namespace, f"{name}@{uid}.log")
 
-    def task_result(self, namespace: str, name: str, uid: str) -> Path:
-        return self.task_log(namespace, name, uid).with_suffix(".result")
-
-    def keep_result(self, namespace: str, name: str, uid: str, result: str) -> None:
-        path = self.task_result(namespace, name, uid)
-        path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
-        new = path.with_suffix(".new")
-        with new.open("w", encoding="utf-8") as file:
-            file.write(result)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
-
     # What an instance works on.
 
     def work(self, order: Order) -> Path:

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 from rota.api import Claim, Instance, Kind, WorkerPool
 from rota.engine.objects import Objects, get
-from rota.registry import ApiError
-from rota.registry.errors import forbidden
+from rota.registry.errors import ApiError, forbidden
 from rota.server.auth import User, allows, moves_blobs
 from rota.server.entering import authorise, claim_of
 

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -20,7 +21,7 @@ from rota.server import discovery, media, openapi, reviews
 from rota.server.accepting import JSON, Negotiated
 from rota.server.audit import NOBODY, Audit
 from rota.server.auth import READ, Tokens, User, allows, verbs_of
-from rota.server.cells import AUTHORITY
+from rota.server.cells import AUTHORITY, authority_of
 from rota.server.gateway import Gateway
 from rota.server.health import Health, is_health
 from rota.server.holding import Memory, Payer
@@ -110,12 +111,16 @@ class App:
         *,
         hosts: frozenset[str],
         server_uid: int,
+        authority: Path,
         signed: Sequence[SignedTokens] = (),
         shedding: Shedding | None = None,
         connections: Connections = MOST,
         memory: Memory | None = None,
     ) -> None:
-        """`definitions` has the CustomResourceDefinitions. `connections`: how many of them there can be."""
+        """`definitions` has the CustomResourceDefinitions. `connections`: how many of them there can be.
+
+        `authority`: the file with the certificate that cells compare with the fingerprint they know.
+        """
         self._shedding = shedding or Shedding()
         self._answers = (memory or Memory()).answers
         self._objects = Objects(registry, definitions, self._answers)
@@ -125,6 +130,7 @@ class App:
         self._gateway = gateway
         self._hosts = hosts
         self._server_uid = server_uid
+        self._authority = authority
         self._requests: dict[str, int] = {}
         self._seats = Seats(SEATS, SEATS_RESERVED, SEAT_SECONDS_MAX)
         self._remote, self._local = (
@@ -147,7 +153,7 @@ class App:
         if is_health(path):
             return self._health(request) or refusal(404, NOT_FOUND)
         if path == AUTHORITY and request.method == "GET":
-            return self._gateway.cells.authority()
+            return authority_of(self._authority)
         try:
             user = self._known(request)
             if isinstance(user, Response):

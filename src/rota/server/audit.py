@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from rota.api import Secret
-from rota.registry import ApiError
+from rota.registry.errors import ApiError
 from rota.server.auth import User
 from rota.store.file import keep_room
 

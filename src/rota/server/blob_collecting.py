@@ -9,7 +9,7 @@ from typing import cast
 from rota.api import Function
 from rota.engine import Objects
 from rota.engine.clock import Clock, RealClock
-from rota.runtime.blobs import Blobs
+from rota.runtime.archive import BlobArchive
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ COLLECT_SECONDS = 300.0
 class BlobCollecting:
     """Goes on from when it is entered until it is left."""
 
-    def __init__(self, blobs: Blobs, objects: Objects, clock: Clock | None = None) -> None:
+    def __init__(self, blobs: BlobArchive, objects: Objects, clock: Clock | None = None) -> None:
         self._blobs = blobs
         self._objects = objects
         self._clock = clock or RealClock()

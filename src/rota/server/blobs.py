@@ -23,9 +23,9 @@ import msgspec
 
 from rota.api import Instance
 from rota.engine.objects import Objects, get
-from rota.registry import ApiError
-from rota.registry.errors import bad_request, too_busy
-from rota.runtime.blobs import BlobRefused, Blobs, is_digest
+from rota.registry.errors import ApiError, bad_request, too_busy
+from rota.runtime.archive import BlobArchive
+from rota.runtime.blobs import BlobRefused, is_digest
 from rota.server.audit import Audit
 from rota.server.auth import User, moves_blobs
 from rota.server.blob_collecting import referred_to
@@ -55,7 +55,7 @@ def streams_body(target: bytes) -> bool:
 class BlobRequests:
     """Answers requests for blobs."""
 
-    def __init__(self, blobs: Blobs, audit: Audit) -> None:
+    def __init__(self, blobs: BlobArchive, audit: Audit) -> None:
         self.blobs = blobs
         self._audit = audit
         self._puts = Shares(PUTS_AT_ONCE_MAX, 1, least=PUTS_LEAST)

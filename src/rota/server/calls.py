@@ -23,9 +23,11 @@ from rota.control.function import Serving
 from rota.control.functions.calls import RETRY_SECONDS
 from rota.control.functions.later import ASYNCHRONOUS, EVENT_BYTES_MAX
 from rota.control.functions.line import Asked, Ended, NotCalled
-from rota.control.functions.recording import CALL_LABEL, Identity, new_identity
+from rota.control.functions.recorded import CALL_LABEL
+from rota.control.functions.recording import Identity, new_identity
 from rota.engine.objects import get
-from rota.registry import ApiError
+from rota.registry.errors import ApiError
+from rota.runtime.archive import log_of, result_of
 from rota.server.auth import CALL, Tokens, allows
 from rota.server.call_answers import (
     BETWEEN,
@@ -133,7 +135,7 @@ class Calling:
 
     async def _made(self, function: Function, about: Mapping[str, str], identity: Identity, event: bytes) -> Answer:
         meta = function.metadata
-        log = str(self._serving.runtime.task_log(meta.namespace, identity.name, identity.uid))
+        log = self._serving.runtime.archive.place(log_of(meta.namespace, identity.name, identity.uid))
         asked = Asked(identity.uid, event, float(function.spec.timeout_seconds), log)
         answers: list[Response] = []
 
@@ -178,7 +180,7 @@ class Calling:
             return said(error.code, str(error))
         return _not_yet(function.metadata.namespace, name, "Pending", ("Preference-Applied", ASYNC))
 
-    def follow(self, request: Request, namespace: str, name: str) -> Answer:
+    async def follow(self, request: Request, namespace: str, name: str) -> Answer:
         """What a call that was to be answered later is answered with; 202 as long as it is not over."""
         task = get(self._serving.objects, Task, name, namespace)
         call = task.spec.function if task is not None and task.metadata.labels.get(CALL_LABEL) == ASYNCHRONOUS else None
@@ -194,8 +196,8 @@ class Calling:
         identity = Identity(name, task.metadata.uid)
         if status.phase != "Succeeded":
             return answer_of(status.reason or "", identity)
-        kept = self._serving.runtime.task_log(namespace, name, task.metadata.uid).with_suffix(".result")
-        result = kept.read_bytes() if kept.exists() else _encode(status.result)
+        kept = await self._serving.runtime.archive.get(result_of(namespace, name, task.metadata.uid))
+        result = _encode(status.result) if kept is None else kept
         try:
             return response_of(result, (CALL_HEADER, name))
         except BadResult as error:

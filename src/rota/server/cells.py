@@ -18,8 +18,7 @@ from rota.api.problems import NOT_JSON
 from rota.control.cells.messages import Uid
 from rota.control.cells.names import cell_namespace, shown_identity
 from rota.engine.objects import Objects, get
-from rota.registry import ApiError
-from rota.registry.errors import bad_request
+from rota.registry.errors import ApiError, bad_request
 from rota.server.access import Asking, Decision
 from rota.server.audit import Audit
 from rota.server.auth import Tokens, User
@@ -72,12 +71,10 @@ class CellRequests:
     """Handlers of what is asked about cells."""
 
     def __init__(self, tokens: Tokens, audit: Audit, authority: Path) -> None:
+        """`authority`: the file with the certificate of this hub's authority."""
         self._tokens = tokens
         self._audit = audit
         self._authority = authority
-
-    def authority(self) -> Response:
-        return Response(200, self._authority.read_bytes(), "application/x-pem-file")
 
     def invite(self, objects: Objects, user: User, name: str) -> Response:
         """Make the token with which a cell joins. The one that was made before is no longer good."""
@@ -117,6 +114,11 @@ class CellRequests:
             if error.code < 500:
                 self._audit.refused(user, "create", "cells.rota.dev", "", name, "report", error.code)
             raise
+
+
+def authority_of(path: Path) -> Response:
+    """Answer with the certificate of the authority that a file has."""
+    return Response(200, path.read_bytes(), "application/x-pem-file")
 
 
 def check_joining(objects: Objects, request: Request, name: str) -> Cell:

@@ -18,7 +18,7 @@ import math
 import secrets
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -28,7 +28,7 @@ from rota.api.model import Ref
 from rota.api.parts import EnvVar, ValueFrom
 from rota.api.pool import ClaimSpec
 from rota.api.problems import NOT_JSON, Problem
-from rota.client import Key
+from rota.client import Client, Key
 from rota.control.claims import lifecycle
 from rota.control.claims.holds import ClaimHolds
 from rota.control.inputs import host_files, reach
@@ -36,8 +36,8 @@ from rota.control.networks import beyond_policy
 from rota.control.tasks.telling import standing_of
 from rota.control.workers import template_of
 from rota.engine.objects import Objects, get
-from rota.registry import ApiError, Registry, WriteOptions, metadata
-from rota.registry.errors import bad_request, forbidden, invalid, not_found
+from rota.registry import metadata
+from rota.registry.errors import ApiError, bad_request, forbidden, invalid, not_found
 from rota.registry.metadata import new_uid
 from rota.registry.privileges import RESTRICTED
 from rota.runtime.interface import Runtime, Subject
@@ -53,6 +53,8 @@ NAMED_MAX = 20
 """Pools that a refusal names."""
 LISTED_MAX, LISTED_BYTES_MAX = 1000, 4 * 1024 * 1024
 """Claims that one answer lists, and what they have together. The first is listed however large it is."""
+PAGE_OBJECTS = 500
+"""Claims that are read at once, to list those of one pool."""
 TRIES_MAX = 3
 MANAGER = "rota-gateway"
 MAKER = "rota.dev/token"
@@ -82,8 +84,10 @@ _asked = msgspec.json.Decoder(Asked)
 class ClaimRequests:
     """Answers requests for claims."""
 
-    def __init__(self, registry: Registry, audit: Audit, tokens: SignedTokens) -> None:
-        self._registry = registry
+    def __init__(self, client: Client, objects: Objects, audit: Audit, tokens: SignedTokens) -> None:
+        """`objects`: where what `client` has written is seen when the write returns."""
+        self._client = Client(client.backend, manager=MANAGER)
+        self._objects = objects
         self._audit = audit
         self._tokens = tokens
 
@@ -103,13 +107,14 @@ class ClaimRequests:
         holds = running.claims if running is not None else None
         if running is None or holds is None:
             raise ApiError(503, "ServiceUnavailable", "nobody hands out instances here now: this server does not lead")
-        pool = get(running.objects, WorkerPool, name, namespace)
+        objects = self._objects
+        pool = get(objects, WorkerPool, name, namespace)
         if pool is None:
-            raise _no_pool(running.objects, namespace, name)
-        _check(running.objects, asked, pool, user, running.runtime)
+            raise _no_pool(objects, namespace, name)
+        _check(objects, asked, pool, user, running.runtime)
         _check_env(asked, user, namespace)
         for _ in range(TRIES_MAX):
-            known = await self._known(running.objects, holds, asked, user, namespace, name)
+            known = await self._known(objects, holds, asked, user, namespace, name)
             if known is not None:
                 return known, 200
             claim = _made(asked, user, namespace, name)
@@ -122,8 +127,8 @@ class ClaimRequests:
                     raise
                 continue  # The same was asked for at the same moment.
             if found is None:
-                raise _busy(running.objects, user, holds, pool, may_wait=False)
-            return _settled(running.objects, user, holds, pool, found), 201
+                raise _busy(objects, user, holds, pool, may_wait=False)
+            return _settled(objects, user, holds, pool, found), 201
         raise ApiError(409, "AlreadyExists", f'claims "{asked.name}" is being made by somebody else')
 
     @staticmethod
@@ -154,31 +159,36 @@ class ClaimRequests:
 
     # One of them.
 
-    def get(self, objects: Objects, user: User, namespace: str, name: str) -> Response:
-        return Response(200, self._answer(self._found(objects, user, namespace, name)))
+    def get(self, user: User, namespace: str, name: str) -> Response:
+        return Response(200, self._answer(self._found(user, namespace, name)))
 
-    def list(self, objects: Objects, namespace: str, pool: str) -> Response:
-        if get(objects, WorkerPool, pool, namespace) is None:
-            raise _no_pool(objects, namespace, pool)
-        found: list[Any] = [one for one in objects.list(Claim.api, namespace) if one.spec.pool_ref.name == pool]  # type: ignore[attr-defined]
-        found.sort(key=lambda one: (one.metadata.creation_timestamp, one.metadata.name))
+    async def list(self, namespace: str, pool: str) -> Response:
+        if get(self._objects, WorkerPool, pool, namespace) is None:
+            raise _no_pool(self._objects, namespace, pool)
+        found, after = [], ""
+        while True:
+            page = await self._client.list(Claim.api, namespace=namespace, limit=PAGE_OBJECTS, continue_=after)
+            found += [one for one in page.items if one["spec"]["poolRef"]["name"] == pool]
+            if not (after := page.continue_):
+                break
+        found.sort(key=lambda one: (one["metadata"]["creationTimestamp"], one["metadata"]["name"]))
         shown: list[bytes] = []
         for one in found[:LISTED_MAX]:
-            value = self._registry.get(Claim.api, namespace, one.metadata.name).value
+            value = _encode(one)
             if shown and sum(map(len, shown)) + len(value) > LISTED_BYTES_MAX:
                 break
             shown.append(value)
         return Response(200, b'{"claims":[%b],"remaining":%d}' % (b",".join(shown), len(found) - len(shown)))
 
-    async def renew(self, objects: Objects, user: User, namespace: str, name: str) -> Response:
+    async def renew(self, user: User, namespace: str, name: str) -> Response:
         with noting(self._audit, user, "update", Claim.api.bucket, namespace, name, "renew") as note:
-            claim = self._found(objects, user, namespace, name)
+            claim = self._found(user, namespace, name)
             if claim.over():
                 raise _over(claim)
             now = datetime.now(UTC)
             patch = {"metadata": {"uid": claim.metadata.uid}, "spec": {"renewTime": now.isoformat()}}
-            answer = await self._registry.patch(Claim.api, namespace, name, patch, WriteOptions(MANAGER))
-            written = Claim.decode(answer.value)
+            kind: Any = Claim
+            written: Claim = await self._client.patch(kind, name, patch, namespace=namespace)
             # Whoever looks after leases writes it down in a moment.
             expires = lifecycle.expiry(written, now.timestamp())
             if written.status is not None and expires is not None:
@@ -187,22 +197,20 @@ class ClaimRequests:
             note.code = 200
             return Response(200, self._answer(written))
 
-    async def release(
-        self, running: Controllers | None, objects: Objects, user: User, namespace: str, name: str
-    ) -> Response:
+    async def release(self, running: Controllers | None, user: User, namespace: str, name: str) -> Response:
         """Give an instance back. Said again, it is as it was."""
         with noting(self._audit, user, "delete", Claim.api.bucket, namespace, name) as note:
-            claim = self._found(objects, user, namespace, name)
+            claim = self._found(user, namespace, name)
             holds = running.claims if running is not None else None
             if not claim.over():
                 claim = await self._released(holds, claim)
             note.code = 200
             return Response(200, self._answer(claim))
 
-    async def release_all(self, running: Controllers | None, objects: Objects, token_id: str) -> None:
+    async def release_all(self, running: Controllers | None, token_id: str) -> None:
         """Give back what was claimed with a token that is no longer good."""
         holds = running.claims if running is not None else None
-        every: list[Any] = list(objects.list(Claim.api))
+        every: list[Any] = list(self._objects.list(Claim.api))
         found = [one for one in every if one.metadata.annotations.get(MAKER) == token_id and not one.over()]
         for claim in found:
             try:
@@ -212,7 +220,7 @@ class ClaimRequests:
                 log.warning("the claim %s of a revoked token cannot be released: %s", claim.metadata.name, error)
 
     async def _released(self, holds: ClaimHolds | None, claim: Claim) -> Claim:
-        meta = claim.metadata
+        meta, kind = claim.metadata, cast(Any, Claim)
         for _ in range(TRIES_MAX):
             if holds is None or claim.status is None or claim.status.phase != "Bound":
                 break
@@ -223,19 +231,18 @@ class ClaimRequests:
                 if error.code not in (409, 422):
                     raise
             # Its lease was just written down, or it has lost what it had.
-            claim = Claim.decode(self._registry.get(Claim.api, meta.namespace, meta.name).value)
+            claim = await self._client.get(kind, meta.name, namespace=meta.namespace)
             if claim.over() or claim.metadata.uid != meta.uid:
                 return claim
         patch = {"metadata": {"uid": meta.uid}, "spec": {"release": True}}
-        answer = await self._registry.patch(Claim.api, meta.namespace, meta.name, patch, WriteOptions(MANAGER))
-        return Claim.decode(answer.value)
+        released: Claim = await self._client.patch(kind, meta.name, patch, namespace=meta.namespace)
+        return released
 
-    @staticmethod
-    def _found(objects: Objects, user: User, namespace: str, name: str) -> Claim:
+    def _found(self, user: User, namespace: str, name: str) -> Claim:
         if user.scope == "claim":
             # Again: it may have ended since the request was let in.
-            return claim_of(user, objects)
-        claim = get(objects, Claim, name, namespace)
+            return claim_of(user, self._objects)
+        claim = get(self._objects, Claim, name, namespace)
         if claim is None:
             raise not_found(Claim.api, name)
         return claim

@@ -51,8 +51,13 @@ class Controllers:
         home: Path | None = None,
         plane: Plane = HERE,
         linking: Linking | None = None,
+        edge: str = "",
+        claim_ended: Callable[[str], None] = lambda uid: None,
     ) -> None:
-        """`linking`: how a cell reaches its hub."""
+        """`linking`: how a cell reaches its hub. `edge`: where functions are called.
+
+        `claim_ended` gets the uid of a claim that has no instance any more.
+        """
         self.objects = objects
         self._clock: Clock = RealClock()
         self._leading: Leading | None = None
@@ -63,8 +68,7 @@ class Controllers:
         """What makes instances real here, if anything does."""
         self.runners = Runners(self._clock.now)
         """The workers that are connected here."""
-        self.on_claim_ended: Callable[[str], None] = lambda uid: None
-        """Told of a claim that has no instance any more, by its uid."""
+        self._claim_ended = claim_ended
         self.metrics = Metrics()
         self.terms = 0
         """How often this process has led."""
@@ -76,15 +80,11 @@ class Controllers:
         )
         self.spawning = Spawning(self._client, self.objects, self._clock, apis)
         """What becomes of webhooks and of polls."""
-        self.edge = ""
-        """Where functions are called, once that is known."""
         self.serving: Serving | None = None
         """What answers calls of functions here, if anything does."""
         if runtime is not None and home is not None:
             preparing = Preparing(home, self._clock, runtime.policy)
-            self.serving = Serving(
-                self._client, objects, self.runners, runtime, preparing, self._clock, lambda: self.edge
-            )
+            self.serving = Serving(self._client, objects, self.runners, runtime, preparing, self._clock, lambda: edge)
         self._identity = identity
 
     @property
@@ -118,7 +118,7 @@ class Controllers:
             metrics=self.metrics,
             restored_seconds_ago=self._restored_seconds_ago(),
             leads=lambda: self._leadership.held,
-            claim_ended=lambda uid: self.on_claim_ended(uid),
+            claim_ended=self._claim_ended,
         )
         try:
             await self._leading.run()
@@ -154,6 +154,10 @@ class Controllers:
     def link(self) -> Link | None:
         """The link of this cell to its hub, if it is one."""
         return self._leading.link if self._leading is not None else None
+
+
+Running = Callable[[], Controllers | None]
+"""Returns the controllers of this process; None while it has none."""
 
 
 def restored_seconds_ago(home: Path, now: float) -> float:

@@ -19,7 +19,7 @@ from rota.api import Task
 from rota.control.spawner import Spawning
 from rota.control.spawners.hooks import Known, Made
 from rota.control.spawners.webhook import Ignored
-from rota.registry import ApiError
+from rota.registry.errors import ApiError
 from rota.runtime.descriptors import MOST
 from rota.server.addresses import LOOPBACK, is_address
 from rota.server.audit import NOBODY, RETRY_SECONDS, Audit
@@ -172,7 +172,7 @@ class Edge:
             return False
         return name in self._hosts or (url.startswith("//") and is_address(name))
 
-    def follow(self, request: Request, namespace: str, name: str) -> Answer:
+    def follow(self, request: Request, namespace: str, name: str) -> Answer | Awaitable[Answer]:
         calling = self._calling()
         if calling is None:
             return refusal(503, "no controllers run in this server", _retry(NOT_SERVED_SECONDS))
@@ -183,7 +183,10 @@ class Edge:
             return refusal(429, "calls are asked about too often", _retry(pause))
         if not is_keyed and (wrong := self._led_here(request)):
             return wrong
-        answer = calling.follow(request, namespace, name)
+        return self._followed(calling, request, namespace, name)
+
+    async def _followed(self, calling: Calling, request: Request, namespace: str, name: str) -> Answer:
+        answer = await calling.follow(request, namespace, name)
         self._note_stranger(answer, "calls", namespace, name)
         return answer
 

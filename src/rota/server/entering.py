@@ -8,8 +8,7 @@ from rota.api import Claim, Instance
 from rota.control.cells.reaching import mirrored
 from rota.control.inputs import reach
 from rota.engine.objects import Objects, get
-from rota.registry import ApiError
-from rota.registry.errors import bad_request, forbidden, not_found
+from rota.registry.errors import ApiError, bad_request, forbidden, not_found
 from rota.registry.privileges import is_restricted
 from rota.runtime.interface import Runtime, Subject
 from rota.server.auth import User, allows

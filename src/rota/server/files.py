@@ -25,8 +25,7 @@ import msgspec
 
 from rota.api import Instance
 from rota.engine.objects import Objects
-from rota.registry import ApiError
-from rota.registry.errors import bad_request, conflict, too_busy
+from rota.registry.errors import ApiError, bad_request, conflict, too_busy
 from rota.runtime.files.access import files_of
 from rota.runtime.files.model import Entry, Files, Listing
 from rota.runtime.interface import HasFiles, NotRunning, Refused, Runtime, Subject

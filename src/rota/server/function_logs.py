@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -19,17 +20,18 @@ from rota.client import Key
 from rota.control.function import Serving
 from rota.control.functions.line import Begun, Line
 from rota.control.functions.planning import CONTAINER, own
+from rota.control.functions.recorded import kept_uid
 from rota.control.instances.subjects import subject_of
 from rota.engine.objects import Objects, get
-from rota.registry import ApiError
-from rota.registry.errors import not_found
+from rota.registry.errors import ApiError, not_found
+from rota.runtime.archive import Item, Reader, log_of
+from rota.runtime.instance_log import BEGINNING, InstanceLog, Place, last_lines, newlines, place_in
 from rota.runtime.interface import Subject
-from rota.runtime.runner.tasklog import LogReader, written_bytes
+from rota.runtime.runner.tasklog import LogReader
 from rota.server.function_position import MARGIN_SECONDS, Position, Progress, position_in
 from rota.server.http import Request, Stream
-from rota.server.instance_log import BEGINNING, InstanceLog, Place, last_lines, newlines, place_in
 from rota.server.log_streams import Piece, Pieces, Rhythm, as_stream, begin_of, follows, number
-from rota.server.logs import READ_BYTES, TAIL_LINES, Reader, whole
+from rota.server.logs import READ_BYTES, TAIL_LINES, whole
 
 FOLLOWED_MAX = 256
 """Logs that are read at once: those of calls that began later come when others are over."""
@@ -52,7 +54,7 @@ class Source(NamedTuple):
     began: float
     call: str
     worker: str
-    log: Path
+    log: Item
     id: str = ""
     """Of the call, if it began in this process; empty: it is over."""
     number: int = 0
@@ -60,7 +62,16 @@ class Source(NamedTuple):
     @property
     def key(self) -> str:
         """By which a position names it."""
-        return self.log.stem
+        return self.log.owner
+
+
+class Written(NamedTuple):
+    """A log of which the last lines may be shown."""
+
+    began: float
+    call: str
+    worker: str
+    open: Callable[[], Reader]
 
 
 def function_logs(serving: Serving | None, objects: Objects, request: Request, namespace: str, name: str) -> Stream:
@@ -81,13 +92,14 @@ class Merged:
 
     def __init__(self, serving: Serving, function: Function) -> None:
         self._serving = serving
+        self._archive = serving.runtime.archive
         self._function = function
         self._line = serving.calls.line(function)
         self._seen = 0
         """The number of the last call that is read, or was."""
         self._coming: deque[Source] = deque()
-        self._readers: dict[str, LogReader] = {}
-        """Of calls, by the place of the log: it is read on where it was left off."""
+        self._readers: dict[str, Reader] = {}
+        """Of calls, by the owner of the log: it is read on where it was left off."""
         self._open: dict[str, Open] = {}
         self._places: dict[str, Place] = {}
         """Where the logs of workers are to be read on, until they are."""
@@ -123,7 +135,7 @@ class Merged:
 
     # Where it begins.
 
-    def _begin(self, begun: list[Begun], tail: int, *, follow: bool) -> list[tuple[float, str, str, Path]]:
+    def _begin(self, begun: list[Begun], tail: int, *, follow: bool) -> list[Written]:
         """Have what is under way read from now on. Returns all else that was written, the oldest first."""
         calls = self._calls(begun)
         if follow:
@@ -136,10 +148,15 @@ class Merged:
             if one.key in followed:
                 self._progress.reach(one.key, 0)
             elif one.began > calls[-1].began - MARGIN_SECONDS:
-                self._progress.reach(one.key, written_bytes(one.log))
+                self._progress.reach(one.key, self._archive.written_bytes(one.log))
                 self._progress.leave(one.key, one.began)
-        others = self._of_no_call(is_followed=follow)
-        return sorted([*(one[:4] for one in calls if one.key not in followed), *others])
+        others = self._of_no_call(tail, is_followed=follow)
+        before = [
+            Written(one.began, one.call, one.worker, partial(self._archive.stream, one.log))
+            for one in calls
+            if one.key not in followed
+        ]
+        return sorted([*before, *others], key=lambda one: one[:3])
 
     def _resume(self, begin: Position, begun: list[Begun]) -> None:
         """Have everything after a position read: the rest of what was being read, and all of what has begun since."""
@@ -150,7 +167,7 @@ class Merged:
         for one in self._calls(begun):
             offset = begin.logs.get(one.key)
             if offset is not None:
-                self._readers[str(one.log)] = LogReader(one.log, offset if isinstance(offset, int) else 0)
+                self._readers[one.key] = self._archive.stream(one.log, offset if isinstance(offset, int) else 0)
             elif one.number and is_same:
                 if one.number <= begin.seen:
                     continue
@@ -167,21 +184,25 @@ class Merged:
 
     def _calls(self, begun: Iterable[Begun]) -> list[Source]:
         """The logs of all calls, in the order in which they began."""
-        meta, runtime, objects = self._function.metadata, self._serving.runtime, self._serving.objects
+        meta, objects = self._function.metadata, self._serving.objects
         # The newest calls may not be written down yet. Of one that is tried again the last try is told.
-        known = {one.log: Source(one.time, one.call, one.worker, Path(one.log), one.id, one.number) for one in begun}
+        known = {source.key: source for source in map(self._source, begun)}
         found = list(known.values())
         for task in cast("list[Task]", objects.list(Task.api, meta.namespace)):
             call, status = task.spec.function, task.status
             if call is None or call.name != meta.name or status is None or status.start_time is None:
                 continue
-            log = runtime.task_log(meta.namespace, task.metadata.name, task.metadata.uid)
-            if str(log) not in known:
+            log = log_of(meta.namespace, task.metadata.name, kept_uid(task))
+            if log.owner not in known:
                 worker = status.attempts[-1].instance if status.attempts else status.instance_name
                 found.append(Source(status.start_time.timestamp(), task.metadata.name, worker or NO_CALL, log))
         return sorted(found)
 
-    def _of_no_call(self, *, is_followed: bool) -> list[tuple[float, str, str, Path]]:
+    def _source(self, begun: Begun) -> Source:
+        log = log_of(self._function.metadata.namespace, begun.call, begun.uid)
+        return Source(begun.time, begun.call, begun.worker, log, begun.id, begun.number)
+
+    def _of_no_call(self, tail: int, *, is_followed: bool) -> list[Written]:
         """What workers wrote beside calls, and what was written while the newest version was made ready.
 
         Each is when it began, no call, who wrote it, and the log. What is followed is read from now on.
@@ -191,17 +212,17 @@ class Merged:
         workers = own(self._function, instances)
         for instance in workers:
             made = instance.metadata.creation_timestamp
-            log = self._serving.runtime.log_file(subject_of(instance), CONTAINER)
-            found.append((made.timestamp() if made else 0.0, NO_CALL, instance.metadata.name, log))
+            log = partial(self._archive.instance_log, subject_of(instance), CONTAINER, tail)
+            found.append(Written(made.timestamp() if made else 0.0, NO_CALL, instance.metadata.name, log))
         packages = preparing.packages_log(self._function)
         if packages is not None and not is_followed and (changed := _changed_at(packages)) is not None:
-            found.append((changed, NO_CALL, PACKAGES, packages))
+            found.append(Written(changed, NO_CALL, PACKAGES, partial(LogReader, packages)))
         load, status = preparing.load_log(self._function), self._function.status
         # A worker that is still there has it in its own log.
         newest = status.version if status is not None else None
         is_told = any(one.spec.template_hash == newest for one in workers)
         if not is_told and (changed := _changed_at(load)) is not None:
-            found.append((changed, NO_CALL, LOAD, load))
+            found.append(Written(changed, NO_CALL, LOAD, partial(LogReader, load)))
         return found
 
     def _may_go_on(self, key: str) -> bool:
@@ -217,18 +238,15 @@ class Merged:
         line = self._now()
         if line.begun and line.begun[-1].number > self._seen:
             fresh = [one for one in line.begun if one.number > self._seen]
-            self._coming.extend(
-                Source(one.time, one.call, one.worker, Path(one.log), one.id, one.number) for one in fresh
-            )
+            self._coming.extend(map(self._source, fresh))
             self._seen = line.begun[-1].number
         while self._coming and len(self._open) < FOLLOWED_MAX:
             self._open_call(self._coming.popleft())
         self._see_workers(is_first=False)
 
     def _open_call(self, source: Source) -> None:
-        log = str(source.log)
-        reader = self._readers.pop(log, None) or LogReader(source.log)
-        self._readers[log] = reader
+        reader = self._readers.pop(source.key, None) or self._archive.stream(source.log)
+        self._readers[source.key] = reader
         if len(self._readers) > KNOWN_MAX:
             self._readers.pop(next(iter(self._readers))).close()
         opened = Open(source.key, f"{source.call} {source.worker} ", reader, self._until_over(source.id), source.began)
@@ -260,7 +278,7 @@ class Merged:
                 continue
             key = f"{NO_CALL}{subject.uid}"
             begin = None if is_first else self._places.pop(key, BEGINNING)
-            log = InstanceLog(self._serving.runtime.log_file(subject, CONTAINER), 0, begin=begin)
+            log = self._archive.instance_log(subject, CONTAINER, 0, begin=begin)
             opened = Open(key, f"{NO_CALL} {subject.name} ", log, self._until_gone(subject))
             self._open[subject.uid] = opened
             self._progress.reach(key, opened.position)
@@ -336,14 +354,14 @@ def prefixed(prefix: bytes, lines: bytes) -> bytes:
     return prefix + lines.replace(b"\n", b"\n" + prefix) + b"\n"
 
 
-def _last(logs: list[tuple[float, str, str, Path]], count: int) -> bytes:
+def _last(logs: list[Written], count: int) -> bytes:
     """The last lines of all of them, as far as there is room for them."""
     found: list[bytes] = []
     left, room = count, SHOWN_BYTES_MAX
     while logs and left > 0 and room > 0:
-        _, call, worker, log = logs.pop()
+        _, call, worker, open_log = logs.pop()
         prefix = f"{call} {worker} ".encode()
-        reader = LogReader(log)
+        reader = open_log()
         text = whole(reader)
         reader.close()
         # Lines may be empty, and what is put before them is not.

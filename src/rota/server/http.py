@@ -192,10 +192,12 @@ class HttpServer:
         memory: Memory | None = None,
         admit: Admit = _anybody,
         payer: Callable[[Request], Payer | None] = _anybody,
+        streams_body: Callable[[bytes], bool] = lambda target: False,
     ) -> None:
         """The bounds are those of this module, unless there are others for who is served.
 
         `payer`: whose share of the memory a request takes; None: that of the address it comes from.
+        `streams_body`: whether the body of a request to a target is handed over as it comes.
         """
         self.handler = handler
         self.refusal = refusal
@@ -217,8 +219,7 @@ class HttpServer:
         self._sweeper: asyncio.Task[None] | None = None
         self.closing = False
         """No connection outlives the request that it is at."""
-        self.streams_body: Callable[[bytes], bool] | None = None
-        """Whether what is put at a target is handed over as it comes."""
+        self.streams_body = streams_body
 
     @property
     def connections_max(self) -> int:

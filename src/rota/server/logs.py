@@ -3,38 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import msgspec
 
 from rota.api import Instance, Task
+from rota.control.functions.recorded import kept_uid
 from rota.control.holds.options import options_of
 from rota.engine.objects import Objects, get
 from rota.registry.errors import not_found
+from rota.runtime.archive import Reader, log_of, result_of
+from rota.runtime.instance_log import last_lines, place_in
 from rota.runtime.interface import Runtime
-from rota.runtime.runner.tasklog import LOG_BYTES_MAX, LogReader
+from rota.runtime.runner.tasklog import LOG_BYTES_MAX
 from rota.server.auth import User
 from rota.server.entering import place, running
 from rota.server.http import Request, Response, Stream
-from rota.server.instance_log import InstanceLog, last_lines, place_in
 from rota.server.log_streams import Piece, Pieces, Rhythm, as_stream, begin_of, follows, number
 
 READ_BYTES = 64 * 1024
 TAIL_LINES = 100
-
-
-class Reader(Protocol):
-    """A log, wherever it was left off."""
-
-    def read(self, size: int) -> bytes:
-        """What comes next; empty: nothing yet."""
-        ...
-
-    def position(self, behind: int = 0) -> int | str:
-        """Where somebody goes on who has all that was read but the last bytes."""
-        ...
-
-    def close(self) -> None: ...
 
 
 def logs(runtime: Runtime | None, objects: Objects, request: Request, user: User, namespace: str, name: str) -> Stream:
@@ -42,7 +29,6 @@ def logs(runtime: Runtime | None, objects: Objects, request: Request, user: User
     runtime, query = running(runtime), request.query
     instance, subject, container = place(objects, namespace, name, query.get("container", ""))
     uid = subject.uid
-    path = runtime.log_file(subject, container)
     tail, begin = number(query, "tail"), place_in(begin_of(query))
 
     def goes_on() -> bool:
@@ -51,7 +37,7 @@ def logs(runtime: Runtime | None, objects: Objects, request: Request, user: User
 
     # Who has it sees what was written since.
     since = options_of(instance).logs.get(container, (0, 0)) if user.scope == "claim" else (0, 0)
-    log = InstanceLog(path, TAIL_LINES if tail is None else tail, since, begin)
+    log = runtime.archive.instance_log(subject, container, TAIL_LINES if tail is None else tail, since, begin)
     return as_stream(request, pieces(log, goes_on if follows(query) else None))
 
 
@@ -64,7 +50,7 @@ def task_logs(runtime: Runtime | None, objects: Objects, request: Request, names
     begin_of(query)
     tail, begin = number(query, "tail"), number(query, "from")
     uid = task.metadata.uid
-    reader = LogReader(runtime.task_log(namespace, name, uid), begin or 0)
+    reader = runtime.archive.stream(log_of(namespace, name, kept_uid(task)), begin or 0)
 
     def goes_on() -> bool:
         found = get(objects, Task, name, namespace)
@@ -73,15 +59,15 @@ def task_logs(runtime: Runtime | None, objects: Objects, request: Request, names
     return as_stream(request, pieces(reader, goes_on if follows(query) else None, tail))
 
 
-def task_result(runtime: Runtime | None, objects: Objects, namespace: str, name: str) -> Response:
+async def task_result(runtime: Runtime | None, objects: Objects, namespace: str, name: str) -> Response:
     """Answer with the result of a Task, also with one that is too large for its status."""
     runtime = running(runtime)
     task = get(objects, Task, name, namespace)
     if task is None:
         raise not_found(Task.api, name)
-    kept = runtime.task_log(namespace, name, task.metadata.uid).with_suffix(".result")
-    if kept.exists():
-        return Response(200, kept.read_bytes(), "text/plain; charset=utf-8")
+    kept = await runtime.archive.get(result_of(namespace, name, kept_uid(task)))
+    if kept is not None:
+        return Response(200, kept, "text/plain; charset=utf-8")
     result = task.status.result if task.status is not None else None
     return Response(200, msgspec.json.encode(result))
 

@@ -43,6 +43,7 @@ from rota.server.controllers import (
     UP_LEASE_SECONDS,
     UP_RENEW_SECONDS,
     Controllers,
+    Running,
     identity_of_home,
 )
 from rota.server.definitions import definitions, establish
@@ -54,7 +55,8 @@ from rota.server.edge import (
     Edge,
 )
 from rota.server.edge import refusal as edge_refusal
-from rota.server.gateway import Gateway
+from rota.server.gateway import Gateway, streams_body
+from rota.server.gateway_server import server_gateway
 from rota.server.holding import Memory
 from rota.server.home import Home
 from rota.server.http import HttpServer
@@ -168,7 +170,22 @@ async def run(
     claims = SignedTokens(home.worker_key, "claim")
     tables = Tables()
     shedding = Shedding(disk, store)
-    gateway = Gateway(registry, tokens, audit, home.path, claims, tables, shedding)
+    controllers: Controllers | None = None
+    edge_url = f"http://{authority_of(host, edge_listening)}"
+    gateway = server_gateway(
+        registry,
+        tokens,
+        audit,
+        home.path,
+        home.ca,
+        claims,
+        tables,
+        running=lambda: controllers,
+        shedding=shedding,
+        edge=edge_url,
+        connections=lambda: len(http.connections),
+        revoked=lambda token_id: app.end_watches(token_id),
+    )
     hosts = names_of(host)
     room = descriptors.shared_out(descriptors.raise_limit())
     memory = Memory()
@@ -181,6 +198,7 @@ async def run(
         memory=memory,
         admit=lambda request: app.admit(request),
         payer=lambda request: app.payer(request),
+        streams_body=streams_body,
     )
     workers = SignedTokens(home.worker_key, "worker")
     signed = (workers, claims)
@@ -193,14 +211,15 @@ async def run(
         gateway,
         hosts=hosts,
         server_uid=os.getuid(),
+        authority=home.ca,
         signed=signed,
         shedding=shedding,
         connections=room,
         memory=memory,
     )
-    calling = _calling(gateway, tokens)
+    calling = _calling(lambda: controllers, tokens)
     edge = Edge(
-        lambda: gateway.controllers.spawning if gateway.controllers else None,
+        lambda: controllers.spawning if controllers is not None else None,
         audit,
         calling,
         room.edge,
@@ -216,8 +235,6 @@ async def run(
         admit=edge.admit,
     )
     tables.add(gateway, http, edge_http)
-    gateway.http = http
-    gateway.on_revoked = app.end_watches
     controlling: asyncio.Task[None] | None = None
     looking = asyncio.create_task(disk.run(), name="disk")
     runtime: LocalRuntime | None = None
@@ -225,7 +242,7 @@ async def run(
     asked_to_end = False
 
     async def come_up() -> None:
-        nonlocal controlling, runtime
+        nonlocal controlling, controllers, runtime
         await registry.start()
         await establish_system(registry)
         await establish(defined, store)
@@ -240,15 +257,13 @@ async def run(
             await running.enter_async_context(runtime)
             collecting = MirrorCollecting(home.path, StoreObjects(registry), lambda: disk.level != "ok")
             await running.enter_async_context(collecting)
-            gateway.controllers = _controllers(registry, home.path, runtime, apis, gateway, audit, no_cell=no_cell)
-            gateway.controllers.on_claim_ended = app.end_watches
-            controlling = asyncio.create_task(gateway.controllers.run(), name="controllers")
+            controllers = _controllers(
+                registry, home.path, runtime, apis, gateway, audit, edge_url, app.end_watches, no_cell=no_cell
+            )
+            controlling = asyncio.create_task(controllers.run(), name="controllers")
             controlling.add_done_callback(lambda _: stop.set())
         context = tls.ensure(home.path, sorted(hosts))
         url = f"https://{authority_of(host, listening)}"
-        gateway.edge = f"http://{authority_of(host, edge_listening)}"
-        if gateway.controllers is not None:
-            gateway.controllers.edge = gateway.edge
         home.write_kubeconfig(tokens, url)
         home.remove_stale_socket()
         for one in (listening, *also):
@@ -261,7 +276,7 @@ async def run(
         finally:
             os.umask(mask)
         app.ready = True
-        on_ready(Ready(url, home.kubeconfig, home.socket, gateway.edge))
+        on_ready(Ready(url, home.kubeconfig, home.socket, edge_url))
 
     try:
         if await _unless(stop, come_up()):
@@ -358,6 +373,8 @@ def _controllers(
     apis: Apis,
     gateway: Gateway,
     audit: Audit,
+    edge: str,
+    claim_ended: Callable[[str], None],
     *,
     no_cell: bool,
 ) -> Controllers:
@@ -377,15 +394,28 @@ def _controllers(
         lease_seconds=UP_LEASE_SECONDS,
         renew_seconds=UP_RENEW_SECONDS,
     )
-    return Controllers(client, StoreObjects(registry), leadership, identity, runtime, apis, home, plane, link)
+    return Controllers(
+        client,
+        StoreObjects(registry),
+        leadership,
+        identity,
+        runtime,
+        apis,
+        home,
+        plane,
+        link,
+        edge,
+        claim_ended,
+    )
 
 
-def _calling(gateway: Gateway, tokens: Tokens) -> Callable[[], Calling | None]:
+def _calling(running: Running, tokens: Tokens) -> Callable[[], Calling | None]:
     """Who answers calls of functions, while this process leads."""
     made: list[Calling] = []
 
     def calling() -> Calling | None:
-        serving = gateway.controllers.serving if gateway.controllers is not None else None
+        controllers = running()
+        serving = controllers.serving if controllers is not None else None
         if serving is None or not serving.calls.serves:
             return None
         if not made:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -55,6 +55,7 @@ class Wanted(NamedTuple):
 PLAIN = Wanted()
 ANY_JSON = ("", JSON, "*/*")
 """What most clients accept."""
+T = TypeVar("T")
 
 
 def wanted(accept: str, include: str, kind: Kind, shape: Shape) -> Wanted:
@@ -235,3 +236,11 @@ def yaml_value(body: bytes) -> Any:
     if len(documents) != 1:
         raise bad_request(f"the body has {len(documents)} YAML documents, not one")
     return documents[0].plain()
+
+
+def typed(body: bytes, content_type: str, type_: type[T]) -> T:
+    """Decode a body of one of these types into a struct. Raises `ApiError` 400."""
+    try:
+        return msgspec.convert(decoded(body, content_type), type_)
+    except msgspec.ValidationError as error:
+        raise bad_request(str(error)) from None

@@ -29,8 +29,7 @@ from rota.control.cells import reaching
 from rota.control.cells.link import About
 from rota.control.cells.reaching import Ask, Continue, End, Head, Hello, Refusal, Welcome
 from rota.engine.objects import Objects, get
-from rota.registry import ApiError
-from rota.registry.errors import too_busy
+from rota.registry.errors import ApiError, too_busy
 from rota.server.audit import Audit
 from rota.server.auth import User
 from rota.server.http import Answer, Request, Response, Stream

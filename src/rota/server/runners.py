@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from rota.api import Instance
 from rota.client.websocket import handshake
 from rota.engine.objects import Objects, get
-from rota.registry import ApiError
+from rota.registry.errors import ApiError
 from rota.runtime.interface import Subject
 from rota.runtime.runner.messages import PROTOCOL
 from rota.runtime.runners import Runners

@@ -40,8 +40,7 @@ from rota.control.cells.reaching import (
     Welcome,
 )
 from rota.engine.objects import Objects, get
-from rota.registry import ApiError
-from rota.registry.errors import bad_request, too_busy
+from rota.registry.errors import ApiError, bad_request, too_busy
 from rota.server.audit import Audit, noting
 from rota.server.auth import User
 from rota.server.execution import MESSAGE_BYTES_MAX as EXEC_BYTES_MAX

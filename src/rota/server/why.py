@@ -20,8 +20,7 @@ from rota.engine.objects import get
 from rota.engine.recorder import CLUSTER_NAMESPACE
 from rota.engine.references import id_of, kind_of, shown
 from rota.engine.why import Acting, Step, Why, explain
-from rota.registry import ApiError, Registry
-from rota.registry.errors import forbidden, not_found, not_served
+from rota.registry.errors import ApiError, forbidden, not_found, not_served
 from rota.registry.system import LEASE_NAME, SYSTEM_NAMESPACE
 from rota.server.auth import User, allows
 from rota.server.http import Response
@@ -30,7 +29,6 @@ EVENTS_MAX = 10
 """Events that are told of one object or two."""
 RETRY_SECONDS = 1
 """After how long a server that does not lead may do so."""
-LEASE = (SYSTEM_NAMESPACE, LEASE_NAME)
 INSTEAD = "`rota describe KIND/NAME` shows conditions and events"
 
 
@@ -169,10 +167,10 @@ def _about_pool(loop: ControlLoop, objects: Objects, why: Why) -> str:
     return give_workers(id_of(pool)) if pool is not None and pool.spec.scale is None else ""
 
 
-def holder(registry: Registry) -> str:
-    """Who leads the controllers of a server, as its lease says; empty if nobody does."""
-    entry = registry.store.get(Lease.api.key(*LEASE))
-    spec = None if entry is None else Lease.decode(entry.value).spec
+def holder(objects: Objects) -> str:
+    """Return who leads the controllers of a server, as its lease says; empty if nobody does."""
+    lease = get(objects, Lease, LEASE_NAME, SYSTEM_NAMESPACE)
+    spec = None if lease is None else lease.spec
     if spec is None or spec.renew_time is None:
         return ""
     # By the clock of this machine, on which the lease was written down: good enough to tell a person.

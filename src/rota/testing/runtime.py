@@ -12,7 +12,7 @@ from rota.api.egress import Policy
 from rota.engine import Clock
 from rota.runtime.interface import Box, Execution, Exit, NotRunning, Order, Overuse, Owner, Refusal, Run, Subject
 from rota.runtime.keeper.lease import LEASE_ENDED
-from rota.runtime.task_logs import UidOf
+from rota.testing.archive import MemoryArchive
 
 NOWHERE = Path("/nowhere")
 """Where files would be, if there were any."""
@@ -29,6 +29,7 @@ class MemoryRuntime:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self.archive = MemoryArchive()
         self._listeners: list[Callable[[Subject], None]] = []
         self._started = 0
         self._leases: dict[Subject, tuple[float, float, float]] = {}
@@ -120,21 +121,6 @@ class MemoryRuntime:
 
     async def drop_storage(self, namespace: str, owner: Owner, name: str = "") -> None:
         """There is none."""
-
-    def log_file(self, subject: Subject, container: str) -> Path:
-        return NOWHERE
-
-    def task_log(self, namespace: str, name: str, uid: str) -> Path:
-        return NOWHERE / namespace / f"{name}@{uid}.log"
-
-    async def keep_result(self, name: str, uid: str, namespace: str, result: str) -> None:
-        """Nobody asks for it."""
-
-    def drop_task_logs(self, namespace: str, name: str, uid_of: UidOf) -> None:
-        """There are none."""
-
-    def sweep_task_logs(self, uid_of: UidOf) -> None:
-        """There are none."""
 
     def listen(self, heard: Callable[[Subject], None]) -> Callable[[], None]:
         self._listeners.append(heard)

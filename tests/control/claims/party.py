@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -26,6 +27,7 @@ from rota.control.tasks.jobs import job
 from rota.engine.metrics import Metrics
 from rota.registry import Answer, ApiError, Registry
 from rota.registry.metadata import new_uid
+from rota.runtime.archive import keep_result
 from rota.runtime.interface import Subject
 from rota.runtime.runner.jobs import Job
 from rota.runtime.runner.messages import Configure, Hold, Release, ToRunner
@@ -89,7 +91,7 @@ class Party(Crew):
             return job(objects, task, instance, id_, "")
 
         self.executor = Executor()
-        attempts = Attempts(self.executor, self, make, self.runtime.keep_result, linger_seconds=0.0)
+        attempts = Attempts(self.executor, self, make, partial(keep_result, self.runtime.archive), linger_seconds=0.0)
         self.claims = ClaimHolds(self.executor, Counting(Metrics()), on_ended=self.ended.append)
         return (
             Pools(self.runtime, self.executor),

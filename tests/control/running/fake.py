@@ -8,7 +8,6 @@ import msgspec
 
 from rota.engine import VirtualClock
 from rota.runtime.interface import Order, Owner, Refused, Run, Subject
-from rota.runtime.task_logs import UidOf
 from rota.testing.runtime import MemoryRuntime
 
 
@@ -19,7 +18,6 @@ class FakeRuntime(MemoryRuntime):
         self.stopped: list[str] = []
         self.updates: list[Order] = []
         self.dropped: list[str] = []
-        self.dropped_logs: list[str] = []
         self.refuses: Refused | None = None
         self.sandbox = True
         self.dies_at_once = ""
@@ -55,9 +53,6 @@ class FakeRuntime(MemoryRuntime):
 
     async def update(self, order: Order) -> None:
         self.updates.append(order)
-
-    def drop_task_logs(self, namespace: str, name: str, uid_of: UidOf) -> None:
-        self.dropped_logs.append(name)
 
     async def drop_storage(self, namespace: str, owner: Owner, name: str = "") -> None:
         self.dropped.append(name)

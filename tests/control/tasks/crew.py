@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from rota.control.holds.executor import Executor
@@ -11,6 +12,7 @@ from rota.control.pool import Pools
 from rota.control.task import Tasks
 from rota.control.tasks.attempts import Attempts
 from rota.control.tasks.jobs import job
+from rota.runtime.archive import keep_result
 from rota.runtime.interface import Subject
 from rota.runtime.runner.jobs import Job, Reason
 from rota.runtime.runner.messages import ToRunner
@@ -38,7 +40,7 @@ class Crew(MemoryRunners):
             return job(objects, task, instance, id_, "")
 
         executor = Executor()
-        attempts = Attempts(executor, self, make, self.runtime.keep_result, linger_seconds=0.0)
+        attempts = Attempts(executor, self, make, partial(keep_result, self.runtime.archive), linger_seconds=0.0)
         return (
             Pools(self.runtime, executor),
             Instances(LocalMaker(self.runtime, self), executor),

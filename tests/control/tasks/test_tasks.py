@@ -8,6 +8,7 @@ import pytest
 
 from rota.api import Instance, Task, WorkerPool
 from rota.client import LocalBackend
+from rota.runtime.archive import log_of
 from tests.control.running.fake import FakeRuntime
 from tests.control.tasks.crew import Crew
 from tests.engine_loop.loops import World
@@ -162,9 +163,10 @@ async def test_a_cancel_that_its_runner_was_not_there_to_hear_is_told_when_it_is
 async def test_a_task_that_is_deleted_gives_its_worker_back(world: World, crew: Crew) -> None:
     await up(world, crew)
     await a_task(world, "a")
+    await crew.runtime.archive.put(log_of("default", "a", (await world.get("Task", "a")).metadata.uid), b"said")
     await world.delete("Task", "a")
     await world.rest()
-    assert crew.jobs == {} and await held(world) == {} and crew.runtime.dropped_logs == ["a"]
+    assert crew.jobs == {} and await held(world) == {} and crew.runtime.archive.items == {}
     await a_task(world, "b")
     assert crew.running() == {"p-0": "run b"}
 

@@ -16,8 +16,8 @@ from rota.api import Function, ObjectMeta, Task
 from rota.api.task import FunctionCall, Retry, TaskSpec
 from rota.client import Client, Key
 from rota.control.functions.line import NotCalled
+from rota.control.functions.recorded import CALL_LABEL
 from rota.control.functions.recording import (
-    CALL_LABEL,
     KEPT_SECONDS,
     UNGUESSABLE_BYTES,
     labels_of,

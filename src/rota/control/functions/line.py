@@ -66,6 +66,11 @@ class Begun(NamedTuple):
         """The task that it is, or will be, written down as."""
         return PurePath(self.log).name.partition("@")[0]
 
+    @property
+    def uid(self) -> str:
+        """The uid under which its log is kept."""
+        return PurePath(self.log).stem.partition("@")[2]
+
 
 class Line:
     """One function: its workers, who waits for one, and what is counted."""

@@ -1,4 +1,7 @@
-"""What is kept of calls that somebody waited for: each is a Task, written once, when it is over.
+"""What is kept of calls that somebody waited for: each is a Task, written when it is over.
+
+In the process of the registry that is one write. Elsewhere it is two, of which the second is repeated by whoever leads
+until it is done (`recorded`). The result is kept before: a Task that has it in its status can be asked for it.
 
 Of each function the last ones are kept, and these for a while. What comes of a call does not depend on whether it could
 be written down.
@@ -9,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -20,18 +23,19 @@ from rota.api.task import Attempt, FunctionCall, TaskSpec, TaskStatus
 from rota.client import Client, Key, Operation
 from rota.control.functions.labels import label_of
 from rota.control.functions.line import Ended
+from rota.control.functions.recorded import CALL_LABEL, KEPT_AS, WAITED_FOR, as_created, ended_status
 from rota.control.holds.handover import creation
 from rota.control.tasks.lifecycle import is_large, result_of, time_of
 from rota.engine.clock import Clock, sleep
 from rota.engine.fence import Deposed
 from rota.engine.objects import Objects
-from rota.registry import ApiError, DeleteOptions, metadata
+from rota.registry import metadata
+from rota.registry.errors import ApiError
+from rota.registry.options import DeleteOptions
+from rota.runtime.archive import Archive, keep_result
 
 log = logging.getLogger(__name__)
 
-CALL_LABEL = "rota.dev/call"
-WAITED_FOR = "waited-for"
-"""The value that the label of a call has that somebody waited for."""
 KEPT_MAX = 1000
 """Calls of one function that are kept."""
 KEPT_SECONDS = 3600.0
@@ -44,6 +48,10 @@ UNGUESSABLE_BYTES = 8
 RESULT_BYTES_MAX = 64 * 1024
 """Of a result that is kept. Who waited for a larger one has it, and here is its digest."""
 MESSAGE_CHARACTERS_MAX = 2000
+TRIES_MAX = 3
+AGAIN = frozenset((429, 500, 502, 503, 504))
+AGAIN_SECONDS = 0.1
+"""A server elsewhere that cannot take a write just now is asked again, so often and after so long."""
 
 
 class Identity(NamedTuple):
@@ -75,13 +83,13 @@ class Recorder:
         self,
         client: Client,
         objects: Objects,
-        keep_result: Callable[[str, str, str, str], Awaitable[None]],
+        archive: Archive,
         clock: Clock,
     ) -> None:
         self._clock = clock
         self._client = client
         self._objects = objects
-        self._keep_result = keep_result
+        self._archive = archive
         self._kept: dict[Key, deque[tuple[float, str]]] = {}
         self._has_kept = asyncio.Event()
         """There is something that will have been kept long enough."""
@@ -91,7 +99,7 @@ class Recorder:
         self._kept.clear()
         found = []
         for task in cast("list[Task]", self._objects.list(Task.api, "")):
-            call, status = task.spec.function, task.status
+            call, status = task.spec.function, task.status or ended_status(task)
             if call is not None and task.metadata.labels.get(CALL_LABEL) == WAITED_FOR and status is not None:
                 ended = status.completion_time.timestamp() if status.completion_time is not None else 0.0
                 found.append((ended, task.metadata.name, Key(task.metadata.namespace, call.name)))
@@ -125,12 +133,34 @@ class Recorder:
         )
         try:
             if is_large(result) and len(result) <= RESULT_BYTES_MAX:
-                await self._keep_result(identity.name, identity.uid, meta.namespace, result)
-            await self._client.batch([creation(task)], typed=True)
+                await keep_result(self._archive, identity.name, identity.uid, meta.namespace, result)
+            await self._write(task)
         except (ApiError, Deposed, RecursionError, OSError) as error:
             log.warning("a call of %s/%s is not written down: %s", meta.namespace, meta.name, error)
             return
         self._keep(Key(meta.namespace, meta.name), ended.ended, identity.name)
+
+    async def _write(self, task: Task) -> None:
+        """Create the Task of a call. Sent again under the same name, it has no second effect."""
+        if self._client.in_process:
+            await self._client.batch([creation(task)], typed=True)
+            return
+        for left in reversed(range(TRIES_MAX)):
+            try:
+                await self._client.create(as_created(task))
+                return
+            except (ApiError, OSError) as error:
+                if isinstance(error, ApiError) and error.reason == "AlreadyExists" and await self._is_there(task):
+                    return
+                if not left or (isinstance(error, ApiError) and error.code not in AGAIN):
+                    raise
+            await sleep(self._clock, AGAIN_SECONDS)
+
+    async def _is_there(self, task: Task) -> bool:
+        """Report whether the Task of this very call was created, by an earlier try of which no answer came."""
+        kind: Any = Task
+        found: Task = await self._client.get(kind, task.metadata.name, namespace=task.metadata.namespace)
+        return found.metadata.annotations.get(KEPT_AS) == task.metadata.uid
 
     def _keep(self, key: Key, ended: float, name: str) -> None:
         kept = self._kept.setdefault(key, deque())
@@ -170,21 +200,16 @@ class Recorder:
     async def _deleted(self, namespace: str, names: Sequence[str]) -> None:
         operations = [Operation("delete", Task.api, namespace, name, delete=DeleteOptions()) for name in names]
         try:
-            await self._client.batch(operations)
+            answers = await self._client.write_each(operations)
         except Deposed:
             return  # Whoever leads now finds them.
-        except ApiError:
-            # One of them may be gone already: then each by itself.
-            for name in names:
-                await self._delete_one(namespace, name)
-
-    async def _delete_one(self, namespace: str, name: str) -> None:
-        kind: Any = Task
-        try:
-            await self._client.delete(kind, name, namespace=namespace)
-        except (ApiError, Deposed) as error:
-            if not isinstance(error, ApiError) or error.code != 404:
-                log.warning("the call %s/%s is not taken away: %s", namespace, name, error)
+        except (ApiError, OSError) as error:
+            log.warning("%d calls in %s are not taken away: %s", len(names), namespace, error)
+            return
+        for name, answer in zip(names, answers, strict=True):
+            # One of them may be gone already.
+            if isinstance(answer, ApiError) and answer.code != 404:
+                log.warning("the call %s/%s is not taken away: %s", namespace, name, answer)
 
 
 def _status(ended: Ended, result: str) -> TaskStatus:

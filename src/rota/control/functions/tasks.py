@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -16,6 +15,7 @@ from rota.control.functions.calls import Calls
 from rota.control.functions.line import Asked, NotCalled
 from rota.control.tasks.lifecycle import assignment_id
 from rota.control.tasks.templating import given_payload
+from rota.runtime.archive import Archive, log_of
 from rota.runtime.runner.jobs import Outcome
 
 log = logging.getLogger(__name__)
@@ -60,13 +60,9 @@ class Calling(Protocol):
 class CalledTasks:
     """The attempts that are under way. `wake` is called for a task whose attempt has ended."""
 
-    def __init__(
-        self,
-        calls: Calls,
-        task_log: Callable[[str, str, str], Path],
-    ) -> None:
+    def __init__(self, calls: Calls, archive: Archive) -> None:
         self._calls = calls
-        self._task_log = task_log
+        self._archive = archive
         self._attempts: dict[str, asyncio.Task[None]] = {}
         """By the uid of the task."""
         self._keys: dict[str, Key] = {}
@@ -126,7 +122,7 @@ class CalledTasks:
         assert call is not None
         id_ = assignment_id(task)
         limits = (function.spec.timeout_seconds, task.spec.timeout_seconds or function.spec.timeout_seconds)
-        log_path = str(self._task_log(meta.namespace, meta.name, meta.uid))
+        log_path = self._archive.place(log_of(meta.namespace, meta.name, meta.uid))
         dependencies = task.status.dependencies if task.status is not None else []
         asked = Asked(id_, _encode(given_payload(task.spec, dependencies)), float(min(limits)), log_path)
 
