@@ -446,7 +446,9 @@ class ClaimHolds:
         if open_ and (refused := refusal(self.executor.objects, where, open_, claim)):
             self._refuse(pool, binding, ApiError(403, "Forbidden", f"{refused}; only an admin can claim of it"))
             return
-        if not self.executor.is_owned(member) or member.opened is not Opened.WHOLE or member.is_changing_hands:
+        is_free = member.opened is Opened.WHOLE and not member.is_changing_hands
+        # Until the ends of its tasks are written, that it is given to tasks tells that its runner has their outcomes.
+        if not self.executor.is_owned(member) or not is_free or member.ends:
             # It has changed since that was decided.
             ledger.lost(binding)
             self._not_bound(pool, uid)
