@@ -102,6 +102,16 @@ class AgainstModel(RuleBasedStateMachine):
             self.same_effects()
         assert self.ledger.bound(binding) == self.model.bound(flight)
 
+    @rule(request=REQUESTS, instance=INSTANCES)
+    def a_claim_comes_and_ends(self, request: Request, instance: str) -> None:
+        """An instance that one had for itself is not free before it is said to be."""
+        self.an_instance_is_opened(instance, Opened.WHOLE, Opened.WHOLE, 8, None)
+        self.a_request_comes(replace(request, shares=False))
+        self.same_effects()
+        self.all_bindings_are_written()
+        self.ledger.ended(request.id)
+        self.model.ended(request.id)
+
     @precondition(lambda self: self.flights)
     @rule(data=st.data(), comes_back=st.booleans())
     def an_instance_goes_before_it_is_bound(self, data: st.DataObject, comes_back: bool) -> None:
@@ -318,6 +328,7 @@ class AgainstModel(RuleBasedStateMachine):
         for number in range(NUMBERS):
             known = model.find(f"r{number}")
             assert ledger.state(f"r{number}") is (known and known.state)
+            assert ledger.is_recalled(f"r{number}") == (known is not None and known.recalled)
             held = known.on if known is not None and known.state >= State.HELD else None
             assert ledger.instance_of(f"r{number}") == (held and held.id)
         for id_ in {f"i{number}" for number in range(4)}:
