@@ -60,6 +60,7 @@ bench: setup
 # Operators, pools, tasks and cells of which everything is killed again and again; .ci/run has a short form of it.
 chaos: setup
 	ROTA_HAND_OVERS=50 $(BIN)/python -m pytest tests/operators/test_hand_over.py
+	ROTA_TURNS=60 $(BIN)/python -m pytest -rP tests/operators/test_turns.py
 	ROTA_POOL_KILLS=200 $(BIN)/python -m pytest -rP tests/control/running/test_chaos.py
 	ROTA_TASK_KILLS=200 $(BIN)/python -m pytest -rP tests/tasks/test_chaos.py
 	ROTA_FLEET_FAULTS=50 $(BIN)/python -m pytest -rP tests/local/test_fleet.py

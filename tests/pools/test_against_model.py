@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import replace
 
 from rota.pools import Binding, GiveBack, Ledger, Lost, Opened, Recall, Request, State
 from tests.amount import amount
@@ -30,8 +31,8 @@ SECONDS = st.sampled_from([0.0, 0.0, 0.001, 0.02, 0.06, 10.0])
 class AgainstModel(RuleBasedStateMachine):
     """Says the same to both, sense and nonsense, and compares all that can be seen."""
 
-    @initialize(depth_max=st.sampled_from([8, 3, 1]), short=st.booleans())
-    def begin(self, depth_max: int, short: bool) -> None:
+    @initialize(depth_max=st.sampled_from([8, 8, 3, 1]), short=st.sampled_from([True, True, False]), busy=st.booleans())
+    def begin(self, depth_max: int, short: bool, busy: bool) -> None:
         self.ledger = Ledger(depth_max)
         self.model = Model(depth_max)
         self.flights: list[tuple[Binding, Flight]] = []
@@ -40,6 +41,14 @@ class AgainstModel(RuleBasedStateMachine):
         if short:
             self.ledger.ran(0.0)
             self.model.ran(0.0)
+        if busy:
+            # Two instances that jobs of all holders share: what is told of those that stand behind others is most.
+            for number in range(2):
+                self.an_instance_is_opened(f"i{number}", Opened.WHOLE, Opened.WHOLE, 8, None)
+            for number in range(6):
+                self.a_request_comes(Request(f"r{number}", "abc"[number % 3], -(number % 2), float(number), "", True))
+            self.same_effects()
+            self.all_bindings_are_written()
 
     def same_effects(self) -> None:
         effects = [shown(each) for each in self.ledger.effects]
@@ -65,6 +74,63 @@ class AgainstModel(RuleBasedStateMachine):
     @rule(request=REQUESTS)
     def a_request_comes(self, request: Request) -> None:
         assert self.ledger.request(request) is self.model.request(request)
+
+    @rule(requests=st.lists(REQUESTS, min_size=2, max_size=6))
+    def several_requests_come(self, requests: list[Request]) -> None:
+        for request in requests:
+            assert self.ledger.request(request) is self.model.request(request)
+            self.same_effects()
+
+    @rule(instance=INSTANCES, claim=REQUESTS, job=REQUESTS)
+    def a_job_comes_after_a_claim_that_waits(self, instance: str, claim: Request, job: Request) -> None:
+        """What is free for jobs alone is not theirs while a claim is before them."""
+        for request in (replace(claim, shares=False), replace(job, shares=True)):
+            assert self.ledger.request(request) is self.model.request(request)
+            self.same_effects()
+            self.an_instance_is_opened(instance, Opened.JOBS, Opened.JOBS, 8, None)
+            self.same_effects()
+
+    @precondition(lambda self: self.flights)
+    @rule(data=st.data(), again=st.booleans())
+    def a_request_is_cancelled_before_it_is_bound(self, data: st.DataObject, again: bool) -> None:
+        binding, flight = self.draw_flight(data)
+        request = binding.request
+        assert self.ledger.cancel(request.id) is self.model.cancel(request.id)
+        self.same_effects()
+        if again:
+            assert self.ledger.request(request) is self.model.request(request)
+            self.same_effects()
+        assert self.ledger.bound(binding) == self.model.bound(flight)
+
+    @rule(request=REQUESTS, instance=INSTANCES)
+    def a_claim_comes_and_ends(self, request: Request, instance: str) -> None:
+        """An instance that one had for itself is not free before it is said to be."""
+        self.an_instance_is_opened(instance, Opened.WHOLE, Opened.WHOLE, 8, None)
+        self.a_request_comes(replace(request, shares=False))
+        self.same_effects()
+        self.all_bindings_are_written()
+        self.ledger.ended(request.id)
+        self.model.ended(request.id)
+
+    @precondition(lambda self: self.flights)
+    @rule(data=st.data(), comes_back=st.booleans())
+    def an_instance_goes_before_it_is_bound(self, data: st.DataObject, comes_back: bool) -> None:
+        binding, flight = self.draw_flight(data)
+        self.an_instance_is_gone(binding.instance)
+        self.same_effects()
+        if comes_back:
+            self.an_instance_is_opened(binding.instance, Opened.WHOLE, Opened.WHOLE, 8, None)
+            self.same_effects()
+        assert self.ledger.bound(binding) == self.model.bound(flight)
+
+    @rule(data=st.data(), request=REQUESTS)
+    def one_runs_for_long_while_another_is_handed_on(self, data: st.DataObject, request: Request) -> None:
+        self.a_request_comes(replace(request, shares=True))
+        self.same_effects()
+        self.one_runs_for_long(data)
+        self.same_effects()
+        self.all_bindings_are_written()
+        self.one_runs_for_long(data)
 
     @rule(id_=IDS)
     def a_request_is_cancelled(self, id_: str) -> None:
@@ -196,6 +262,54 @@ class AgainstModel(RuleBasedStateMachine):
         request, instance = binding.request, binding.instance
         assert self.ledger.hold(request, instance) == self.model.hold(request, instance)
 
+    @rule(data=st.data(), short=st.booleans())
+    def it_is_made_again_from_what_is_stored(self, data: st.DataObject, short: bool) -> None:
+        """A new process knows holds that are written, requests that wait, and instances; nothing of bindings."""
+        before = self.model
+        waiting = [each.request for each in before.known if each.state is State.WAITING]
+        holds = list[tuple[Request, str]]()
+        for instance in before.instances.values():
+            for each in instance.holds:
+                if each.state >= State.HELD or (before.wanted(each) and data.draw(st.booleans())):
+                    holds.append((each.request, instance.id))
+                elif before.wanted(each):
+                    waiting.append(each.request)
+        # Those whose instance is gone while they were given it, and whose binding was never written.
+        known = {request.id for request, _ in holds} | {request.id for request in waiting}
+        lost = [one for one in before.known if one.request.id not in known and one.state is State.BINDING]
+        waiting += [one.request for one in lost if before.wanted(one)]
+        depth_max = before.depth_max
+        self.ledger, self.model = Ledger(depth_max), Model(depth_max)
+        self.flights, self.over = [], []
+        if short:
+            self.ledger.ran(0.0)
+            self.model.ran(0.0)
+        for request, instance_id in holds:
+            assert self.ledger.hold(request, instance_id) and self.model.hold(request, instance_id)
+        for request in data.draw(st.permutations(waiting)):
+            # Said while nothing is open: whoever is first by rank is served first, whatever is said first.
+            assert self.ledger.request(request) is self.model.request(request)
+        for request, instance_id in holds:
+            assert self.ledger.instance_of(request.id) == instance_id
+        assert sorted(self.ledger.in_order()) == sorted(request.id for request in waiting)
+        for id_, instance in before.instances.items():
+            opened = Opened.CLOSED if any(not one.request.shares for one in instance.holds) else instance.opened
+            about = {"reopened": instance.reopened, "slots": instance.slots, "last": instance.last}
+            self.ledger.open(id_, opened, **about)  # type: ignore[arg-type]
+            self.model.open(id_, opened, **about)  # type: ignore[arg-type]
+
+    @invariant()
+    def nothing_waits_that_could_be_served(self) -> None:
+        if hasattr(self, "model") and (waiting := self.model.waiting()):
+            assert self.model.pick(waiting[0].request) is None
+            assert not self.ledger.free
+
+    @invariant()
+    def nobody_holds_two_instances(self) -> None:
+        if hasattr(self, "ledger"):
+            holders = [one for number in range(4) for one in self.ledger.holders_of(f"i{number}")]
+            assert len(holders) == len(set(holders))
+
     @invariant()
     def they_look_the_same(self) -> None:
         if not hasattr(self, "ledger"):
@@ -214,6 +328,7 @@ class AgainstModel(RuleBasedStateMachine):
         for number in range(NUMBERS):
             known = model.find(f"r{number}")
             assert ledger.state(f"r{number}") is (known and known.state)
+            assert ledger.is_recalled(f"r{number}") == (known is not None and known.recalled)
             held = known.on if known is not None and known.state >= State.HELD else None
             assert ledger.instance_of(f"r{number}") == (held and held.id)
         for id_ in {f"i{number}" for number in range(4)}:
@@ -259,4 +374,4 @@ def shown(effect: object) -> Effect:
 
 
 TestAgainstModel = AgainstModel.TestCase
-TestAgainstModel.settings = settings(max_examples=amount(60, 600), stateful_step_count=60, deadline=None)
+TestAgainstModel.settings = settings(max_examples=amount(100, 1000), stateful_step_count=60, deadline=None)

@@ -70,6 +70,11 @@ class Interleavings(RuleBasedStateMachine):
     def a_result_is_told_wrongly(self, data: st.DataObject) -> None:
         self.world.tell_wrongly(*data.draw(st.sampled_from(self.world.written)))
 
+    @precondition(lambda self: self.world.told)
+    @rule(data=st.data(), result=st.sampled_from(["bound", "lost", "refused"]))
+    def a_result_is_told_again(self, data: st.DataObject, result: str) -> None:
+        self.world.tell_again(data.draw(st.sampled_from(self.world.told)), result)
+
     @precondition(lambda self: self.world.ends)
     @rule(data=st.data())
     def an_end_is_written(self, data: st.DataObject) -> None:
@@ -132,6 +137,12 @@ class Interleavings(RuleBasedStateMachine):
     def the_executor_is_restarted(self, happens: bool) -> None:
         if happens:
             self.world.restart()
+
+    @invariant()
+    def nothing_waits_that_could_be_served(self) -> None:
+        if hasattr(self, "world"):
+            ledger = self.world.ledger
+            assert not (ledger.depth and ledger.free), "an instance is free, and somebody waits"
 
     @invariant()
     def nothing_runs_twice(self) -> None:

@@ -54,6 +54,8 @@ class World:
     """Bindings that are to be written, and for which one of the instances of that name."""
     written: list[tuple[Binding, str]] = field(default_factory=list)
     """Bindings whose result (bound, lost, refused) has not been told."""
+    told: list[Binding] = field(default_factory=list)
+    """Bindings whose result has been told, of this ledger."""
     ends: list[tuple[str, str]] = field(default_factory=list)
     """Requests whose end is to be written, and where."""
     recalls: list[Recall] = field(default_factory=list)
@@ -119,6 +121,7 @@ class World:
 
     def tell(self, binding: Binding, result: str) -> None:
         self.written.remove((binding, result))
+        self.told.append(binding)
         if result == "refused":
             self.ledger.refused(binding)
         elif result == "lost":
@@ -131,8 +134,22 @@ class World:
     def tell_wrongly(self, binding: Binding, result: str) -> None:
         """The answer to a write did not come through."""
         self.written.remove((binding, result))
+        self.told.append(binding)
         self.ledger.lost(binding)
         self.take()
+
+    def tell_again(self, binding: Binding, result: str) -> None:
+        """A result comes once more, or another one does: the first counts, and nothing changes."""
+        ids = [binding.request.id, *self.ledger.in_order()]
+        before = [self.ledger.state(id_) for id_ in ids], self.ledger.in_flight, self.ledger.bounds()
+        if result == "bound":
+            self.ledger.bound(binding)
+        elif result == "lost":
+            self.ledger.lost(binding)
+        else:
+            self.ledger.refused(binding)
+        assert self.ledger.effects == []
+        assert before == ([self.ledger.state(id_) for id_ in ids], self.ledger.in_flight, self.ledger.bounds())
 
     def hand_on(self, id_: str) -> None:
         stored = self.stored[id_]
@@ -232,7 +249,7 @@ class World:
 
     def restart(self) -> None:
         """What was decided is forgotten, and so are results that nobody was told of."""
-        self.decided, self.written, self.ends, self.recalls = [], [], [], []
+        self.decided, self.written, self.told, self.ends, self.recalls = [], [], [], [], []
         self.ledger = Ledger()
         self.ledger.ran(0.001)
         for stored in list(self.stored.values()):

@@ -27,7 +27,7 @@ from rota.control.tasks.attempts import Attempts
 from rota.control.tasks.jobs import CannotRun, check, worker_of
 from rota.control.tasks.locks import BRANCH_LOCKED, Locks
 from rota.control.tasks.notices import QUEUED_NOTICE_SECONDS
-from rota.control.tasks.placing import has_more_to_come, is_on, key_of, pool_of
+from rota.control.tasks.placing import has_more_to_come, is_on, is_plain, key_of, pool_of
 from rota.control.tasks.telling import Standing, standing_of, warn
 from rota.control.tasks.templating import given_payload
 from rota.control.unhonoured import conditions, tell, unhonoured
@@ -55,13 +55,6 @@ def uid_of(objects: Objects, namespace: str, name: str) -> str:
     """Return the uid under which is kept what the Task of a name has written; empty: there is none."""
     found = get(objects, Task, name, namespace)
     return kept_uid(found) if found is not None else ""
-
-
-def is_plain(task: Task) -> bool:
-    """Report whether a task is new and names nothing but the pool that it runs on."""
-    spec = task.spec
-    named = spec.function or spec.worker or spec.depends_on or spec.branch
-    return task.status is None and not named and not spec.cancel and task.metadata.deletion_timestamp is None
 
 
 class Tasks(Gate[Task]):

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import json
+
+import pytest
+
 from rota.registry import ApiError
 from tests.control.claims.party import WORKERS, Party, claim, held, is_clean, phases, release, settles, status, up
 from tests.engine_loop.loops import World
@@ -92,6 +97,33 @@ async def test_a_worker_that_cannot_be_given_back_at_once_is_given_back_in_the_e
         await settles(world, lambda: is_free(world))
     await claim(world, "c")
     assert (await status(world, "c")).phase == "Bound"
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+async def test_a_claim_gets_no_worker_before_the_end_of_its_last_task_is_written(
+    world: World, party: Party, monkeypatch: pytest.MonkeyPatch, restarts: bool
+) -> None:
+    """Else a server that is killed in between would find a task that runs nowhere, and run it again."""
+    is_full = True
+
+    async def keep(*_: str) -> None:
+        if is_full:
+            raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(party.runtime, "keep_result", keep)
+    await up(world, party, reset="Keep", **WORKERS)
+    await a_task(world, "t1")
+    await claim(world, "c1", waitSeconds=1000)
+    party.finish("p-0", result=json.dumps("x" * 5000))
+    await world.pass_time(3, step=0.5)
+    assert await held(world) == {"p-0": "t1"} and (await status(world, "c1")).phase == "Waiting"
+    is_full = False
+    if restarts:
+        await party.restart()
+    await world.pass_time(3, step=0.5)
+    task = (await world.get("Task", "t1")).status
+    assert (task.phase, task.losses or 0, len(party.begun)) == ("Succeeded", 0, 1)
+    assert await held(world) == {"p-0": "c1"} and (await status(world, "c1")).phase == "Bound"
 
 
 async def is_free(world: World) -> bool:

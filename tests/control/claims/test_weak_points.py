@@ -234,6 +234,25 @@ async def test_a_restart_fails_nobody_who_waits(world: World, party: Party) -> N
         assert await is_bound(world, follows)
 
 
+async def test_claims_that_came_while_nobody_led_are_served_in_the_order_in_which_they_came(
+    world: World, party: Party
+) -> None:
+    await up(world, party)
+    await claim(world, "first")
+    await world.stop()
+    names = ["c9", "c10", "c2", "c1"]
+    for name in names:
+        await world.create("Claim", name, {"poolRef": {"name": "p"}, "waitSeconds": 1000})
+    await party.restart()
+    order: list[str] = []
+    for _ in names:
+        [who] = (await held(world)).values()
+        await release(world, who)
+        await world.rest()
+        order += (await held(world)).values()
+    assert order == names
+
+
 async def test_nothing_is_kept_of_a_pool_that_is_gone(world: World, party: Party) -> None:
     await up(world, party, 2)
     for i in range(5):

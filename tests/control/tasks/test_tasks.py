@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from rota.api import Instance, Task, WorkerPool
 from rota.client import LocalBackend
@@ -87,7 +89,7 @@ async def test_priority_goes_first_and_holders_share(world: World, crew: Crew) -
     await a_task(world, "x2", holder="x")
     await a_task(world, "y1", holder="y")
     await a_task(world, "urgent", priority=5, holder="x")
-    order = []
+    order: list[str] = []
     for _ in range(5):
         order.append(crew.running()["p-0"].split()[1])
         crew.finish("p-0")
@@ -294,6 +296,43 @@ async def test_a_new_server_goes_on_where_the_last_one_was(world: World, crew: C
     crew.finish("p-0")
     await world.rest()
     assert crew.running() == {"p-0": "run c"}
+
+
+async def test_tasks_that_came_while_nobody_led_run_in_the_order_in_which_they_came(world: World, crew: Crew) -> None:
+    await up(world, crew)
+    await a_task(world, "first")
+    await world.stop()
+    names = ["t9", "t10", "t2", "t1"]
+    for name in names:
+        await world.create("Task", name, {"command": ["run", name], "workerPoolRef": {"name": "p"}})
+    await world.serve(*crew.controllers())
+    crew.reconnect()
+    await world.rest()
+    order: list[str] = []
+    for _ in ("first", *names):
+        order += crew.running().values()
+        crew.finish("p-0")
+        await world.rest()
+    assert order == ["run first", *(f"run {name}" for name in names)]
+
+
+async def test_a_task_that_comes_now_is_behind_one_that_came_by_a_clock_that_was_ahead(
+    world: World, crew: Crew
+) -> None:
+    await up(world, crew)
+    await a_task(world, "first")
+    await a_task(world, "second")
+    await world.pass_time(1, step=0.25)
+    await world.stop()
+    found = await world.get("Task", "second")
+    ahead = found.status.arrival + timedelta(hours=1)
+    await world.client.update_status(replace(found, status=replace(found.status, arrival=ahead)))
+    await world.serve(*crew.controllers())
+    crew.reconnect()
+    await a_task(world, "third")
+    crew.finish("p-0")
+    await world.rest()
+    assert crew.running() == {"p-0": "run second"}
 
 
 async def test_a_worker_that_is_to_be_replaced_finishes_first_and_gets_no_other_task(world: World, crew: Crew) -> None:

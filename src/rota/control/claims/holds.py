@@ -20,6 +20,7 @@ from rota.control.claims import lifecycle
 from rota.control.claims.callers import NOT_FOUND, Callers
 from rota.control.claims.counting import Counting
 from rota.control.claims.lifecycle import key_of, pool_of
+from rota.control.holds.arrivals import by_creation
 from rota.control.holds.executor import Executor
 from rota.control.holds.handover import HandOver, Written
 from rota.control.holds.members import Member, PoolKey
@@ -125,11 +126,15 @@ class ClaimHolds:
             claim = self._claim(Key(instance.metadata.namespace, assigned.name), assigned.uid)
             if claim is not None:
                 self._hold(PoolKey(instance.metadata.namespace, owner.name, owner.kind), claim, instance.metadata.uid)
-        for claim in cast("list[Claim]", objects.list(Claim.api)):
-            status = claim.status
-            if status is not None and status.arrival is not None:
+        claims = cast("list[Claim]", objects.list(Claim.api))
+        for claim in claims:
+            if claim.status is not None and claim.status.arrival is not None:
                 # Whoever comes now comes later, whatever clock those arrivals are from.
-                self._last_arrival = max(self._last_arrival, _ticks(status.arrival.timestamp()))
+                self._last_arrival = max(self._last_arrival, _ticks(claim.status.arrival.timestamp()))
+        for claim in by_creation([one for one in claims if one.status is None]):
+            self.arrival_of(claim)
+        for claim in claims:
+            status = claim.status
             if status is None or status.phase != "Waiting" or status.arrival is None:
                 continue
             if claim.spec.release or claim.metadata.deletion_timestamp is not None:
@@ -446,7 +451,9 @@ class ClaimHolds:
         if open_ and (refused := refusal(self.executor.objects, where, open_, claim)):
             self._refuse(pool, binding, ApiError(403, "Forbidden", f"{refused}; only an admin can claim of it"))
             return
-        if not self.executor.is_owned(member) or member.opened is not Opened.WHOLE or member.is_changing_hands:
+        is_free = member.opened is Opened.WHOLE and not member.is_changing_hands
+        # Until the ends of its tasks are written, that it is given to tasks tells that its runner has their outcomes.
+        if not self.executor.is_owned(member) or not is_free or member.ends:
             # It has changed since that was decided.
             ledger.lost(binding)
             self._not_bound(pool, uid)

@@ -19,6 +19,7 @@ from rota.api import Instance, Task
 from rota.api.instance import Assignment
 from rota.api.task import TaskStatus
 from rota.client import Key
+from rota.control.holds.arrivals import by_creation
 from rota.control.holds.executor import LOOK_AGAIN_SECONDS, LOST_RACE, RETRY_SECONDS, Executor
 from rota.control.holds.grouped_writes import GroupedWrites
 from rota.control.holds.members import Member, PoolKey
@@ -28,7 +29,16 @@ from rota.control.tasks.counting import Counting
 from rota.control.tasks.lane import LINGER_SECONDS, Lane
 from rota.control.tasks.lifecycle import after, assignment_id, is_large, queued, time_of, without_findings
 from rota.control.tasks.notices import Notices
-from rota.control.tasks.placing import begun_task, has_more_to_come, is_on, key_of, request, task_uid, worker_of
+from rota.control.tasks.placing import (
+    begun_task,
+    has_more_to_come,
+    is_on,
+    is_plain,
+    key_of,
+    request,
+    task_uid,
+    worker_of,
+)
 from rota.control.tasks.telling import warn
 from rota.engine.clock import sleep
 from rota.engine.metrics import Metrics
@@ -261,7 +271,13 @@ class Attempts:
 
     def restore(self) -> None:
         objects = self._executor.objects
-        for task in cast("list[Task]", objects.list(Task.api)):
+        tasks = cast("list[Task]", objects.list(Task.api))
+        arrivals = [one.status.arrival.timestamp() for one in tasks if one.status is not None and one.status.arrival]
+        # Whoever comes now comes later, whatever clock those arrivals are from.
+        self._last_arrival = max(arrivals, default=0.0)
+        for task in by_creation([one for one in tasks if is_plain(one)]):
+            self.arrival(task, self._executor.clock.time())
+        for task in tasks:
             status = task.status
             if status is None or task.metadata.deletion_timestamp is not None or task.spec.function is not None:
                 continue

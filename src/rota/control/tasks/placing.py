@@ -55,6 +55,13 @@ def is_on(task: Task, instance: Instance) -> bool:
     return status.instance_name == instance.metadata.name and status.instance_uid in (None, instance.metadata.uid)
 
 
+def is_plain(task: Task) -> bool:
+    """Report whether a task is new and names nothing but the pool that it runs on."""
+    spec = task.spec
+    named = spec.function or spec.worker or spec.depends_on or spec.branch
+    return task.status is None and not named and not spec.cancel and task.metadata.deletion_timestamp is None
+
+
 def has_more_to_come(task: Task) -> bool:
     """Report whether there is something to do about a task after an attempt has ended."""
     spec, meta = task.spec, task.metadata
