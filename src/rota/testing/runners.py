@@ -148,7 +148,7 @@ class MemoryRunners(Runners):
                 del self.pending[subject][message.id]
                 if not self.pending[subject]:
                     del self.pending[subject]
-                if subject not in self.jobs and not self.outcomes(subject):
+                if subject not in self.jobs and not self.outcomes(subject) and report.has_task:
                     self._say(subject, msgspec.structs.replace(report, phase="Idle", holder="", has_task=False))
             case _:
                 pass

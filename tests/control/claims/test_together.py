@@ -4,11 +4,26 @@ from __future__ import annotations
 
 import errno
 import json
+from typing import Any
 
 import pytest
 
 from rota.registry import ApiError
-from tests.control.claims.party import WORKERS, Party, claim, held, is_clean, phases, release, settles, status, up
+from rota.registry.metadata import new_uid
+from rota.runtime.runner.jobs import Outcome
+from tests.control.claims.party import (
+    WORKERS,
+    Party,
+    Racing,
+    claim,
+    held,
+    is_clean,
+    phases,
+    release,
+    settles,
+    status,
+    up,
+)
 from tests.engine_loop.loops import World
 
 
@@ -106,11 +121,14 @@ async def test_a_claim_gets_no_worker_before_the_end_of_its_last_task_is_written
     """Else a server that is killed in between would find a task that runs nowhere, and run it again."""
     is_full = True
 
-    async def keep(*_: str) -> None:
+    put = party.runtime.archive.put
+
+    async def put_if_there_is_room(*kept: Any) -> None:
         if is_full:
             raise OSError(errno.ENOSPC, "no space left on device")
+        await put(*kept)
 
-    monkeypatch.setattr(party.runtime, "keep_result", keep)
+    monkeypatch.setattr(party.runtime.archive, "put", put_if_there_is_room)
     await up(world, party, reset="Keep", **WORKERS)
     await a_task(world, "t1")
     await claim(world, "c1", waitSeconds=1000)
@@ -124,6 +142,29 @@ async def test_a_claim_gets_no_worker_before_the_end_of_its_last_task_is_written
     task = (await world.get("Task", "t1")).status
     assert (task.phase, task.losses or 0, len(party.begun)) == ("Succeeded", 0, 1)
     assert await held(world) == {"p-0": "c1"} and (await status(world, "c1")).phase == "Bound"
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+async def test_an_outcome_that_nobody_acknowledged_does_not_keep_a_claim_from_its_worker(
+    world: World, party: Party, monkeypatch: pytest.MonkeyPatch, restarts: bool
+) -> None:
+    """A leader that ends after the end of a task is written, and before its runner hears that, leaves one behind."""
+    monkeypatch.setattr(Racing, "in_process", False)
+    await up(world, party, reset="Keep", **WORKERS)
+    await claim(world, "c1")
+    subject = party.subject("p-0")
+    left = Outcome(f"{new_uid()}.1", "Succeeded", 0.0, 1.0)
+    party.pending[subject] = {left.id: left}
+    await (party.restart() if restarts else world.rest())
+    if not restarts:
+        party.reconnect()
+    await world.pass_time(1, step=0.25)
+    assert party.outcomes(subject) == [] and await held(world) == {"p-0": "c1"}
+    await release(world, "c1")
+    await world.pass_time(5, step=1)
+    await a_task(world, "t1")
+    await world.pass_time(1, step=0.25)
+    assert party.running() == {"p-0": "run t1"}
 
 
 async def is_free(world: World) -> bool:

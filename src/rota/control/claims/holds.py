@@ -167,6 +167,9 @@ class ClaimHolds:
         if key is not None:
             self.wake(key)
 
+    def held_by_another(self, member: Member) -> None:
+        """Nothing of a claim is left on an instance that a task holds."""
+
     def appeared(self, member: Member) -> None:
         """Nothing is known of it that is not in the instance."""
 

@@ -81,6 +81,10 @@ class Holders(Protocol):
         """An instance says that one of them holds it."""
         ...
 
+    def held_by_another(self, member: Member) -> None:
+        """An instance says that one of another kind holds it."""
+        ...
+
     def appeared(self, member: Member) -> None:
         """An instance is there that was not known."""
         ...
@@ -305,9 +309,11 @@ class Executor:
             self._time_reset(member)
         else:
             member.was_held = True
-            holders = self._holders.get(assigned.kind)
-            if holders is not None:
-                holders.assigned(member, assigned)
+            for kind, holders in self._holders.items():
+                if kind == assigned.kind:
+                    holders.assigned(member, assigned)
+                else:
+                    holders.held_by_another(member)
         self.reopen(member)
         self.carry_out(member.pool)
 

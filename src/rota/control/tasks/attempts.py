@@ -351,6 +351,11 @@ class Attempts:
                     self._runners.send(member.subject, Cancel(assignment_id(task)))
         self._lane.leave_if_idle(member)
 
+    def held_by_another(self, member: Member) -> None:
+        if _is_claimed(member):
+            # A leader before this one may have ended between the write of an end and its acknowledgement.
+            self._lane.acknowledge_rest(member)
+
     def appeared(self, member: Member) -> None:
         for outcome in self._runners.outcomes(member.subject):
             self.outcome(member.subject, outcome)
@@ -387,7 +392,7 @@ class Attempts:
                     self._lane.leave_if_idle(member)
                 return
             self._finish(End(key_of(task), uid, outcome, member))
-        elif self._executor.client.in_process:
+        elif self._executor.client.in_process or _is_claimed(member):
             # Nobody waits for it. Elsewhere the task may only not be known here yet: what is left of them is
             # acknowledged when the worker is taken from the tasks of its pool.
             self._runners.send(subject, Acknowledge(outcome.id))
@@ -640,6 +645,11 @@ class Attempts:
         if task is None or task.over() or task.spec.cancel or task.metadata.deletion_timestamp is not None:
             return None
         return task
+
+
+def _is_claimed(member: Member) -> bool:
+    """Report whether a claim holds a worker: it got it after the ends of all tasks there were written."""
+    return member.assignment is not None and member.assignment.kind == "Claim"
 
 
 async def _caught(work: Awaitable[object]) -> ApiError | None:

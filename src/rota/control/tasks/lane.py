@@ -121,6 +121,12 @@ class Lane:
 
     # Taking back.
 
+    def acknowledge_rest(self, member: Member) -> None:
+        """Have the runner of a worker that no task uses forget the outcomes that nobody waits for."""
+        for outcome in self._runners.outcomes(member.subject):
+            if not self._users.awaits(outcome.id):
+                self._runners.send(member.subject, Acknowledge(outcome.id))
+
     def leave_if_idle(self, member: Member | None) -> None:
         """Take a worker from the tasks of its pool when none of them has been on it for a moment."""
         if member is None or not self._may_leave(member):
@@ -153,10 +159,7 @@ class Lane:
 
     async def _left(self, member: Member) -> None:
         executor = self._executor
-        for outcome in self._runners.outcomes(member.subject):
-            if not self._users.awaits(outcome.id):
-                # Of an attempt that nobody waits for.
-                self._runners.send(member.subject, Acknowledge(outcome.id))
+        self.acknowledge_rest(member)
         try:
             written = await executor.write(HandOver(member.subject, member.lane, None))
         except ApiError as error:
