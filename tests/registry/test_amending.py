@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from rota.api import KINDS, Instance, Kind
 from rota.api.form import form
+from rota.api.shared import decoded, decoded_anew
 from rota.registry import ApiError, Registry, WriteOptions
 from rota.registry.amending import Amendment
-from rota.store import MemoryStore
+from rota.store import MemoryStore, Write
 
 WHERE = (Instance.api, "default")
 AS_US = WriteOptions("us")
@@ -74,6 +75,19 @@ async def test_it_is_the_same_as_an_update(changes: list[tuple[Any, dict[str, An
         for each in (mine, theirs):
             del each["metadata"]["resourceVersion"]
         assert mine == theirs
+        value = one.get(*WHERE, "i").value
+        assert decoded(Instance.api, value) == decoded_anew(Instance.api, value)
+
+
+@pytest.mark.parametrize("managed", [{}, {"managedFields": []}])
+async def test_fields_that_nobody_owns_stay_nobodys(managed: dict[str, Any]) -> None:
+    one = await registry()
+    old = await found(one)
+    del old["metadata"]["managedFields"]
+    value = msgspec.json.encode({**old, "metadata": {**old["metadata"], **managed}})
+    await one.store.commit([Write("instances.rota.dev/default/i", one.get(*WHERE, "i").revision, lambda _: value)])
+    await one.batch([deciding(one, Amendment("the-same", status={"phase": "Idle"}))])
+    assert "managedFields" not in (await found(one))["metadata"]
 
 
 def deciding(registry: Registry, change: Amendment) -> Callable[[], Any]:

@@ -39,7 +39,7 @@ class Form:
 
         Returns the paths of unknown fields, and the problems.
         """
-        if self._fit(obj) and _is_typed(obj, self._type):
+        if self._fit(obj) and _typed(obj, self._type) is not None:
             return [], []
         return self.walk(obj)
 
@@ -57,14 +57,19 @@ class Form:
 
     def conform_status(self, obj: dict[str, Any]) -> tuple[list[str], list[Problem]]:
         """The same for the status alone: what a write through the status subresource can change."""
-        assert self._status is not None and self._fit_status is not None, f"{self.kind} has no status"
+        assert self._status is not None, f"{self.kind} has no status"
         status = obj.get("status")
         if status is None:
             obj.pop("status", None)
             return [], []
-        if self._fit_status(status) and _is_typed(status, self._status_type):
+        if self.typed_status(status) is not None:
             return [], []
         return self.walk_status(obj)
+
+    def typed_status(self, status: Any) -> Any:
+        """Return a status that is plainly right as its type, itself with defaults filled in; else None."""
+        assert self._fit_status is not None, f"{self.kind} has no status"
+        return _typed(status, self._status_type) if self._fit_status(status) else None
 
     def walk_status(self, obj: dict[str, Any]) -> tuple[list[str], list[Problem]]:
         """What `conform_status` does for a status that is not plainly right."""
@@ -104,12 +109,12 @@ class Form:
                 validation.check_scale(path, want, obj, found)
 
 
-def _is_typed(value: Any, type_: Any) -> bool:
+def _typed(value: Any, type_: Any) -> Any:
+    """Return a value as its type; None: it has another."""
     try:
-        msgspec.convert(value, type_)
+        return msgspec.convert(value, type_)
     except msgspec.ValidationError:
-        return False
-    return True
+        return None
 
 
 @cache

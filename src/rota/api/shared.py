@@ -37,9 +37,24 @@ def decoded(kind: Kind, value: bytes) -> Object:
     return _small(kind, value) if len(value) < LARGE_BYTES_MIN else _large(kind, value)
 
 
+def keep_decoded(kind: Kind, value: bytes, obj: Object) -> None:
+    """Keep an object beside its bytes, made together with them, so that `decoded` need not decode those.
+
+    It must be what they would be decoded to: made from an object that `decoded` returned.
+    """
+    if len(value) < LARGE_BYTES_MIN:
+        _made[value] = obj
+        _small(kind, value)
+        _made.pop(value, None)
+
+
+_made: dict[bytes, Object] = {}
+"""Objects on their way into the cache."""
+
+
 @lru_cache(maxsize=DECODED_OBJECTS_MAX)
 def _small(kind: Kind, value: bytes) -> Object:
-    return decoded_anew(kind, value)
+    return _made.pop(value, None) or decoded_anew(kind, value)
 
 
 @lru_cache(maxsize=LARGE_DECODED_MAX)

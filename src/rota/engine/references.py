@@ -22,6 +22,8 @@ SKIPPED = "DependencySkipped"
 """Why an object cannot go on. To wait for what is on its way is in order; the others a person should notice."""
 NAMED_AT_ONCE_MAX = 10
 """Objects that one message names."""
+LATELY_MAX = 256
+"""Objects whose references are remembered for a moment."""
 ALIKE_MAX = 1_024
 """Sets of references that are recognised as the same."""
 
@@ -44,12 +46,24 @@ def shown(id_: str) -> str:
     return f"{kind.name if kind else bucket}/{place}{name}"
 
 
-def references_of(obj: Object) -> list[Reference]:
+def references_of(obj: Object) -> Sequence[Reference]:
     """What an object refers to."""
     kind = obj.api
     if kind not in referring_kinds():
-        return []
-    return references(kind, {"spec": msgspec.to_builtins(getattr(obj, "spec", None))})
+        return ()
+    # The graph asks first, and the object's controller soon after that, of the same object.
+    known = _lately.get(id(obj))
+    if known is not None and known[0] is obj:
+        return known[1]
+    found = references(kind, {"spec": msgspec.to_builtins(getattr(obj, "spec", None))})
+    if len(_lately) >= LATELY_MAX:
+        del _lately[next(iter(_lately))]
+    _lately[id(obj)] = obj, found
+    return found
+
+
+_lately: dict[int, tuple[Object, Sequence[Reference]]] = {}
+"""Objects that were looked at lately, by their identity, and what they refer to."""
 
 
 def target_of(obj: Object, reference: Reference) -> str:

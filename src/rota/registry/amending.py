@@ -11,16 +11,24 @@ controller can always write what has happened to an object, also to one that is 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from rota.api import Kind
 from rota.api.form import form
-from rota.registry import errors
-from rota.registry.managed import after_update
+from rota.api.shared import decoded, keep_decoded
+from rota.registry import errors, fieldset
+from rota.registry.managed import after_difference, entry
 from rota.registry.options import WriteOptions
 from rota.store import Entry, Event
+
+OWNERS_KEPT_MAX = 1_024
+OWNERS_BYTES_MAX = 4_096
+"""Owners of fields that are remembered with what became of them, and their size: many objects have the same."""
+NOBODY = b"[]"
+"""The owners of fields of an object that has none."""
 
 Object = dict[str, Any]
 Raws = dict[str, msgspec.Raw]
@@ -77,7 +85,7 @@ def amended(
         raise errors.conflict(kind, name)
     if not change.test(old.metadata, old.spec):
         raise errors.conflict(kind, name)
-    managed = _entries(meta["managedFields"]) if "managedFields" in meta else []
+    managed = bytes(meta.pop("managedFields", NOBODY))
     spec = dict(old.spec)
     if change.spec:
         was = {field: _decode(spec[field]) for field in change.spec if field in spec}
@@ -90,44 +98,49 @@ def amended(
             meta["generation"] = _number(meta["generation"]) + 1
             managed = _managed(kind, managed, {"spec": was}, {"spec": new}, options, "", now)
     status: Any = old.status if old.status else None
+    typed = None
     if change.status is not None:
         shape = form(kind)
         checked = {"status": change.status}
-        _, found = shape.conform_status(checked)
-        if found:
+        typed = shape.typed_status(change.status)
+        if typed is None and (found := shape.walk_status(checked)[1]):
             raise errors.invalid(kind, name, found)
         status = checked["status"]
         past = {"status": _decode(old.status)} if old.status else {}
         managed = _managed(kind, managed, past, checked, options, "status", now)
-    meta.pop("managedFields", None)
-    if managed:
-        meta["managedFields"] = managed
+    if managed != NOBODY:
+        meta["managedFields"] = msgspec.Raw(managed)
     framed = _Shown(old.api_version, old.kind, meta, spec, status)
 
     def encoded(revision: int) -> bytes:
         meta["resourceVersion"] = str(revision)
-        return _encode(framed)
+        value = _encode(framed)
+        if typed is not None and not change.spec:
+            before_it = decoded(kind, before.value)
+            changed = msgspec.structs.replace(before_it.metadata, resource_version=str(revision))
+            keep_decoded(kind, value, msgspec.structs.replace(before_it, metadata=changed, status=typed))
+        return value
 
     return encoded
 
 
 def _managed(
-    kind: Kind,
-    managed: list[Object],
-    old: Object,
-    new: Object,
-    options: WriteOptions,
-    subresource: str,
-    now: str,
-) -> list[Object]:
-    same = {"metadata": {"uid": ""}}
-    return after_update(
-        managed,
-        {**same, **old},
-        {**same, **new},
-        form(kind).node,
-        manager=options.manager,
-        api_version=kind.api_version,
-        subresource=subresource,
-        now=now,
-    )
+    kind: Kind, managed: bytes, old: Object, new: Object, options: WriteOptions, subresource: str, now: str
+) -> bytes:
+    """Return the JSON of managedFields after a change. An object without any is not tracked, and stays so."""
+    if managed == NOBODY:
+        return managed
+    difference = fieldset.compare(old, new, form(kind).node)
+    if not any(difference):
+        return managed
+    changed, removed = map(_encode, difference)
+    after = _owners if len(managed) + len(changed) + len(removed) < OWNERS_BYTES_MAX else _owners.__wrapped__
+    return after(managed, changed, removed, (options.manager, kind.api_version, subresource, now))
+
+
+@lru_cache(maxsize=OWNERS_KEPT_MAX)
+def _owners(managed: bytes, changed: bytes, removed: bytes, writer: tuple[str, str, str, str]) -> bytes:
+    manager, api_version, subresource, now = writer
+    fields = _decode(changed)
+    mine = entry(manager, "Update", api_version, subresource, now, fields)
+    return _encode(after_difference(_entries(managed), fields, _decode(removed), mine))

@@ -100,7 +100,11 @@ def after_update(
         if not changed and not removed:
             return managed
         changed = fieldset.strip(changed)
-    mine = entry(manager, "Update", api_version, subresource, now, changed)
+    return after_difference(managed, changed, removed, entry(manager, "Update", api_version, subresource, now, changed))
+
+
+def after_difference(managed: list[Entry], changed: FieldSet, removed: FieldSet, mine: Entry) -> list[Entry]:
+    """managedFields after an update that changed and removed these fields. `mine`: an entry of the writer with them."""
     me = identity(mine)
     out = []
     for each in managed:

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from rota.runtime.archive import ITEM_BYTES_MAX, SORTS, Item, TooLarge, checked
+from rota.runtime.archive import ITEM_BYTES_MAX, SORTS, Item, TooLarge
 from rota.runtime.instance_log import InstanceLog, Place
 from rota.runtime.interface import Subject
-from rota.runtime.paths import below
+from rota.runtime.paths import text_below
 from rota.runtime.places import PRIVATE, Places
 from rota.runtime.runner.tasklog import LogReader, written_bytes
 from rota.runtime.task_logs import TaskLogs, UidOf
@@ -68,7 +68,7 @@ class HomeArchive:
     # Logs.
 
     def place(self, item: Item) -> str:
-        return str(self._path(item))
+        return text_below(self._places.tasks, item.namespace, f"{item.owner}.{item.sort}")
 
     def stream(self, item: Item, begin: int = 0) -> LogReader:
         return LogReader(self._path(item), begin)
@@ -96,8 +96,7 @@ class HomeArchive:
         return Path(f"{self._places.log(subject, container)}.log")
 
     def _path(self, item: Item) -> Path:
-        checked(item)
-        return below(self._places.tasks, item.namespace, f"{item.owner}.{item.sort}")
+        return Path(self.place(item))
 
 
 def _unlink(paths: Sequence[Path]) -> None:

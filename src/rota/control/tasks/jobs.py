@@ -88,7 +88,7 @@ def job(objects: Objects, task: Task, instance: Instance, id_: str, log: str) ->
     role = instance.spec.worker or WorkerRole()
     env = instance.spec.containers[0].env
     dependencies = task.status.dependencies if task.status is not None else []
-    check(task, role, env)
+    check_role(task, role)
     filled = given(task.spec, dependencies)
     argv, stdin, parse = filled.command, filled.stdin, "plain"
     if task.spec.prompt is not None:
