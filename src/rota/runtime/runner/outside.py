@@ -17,6 +17,8 @@ DEPTH_MAX = 8
 
 NO_THREAD, ONE_THREAD = 2, 3
 """The links of a folder of threads: its own two, and one for each thread."""
+ENDED, STOPPED = (b"Z", b"X", b""), (b"T", b"t")
+"""States of processes, as /proc has them; empty where it has none any more."""
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC
 
 
@@ -52,11 +54,15 @@ class Watched:
         return [int(number) for number in os.pread(self._files[2], READ_BYTES, 0).split()]
 
     def is_alive(self) -> bool:
-        return self._state() not in (b"Z", b"X", b"")
+        return self._state() not in ENDED
 
     def is_stopped(self) -> bool:
         """Report whether a signal or a tracer has made it stand still."""
-        return self._state() in (b"T", b"t")
+        return self._state() in STOPPED
+
+    def can_run(self) -> bool:
+        """Report whether it is alive and not stopped."""
+        return self._state() not in ENDED + STOPPED
 
     def _state(self) -> bytes:
         try:
@@ -114,7 +120,7 @@ class Outside:
             found.add(one.pid)
         if any(is_running(other) for one, below in self._above for other in one.children() if other != below):
             return False
-        return found.issuperset(self._agent.children()) and self._agent.is_alive() and not self.is_stopped()
+        return found.issuperset(self._agent.children()) and self._agent.can_run()
 
     def is_stopped(self) -> bool:
         """Report whether the agent stands still. Whatever runs in the box has its uid, and can send it SIGSTOP."""

@@ -471,7 +471,7 @@ class Worker:
 
 
 def _is_open(place: Place) -> bool:
-    return workspace.is_open(Path(place.folder), (workspace.TREE, workspace.HOME))
+    return workspace.is_open(place.folder, (workspace.TREE, workspace.HOME))
 
 
 def _reach(source: Source | None) -> workspace.Reach:

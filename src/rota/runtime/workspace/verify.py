@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rota.runtime.workspace.failures import MustReplace
 
+_OPEN = stat.S_IFDIR | stat.S_IRWXU
 _ODD_BITS = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
 # All that a clone writes into its settings. Anything else could name a program.
 _SETTING = re.compile(
@@ -33,13 +34,13 @@ def verify(folder: Path, names: Collection[str], *, uid: int | None = None) -> N
             _verify_repository(folder / name / ".git")
 
 
-def is_open(folder: Path, names: Collection[str]) -> bool:
+def is_open(folder: str, names: Collection[str]) -> bool:
     """Report whether whoever owns a storage can enter it and these folders in it, whatever its last holder did."""
     try:
-        found = [os.lstat(path).st_mode for path in (folder, *(folder / name for name in names))]
+        found = [os.lstat(path).st_mode for path in (folder, *(f"{folder}/{name}" for name in names))]
     except OSError:
         return False
-    return all(stat.S_ISDIR(mode) and mode & stat.S_IRWXU == stat.S_IRWXU for mode in found)
+    return all(mode & _OPEN == _OPEN and stat.S_ISDIR(mode) for mode in found)
 
 
 def _verify_one(name: str, status: os.stat_result, owner: int) -> None:
