@@ -109,7 +109,13 @@ def _running(
 
     executor = Executor()
     attempts = Attempts(executor, maker.runners, make_job, partial(keep_result, archive), Counting(metrics))
-    claims = ClaimHolds(executor, ClaimCounting(metrics), lambda instance: _log_marks(archive, instance), claim_ended)
+    claims = ClaimHolds(
+        executor,
+        ClaimCounting(metrics),
+        lambda instance: _log_marks(archive, instance),
+        claim_ended,
+        lambda instance: runtime.entries(subject_of(instance)),
+    )
     if serving is not None:
         serving.calls.count(FunctionCounting(metrics))
     called = CalledTasks(serving.calls, archive) if serving is not None else None

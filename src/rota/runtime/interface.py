@@ -247,6 +247,10 @@ class Runtime(Protocol):
         """Run a command where a container runs, on these descriptors. Raises `NotRunning`."""
         ...
 
+    def entries(self, subject: Subject) -> int:
+        """Return a number that is another one after each `exec` there. 0: none that this process knows of."""
+        ...
+
     def storages(self) -> Iterable[tuple[str, Owner]]:
         """The owners of all storage there is, each with its namespace."""
         ...

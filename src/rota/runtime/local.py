@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import os
 import socket
@@ -120,6 +121,8 @@ class LocalRuntime:
         self._connecting = asyncio.Lock()
         self.archive = HomeArchive(self._places)
         self._watchdog = Watchdog(disk, self._watched, self._tell) if disk is not None else None
+        self._entries: dict[Subject, int] = {}
+        self._numbers = itertools.count(1)
         self._refused = WatchedEgress(self._places.refused_egress)
         self._watching_egress: asyncio.Task[None] | None = None
         self._disk = disk
@@ -448,6 +451,7 @@ class LocalRuntime:
         runs = dict(self._runs.get(subject, {}))
         await asyncio.gather(*(self._stop(subject, container, run, grace_seconds) for container, run in runs.items()))
         self._runs.pop(subject, None)
+        self._entries.pop(subject, None)
         self._refused.forget(subject)
         await self._containers.remove(subject)
         await waited_for(await asyncio.to_thread(self._places.remove, subject))
@@ -489,12 +493,16 @@ class LocalRuntime:
         entry = self._places.enter(subject, container)
         if run is None or run.exit is not None or entry is None:
             raise NotRunning(f"{subject.name} is not running")
+        self._entries[subject] = next(self._numbers)
         made = await self._inside(subject, container, run, entry, argv, env, tty=tty)
         own_streams(streams, entry.uid)
         started = await self._keeper.exec(
             _key(subject, container), made.argv, env=made.env, cwd=made.cwd, streams=streams, tty=tty
         )
         return _Execution(started)
+
+    def entries(self, subject: Subject) -> int:
+        return self._entries.get(subject, 0)
 
     async def _inside(
         self,

@@ -38,6 +38,7 @@ class MemoryRuntime:
         """The instances in which a runner runs."""
         self.overused: dict[Subject, Overuse] = {}
         self.cpu_used: dict[Subject, float] = {}
+        self.entered: dict[Subject, int] = {}
 
     def runs(self, subject: Subject) -> Mapping[str, Run]:
         return self.alive.get(subject, {})
@@ -115,6 +116,9 @@ class MemoryRuntime:
 
     async def exec(self, subject: Subject, container: str, argv: Sequence[str], **how: object) -> Execution:
         raise NotRunning("nothing runs here")
+
+    def entries(self, subject: Subject) -> int:
+        return self.entered.get(subject, 0)
 
     def storages(self) -> list[tuple[str, Owner]]:
         return []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
@@ -25,10 +25,11 @@ from rota.control.holds.executor import Executor
 from rota.control.holds.handover import HandOver, Written
 from rota.control.holds.members import Member, PoolKey
 from rota.control.holds.named import ByName
-from rota.control.holds.options import is_restarted_for, options_of, run_of
+from rota.control.holds.options import has_runner, is_restarted_for, options_of, run_of
 from rota.control.inputs import reach, refusal
 from rota.control.instances.names import controller_of
 from rota.control.instances.reasons import is_ready
+from rota.control.instances.states import USED
 from rota.engine import Context
 from rota.engine.clock import Timer
 from rota.engine.objects import get
@@ -52,11 +53,19 @@ class ClaimHolds:
         counting: Counting,
         log_sizes: Callable[[Instance], dict[str, tuple[int, int]]] = lambda _: {},
         on_ended: Callable[[str], None] = lambda uid: None,
+        entries: Callable[[Instance], int] | None = None,
     ) -> None:
-        """`log_sizes` returns the size of each container's log. `on_ended` gets the uid of a claim whose hold ends."""
+        """`log_sizes` returns the size of each container's log. `on_ended` gets the uid of a claim whose hold ends.
+
+        `entries` returns a number that is another one after each command that is run in an instance. None: it is not
+        known whether a holder got there.
+        """
         self.executor = executor
         self._log_sizes = log_sizes
         self._on_ended = on_ended
+        self._entries = entries
+        self._entries_before: dict[str, int] = {}
+        """By the uid of a claim that was bound here, the number of its instance before that."""
         self.counting = counting
         executor.join("Claim", self)
         executor.on_reset(lambda pool, seconds: counting.was_reset(pool.namespace, pool.name, seconds))
@@ -334,6 +343,7 @@ class ClaimHolds:
         """A claim wants nothing any more; a hold that it has ends."""
         key, pool = self.wanted.key_of(uid), self.wanted.pop(uid)
         self.arrivals.pop(uid)
+        self._entries_before.pop(uid, None)
         if key is not None:
             self.callers.dropped(key, uid)
         ledger = self.executor.ledgers.get(pool) if pool is not None else None
@@ -415,8 +425,14 @@ class ClaimHolds:
         """Write that an instance is nobody's."""
         member.is_changing_hands = True
         try:
-            marks = lifecycle.marks_at_end(member.instance, is_lost=self._is_lost(member, id_))
+            is_lost, is_untouched = self._is_lost(member, id_), self._is_untouched(member, id_)
+            marks = lifecycle.marks_at_end(member.instance, is_lost=is_lost, is_untouched=is_untouched)
             written = await self.executor.write(HandOver(member.subject, id_, None, ends, marks=marks))
+            if is_untouched:
+                # From here on its holder begins nothing more there.
+                self._on_ended(id_)
+                if not self._is_untouched(member, id_):
+                    written = written._replace(instance=await self._mark(member, id_))
         except BaseException:
             member.is_changing_hands = False
             # News of it was passed over meanwhile: that its claim is over, say.
@@ -426,6 +442,29 @@ class ClaimHolds:
         self._taken_on.pop(member.subject.uid, None)
         member.learn(written.instance)
         return written
+
+    def _is_untouched(self, member: Member, id_: str) -> bool:
+        """Report whether it is certain that a holder never got to what runs there, so that nothing of it is left."""
+        instance = member.instance
+        if has_runner(instance) or lifecycle.can_be_touched(instance) or self.is_another_run(member):
+            return False
+        return self._entries is not None and self._entries_before.get(id_) == self._entries(instance)
+
+    async def _mark(self, member: Member, id_: str) -> Instance:
+        """Have an instance started anew: its holder got there while the end of the hold was written."""
+        kind: Any = Instance
+        subject = member.subject
+        mark = {"metadata": {"uid": subject.uid, "annotations": {USED: id_}}}
+        while True:
+            try:
+                written: Instance = await self.executor.client.patch(
+                    kind, subject.name, mark, namespace=subject.namespace, type="merge"
+                )
+                return written
+            except ApiError as error:
+                if error.code == NOT_FOUND:
+                    raise
+                await self.executor.pause(error, f"{member.subject.name} could not be marked")
 
     # Binding.
 
@@ -463,6 +502,8 @@ class ClaimHolds:
             self.executor.look_again(member)
             return
         came = binding.request.arrival
+        if self._entries is not None:
+            self._entries_before[uid] = self._entries(member.instance)
         now = lifecycle.time_of(self.now())
         status = lifecycle.bound(claim, member.instance, lifecycle.time_of(came), now)
         begins = msgspec.structs.replace(claim, status=status)

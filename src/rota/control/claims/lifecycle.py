@@ -158,10 +158,11 @@ def marks_at_begin(claim: Claim, instance: Instance) -> Marks:
     return [*_put("labels", spec.labels, meta.labels), *_put("annotations", spec.annotations, meta.annotations)]
 
 
-def marks_at_end(instance: Instance, *, is_lost: bool = False) -> Marks:
+def marks_at_end(instance: Instance, *, is_lost: bool = False, is_untouched: bool = False) -> Marks:
     """What the hold brought goes, what it covered is as before; and what only goes with the instance is told of.
 
-    Without a runner, nobody but the runtime can end what a holder left running: such an instance is always marked.
+    Without a runner, nobody but the runtime can end what a holder left running: such an instance is marked, unless it
+    is certain that the holder never got to it.
     It is lost when its runner does not know of the hold any more, and so does not make it as new; what the holder began
     there meanwhile ends with it, also where files are kept.
     """
@@ -170,9 +171,17 @@ def marks_at_end(instance: Instance, *, is_lost: bool = False) -> Marks:
         *_off("labels", options.labels, options.covered_labels, meta.labels),
         *_off("annotations", options.annotations, options.covered_annotations, meta.annotations),
     ]
-    if assigned is not None and (is_lost or not has_runner(instance)):
+    if assigned is not None and (is_lost or not (has_runner(instance) or is_untouched)):
         marks += _put("annotations", {USED: assigned.id}, meta.annotations)
     return marks
+
+
+def can_be_touched(instance: Instance) -> bool:
+    """Report whether a holder gets to what runs in an instance by other ways than commands and files.
+
+    What was started for the holder has what the holder asked for, and ends with the hold.
+    """
+    return options_of(instance).changes_runs or any(one.ports for one in instance.spec.containers)
 
 
 def _put(field: str, values: Mapping[str, str], there: Mapping[str, str]) -> Marks:
