@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -57,12 +57,16 @@ class Racing(LocalBackend):
         """What comes of the next writes that give an instance to somebody."""
         self.is_slow = False
         """Whether what is written is told a while later."""
+        self.meanwhile: Callable[[], None] = lambda: None
+        """Happens when an instance is written, and before whoever wrote it goes on."""
 
     async def write(self, operations: Sequence[Operation]) -> Sequence[Answer]:
         is_binding = any(one.kind is Instance.api and one.verb in ("amend", "patch") for one in operations)
         if is_binding and self.failures:
             raise self.failures.pop(0)
         answers = await super().write(operations)
+        if is_binding:
+            self.meanwhile()
         for _ in range(LINGER_TURNS if self.is_slow else 0):
             await asyncio.sleep(0)
         return answers
@@ -82,6 +86,8 @@ class Party(Crew):
         self.unheard: list[tuple[Subject, Hold]] = []
         self.ended: list[str] = []
         """Claims that have lost their instance, as whoever serves them is told."""
+        self.entries: Callable[[Instance], int] | None = None
+        """The number of commands that were run in an instance, if anybody counts them."""
         self.executor = Executor()
         self.claims: ClaimHolds
         self.racing: Racing
@@ -92,7 +98,7 @@ class Party(Crew):
 
         self.executor = Executor()
         attempts = Attempts(self.executor, self, make, partial(keep_result, self.runtime.archive), linger_seconds=0.0)
-        self.claims = ClaimHolds(self.executor, Counting(Metrics()), on_ended=self.ended.append)
+        self.claims = ClaimHolds(self.executor, Counting(Metrics()), on_ended=self.ended.append, entries=self.entries)
         return (
             Pools(self.runtime, self.executor),
             Instances(LocalMaker(self.runtime, self), self.executor),

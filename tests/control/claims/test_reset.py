@@ -54,6 +54,57 @@ async def test_one_without_a_runner_is_replaced_with_its_storage(world: World, p
     assert await held(world) == {"p-0": "b"} and (await status(world, "b")).phase == "Bound"
 
 
+@pytest.mark.parametrize("reset", ["Clean", "Keep"])
+async def test_one_without_a_runner_stays_as_it_is_if_nobody_got_there(world: World, party: Party, reset: str) -> None:
+    entries = 7
+    party.entries = lambda instance: entries
+    await up(world, party, reset=reset)
+    before = await world.get("Instance", "p-0")
+    await claim(world, "a")
+    await release(world, "a")
+    await claim(world, "b")
+    assert await held(world) == {"p-0": "b"}
+    after = await world.get("Instance", "p-0")
+    assert (after.metadata.uid, after.status.runtime_id) == (before.metadata.uid, before.status.runtime_id)
+    entries += 1
+    await release(world, "b")
+    await world.pass_time(30, step=5)
+    after = await world.get("Instance", "p-0")
+    assert (after.metadata.uid != before.metadata.uid) == (reset == "Clean")
+    assert after.status.runtime_id != before.status.runtime_id and await idle(world) and is_clean(party)
+
+
+async def test_one_that_its_holder_got_to_as_it_was_given_back_is_started_anew(world: World, party: Party) -> None:
+    entries = 0
+    party.entries = lambda instance: entries
+    await up(world, party, reset="Keep")
+    before = await world.get("Instance", "p-0")
+    await claim(world, "a")
+    await claim(world, "b")
+
+    def enter() -> None:
+        nonlocal entries
+        if "a" not in party.ended:
+            entries += 1
+
+    party.racing.meanwhile = enter
+    await release(world, "a")
+    await world.pass_time(30, step=5)
+    after = await world.get("Instance", "p-0")
+    assert entries and after.status.runtime_id != before.status.runtime_id and await held(world) == {"p-0": "b"}
+
+
+async def test_nothing_is_known_of_a_hold_that_began_before_a_restart(world: World, party: Party) -> None:
+    party.entries = lambda instance: 0
+    await up(world, party, reset="Keep")
+    before = await world.get("Instance", "p-0")
+    await claim(world, "a")
+    await party.restart()
+    await release(world, "a")
+    await world.pass_time(30, step=5)
+    assert (await world.get("Instance", "p-0")).status.runtime_id != before.status.runtime_id
+
+
 async def test_one_that_was_used_is_given_to_nobody_even_after_a_restart(world: World, party: Party) -> None:
     await up(world, party)
     await claim(world, "a")
