@@ -31,6 +31,8 @@ ROUNDS, ROUNDS_QUICK = 3, 1
 LOAD_SECONDS, LOAD_SECONDS_QUICK = 2.0, 0.5
 COLD_STARTS, COLD_STARTS_QUICK = 9, 3
 PATIENCE_SECONDS = 60.0
+IDLE_SECONDS = 1
+"""After which the worker of the function that is started from none goes."""
 POLL_SECONDS = 0.02
 PLAIN = "def handler(event, context):\n    return {'ok': True}\n"
 ASYNC = "async def handler(event, context):\n    return {'ok': True}\n"
@@ -45,7 +47,7 @@ FUNCTIONS: dict[str, dict[str, Any]] = {
     "plain": {"source": {"inline": PLAIN}, "scale": {"min": 1, "max": 1}, "concurrency": 1},
     "threads": {"source": {"inline": PLAIN}, "scale": {"min": 1, "max": 1}, "concurrency": 64},
     "loop": {"source": {"inline": ASYNC}, "scale": {"min": 1, "max": 1}, "concurrency": 64},
-    "cold": {"source": {"inline": PLAIN}, "scale": {"min": 0, "max": 1, "idleSeconds": 3600}},
+    "cold": {"source": {"inline": PLAIN}, "scale": {"min": 0, "max": 1, "idleSeconds": IDLE_SECONDS}},
 }
 LABELS = {"plain": "Rota, one at a time", "threads": "Rota, 64 threads", "loop": "Rota, async"}
 
@@ -119,20 +121,15 @@ async def cold_starts(client: Client, port: int, count: int) -> list[float]:
     """Each of a function that has no worker, nor the code any more in a process."""
     taken = []
     for _ in range(count):
+        # A new function has a worker, in which its code was loaded once; it goes when it has been idle.
+        await no_worker(client, "cold")
         taken.append(await once(port, "/default/cold/"))
-        found = {one.metadata.name for one in (await client.list(Instance)).items if is_of(one, "cold")}
-        # A function that is made anew has no worker, and nobody waits until it has been idle for long enough.
-        kind: Any = Function
-        await client.delete(kind, "cold")
-        await gone(client, found)
-        await client.create(function("cold"))
-        await ready(client, "cold")
     return sorted(taken)
 
 
-async def gone(client: Client, names: set[str]) -> None:
+async def no_worker(client: Client, name: str) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while names & {one.metadata.name for one in (await client.list(Instance)).items}:
+        while any(is_of(one, name) for one in (await client.list(Instance)).items):
             await asyncio.sleep(POLL_SECONDS)
 
 
