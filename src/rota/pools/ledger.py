@@ -13,7 +13,7 @@ from rota.pools.request import Binding, Request
 from rota.pools.units import Behind, Free, Opened, Partly, Unit
 from rota.pools.waiting import Waiting
 
-DEPTH_MAX = 8
+DEPTH_MAX = 16
 """Requests that are handed to one instance at once, where they are short."""
 BEHIND_SECONDS_MAX = 0.05
 """A request may be expected to stand behind others on an instance for at most so long."""

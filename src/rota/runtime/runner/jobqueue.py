@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 JOBS_QUEUED_MAX = 64
 """Jobs that wait to begin. One more is returned."""
-ENDS_SYNCED_TOGETHER = 8
+ENDS_SYNCED_TOGETHER = 4
 SYNC_SECONDS_MAX = 0.002
 """Outcomes of jobs that follow each other are synced when there are so many, or after so long."""
 FAREWELL_SECONDS_MAX = 1.0
