@@ -110,7 +110,7 @@ class ClaimRequests:
         objects = self._objects
         pool = get(objects, WorkerPool, name, namespace)
         if pool is None:
-            raise _no_pool(objects, namespace, name)
+            raise await _no_pool(objects, namespace, name)
         _check(objects, asked, pool, user, running.runtime)
         _check_env(asked, user, namespace)
         for _ in range(TRIES_MAX):
@@ -164,7 +164,7 @@ class ClaimRequests:
 
     async def list(self, namespace: str, pool: str) -> Response:
         if get(self._objects, WorkerPool, pool, namespace) is None:
-            raise _no_pool(self._objects, namespace, pool)
+            raise await _no_pool(self._objects, namespace, pool)
         found, after = [], ""
         while True:
             page = await self._client.list(Claim.api, namespace=namespace, limit=PAGE_OBJECTS, continue_=after)
@@ -421,8 +421,8 @@ def _over(claim: Claim) -> ApiError:
     return ApiError(409, "ClaimOver", said)
 
 
-def _no_pool(objects: Objects, namespace: str, name: str) -> ApiError:
-    there = sorted(one.metadata.name for one in objects.list(WorkerPool.api, namespace))
+async def _no_pool(objects: Objects, namespace: str, name: str) -> ApiError:
+    there = sorted(one.metadata.name for one in await objects.select(WorkerPool.api, namespace, lambda pool: True))
     more = f" and {len(there) - NAMED_MAX} more" if len(there) > NAMED_MAX else ""
     known = f"there are {', '.join(there[:NAMED_MAX])}{more}" if there else "there is none"
     # To compare names takes long: those of thousands of pools would keep everybody waiting.
