@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from rota.api import ConfigMap, Namespace, WorkerPool
+from rota.api import ConfigMap, Kind, Namespace, WorkerPool
 from rota.api.sizes import VALUES_MAX
 from rota.api.structure import Node
 from rota.client import LocalBackend, Operation
-from rota.registry import ApiError, Registry, WriteOptions
+from rota.registry import ApiError, Registry, WriteOptions, pacing
 from rota.registry import registry as registry_module
+from rota.registry.deciding import Decider, Decision
 from rota.registry.patches import COPY_VALUES_MAX, JSONPatchError, json_patch
 from rota.registry.strategic import strategic_merge
 from rota.server.media import decoded
 from rota.store import MemoryStore
+from tests.attacks.conftest import TENANT, deployer
+from tests.server.conftest import Server
 
 BUSY_SECONDS_MAX = 1.0
 """Of the processor. It takes a tenth of this."""
@@ -143,7 +147,7 @@ def creations(count: int, *, dry_run: bool = False) -> list[Operation]:
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every operation takes as long as a batch may go on without a pause."""
-    monkeypatch.setattr(registry_module, "BATCH_SLICE_SECONDS", -1.0)
+    monkeypatch.setattr(pacing, "OWN_SLICE_SECONDS", -1.0)
 
 
 async def test_to_keep_everybody_waiting_for_a_batch(registry: Registry, slow: None) -> None:
@@ -215,3 +219,36 @@ async def test_a_batch_that_is_always_overtaken_is_refused(
         await batch
     assert refused.value.code == 429
     assert b'"b"' not in registry.get(kind, "default", "x").value
+
+
+async def test_to_keep_everybody_waiting_for_many_batches(bare: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever sends many has one under way, and others have their turn between any two of its operations."""
+    for name in ("FREE_SECONDS", "WRITING_SLICE_SECONDS", "OWN_SLICE_SECONDS"):
+        monkeypatch.setattr(pacing, name, -1.0)
+    mallory, other = await deployer(bare), await deployer(bare, "other")
+    decided: list[str] = []
+    create = Decider.create
+
+    def noted(self: Decider, kind: Kind, namespace: str, obj: dict[str, Any], *more: Any) -> Decision:
+        decided.append(obj["metadata"]["name"])
+        return create(self, kind, namespace, obj, *more)
+
+    def batch(namespace: str, name: str, count: int, *, atomic: bool) -> dict[str, Any]:
+        about = {"verb": "create", "apiVersion": "v1", "kind": "ConfigMap", "namespace": namespace, "dryRun": True}
+        bodies = [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"{name}.{i}"}} for i in range(count)]
+        return {"atomic": atomic, "operations": [{**about, "body": body} for body in bodies]}
+
+    monkeypatch.setattr(Decider, "create", noted)
+    many = [
+        asyncio.create_task(mallory.ask("POST", "/v1/batch", batch(TENANT, f"m{i}", 40, atomic=bool(i % 2))))
+        for i in range(12)
+    ]
+    while len(decided) < 20:
+        await asyncio.sleep(0)
+    assert (await other.ask("POST", "/v1/batch", batch("other", "o", 10, atomic=False))).status == 200
+    assert {(await one).status for one in many} == {200}
+    # The first of each is decided at once. Those of one batch then come together, but for what others have in between.
+    of_many = [name.partition(".")[0] for name in decided if name.startswith("m") and not name.endswith(".0")]
+    assert len([1 for one, following in pairwise(of_many) if one != following]) == 11
+    meanwhile = decided[decided.index("o.0") : decided.index("o.9")]
+    assert len([name for name in meanwhile if not name.endswith(".0")]) <= 2 * 10

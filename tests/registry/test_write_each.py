@@ -11,8 +11,7 @@ import pytest
 
 from rota.api import ConfigMap, Namespace, Task
 from rota.client import Client, LocalBackend
-from rota.registry import Answer, ApiError, DeleteOptions, Operation, Registry, WriteOptions
-from rota.registry import registry as registry_module
+from rota.registry import Answer, ApiError, DeleteOptions, Operation, Registry, WriteOptions, pacing
 from rota.registry.amending import Amendment
 from rota.store import Event, MemoryStore, StoreStopped
 from tests.registry.test_durability import HeldStore, held_registry, turns
@@ -156,7 +155,7 @@ async def test_a_client_writes_each_under_its_own_name(registry: Registry) -> No
 
 
 async def test_a_long_one_lets_others_go_on(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry_module, "BATCH_SLICE_SECONDS", -1.0)
+    monkeypatch.setattr(pacing, "OWN_SLICE_SECONDS", -1.0)
     writing = asyncio.create_task(registry.write_each([creation(f"n{i}") for i in range(50)]))
     await turns()
     assert not writing.done() and 0 < len(names(registry)) < 50

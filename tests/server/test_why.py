@@ -196,7 +196,7 @@ async def test_a_server_that_does_not_lead_says_who_does(leader: str, said: str)
     registry = Registry(MemoryStore())
     await registry.start()
     with pytest.raises(ApiError) as refused:
-        why(Waiting(StoreObjects(registry), leader), ADMIN, "tasks", "default", "build")
+        await why(Waiting(StoreObjects(registry), leader), ADMIN, "tasks", "default", "build")
     assert refused.value.code == 503 and said in refused.value.message
     assert refused.value.details == {"retryAfterSeconds": 1}
     await registry.stop()

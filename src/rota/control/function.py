@@ -179,9 +179,10 @@ class Functions(Gate[Function]):
         callable_ = line.routing.open_workers() | returning
         ready = readiness(obj, version, there, known=known, good=line.good, callable_=callable_, failures=failures)
         await self._say(context, obj, [*opened, known.condition(), ready], callable_)
-        every = cast("list[Function]", context.objects.list(Function.api, ""))
-        workers = cast("list[Instance]", context.objects.list(Instance.api, ""))
-        await preparing.collect(every, workers, self._calls.versions())
+        if preparing.collects_now():
+            every = cast("list[Function]", context.objects.list(Function.api, ""))
+            workers = cast("list[Instance]", context.objects.list(Instance.api, ""))
+            await preparing.collect(every, workers, self._calls.versions())
         return _done(again_after, returns_after)
 
     @staticmethod

@@ -16,11 +16,15 @@ from rota.client import ALL_NAMESPACES, Backend, Cache, Client, Key, Update
 from rota.client.calls import Sleep
 from rota.engine.own_writes import OwnWrites
 from rota.registry import Registry
+from rota.registry.pacing import Pace
 from rota.store import Event
 
 T = TypeVar("T", bound=Object)
 
+Found = list[Object]
 Listener = Callable[[Kind, Update[Any]], None]
+SELECTED_AT_ONCE = 64
+"""Objects that are taken from the store at once, to be looked at one by one."""
 OWNER = "owner"
 """The index of objects by the uids of their owners."""
 
@@ -51,6 +55,13 @@ class Objects(Protocol):
 
     def list(self, kind: Kind, namespace: str = "") -> list[Object]:
         """All objects of a kind, or those of a namespace."""
+        ...
+
+    async def select(self, kind: Kind, namespace: str, is_wanted: Callable[[Any], bool]) -> Sequence[Object]:
+        """Return those of a namespace that are wanted. Gives way to everybody else, however many are looked at.
+
+        For what somebody asks: what is made, changed or removed meanwhile may be among them or not.
+        """
         ...
 
     def owned(self, kind: Kind, owner: str) -> Sequence[Object]:
@@ -99,6 +110,22 @@ class StoreObjects:
     def list(self, kind: Kind, namespace: str = "") -> list[Object]:
         prefix = f"{kind.bucket}/{namespace}/" if namespace else f"{kind.bucket}/"
         return [*self._all(kind, prefix)]
+
+    async def select(self, kind: Kind, namespace: str, is_wanted: Callable[[Any], bool]) -> Sequence[Object]:
+        prefix = f"{kind.bucket}/{namespace}/"
+        found: Found = []
+        after, more = "", True
+        async with Pace() as pace:
+            while more:
+                page = self._store.list(prefix, after=after, limit=SELECTED_AT_ONCE)
+                for entry in page.entries:
+                    await pace()
+                    obj = decoded_anew(kind, entry.value)
+                    if is_wanted(obj):
+                        found.append(obj)
+                more = page.more
+                after = page.entries[-1].key if more else ""
+        return found
 
     def owned(self, kind: Kind, owner: str) -> Sequence[Object]:
         entries = (self._store.get(key) for key in self._registry.owned(kind, owner))
@@ -182,6 +209,15 @@ class CachedObjects:
 
     def list(self, kind: Kind, namespace: str = "") -> list[Object]:
         return self._caches[kind].list(namespace)
+
+    async def select(self, kind: Kind, namespace: str, is_wanted: Callable[[Any], bool]) -> Sequence[Object]:
+        found: Found = []
+        async with Pace() as pace:
+            for obj in self.list(kind, namespace):
+                await pace()
+                if is_wanted(obj):
+                    found.append(obj)
+        return found
 
     def owned(self, kind: Kind, owner: str) -> Sequence[Object]:
         found = self._caches[kind].by_index(OWNER, owner)

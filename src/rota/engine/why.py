@@ -118,13 +118,14 @@ def explain(
     acting: Callable[[Kind], Acting] | None = None,
     may_read: MayRead = lambda kind, namespace, name: True,
     file: Callable[[str], str] = lambda id_: "",
+    is_late: Callable[[], bool] = lambda: False,
 ) -> Why:
     """The chain from an object down to what is at the bottom of it. `now` is the time of the engine's clock.
 
     `acting` tells who acts on a kind, where that is known. `file` tells where an object is to be corrected that is not
-    on a server, as FILE:LINE.
+    on a server, as FILE:LINE. Once it `is_late`, nothing more is looked at: the explanation ends with what was seen.
     """
-    return _Explanation(find, view, graph, now, acting, may_read, file).of(id_)
+    return _Explanation(find, view, graph, now, acting, may_read, file, is_late).of(id_)
 
 
 class _Seen(NamedTuple):
@@ -151,6 +152,7 @@ class _Explanation:
         acting: Callable[[Kind], Acting] | None,
         may_read: MayRead,
         file: Callable[[str], str],
+        is_late: Callable[[], bool],
     ) -> None:
         self._find = find
         self._view = view
@@ -159,6 +161,7 @@ class _Explanation:
         self._acting = acting
         self._may_read = may_read
         self._file = file
+        self._is_late = is_late
         self._seen: dict[str, _Seen] = {}
         """In the order in which they were looked at: the nearest first."""
         self._from: dict[str, str] = {}
@@ -196,6 +199,8 @@ class _Explanation:
         """Return an instance that cannot have this workspace."""
         users = self._graph.referrers(id_) if _is(id_, WORKSPACE) else ()
         for one in [one for one in users if _is(one, INSTANCE) and self._readable(one)][:LOOKS_MAX]:
+            if self._is_late():
+                break
             seen = self._look(one)
             if workspace_reason(seen.reason, seen.message):
                 return seen
@@ -206,6 +211,8 @@ class _Explanation:
     def _survey(self, id_: str) -> None:
         coming = [id_]
         for at in coming:
+            if self._seen and self._is_late():
+                break
             self._seen[at] = seen = self._look(at)
             for one in seen.waits_for:
                 if len(coming) < LOOKS_MAX and one not in self._from and one != id_:

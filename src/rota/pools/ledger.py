@@ -360,6 +360,11 @@ class Ledger:
         return len(self.waiting)
 
     @property
+    def holders(self) -> int:
+        """The number of holders that have or want something."""
+        return len(self.waiting.lines)
+
+    @property
     def free(self) -> int:
         """Instances that any request could have at once."""
         return len(self._whole)

@@ -42,6 +42,7 @@ from rota.registry.options import (
     WatchOptions,
     WriteOptions,
 )
+from rota.registry.pacing import Slices
 from rota.store import Conflict, Store, StoreFull, StoreStopped
 
 BATCH_OBJECTS_MAX = 1_000
@@ -49,8 +50,6 @@ BATCH_OBJECTS_MAX = 1_000
 BATCH_BYTES_MAX = 16 * 1024 * 1024
 """Of all objects of one batch as they will be: of their text, and `VALUE_BYTES` for each value."""
 VALUE_BYTES = 64
-BATCH_SLICE_SECONDS = 0.02
-"""Deciding a batch lets others go on after each such time."""
 BATCH_ROUNDS_MAX = 5
 """How often a batch decides anew on what changed meanwhile, before it is refused as a conflict."""
 
@@ -207,8 +206,8 @@ class Registry:
                     raise
         return found
 
-    async def write(self, operations: Sequence[Operation]) -> Answers:
-        """One operation; or several in one atomic commit, all or none, each object at most once."""
+    async def write(self, operations: Sequence[Operation], *, party: str = "") -> Answers:
+        """One operation; or several in one atomic commit, all or none, each object at most once. `party`: who asks."""
         if len(operations) == 1:
             (o,) = operations
             if o.verb == "delete_collection":
@@ -218,30 +217,35 @@ class Registry:
         dry_runs = {o.dry_run for o in operations}
         if len(dry_runs) > 1:
             raise errors.bad_request("a batch is a dry run as a whole, or not at all")
-        answers = await self.batch([partial(decided, self.decide, o) for o in operations], dry_run=True in dry_runs)
+        decide = [partial(decided, self.decide, o) for o in operations]
+        answers = await self.batch(decide, dry_run=True in dry_runs, party=party)
         return [_shown(o.kind, answer) for o, answer in zip(operations, answers, strict=True)]
 
-    async def write_each(self, operations: Iterable[Operation | errors.ApiError], *, bytes_max: int = 0) -> Each:
+    async def write_each(
+        self, operations: Iterable[Operation | errors.ApiError], *, bytes_max: int = 0, party: str = ""
+    ) -> Each:
         """Write each operation by itself, in order: what comes of one is for those after it as if it were durable.
 
-        Nothing comes in between for `BATCH_SLICE_SECONDS`, and all of that goes into one commit of the store. An
-        operation is taken from the iterable when it is decided; an error in its place is its answer. Beyond
-        `bytes_max` of answers (0: any number), operations are refused with 413.
+        Nothing comes in between for a slice of time, and all of that goes into one commit of the store. An operation
+        is taken from the iterable when it is decided; an error in its place is its answer. Beyond `bytes_max` of
+        answers (0: any number), operations are refused with 413. `party`: who asks, and takes turns with others.
         """
-        loop, store = asyncio.get_running_loop(), self.store
+        store = self.store
         answers: Each = []
         parts: Parts = []
         await store.room()
-        size, began = 0, loop.time()
-        for operation in operations:
-            answer = self._written(operation) if not bytes_max or size < bytes_max else _too_much(bytes_max)
-            size += len(answer.value) if isinstance(answer, Answer) else 0
-            answers.append(answer)
-            if loop.time() - began > BATCH_SLICE_SECONDS or store.is_full:
-                parts.append((len(answers), store.when_durable(store.accepted)))
-                await asyncio.sleep(0)
-                await store.room()
-                began = loop.time()
+        size = 0
+        async with Slices(party) as slices:
+            for operation in operations:
+                answer = self._written(operation) if not bytes_max or size < bytes_max else _too_much(bytes_max)
+                size += len(answer.value) if isinstance(answer, Answer) else 0
+                answers.append(answer)
+                if slices.is_over or store.is_full:
+                    parts.append((len(answers), store.when_durable(store.accepted)))
+                    await slices()
+                    if store.is_full:
+                        slices.rest()
+                        await store.room()
         parts.append((len(answers), store.when_durable(store.accepted)))
         begin = 0
         for end, durable in parts:
@@ -268,27 +272,32 @@ class Registry:
         except (StoreFull, StoreStopped) as failed:
             return _not_durable(failed)
 
-    async def batch(self, decide: Sequence[Callable[[], Decision]], *, dry_run: bool = False) -> Answers:
+    async def batch(
+        self, decide: Sequence[Callable[[], Decision]], *, dry_run: bool = False, party: str = ""
+    ) -> Answers:
         """Several writes in one atomic commit. Each object at most once.
 
-        Each of `decide` may be called several times: deciding a long batch lets other writes come in between.
+        Each of `decide` may be called several times: deciding a long batch lets other writes come in between. `party`:
+        who asks, and takes turns with others.
         """
         if len(decide) > BATCH_OBJECTS_MAX:
             raise errors.bad_request(f"a batch has at most {BATCH_OBJECTS_MAX} objects, not {len(decide)}")
-        return await self._do_all(lambda: self._decided(decide), dry_run)
+        return await self._do_all(lambda: self._decided(decide, party), dry_run)
 
-    async def _decided(self, decide: Sequence[Callable[[], Decision]]) -> Decisions:
+    async def _decided(self, decide: Sequence[Callable[[], Decision]], party: str) -> Decisions:
         """All decisions, on the newest accepted state. Nothing comes in between the last look at it and the return."""
-        loop = asyncio.get_running_loop()
+        async with Slices(party) as slices:
+            return await self._decided_by_slices(decide, slices)
+
+    async def _decided_by_slices(self, decide: Sequence[Callable[[], Decision]], slices: Slices) -> Decisions:
         found: dict[int, Decision] = {}
         taken = 0
         left: Sequence[int] = range(len(decide))
         for _ in range(BATCH_ROUNDS_MAX):
-            began, seen = loop.time(), self.store.accepted
+            seen = self.store.accepted
             for at in left:
-                if loop.time() - began > BATCH_SLICE_SECONDS:
-                    await asyncio.sleep(0)
-                    began = loop.time()
+                if slices.is_over:
+                    await slices()
                 taken -= _taken(found.pop(at, None))
                 found[at] = decide[at]()
                 taken += _taken(found[at])

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import math
 import secrets
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Any, cast
@@ -39,6 +40,7 @@ from rota.engine.objects import Objects, get
 from rota.registry import metadata
 from rota.registry.errors import ApiError, bad_request, forbidden, invalid, not_found
 from rota.registry.metadata import new_uid
+from rota.registry.pacing import Pace
 from rota.registry.privileges import RESTRICTED
 from rota.runtime.interface import Runtime, Subject
 from rota.server import media
@@ -53,8 +55,6 @@ NAMED_MAX = 20
 """Pools that a refusal names."""
 LISTED_MAX, LISTED_BYTES_MAX = 1000, 4 * 1024 * 1024
 """Claims that one answer lists, and what they have together. The first is listed however large it is."""
-PAGE_OBJECTS = 500
-"""Claims that are read at once, to list those of one pool."""
 TRIES_MAX = 3
 MANAGER = "rota-gateway"
 MAKER = "rota.dev/token"
@@ -110,7 +110,7 @@ class ClaimRequests:
         objects = self._objects
         pool = get(objects, WorkerPool, name, namespace)
         if pool is None:
-            raise _no_pool(objects, namespace, name)
+            raise await _no_pool(objects, namespace, name)
         _check(objects, asked, pool, user, running.runtime)
         _check_env(asked, user, namespace)
         for _ in range(TRIES_MAX):
@@ -164,20 +164,22 @@ class ClaimRequests:
 
     async def list(self, namespace: str, pool: str) -> Response:
         if get(self._objects, WorkerPool, pool, namespace) is None:
-            raise _no_pool(self._objects, namespace, pool)
-        found, after = [], ""
-        while True:
-            page = await self._client.list(Claim.api, namespace=namespace, limit=PAGE_OBJECTS, continue_=after)
-            found += [one for one in page.items if one["spec"]["poolRef"]["name"] == pool]
-            if not (after := page.continue_):
-                break
-        found.sort(key=lambda one: (one["metadata"]["creationTimestamp"], one["metadata"]["name"]))
+            raise await _no_pool(self._objects, namespace, pool)
+        found = cast(
+            "Sequence[Claim]",
+            await self._objects.select(Claim.api, namespace, lambda one: one.spec.pool_ref.name == pool),
+        )
+        found = sorted(found, key=lambda one: (str(one.metadata.creation_timestamp), one.metadata.name))
         shown: list[bytes] = []
-        for one in found[:LISTED_MAX]:
-            value = _encode(one)
-            if shown and sum(map(len, shown)) + len(value) > LISTED_BYTES_MAX:
-                break
-            shown.append(value)
+        size = 0
+        async with Pace() as pace:
+            for one in found[:LISTED_MAX]:
+                await pace()
+                value = _encode(_whole(one))
+                size += len(value)
+                if shown and size > LISTED_BYTES_MAX:
+                    break
+                shown.append(value)
         return Response(200, b'{"claims":[%b],"remaining":%d}' % (b",".join(shown), len(found) - len(shown)))
 
     async def renew(self, user: User, namespace: str, name: str) -> Response:
@@ -250,10 +252,14 @@ class ClaimRequests:
     def _answer(self, claim: Claim, *, maker: str | None = None) -> bytes:
         """With a `maker`: with a token, which is good for as long as that of the maker."""
         meta = claim.metadata
-        body: dict[str, Any] = {"claim": {"apiVersion": claim.api.api_version, "kind": claim.api.name, **_shown(claim)}}
+        body: dict[str, Any] = {"claim": _whole(claim)}
         if maker is not None:
             body["token"] = self._tokens.of(Subject(meta.namespace, meta.name, meta.uid), maker)
         return _encode(body)
+
+
+def _whole(claim: Claim) -> dict[str, Any]:
+    return {"apiVersion": claim.api.api_version, "kind": claim.api.name, **_shown(claim)}
 
 
 def _shown(claim: Claim) -> dict[str, Any]:
@@ -421,8 +427,8 @@ def _over(claim: Claim) -> ApiError:
     return ApiError(409, "ClaimOver", said)
 
 
-def _no_pool(objects: Objects, namespace: str, name: str) -> ApiError:
-    there = sorted(one.metadata.name for one in objects.list(WorkerPool.api, namespace))
+async def _no_pool(objects: Objects, namespace: str, name: str) -> ApiError:
+    there = sorted(one.metadata.name for one in await objects.select(WorkerPool.api, namespace, lambda pool: True))
     more = f" and {len(there) - NAMED_MAX} more" if len(there) > NAMED_MAX else ""
     known = f"there are {', '.join(there[:NAMED_MAX])}{more}" if there else "there is none"
     # To compare names takes long: those of thousands of pools would keep everybody waiting.

@@ -107,13 +107,16 @@ class Merged:
 
     async def pieces(self, tail: int, begin: Position | None, *, follow: bool) -> Pieces:
         try:
+            objects, namespace = self._serving.objects, self._function.metadata.namespace
+            # Before it is looked which calls have begun: one that begins meanwhile is not told twice.
+            tasks = cast("Sequence[Task]", await objects.select(Task.api, namespace, self._is_call))
             begun = list(self._line.begun)
             self._seen = begun[-1].number if begun else 0
             before = b""
             if begin is not None:
-                self._resume(begin, begun)
+                self._resume(begin, begun, tasks)
             else:
-                before = await asyncio.to_thread(_last, self._begin(begun, tail, follow=follow), tail)
+                before = await asyncio.to_thread(_last, self._begin(begun, tasks, tail, follow=follow), tail)
             yield Piece(before, self._progress.take())
             rhythm = Rhythm()
             while follow and self._is_there():
@@ -135,9 +138,9 @@ class Merged:
 
     # Where it begins.
 
-    def _begin(self, begun: list[Begun], tail: int, *, follow: bool) -> list[Written]:
+    def _begin(self, begun: list[Begun], tasks: Sequence[Task], tail: int, *, follow: bool) -> list[Written]:
         """Have what is under way read from now on. Returns all else that was written, the oldest first."""
-        calls = self._calls(begun)
+        calls = self._calls(begun, tasks)
         if follow:
             self._coming.extend(one for one in calls if one.id and self._serving.calls.is_under_way(one.id))
             self._see_workers(is_first=True)
@@ -158,13 +161,13 @@ class Merged:
         ]
         return sorted([*before, *others], key=lambda one: one[:3])
 
-    def _resume(self, begin: Position, begun: list[Begun]) -> None:
+    def _resume(self, begin: Position, begun: list[Begun], tasks: Sequence[Task]) -> None:
         """Have everything after a position read: the rest of what was being read, and all of what has begun since."""
         is_same = begin.epoch == self._serving.calls.epoch
         # As many are remembered as there is room for. Those between are found as tasks.
         is_gap = is_same and bool(begun) and begun[0].number > begin.seen + 1
         self._progress.know(begin.seen if is_same else 0, begin.after)
-        for one in self._calls(begun):
+        for one in self._calls(begun, tasks):
             offset = begin.logs.get(one.key)
             if offset is not None:
                 self._readers[one.key] = self._archive.stream(one.log, offset if isinstance(offset, int) else 0)
@@ -182,21 +185,26 @@ class Merged:
 
     # What there is.
 
-    def _calls(self, begun: Iterable[Begun]) -> list[Source]:
+    def _calls(self, begun: Iterable[Begun], tasks: Iterable[Task]) -> list[Source]:
         """The logs of all calls, in the order in which they began."""
-        meta, objects = self._function.metadata, self._serving.objects
+        meta = self._function.metadata
         # The newest calls may not be written down yet. Of one that is tried again the last try is told.
         known = {source.key: source for source in map(self._source, begun)}
         found = list(known.values())
-        for task in cast("list[Task]", objects.list(Task.api, meta.namespace)):
-            call, status = task.spec.function, task.status
-            if call is None or call.name != meta.name or status is None or status.start_time is None:
-                continue
+        for task in tasks:
+            status = task.status
+            assert status is not None and status.start_time is not None
             log = log_of(meta.namespace, task.metadata.name, kept_uid(task))
             if log.owner not in known:
                 worker = status.attempts[-1].instance if status.attempts else status.instance_name
                 found.append(Source(status.start_time.timestamp(), task.metadata.name, worker or NO_CALL, log))
         return sorted(found)
+
+    def _is_call(self, task: Task) -> bool:
+        """Report whether it is a call of this function that has begun."""
+        call, status = task.spec.function, task.status
+        is_own = call is not None and call.name == self._function.metadata.name
+        return is_own and status is not None and status.start_time is not None
 
     def _source(self, begun: Begun) -> Source:
         log = log_of(self._function.metadata.namespace, begun.call, begun.uid)

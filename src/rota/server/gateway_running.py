@@ -77,7 +77,7 @@ class RunningPart:
         own = running.metrics.render() if running is not None else b""
         return Response(200, own + self._tunnels.counting.render(self._objects) + self._tables.render(), CONTENT_TYPE)
 
-    def why(self, request: Request, user: User, plural: str, name: str, namespace: str = "") -> Response:
+    def why(self, request: Request, user: User, plural: str, name: str, namespace: str = "") -> Awaitable[Answer]:
         running = self._running()
         elsewhere = "" if running is not None else holder(self._objects)
         return why(running, user, plural, namespace, name, elsewhere=elsewhere)

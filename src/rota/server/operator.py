@@ -9,7 +9,7 @@ import asyncio
 import dataclasses
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -245,22 +245,25 @@ class Answers:
         self._tables = Tables()
         self._tables.add(running)
 
-    def __call__(self, request: Request) -> Response:
+    def __call__(self, request: Request) -> Response | Awaitable[Response]:
         if is_health(request.path):
             return self._health(request) or refusal(404, "an operator has no such check")
         if request.peer_uid not in (0, os.getuid()):
             return refusal(401, "Unauthorized")
+        match [request.method, *request.path.strip("/").split("/")]:
+            case ["GET", "v1", "metrics"]:
+                return Response(200, self._running.metrics.render() + self._tables.render(), CONTENT_TYPE)
+            case ["GET", "v1", "why", plural, name]:
+                return self._why(plural, "", name)
+            case ["GET", "v1", "why", plural, namespace, name]:
+                return self._why(plural, namespace, name)
+        return refusal(404, "an operator has no objects: it answers why, metrics and health")
+
+    async def _why(self, plural: str, namespace: str, name: str) -> Response:
         try:
-            match [request.method, *request.path.strip("/").split("/")]:
-                case ["GET", "v1", "metrics"]:
-                    return Response(200, self._running.metrics.render() + self._tables.render(), CONTENT_TYPE)
-                case ["GET", "v1", "why", plural, name]:
-                    return why(self._running, LOCAL_USER, plural, "", name)
-                case ["GET", "v1", "why", plural, namespace, name]:
-                    return why(self._running, LOCAL_USER, plural, namespace, name)
+            return await why(self._running, LOCAL_USER, plural, namespace, name)
         except ApiError as error:
             return failed(error)
-        return refusal(404, "an operator has no objects: it answers why, metrics and health")
 
 
 async def _tell(running: Controllers, identity: str, say: Callable[[str], None]) -> None:

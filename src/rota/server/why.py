@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from typing import Protocol, cast
 
 import msgspec
@@ -29,6 +30,8 @@ EVENTS_MAX = 10
 """Events that are told of one object or two."""
 RETRY_SECONDS = 1
 """After how long a server that does not lead may do so."""
+LOOKING_SECONDS_MAX = 0.1
+"""Of the processor, for one explanation: others wait for it."""
 INSTEAD = "`rota describe KIND/NAME` shows conditions and events"
 
 
@@ -71,7 +74,7 @@ class Answer(msgspec.Struct, frozen=True, rename="camel"):
     time: str
 
 
-def why(
+async def why(
     running: Controllers | None, user: User, plural: str, namespace: str, name: str, *, elsewhere: str = ""
 ) -> Response:
     """Answer why an object is as it is. `elsewhere` is where controllers run if they do not run here."""
@@ -86,6 +89,7 @@ def why(
     there = running.objects.find(kind, namespace, name) is not None
     if not there and not loop.graph.referrers(id_) and not loop.view.waiting_for(id_):
         raise not_found(kind, name)
+    until = time.thread_time() + LOOKING_SECONDS_MAX
     found = explain(
         id_,
         find=lambda *where: _as_it_stands(loop, running.objects, running.objects.find(*where)),
@@ -94,10 +98,11 @@ def why(
         now=loop.scheduler.clock.now(),
         acting=lambda kind: _acting(loop, kind),
         may_read=lambda *where: allows(user, "get", *where),
+        is_late=lambda: time.thread_time() > until,
     )
     now = loop.scheduler.clock.time()
     advice = _about_task(running.objects, found) or _about_pool(loop, running.objects, found) or found.advice
-    answer = Answer(found.step, found.root, advice, found.over, _events(found, running, user), _at(now))
+    answer = Answer(found.step, found.root, advice, found.over, await _events(found, running, user), _at(now))
     return Response(200, msgspec.json.encode(answer))
 
 
@@ -178,7 +183,7 @@ def holder(objects: Objects) -> str:
     return "" if expired else spec.holder_identity or ""
 
 
-def _events(found: Why, running: Controllers, user: User) -> list[EventSeen]:
+async def _events(found: Why, running: Controllers, user: User) -> list[EventSeen]:
     """What was reported of the object and of what is at the bottom of it."""
     told: dict[str, Event] = {}
     for id_ in dict.fromkeys((found.step.id, found.root.id)):
@@ -188,9 +193,9 @@ def _events(found: Why, running: Controllers, user: User) -> list[EventSeen]:
         if kind is None or not allows(user, "get", kind, namespace, name) or not allows(user, "list", Event.api, place):
             continue
         obj = running.objects.find(kind, namespace, name)
-        for event in cast("list[Event]", running.objects.list(Event.api, place)):
-            if _is_about(event, kind, name, obj):
-                told[event.metadata.name] = event
+        about = partial(_is_about, kind=kind, name=name, obj=obj)
+        for event in cast("Sequence[Event]", await running.objects.select(Event.api, place, about)):
+            told[event.metadata.name] = event
     events = sorted(told.values(), key=lambda event: (_last(event), event.metadata.name))
     return [_seen(event) for event in events[-EVENTS_MAX:]]
 

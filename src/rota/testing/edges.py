@@ -28,6 +28,9 @@ class CodeInPlace:
     def forget(self, key: Key) -> None:
         """Nothing is known of it."""
 
+    def collects_now(self) -> bool:
+        return False
+
     async def collect(
         self, functions: Sequence[Function], instances: Iterable[Instance], versions: Iterable[Version]
     ) -> None:

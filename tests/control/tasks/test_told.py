@@ -48,20 +48,20 @@ async def message(world: World, name: str) -> str:
     return said
 
 
-def told(world: World, name: str) -> Any:
-    return json.loads(bytes(why(Leading(world), ADMIN, "tasks", "default", name).body))
+async def told(world: World, name: str) -> Any:
+    return json.loads(bytes((await why(Leading(world), ADMIN, "tasks", "default", name)).body))
 
 
 async def test_one_in_the_queue_is_told_who_has_the_workers_and_who_is_before_it(world: World, crew: Crew) -> None:
     await up(world, crew, 2)
     await make(world, "a", "b", "c", "d", "e")
     await world.pass_time(1, step=0.25)
-    step = told(world, "e")["step"]
+    step = (await told(world, "e"))["step"]
     assert (step["reason"], step["message"]) == (
         "Queued",
         "waits for a worker of WorkerPool/p: 2 of 2 busy (task a, task b), 2 before it",
     )
-    assert told(world, "c")["step"]["message"].endswith("(task a, task b), it is next")
+    assert (await told(world, "c"))["step"]["message"].endswith("(task a, task b), it is next")
 
 
 async def test_the_place_in_the_queue_is_the_one_of_this_moment(world: World, crew: Crew) -> None:
@@ -70,7 +70,7 @@ async def test_the_place_in_the_queue_is_the_one_of_this_moment(world: World, cr
     await world.pass_time(1, step=0.25)
     crew.finish("p-0")
     await world.rest()
-    assert told(world, "c")["step"]["message"] == (
+    assert (await told(world, "c"))["step"]["message"] == (
         "waits for a worker of WorkerPool/p: 1 of 1 busy (task b), it is next"
     )
 
@@ -79,7 +79,7 @@ async def test_that_a_pool_has_no_worker_is_said_with_what_to_do(world: World, c
     await up(world, crew, 0)
     await make(world, "a", "b")
     await world.pass_time(1, step=0.25)
-    answer = told(world, "b")
+    answer = await told(world, "b")
     assert answer["step"]["message"] == "waits for a worker of WorkerPool/p, which has none, 1 before it"
     assert answer["advice"] == "give WorkerPool/p a worker: `rota scale workerpool/p --replicas=1`"
 
@@ -88,7 +88,7 @@ async def test_of_many_who_have_workers_a_few_are_named(world: World, crew: Crew
     await up(world, crew, 7)
     await make(world, *"abcdefgh")
     await world.pass_time(1, step=0.25)
-    assert told(world, "h")["step"]["message"] == (
+    assert (await told(world, "h"))["step"]["message"] == (
         "waits for a worker of WorkerPool/p:"
         " 7 of 7 busy (task a, task b, task c, task d, task e and 2 more), it is next"
     )
@@ -98,10 +98,10 @@ async def test_one_that_waits_for_a_branch_names_who_has_it(world: World, crew: 
     await up(world, crew, 3)
     await make(world, "a", "b", "c", branch="main")
     assert await message(world, "b") == await message(world, "c") == "branch main is held by Task/a"
-    assert told(world, "c")["step"]["message"] == "branch main is held by Task/a, 1 more before it"
+    assert (await told(world, "c"))["step"]["message"] == "branch main is held by Task/a, 1 more before it"
     crew.finish("p-0")
     await world.rest()
-    assert await message(world, "c") == told(world, "c")["step"]["message"] == "branch main is held by Task/b"
+    assert await message(world, "c") == (await told(world, "c"))["step"]["message"] == "branch main is held by Task/b"
 
 
 async def test_one_that_failed_is_told_to_be_looked_at_and_run_once_more(world: World, crew: Crew) -> None:
@@ -109,7 +109,7 @@ async def test_one_that_failed_is_told_to_be_looked_at_and_run_once_more(world: 
     await make(world, "a")
     crew.finish("p-0", "Failed", exit_code=3, message="first line\nlast line")
     await world.rest()
-    answer = told(world, "a")
+    answer = await told(world, "a")
     assert answer["over"] and answer["step"]["message"] == "first line\nlast line"
     assert answer["advice"] == ("see what it wrote: `rota logs task/a`; then run it once more: `rota retry task/a`")
 
@@ -118,7 +118,7 @@ async def test_one_that_failed_before_it_began_has_no_log_to_look_at(world: Worl
     await up(world, crew, 1)
     await world.create("Task", "a", {"prompt": "fix it", "workerPoolRef": {"name": "p"}})
     await world.rest()
-    assert told(world, "a")["advice"] == (
+    assert (await told(world, "a"))["advice"] == (
         "put right what it says, and run it once more: `rota retry task/a`; if it is the task itself that is wrong,"
         " make it anew (`rota delete task/a`, then `rota apply -f FILE`)"
     )
@@ -140,7 +140,7 @@ async def test_all_that_wait_in_a_ring_say_so_and_name_it(world: World, crew: Cr
         status = (await world.get("Task", name)).status
         assert (status.phase, status.reason) == ("Waiting", "DependencyCycle"), name
         assert all(f"Task/{other}" in status.message for other in names)
-    answer = told(world, names[0])
+    answer = await told(world, names[0])
     assert answer["root"]["verdict"] == "Cycle"
     assert answer["advice"].startswith("break the circle " + " → ".join(f"Task/{name}" for name in (*names, names[0])))
 
@@ -149,7 +149,7 @@ async def test_one_that_waits_for_a_ring_is_told_of_it(world: World, crew: Crew)
     await up(world, crew, 1)
     await in_a_ring(world, "a", "b")
     await make(world, "c", dependsOn=["a"])
-    answer = told(world, "c")
+    answer = await told(world, "c")
     assert answer["root"]["verdict"] == "Cycle" and answer["advice"].startswith("break the circle Task/a → Task/b")
 
 

@@ -30,6 +30,7 @@ from rota.control.inputs import reach, refusal
 from rota.control.instances.names import controller_of
 from rota.control.instances.reasons import is_ready
 from rota.control.instances.states import USED
+from rota.control.tasks.telling import place_of
 from rota.engine import Context
 from rota.engine.clock import Timer
 from rota.engine.objects import get
@@ -256,9 +257,9 @@ class ClaimHolds:
         return known
 
     def before(self, claim: Claim) -> int | None:
-        """Count those that get an instance before one that waits. None: it does not wait."""
+        """Count those that get an instance before one that waits, or return `UNCOUNTED`. None: it does not wait."""
         ledger = self.executor.ledgers.get(pool_of(claim))
-        return ledger.position(claim.metadata.uid) if ledger is not None else None
+        return place_of(ledger, claim.metadata.uid) if ledger is not None else None
 
     def is_full(self, pool: WorkerPool) -> bool:
         """Report whether as many wait as may."""

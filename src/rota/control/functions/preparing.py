@@ -102,6 +102,10 @@ class Supply(Protocol):
         """Forget a function that is gone."""
         ...
 
+    def collects_now(self) -> bool:
+        """Report whether it is time to collect: to look at all functions takes long where there are many."""
+        ...
+
     async def collect(
         self, functions: Sequence[Function], instances: Iterable[Instance], versions: Iterable[Version]
     ) -> None:
@@ -210,12 +214,13 @@ class Preparing:
         if before is not None:
             before[1].cancel()
 
+    def collects_now(self) -> bool:
+        return self._collected is None or self._clock.now() - self._collected >= COLLECT_SECONDS
+
     async def collect(
         self, functions: Sequence[Function], instances: Iterable[Instance], versions: Iterable[Version]
     ) -> None:
         """Remove what neither a function nor a worker uses, nor a version that may have to go on."""
-        if self._collected is not None and self._clock.now() - self._collected < COLLECT_SECONDS:
-            return
         self._collected = self._clock.now()
         loaded = [version for one in functions if (version := last_loaded(one.status)) is not None]
         needed = [needs_of(one) for one in functions] + [needs_of_version(one) for one in (*versions, *loaded)]

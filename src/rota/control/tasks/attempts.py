@@ -39,7 +39,7 @@ from rota.control.tasks.placing import (
     task_uid,
     worker_of,
 )
-from rota.control.tasks.telling import warn
+from rota.control.tasks.telling import place_of, warn
 from rota.engine.clock import sleep
 from rota.engine.metrics import Metrics
 from rota.engine.objects import Objects, get
@@ -171,10 +171,10 @@ class Attempts:
         return self._executor.holders_of(instance)
 
     def before(self, task: Task) -> int | None:
-        """Count those that get a worker before one that waits. None: it does not wait."""
+        """Count those that get a worker before one that waits, or return `UNCOUNTED`. None: it does not wait."""
         pool = self._pools.get(task.metadata.uid)
         ledger = self._executor.ledgers.get(pool) if pool is not None else None
-        return ledger.position(task.metadata.uid) if ledger is not None else None
+        return place_of(ledger, task.metadata.uid) if ledger is not None else None
 
     def resume(self, task: Task, instance: Instance) -> None:
         """Have a task that is written to run on an instance run there, unless it does."""

@@ -10,9 +10,14 @@ from rota.control.instances.names import controller_of
 from rota.engine.objects import Objects, get
 from rota.engine.reconciler import Recording
 from rota.engine.references import FAILED as DEPENDENCY_FAILED
+from rota.pools import Ledger, State
 
 NAMED_MAX = 5
 """Holders that one message names."""
+HOLDERS_COUNTED_MAX = 1_000
+"""Where more holders wait, a place among them is not counted: that takes as long as there are holders."""
+UNCOUNTED = -1
+"""In the place of how many wait before one."""
 
 
 class Standing(NamedTuple):
@@ -25,7 +30,7 @@ class Standing(NamedTuple):
     unready: int
     """Workers that nobody has and that are not ready either."""
     before: int | None
-    """How many wait before it; None: it is about to get one."""
+    """How many wait before it, or `UNCOUNTED`; None: it is about to get one."""
 
     @property
     def message(self) -> str:
@@ -44,6 +49,8 @@ class Standing(NamedTuple):
     def _place(self) -> str:
         if self.before is None:
             return ", and is about to get one"
+        if self.before == UNCOUNTED:
+            return f", as more than {HOLDERS_COUNTED_MAX} other holders do"
         return f", {self.before} before it" if self.before else ", it is next"
 
 
@@ -67,6 +74,13 @@ def warn(events: Recording, objects: Objects, task: Task, reason: str, message: 
         text = f"{task.metadata.name}: {text}"
     if about is not None:
         events.record(about, "Warning", "TaskFailed" if task.over() else "AttemptFailed", text)
+
+
+def place_of(ledger: Ledger, id_: str) -> int | None:
+    """Count those that are served before one that waits, or return `UNCOUNTED`. None: it does not wait."""
+    if ledger.holders > HOLDERS_COUNTED_MAX and ledger.state(id_) is State.WAITING:
+        return UNCOUNTED
+    return ledger.position(id_)
 
 
 def standing_of(

@@ -62,7 +62,7 @@ async def _copy_refs(mirror: Mirror, place: Path, tree: Path) -> None:
     lines: list[bytes] = []
     arguments = ("for-each-ref", "--format=%(objectname) %(refname)", "refs/heads", "refs/tags")
     await mirror.git.must(*arguments, cwd=place, seconds_max=QUICK_SECONDS_MAX, consume=lines.append)
-    pairs = [line.split(" ", 1) for line in b"".join(lines).decode(errors="surrogateescape").splitlines()]
+    pairs = [line.split(" ", 1) for line in b"".join(lines).decode(errors="surrogateescape").split("\n") if line]
     renamed = sorted((re.sub(r"^refs/heads/", ORIGIN, name), commit) for commit, name in pairs)
     packed = "".join(f"{commit} {name}\n" for name, commit in renamed)
     (tree / ".git" / "packed-refs").write_text(packed, encoding="utf-8", errors="surrogateescape")

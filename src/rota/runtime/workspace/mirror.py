@@ -194,7 +194,7 @@ class Mirror:
         names = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
         await self._remote(source, place, "fetch", *FETCH, "--prune", ADDRESS, *names)
         said = await self._remote(source, place, "ls-remote", "--symref", ADDRESS, "HEAD")
-        for line in said.splitlines():
+        for line in said.split("\n"):
             if line.startswith("ref: refs/heads/") and line.endswith("\tHEAD"):
                 name = checked_ref(line.removeprefix("ref: ").removesuffix("\tHEAD"))
                 arguments = ("symbolic-ref", "HEAD", name)

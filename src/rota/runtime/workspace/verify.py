@@ -14,7 +14,7 @@ _OPEN = stat.S_IFDIR | stat.S_IRWXU
 _ODD_BITS = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
 # All that a clone writes into its settings. Anything else could name a program.
 _SETTING = re.compile(
-    r'\[core\]|\[remote "[^"]+"\]|\[branch "[^"]+"\]|'
+    r'\[core\]|\[remote "[^"]+"\]|\[branch "([^"\\]|\\.)+"\]|'
     r"\s*(repositoryformatversion|filemode|bare|logallrefupdates|url|fetch|remote|merge) = .*"
 )
 _NOT_THERE = ("hooks", "objects/info/alternates", "info/attributes", "config.worktree", "modules", "commondir")
@@ -61,6 +61,6 @@ def _verify_repository(repository: Path) -> None:
     for name in _NOT_THERE:
         if (repository / name).exists():
             raise MustReplace(f"{repository} has {name}")
-    for line in (repository / "config").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+    for line in (repository / "config").read_text(encoding="utf-8", errors="surrogateescape").split("\n")[:-1]:
         if not _SETTING.fullmatch(line):
             raise MustReplace(f"{repository} has the setting {line!a}")
