@@ -52,6 +52,26 @@ def test_to_have_a_server_use_a_folder_of_theirs_as_its_home(tmp_path: Path, mon
     assert list(home.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["rota.db", "server.lock", "token.key", "audit.log", "reserve", "ca.crt"])
+@pytest.mark.parametrize("way", ["pipe", "folder", "endless", "loop"])
+def test_to_have_a_server_wait_for_ever_for_what_is_no_file(tmp_path: Path, name: str, way: str) -> None:
+    home, path = tmp_path / "home", tmp_path / "home" / name
+    home.mkdir(mode=0o700)
+    match way:
+        case "pipe":
+            os.mkfifo(path)
+        case "folder":
+            path.mkdir()
+        case "endless":
+            path.symlink_to("/dev/zero")
+        case "loop":
+            path.symlink_to(path)
+    if way == "endless" and name == "audit.log":
+        return  # Whoever wants no trail sends it to a device.
+    with pytest.raises(HomeDamaged, match=name.replace(".", r"\.")):
+        Home(home).prepare()
+
+
 async def test_to_have_everything_forgotten_by_emptying_the_database(tmp_path: Path) -> None:
     home = tmp_path / "home"
     async with served(home, with_controllers=False) as server:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from rota.cli import INTERRUPTED, printed
-from rota.cli.session import BAD_USAGE, FAILED, CommandError, Session, Settings
+from rota.cli.session import BAD_USAGE, FAILED, NOT_UNDERSTOOD, CommandError, Session, Settings, understood
 
 GLOBAL_OPTIONS: dict[str, Any] = {
     "namespace": Annotated[
@@ -47,7 +47,7 @@ def command(function: Callable[..., Any]) -> Callable[..., None]:
         settings = Settings(**{name: given.pop(name) for name in GLOBAL_OPTIONS})
         session = Session(outer.settings.overridden(settings), outer.connect_with)
         with printed.given(session.settings):
-            code = run(lambda: function(session, **given))
+            code = run(lambda: function(session, **given), session)
         if code:
             raise typer.Exit(code)
 
@@ -57,7 +57,7 @@ def command(function: Callable[..., Any]) -> Callable[..., None]:
     return call
 
 
-def run(function: Callable[[], Any]) -> int:
+def run(function: Callable[[], Any], session: Session) -> int:
     """Carry a command out. Returns its exit code; what goes wrong is told on standard error."""
     try:
         result = function()
@@ -68,7 +68,7 @@ def run(function: Callable[[], Any]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:
-        code, message = explained(error)
+        code, message = explained(understood(error) if session.has_asked else error)
         complain(message)
         return code
     return result or 0
@@ -109,7 +109,7 @@ def explained(error: Exception, *, only_looks: bool = False) -> tuple[int, str]:
     from rota.api.problems import NOT_JSON
 
     if isinstance(error, NOT_JSON):
-        return FAILED, f"what the server answers is not understood: {error}\nis it a Rota, and of this version?"
+        return FAILED, NOT_UNDERSTOOD.format(error)
     raise error
 
 

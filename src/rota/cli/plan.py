@@ -76,7 +76,9 @@ async def _plan(
     settings = session.settings
     if against:
         settings = replace(session.settings, context=against, home=None)
-        async with Session(settings, session.connect_with).client() as client:
+        other = Session(settings, session.connect_with)
+        async with other.client() as client:
+            session.has_asked = other.has_asked
             difference, server = await compare(client, found, against, force=force)
             namespace = client.namespace
         rehearsal = await rehearse(found, namespace=namespace, server=server)

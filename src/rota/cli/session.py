@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from traceback import walk_tb
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -74,12 +75,14 @@ async def connect_to_server(settings: Settings) -> AsyncIterator[Client]:
         await client.close()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Session:
     """One run of one command."""
 
     settings: Settings = Settings()
     connect_with: Connect = connect_to_server
+    has_asked: bool = False
+    """It had a client of a server that may answer anything."""
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Client]:
@@ -87,6 +90,7 @@ class Session:
         from rota.registry import ApiError
 
         async with self.connect_with(self.settings) as client:
+            self.has_asked = self.has_asked or not client.in_process
             try:
                 yield client
             except ApiError as error:
@@ -94,3 +98,28 @@ class Session:
 
                 await explain_missing(client, error)
                 raise
+
+
+NOT_UNDERSTOOD = "what the server answers is not understood: {}\nis it a Rota, and of this version?"
+_MISREAD = (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, AssertionError, RecursionError)
+"""What Python raises where a value is not of the expected type, or lacks a part."""
+
+
+def understood(error: Exception) -> Exception:
+    """Return an error of a command that read answers of a server: one in words where an answer had another shape."""
+    cause: BaseException = error
+    while isinstance(cause, BaseExceptionGroup):
+        cause = cause.exceptions[0]
+    if not isinstance(cause, _MISREAD) or type(cause).__module__.startswith("rota."):
+        return error
+    return CommandError(NOT_UNDERSTOOD.format(f"{_where(cause)}: {cause}"))
+
+
+def _where(error: BaseException) -> str:
+    """Name the kind of an error, and the last line of Rota that it went through."""
+    name = type(error).__name__
+    for frame, number in walk_tb(error.__traceback__):
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.startswith("rota."):
+            name = f"{type(error).__name__} in {module}:{number}"
+    return name

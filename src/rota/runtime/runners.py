@@ -6,11 +6,16 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from msgspec import Raw
+from msgspec.json import Decoder
+
 from rota.api.problems import NOT_JSON
 from rota.client.websocket import Closed, WebSocket
 from rota.runtime.interface import Subject
-from rota.runtime.runner.jobs import Outcome
+from rota.runtime.runner.jobs import Outcome, sound
+from rota.runtime.runner.journal import PENDING_MAX
 from rota.runtime.runner.messages import (
+    FRAME_BYTES,
     Acknowledge,
     Assign,
     Began,
@@ -37,6 +42,12 @@ RETURN_SECONDS_MAX = 10.0
 BUFFERED_BYTES_MAX = 32 * 1024 * 1024
 """Bytes that wait for one runner, above which its stream is closed."""
 
+FRAME_CHARACTERS_MAX = 2 * FRAME_BYTES
+"""Of a frame with more than one message. A runner keeps to half of it."""
+MESSAGES_AT_ONCE = 200
+"""Messages of one runner that are taken before others are served."""
+
+_parts = Decoder(list[Raw]).decode
 JobNews = Jobs | Began | Returned
 
 
@@ -165,13 +176,18 @@ class Runners:
         try:
             async for text in stream:
                 try:
-                    said = from_runner.decode(text)
-                except NOT_JSON as error:
+                    said = _messages(text)
+                except (*NOT_JSON, TooMuch) as error:
                     await stream.close(BAD_MESSAGE, str(error)[:100])
                     return
-                if self._streams.get(subject) is stream:
-                    for message in said:
+                for number, message in enumerate(said, 1):
+                    if self._streams.get(subject) is stream:
                         self._take(subject, message)
+                    if number % MESSAGES_AT_ONCE == 0:
+                        await asyncio.sleep(0)  # Others are served between.
+                if len(self._ends.get(subject, ())) > PENDING_MAX:
+                    await stream.close(BAD_MESSAGE, f"more than {PENDING_MAX} outcomes are not acknowledged")
+                    return
         except Closed:
             pass
         finally:
@@ -183,9 +199,10 @@ class Runners:
 
     def _take(self, subject: Subject, message: FromRunner) -> None:
         if isinstance(message, Ended):
-            self._ends.setdefault(subject, {})[message.outcome.id] = message.outcome
+            outcome = sound(message.outcome, time.time())
+            self._ends.setdefault(subject, {})[outcome.id] = outcome
             for heard in tuple(self._outcome_listeners):
-                heard(subject, message.outcome)
+                heard(subject, outcome)
         elif isinstance(message, Called):
             for called in tuple(self._call_listeners):
                 called(subject, message)
@@ -199,3 +216,14 @@ class Runners:
     def _tell(self, subject: Subject) -> None:
         for heard in tuple(self._listeners):
             heard(subject)
+
+
+class TooMuch(ValueError):  # noqa: N818
+    """A frame has more messages than a runner puts into one."""
+
+
+def _messages(text: str | bytes) -> list[FromRunner]:
+    """Read a frame. Raises TooMuch, and what msgspec raises. A frame is large because of one large message alone."""
+    if len(text) > FRAME_CHARACTERS_MAX and len(_parts(text)) > 1:
+        raise TooMuch("many messages are in a frame that is larger than those of a runner")
+    return from_runner.decode(text)

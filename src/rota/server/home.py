@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import os
 import re
+import stat
 import struct
 import weakref
 from collections.abc import Iterator
@@ -19,6 +20,8 @@ from rota.server.auth import HomeDamaged, Tokens, write_private
 ADMIN = "rota-admin"
 SOCKET_PATH_BYTES_MAX = 107
 """What the system takes for a Unix socket."""
+FILES = re.compile(r".*\.(db|db-wal|db-shm|lock|json|crt|key|log)|kubeconfig|reserve")
+"""Names of what a server opens while it starts."""
 _LOCK = "hhqqi4x"
 """Linux's `struct flock`: type, whence, start, length, pid."""
 
@@ -53,10 +56,21 @@ class Home:
         if found.st_uid != own:
             why = f"it belongs to user {found.st_uid}, and this is user {own}: its owner could change all that is in it"
             raise HomeDamaged(f"{self.path} cannot be a home: {why}; start as its owner, or choose another with --home")
+        for path in filter(lambda path: FILES.fullmatch(path.name), self.path.iterdir()):
+            self._check_file(path)
         if self.tokens.exists() and self.store.exists() and not self.store.stat().st_size:
             why = "it is empty, though this home has been in use: all objects would be gone"
             then = f"put a backup back with `rota restore FILE`, or remove {self.store} to begin anew"
             raise HomeDamaged(f"{self.store}: {why}; {then}")
+
+    def _check_file(self, path: Path) -> None:
+        """Refuse what is there in the place of a file: to open a pipe would wait, and a device may never end."""
+        with contextlib.suppress(FileNotFoundError):
+            mode = path.stat().st_mode
+            is_log = path.suffix == ".log" and stat.S_ISCHR(mode)  # Sent to /dev/null or /dev/stderr, say.
+            if not stat.S_ISREG(mode) and not is_log:
+                why = "it is no file, and the server keeps one there"
+                raise HomeDamaged(f"{path}: {why}; move it away, or put back a copy of the file")
 
     def _sign(self) -> None:
         """Hold a lock for as long as this object lives, by which others find the process that serves here.

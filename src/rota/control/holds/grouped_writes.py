@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
@@ -10,6 +11,8 @@ from rota.api import Object
 from rota.control.holds.executor import Executor
 from rota.engine.status_writes import status_write
 from rota.registry import ApiError
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=Object)
 
@@ -45,7 +48,7 @@ class GroupedWrites(Generic[T]):
     async def _flush(self) -> None:
         self._is_due = False
         writes, self._writes = self._writes, []
-        made = [(obj, write.written) for write in writes if (obj := write.make()) is not None]
+        made = [(obj, write.written) for write in writes if (obj := _made(write)) is not None]
         if not made:
             return
         executor, client = self._executor, self._executor.client
@@ -57,3 +60,12 @@ class GroupedWrites(Generic[T]):
             if error is not None:
                 executor.unexpect(obj)
             written(obj, error)
+
+
+def _made(write: Write[T]) -> T | None:
+    """Have an object made. One that cannot be made holds up none of the others."""
+    try:
+        return write.make()
+    except Exception:
+        log.exception("a status cannot be written")
+        return None

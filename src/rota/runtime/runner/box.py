@@ -132,6 +132,10 @@ class Box:
         numbers = [started.result() for started in kept]
         return self._outside.is_clear(numbers) and (not alone or self._outside.is_alone(numbers))
 
+    def is_as_started(self) -> bool:
+        """Report whether a command that is started now has the limits and the priority that the first one had."""
+        return self._outside is not None and self._outside.is_as_started()
+
     async def clear(self, but: Sequence[str] = (), *, alone: bool = False) -> None:
         """End everything in the box but the agent and some commands. Raises BoxLost when that cannot be had.
 

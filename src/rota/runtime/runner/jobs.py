@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 Reason = Literal["Succeeded", "Failed", "Timeout", "Cancelled", "WorkerLost"]
 Parse = Literal["plain", "claude-code", "codex"]
@@ -65,6 +66,36 @@ class Outcome(Struct, frozen=True, rename="camel"):
     """The commit of the tree that it had; empty: none."""
     note: str = ""
     """What people should know of that tree."""
+
+
+TEXT_BYTES_MAX = 64 * 1024
+"""Of a text or a number of values in an outcome that has no closer bound."""
+AHEAD_SECONDS_MAX = 86400.0
+"""How far the clock of a runner's host may be ahead."""
+EXIT_CODE_MAX = 1 << 16
+UNSOUND = "its runner reported its end with values that no runner reports"
+
+
+def sound(outcome: Outcome, now: float) -> Outcome:
+    """Return an outcome that can be stored: one with impossible times has ended now, one with too much has failed.
+
+    A runner keeps to these bounds. Who speaks in its place may not.
+    """
+    is_timed = 0 <= outcome.started <= outcome.ended <= now + AHEAD_SECONDS_MAX
+    if not is_timed:
+        outcome = replace(outcome, started=now, ended=now)
+    texts = (outcome.message, outcome.result, outcome.commit, outcome.note)
+    is_bounded = (
+        all(len(text) <= TEXT_BYTES_MAX for text in texts)
+        and _is_bounded(outcome.outputs, outcome.outputs.values())
+        and _is_bounded(outcome.usage, ())
+        and abs(outcome.exit_code or 0) <= EXIT_CODE_MAX
+    )
+    return outcome if is_bounded else Outcome(outcome.id, "Failed", outcome.started, outcome.ended, message=UNSOUND)
+
+
+def _is_bounded(names: Mapping[str, object], values: Iterable[str]) -> bool:
+    return len(names) <= OUTPUTS_MAX and all(len(text) <= TEXT_BYTES_MAX for text in (*names, *values))
 
 
 def shortened(text: str, bytes_max: int) -> str:

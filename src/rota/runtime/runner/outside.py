@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 from collections.abc import Collection, Iterable
 from itertools import pairwise
 from pathlib import Path
 
 from rota.runtime.runner import agent
 from rota.runtime.runner.agent import FIRST, READ_BYTES, children, is_running
+from rota.runtime.runner.inherited import Inherited, inherited_from
 
 DEPTH_MAX = 8
 """How far below what was started an agent is."""
@@ -20,6 +22,8 @@ NO_THREAD, ONE_THREAD = 2, 3
 ENDED, STOPPED = (b"Z", b"X", b""), (b"T", b"t")
 """States of processes, as /proc has them; empty where it has none any more."""
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC
+_HARMLESS = 1 << (signal.SIGCHLD - 1) | 1 << (signal.SIGCONT - 1)
+"""Signals that an agent may have yet to take, as a mask."""
 
 
 class Watched:
@@ -33,7 +37,13 @@ class Watched:
         self.pid = pid
         self._files: list[int] = []
         try:
-            for name in ("task", "stat", *([f"task/{pid}/children"] if agent.LISTS_CHILDREN else ())):
+            for name in (
+                "task",
+                "stat",
+                "status",
+                "limits",
+                *([f"task/{pid}/children"] if agent.LISTS_CHILDREN else ()),
+            ):
                 self._files.append(os.open(f"/proc/{pid}/{name}", _FLAGS))
         except OSError:
             self.close()
@@ -51,7 +61,7 @@ class Watched:
             return []  # It is gone, and its children are another's.
         if links > ONE_THREAD or not agent.LISTS_CHILDREN:
             return children(self.pid)
-        return [int(number) for number in os.pread(self._files[2], READ_BYTES, 0).split()]
+        return [int(number) for number in os.pread(self._files[4], READ_BYTES, 0).split()]
 
     def is_alive(self) -> bool:
         return self._state() not in ENDED
@@ -63,6 +73,22 @@ class Watched:
     def can_run(self) -> bool:
         """Report whether it is alive and not stopped."""
         return self._state() not in ENDED + STOPPED
+
+    def has_pending(self) -> bool:
+        """Report whether a signal is under way to it that may stop or end it."""
+        try:
+            lines = os.pread(self._files[2], READ_BYTES, 0).splitlines()
+        except OSError:
+            return False
+        waiting = [line.split()[1] for line in lines if line.startswith((b"SigPnd:", b"ShdPnd:"))]
+        return any(int(mask, 16) & ~_HARMLESS for mask in waiting)
+
+    def handed_on(self) -> Inherited:
+        """Return what those that it starts inherit of it."""
+        try:
+            return inherited_from(self.pid, os.pread(self._files[3], READ_BYTES, 0))
+        except OSError:
+            return inherited_from(self.pid, b"")
 
     def _state(self) -> bytes:
         try:
@@ -87,6 +113,8 @@ class Outside:
             for pid, below in pairwise(path):
                 if len(_numbers(pid)) == len(_numbers(path[-1])):
                     self._above.append((Watched(pid), below))
+        self._handed_on = self._agent.handed_on() if self._agent is not None else None
+        """What commands inherit of the agent, before the first of them."""
         self._number = number
         self._proc: int | None = None
         """The processes of its namespace, as the box numbers them."""
@@ -120,7 +148,17 @@ class Outside:
             found.add(one.pid)
         if any(is_running(other) for one, below in self._above for other in one.children() if other != below):
             return False
-        return found.issuperset(self._agent.children()) and self._agent.can_run()
+        if not found.issuperset(self._agent.children()):
+            return False
+        # In this order: a signal that is not pending any more has had its effect.
+        return not self._agent.has_pending() and self._agent.can_run()
+
+    def is_as_started(self) -> bool:
+        """Report whether commands inherit the same of the agent as the first one did.
+
+        Whatever runs in the box has its uid, and can change its limits, its priority and its processors.
+        """
+        return self._agent is not None and self._agent.handed_on() == self._handed_on
 
     def is_stopped(self) -> bool:
         """Report whether the agent stands still. Whatever runs in the box has its uid, and can send it SIGSTOP."""

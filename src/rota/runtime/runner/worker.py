@@ -143,6 +143,8 @@ class Worker:
             return False
         if not self._used_by:
             return True
+        if not box.is_as_started():
+            return False
         # A job leaves nothing running. What it leaves on the disk is the next one's if that is kept.
         return configuration.reset == "Keep" and not configuration.main and _is_open(configuration.place)
 
@@ -374,8 +376,11 @@ class Worker:
             # What runs all the time is not ended for new settings. With a hold it ends, whatever else is kept: a holder
             # could have left something beside it, or in it, for the next.
             return self._main is not None and not self._used_by
-        # A job leaves nothing running.
-        return self._box is not None and self._place == configuration.place and self._used_by != "claim"
+        # A job leaves nothing running. It may have changed what the next one inherits.
+        box = self._box
+        if box is None or self._place != configuration.place or self._used_by == "claim":
+            return False
+        return box.is_as_started()
 
     def _free(self, configuration: Configure) -> None:
         self._is_released, self._used_by = False, ""
