@@ -10,6 +10,7 @@ from rota.api import Kind, Object, Secret, Task, Workspace
 from rota.client import Key, Update
 from rota.engine import DONE, Context, Objects, Outcome
 from rota.engine.healing import JITTER, SLOWEST_SECONDS, TIERS, relook_seconds
+from rota.engine.objects import Listener
 from tests.engine_loop.loops import SLACK_SECONDS, Noting, World, says_ready
 
 LONG_SECONDS = 2 * SLOWEST_SECONDS * (1 + JITTER)
@@ -41,14 +42,20 @@ class Lossy:
     def list(self, kind: Kind, namespace: str = "") -> list[Object]:
         return self._objects.list(kind, namespace)
 
-    def listen(self, kinds: Iterable[Kind], listener: Callable[[Kind, Update[Any]], None]) -> Callable[[], None]:
+    def listen(self, kinds: Iterable[Kind], listener: Listener) -> Callable[[], None]:
+        return self._objects.listen(kinds, self._losing(listener))
+
+    async def follow(self, kinds: Iterable[Kind], listener: Listener) -> Callable[[], None]:
+        return await self._objects.follow(kinds, self._losing(listener))
+
+    def _losing(self, listener: Listener) -> Listener:
         def told(kind: Kind, update: Update[Any]) -> None:
             if self.loses(kind, update):
                 self.lost += 1
             else:
                 listener(kind, update)
 
-        return self._objects.listen(kinds, told)
+        return told
 
 
 async def gate(context: Context, obj: Any) -> Outcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from itertools import pairwise
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from rota.api import Kind, Location, Object, Secret, Workspace
 from rota.client import Client, Key, Update
 from rota.engine import CachedObjects, Objects, StoreObjects
-from rota.engine.objects import get
+from rota.engine.objects import TOLD_AT_ONCE, get
 from rota.registry import ApiError
 from tests.engine_loop.loops import World, world_in
 
@@ -151,3 +152,34 @@ async def test_a_cache_that_cannot_begin_says_why_and_closes_those_that_have() -
         with pytest.raises(ApiError, match="secrets is forbidden"):
             async with CachedObjects(client, KINDS_SEEN):
                 raise AssertionError
+
+
+async def test_news_that_comes_while_everything_is_told_is_told_once_and_in_order(world: World, seen: Objects) -> None:
+    """What is told of an object goes on from what was told before, and ends with what is there; others have turns."""
+    count = 3 * TOLD_AT_ONCE
+    for i in range(count):
+        await world.workspace(f"w{i:04}")
+    await world.until(lambda: len(seen.list(Workspace.api)) == count)
+    told: dict[str, Object | None] = {}
+    breaks: list[str] = []
+
+    def hear(kind: Kind, update: Update[Any]) -> None:
+        if update.old is not None or update.key.name in told:
+            known = told.get(update.key.name)
+            version = known.metadata.resource_version if known is not None else None
+            if version != (update.old.metadata.resource_version if update.old is not None else None):
+                breaks.append(update.key.name)
+        told[update.key.name] = update.new
+
+    async def change() -> None:
+        for i in range(0, count, 7):
+            await world.patch("Workspace", f"w{i:04}", {"spec": {"ref": f"r{i}"}})
+            await world.client.delete(Workspace, f"w{count - 1 - i:04}")
+            await world.workspace(f"n{i:04}")
+
+    following = asyncio.ensure_future(seen.follow(KINDS_SEEN, hear))
+    await asyncio.gather(change(), following)
+    await world.until(lambda: len(seen.list(Workspace.api)) == len([one for one in told.values() if one is not None]))
+    found = {one.metadata.name: one for one in seen.list(Workspace.api)}
+    assert {name: one for name, one in told.items() if one is not None} == found and breaks == []
+    following.result()()

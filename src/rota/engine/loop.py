@@ -87,33 +87,32 @@ class ControlLoop:
 
     async def serve(self) -> None:
         """Run for ever, until cancelled."""
-        end = self._begin()
+        ends = self._begin()
         try:
+            ends.append(await self._objects.follow(self.kinds, self._hear))
             await self.scheduler.serve()
         finally:
-            end()
+            for one in ends:
+                one()
 
     async def run(self) -> Result:
         """Run to the fixpoint."""
-        end = self._begin()
+        ends = self._begin()
         try:
+            ends.append(self._objects.listen(self.kinds, self._hear))
             return await self.scheduler.run()
         finally:
-            end()
+            for one in ends:
+                one()
 
-    def _begin(self) -> Callable[[], None]:
+    def _begin(self) -> list[Callable[[], None]]:
+        """Begin with every controller. Return how to end that."""
         ends = []
         for controller in self._controllers.values():
             for key in controller.seeds:
                 self.scheduler.arrive(_id(controller, key))
             ends.append(controller.begin(self._waker(controller)))
-        ends.append(self._objects.listen(self.kinds, self._hear))
-
-        def end() -> None:
-            for one in ends:
-                one()
-
-        return end
+        return ends
 
     def controller(self, kind: Kind) -> Reconciler | None:
         """Whoever sees to the objects of a kind."""

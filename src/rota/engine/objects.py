@@ -6,7 +6,8 @@ Reading never waits and never fails. What is read is shared: it must not be chan
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Protocol, TypeVar, cast
 
@@ -25,6 +26,8 @@ Found = list[Object]
 Listener = Callable[[Kind, Update[Any]], None]
 SELECTED_AT_ONCE = 64
 """Objects that are taken from the store at once, to be looked at one by one."""
+TOLD_AT_ONCE = 256
+"""Objects that are told of before others have their turn. A number, so that simulations are the same each time."""
 OWNER = "owner"
 """The index of objects by the uids of their owners."""
 
@@ -70,6 +73,10 @@ class Objects(Protocol):
 
     def listen(self, kinds: Iterable[Kind], listener: Listener) -> Callable[[], None]:
         """Be told of everything that is there, then of every change, in order. Returns how to end that."""
+        ...
+
+    async def follow(self, kinds: Iterable[Kind], listener: Listener) -> Callable[[], None]:
+        """As `listen`, but gives way to others while it tells of everything that is there."""
         ...
 
     def seeing(self, backend: Backend) -> Backend:
@@ -133,28 +140,58 @@ class StoreObjects:
 
     def _all(self, kind: Kind, prefix: str) -> Iterator[Object]:
         """One after the other: of many, only some are in memory at once."""
-        # More than is worth keeping would push out everything else.
-        decode = decoded if self._store.count(prefix) <= DECODED_OBJECTS_MAX // 2 else decoded_anew
+        decode = self._decoder(prefix)
         for entry in self._store.scan(prefix):
             yield decode(kind, entry.value)
 
+    def _decoder(self, prefix: str) -> Callable[[Kind, bytes], Object]:
+        """How to decode all of these. More than is worth keeping would push out everything else."""
+        return decoded if self._store.count(prefix) <= DECODED_OBJECTS_MAX // 2 else decoded_anew
+
     def listen(self, kinds: Iterable[Kind], listener: Listener) -> Callable[[], None]:
         wanted = dict.fromkeys(kinds)
-
-        def published(events: list[Event]) -> None:
-            for event in events:
-                bucket, namespace, name = event.key.split("/", 2)
-                kind = BY_BUCKET.get(bucket)
-                if kind in wanted:
-                    assert kind is not None
-                    old = None if event.prev is None else decoded(kind, event.prev)
-                    new = None if event.deleted else decoded(kind, event.value)
-                    listener(kind, Update(Key(namespace, name), old, new))
-
         for kind in wanted:
             for obj in self._all(kind, f"{kind.bucket}/"):
-                listener(kind, Update(Key(obj.metadata.namespace, obj.metadata.name), None, obj))
-        return self._store.subscribe(published)
+                listener(kind, _new(obj))
+        return self._store.subscribe(lambda events: _tell(events, wanted, listener))
+
+    async def follow(self, kinds: Iterable[Kind], listener: Listener) -> Callable[[], None]:
+        places = {kind: place for place, kind in enumerate(kinds)}
+        reached, is_there = (0, ""), False
+        late: deque[Event] = deque()
+        """News of what was read already. It is told when all is read; what is not read yet is read as it is then."""
+
+        def published(events: list[Event]) -> None:
+            if is_there:
+                _tell(events, places, listener)
+                return
+            for event in events:
+                kind = BY_BUCKET.get(event.key.partition("/")[0])
+                if kind in places and (places[kind], event.key) <= reached:
+                    late.append(event)
+
+        end = self._store.subscribe(published)
+        try:
+            for kind, place in places.items():
+                prefix, is_more = f"{kind.bucket}/", True
+                decode = self._decoder(prefix)
+                while is_more:
+                    page = self._store.list(prefix, after=reached[1], limit=TOLD_AT_ONCE)
+                    is_more = page.more
+                    reached = (place, page.entries[-1].key) if is_more else (place + 1, "")
+                    for entry in page.entries:
+                        listener(kind, _new(decode(kind, entry.value)))
+                    if is_more:
+                        await asyncio.sleep(0)
+            while late:
+                _tell([late.popleft() for _ in range(min(len(late), TOLD_AT_ONCE))], places, listener)
+                if late:
+                    await asyncio.sleep(0)
+        except BaseException:
+            end()
+            raise
+        is_there = True
+        return end
 
     def seeing(self, backend: Backend) -> Backend:
         return backend
@@ -232,6 +269,10 @@ class CachedObjects:
 
         return end
 
+    async def follow(self, kinds: Iterable[Kind], listener: Listener) -> Callable[[], None]:
+        """Its objects are decoded already: to tell of them takes little time."""
+        return self.listen(kinds, listener)
+
     # What was written here is seen at once, and not when the server tells of it.
 
     def seeing(self, backend: Backend) -> Backend:
@@ -248,6 +289,21 @@ class CachedObjects:
 
 def _owners(obj: Object) -> list[str]:
     return [reference.uid for reference in obj.metadata.owner_references]
+
+
+def _new(obj: Object) -> Update[Any]:
+    return Update(Key(obj.metadata.namespace, obj.metadata.name), None, obj)
+
+
+def _tell(events: Iterable[Event], wanted: Container[Kind | None], listener: Listener) -> None:
+    for event in events:
+        bucket, namespace, name = event.key.split("/", 2)
+        kind = BY_BUCKET.get(bucket)
+        if kind in wanted:
+            assert kind is not None
+            old = None if event.prev is None else decoded(kind, event.prev)
+            new = None if event.deleted else decoded(kind, event.value)
+            listener(kind, Update(Key(namespace, name), old, new))
 
 
 def _told(kind: Kind, listener: Listener) -> Callable[[Update[Any]], None]:
