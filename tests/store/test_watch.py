@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from rota.store import FutureRevision, Gone, Store, WatchClosed, Write, watch
+from rota.store import Event, FutureRevision, Gone, Store, WatchClosed, Write, watch
+from rota.store.core import TOLD_AT_ONCE_MAX
 from tests.store.acts import create, delete, fill, put, read, settle, told, value
 from tests.store.conftest import OpenStore
 
@@ -217,3 +218,76 @@ async def test_a_closed_store_ends_its_watches_after_what_they_have_not_seen(sto
         await seen
         with pytest.raises(WatchClosed):
             await waiting.next()
+
+
+async def test_a_waiting_watch_has_a_large_commit_before_listeners_and_its_writer(store: Store) -> None:
+    count = 3 * TOLD_AT_ONCE_MAX + 1
+    order: list[str] = []
+    heard: list[int] = []
+
+    def listener(events: list[Event]) -> None:
+        order.append("listener")
+        heard.extend(event.rev for event in events)
+
+    async def look() -> None:
+        await store.watch("tasks/", 0).next()
+        order.append("watcher")
+
+    store.subscribe(listener)
+    looking = asyncio.create_task(look())
+    await settle()
+    await store.commit([Write(f"tasks/x/{i}", 0, value("v")) for i in range(count)])
+    order.append("writer")
+    await looking
+    assert order == ["watcher", *4 * ["listener"], "writer"] and heard == [*range(1, count + 1)]
+
+
+async def test_whoever_listens_from_now_on_is_told_of_nothing_that_can_be_read(store: Store) -> None:
+    count = 2 * TOLD_AT_ONCE_MAX
+    first: list[int] = []
+    late: list[int] = []
+    counted: list[int] = []
+
+    async def listen_as_soon_as_it_can_be_read() -> None:
+        await store.watch("tasks/", 0).next()
+        assert store.revision == count and first == []
+        store.subscribe(lambda events: late.extend(event.rev for event in events))
+        counted.append(len(first))
+
+    store.subscribe(lambda events: first.extend(event.rev for event in events))
+    listening = asyncio.create_task(listen_as_soon_as_it_can_be_read())
+    await settle()
+    await store.commit([Write(f"tasks/x/{i}", 0, value("v")) for i in range(count)])
+    await listening
+    assert counted == [count] and late == []
+    await create(store, A)
+    assert late == [count + 1]
+
+
+async def test_what_listeners_were_not_told_is_not_said_to_be_durable(store: Store) -> None:
+    count = 2 * TOLD_AT_ONCE_MAX
+    told_revisions: list[int] = []
+
+    async def ask() -> None:
+        await store.watch("tasks/", 0).next()
+        assert store.revision == count
+        await store.durable(count)
+        assert told_revisions[-1] == count
+
+    store.subscribe(lambda events: told_revisions.extend(event.rev for event in events))
+    asking = asyncio.create_task(ask())
+    await settle()
+    await store.commit([Write(f"tasks/x/{i}", 0, value("v")) for i in range(count)])
+    await asking
+
+
+async def test_listeners_are_told_of_all_that_is_published_when_a_store_is_closed(store: Store) -> None:
+    count = 3 * TOLD_AT_ONCE_MAX
+    heard: list[int] = []
+    store.subscribe(lambda events: heard.extend(event.rev for event in events))
+    waiting = asyncio.create_task(store.watch("tasks/", 0).next())
+    await settle()
+    writing = asyncio.ensure_future(store.commit([Write(f"tasks/x/{i}", 0, value("v")) for i in range(count)]))
+    await waiting
+    await store.close()
+    assert len(heard) == count and len(await writing) == count

@@ -176,6 +176,7 @@ class StoreObjects:
                 prefix, is_more = f"{kind.bucket}/", True
                 decode = self._decoder(prefix)
                 while is_more:
+                    self._store.tell()
                     page = self._store.list(prefix, after=reached[1], limit=TOLD_AT_ONCE)
                     is_more = page.more
                     reached = (place, page.entries[-1].key) if is_more else (place + 1, "")

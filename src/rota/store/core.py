@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from threading import get_ident
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -34,6 +34,8 @@ from rota.store.packing import Packed, unpacked
 from rota.store.ring import RING_BYTES_MAX, RING_EVENTS_MAX, RINGS_BYTES_MAX, Bucket, growth, weight
 from rota.store.watch import Watch, rouse
 
+TOLD_AT_ONCE_MAX = 256
+"""Events that listeners are told of at once. Before more, whoever watches has its turn."""
 PENDING_WRITES_MAX = 20_000
 PENDING_BYTES_MAX = 64 * 1024 * 1024
 SCAN_PAGE_ENTRIES = 1_000
@@ -53,6 +55,14 @@ class Group(Struct, gc=False, eq=False):
     size: int
     future: Committed | None
     """None: the writer waits for the revision instead, with `durable`."""
+
+
+class News(NamedTuple):
+    """Events that are published, and of which nobody but watches has been told."""
+
+    events: list[Event]
+    groups: Sequence[Group]
+    """The groups of which these are the last."""
 
 
 class Store(ABC):
@@ -79,6 +89,10 @@ class Store(ABC):
         self._waiters_made = 0
         self._room: list[asyncio.Future[None]] = []
         self._listeners: list[Listener] = []
+        self._untold: deque[News] = deque()
+        self._is_telling = False
+        self._told = 0
+        """The revision up to which they are told."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
         # Why no write is taken any more; then why nothing happens at all any more, and whether that was in good order.
@@ -173,10 +187,12 @@ class Store(ABC):
             raise Gone(revision, self.compacted)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Have every event told as it is published, whoever wrote it. Returns how to unsubscribe.
+        """Have every event told, whoever wrote it, before its writer hears of it. Returns how to end that.
 
-        For bookkeeping that must miss nothing. It is called within the publication: it must be quick and not raise.
+        For bookkeeping that must miss nothing: it must be quick and not raise. What is read here may be newer than what
+        was told last; `tell` tells the rest.
         """
+        self.tell()
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
@@ -307,13 +323,18 @@ class Store(ABC):
 
     async def durable(self, rev: int) -> None:
         """Returns when everything up to a revision is durable and visible."""
-        if rev > self.revision:
+        if rev > self._known_revision:
             await self.when_durable(rev)
+
+    @property
+    def _known_revision(self) -> int:
+        """The revision up to which everything is visible, and listeners are told."""
+        return self._told if self._untold else self.revision
 
     def when_durable(self, rev: int) -> asyncio.Future[None]:
         """Return a future that resolves when everything up to a revision is durable and visible."""
         done: asyncio.Future[None] = self.loop().create_future()
-        if rev <= self.revision:
+        if rev <= self._known_revision:
             done.set_result(None)
         elif self._stopped:
             done.set_exception(StoreStopped(self._stopped))
@@ -368,22 +389,56 @@ class Store(ABC):
                 bucket.bytes += growth(event)
             self._pending_writes -= len(group.rows)
             self._pending_bytes -= group.size
+        if not self._untold:
+            self._told = self.revision
         self.revision = groups[-1].rows[-1][0].rev
         # Watchers first: whatever listeners set off, and when a writer hears that its write is done, whoever watches is
         # already on its way.
+        is_watched = False
         for bucket in touched:
             if bucket.armed:
+                is_watched = True
                 rouse(bucket)
             bucket.fresh = -1
             if self._objects.trim(bucket) and self._loop is not None:
                 self._cooling.soon(self._loop)
         events = [row[0] for group in groups for row in group.rows]
+        if self._loop is None or (not self._untold and (len(events) <= TOLD_AT_ONCE_MAX or not is_watched)):
+            self._untold.append(News(events, groups))
+            self.tell()
+            return
+        # To tell of many takes long: those who watch have their turn before that, and others in between.
+        last = (len(events) - 1) // TOLD_AT_ONCE_MAX
+        for part in range(last + 1):
+            some = events[part * TOLD_AT_ONCE_MAX : (part + 1) * TOLD_AT_ONCE_MAX]
+            self._untold.append(News(some, groups if part == last else ()))
+        if not self._is_telling:
+            self._is_telling = True
+            # What they are sent goes out at the end of the turn of the loop in which they are roused.
+            self._loop.call_soon(self._loop.call_soon, self._tell_some)
+
+    def tell(self) -> None:
+        """Tell listeners, and then writers, of all that is published."""
+        while self._untold:
+            self._tell_next()
+
+    def _tell_some(self) -> None:
+        assert self._loop is not None
+        if self._untold:
+            self._tell_next()
+        self._is_telling = bool(self._untold)
+        if self._is_telling:
+            self._loop.call_soon(self._tell_some)
+
+    def _tell_next(self) -> None:
+        news = self._untold.popleft()
         for listener in self._listeners:
-            listener(events)
-        for group in groups:
+            listener(news.events)
+        self._told = news.events[-1].rev
+        for group in news.groups:
             if group.future is not None and not group.future.done():
                 group.future.set_result([row[1] for row in group.rows])
-        while self._waiters and self._waiters[0][0] <= self.revision:
+        while self._waiters and self._waiters[0][0] <= self._told:
             _, _, future, error = heappop(self._waiters)
             _resolve(future, error)
         if self._room:
@@ -403,6 +458,7 @@ class Store(ABC):
 
     def _give_up(self, error: StoreError) -> None:
         """Forget what was accepted and is not published, as if it had never been asked for."""
+        self.tell()
         self._newest.clear()
         for group in self._pending:
             if group.future is not None and not group.future.done():
