@@ -9,7 +9,7 @@ from rota.client import Key
 from rota.engine import Context
 from rota.engine.pacing import BACKOFF_SECONDS_FIRST
 from rota.server.tables import Tables
-from tests.engine_loop.loops import Noting, World
+from tests.engine_loop.loops import REPO, Noting, World
 
 MANY = 50
 
@@ -98,3 +98,26 @@ async def test_an_object_that_comes_back_while_it_is_tidied_up_after_is_looked_a
     await world.delete("Workspace", "w")
     await world.rest()
     assert looking.tidied == ["w"] and looking.runs["w"] == looked + 1
+
+
+class Sparing(Tidying):
+    """Has nothing to do about new objects that say so."""
+
+    def is_settled(self, obj: Workspace) -> bool:
+        return "settled" in obj.metadata.labels
+
+
+async def test_a_new_object_that_needs_nothing_is_run_for_when_it_changes_and_tidied_up_after(world: World) -> None:
+    looking = Sparing(at_once=True)
+    await world.serve(looking)
+    await world.workspace("plain")
+    await world.create("Workspace", "quiet", REPO, labels={"settled": "yes"})
+    await world.rest()
+    assert looking.runs == {"plain": 1}
+    await world.patch("Workspace", "quiet", {"metadata": {"labels": {"other": "x"}}})
+    await world.rest()
+    assert looking.runs == {"plain": 1, "quiet": 1}
+    await world.create("Workspace", "gone", REPO, labels={"settled": "yes"})
+    await world.delete("Workspace", "gone")
+    await world.rest()
+    assert "gone" in looking.tidied and "gone" not in looking.runs

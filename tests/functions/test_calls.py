@@ -309,3 +309,23 @@ async def test_what_a_fork_of_a_call_prints_does_not_disturb_it(town: Town) -> N
     await town.deploy("forks", code)
     reply = await town.call("/default/forks")
     assert reply.json == "once" and town.log(reply.call) == "from the parent\n"
+
+
+async def test_calls_that_come_together_are_sent_together_and_one_that_ends_the_process_costs_no_other_its_answer(
+    town: Town,
+) -> None:
+    code = """
+    import os
+
+    async def handler(event, context):
+        if event["path"] == "/end":
+            os._exit(3)
+        return os.getpid()
+    """
+    await town.deploy("many", code, scale={"min": 1, "max": 1}, concurrency=64)
+    answers = await asyncio.gather(*(town.call("/default/many/") for _ in range(20)))
+    assert [one.status for one in answers] == [200] * 20
+    assert len({one.json for one in answers}) == 1
+    mixed = await asyncio.gather(*(town.call(f"/default/many/{'end' if n == 10 else n}") for n in range(20)))
+    assert all(one.status in (200, 502) for one in mixed) and mixed[10].status == 502
+    assert (await town.call("/default/many/")).status == 200

@@ -86,6 +86,10 @@ class Tasks(Gate[Task]):
 
         return ended
 
+    def is_settled(self, obj: Task) -> bool:
+        """Report whether nothing is to be done about a task, as about a call that is written down when it is over."""
+        return not has_more_to_come(obj)
+
     def at_once(self, context: Context, key: Key) -> Outcome | None:
         """Most tasks need nothing but a worker of a pool, and most that are over have nothing more to come."""
         obj = cast("Task | None", context.find(Task.api, *key))

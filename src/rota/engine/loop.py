@@ -141,7 +141,7 @@ class ControlLoop:
                 self.news += 1
                 self.graph.put(new, id_)
         is_changed = old is None or new is None or _desired(old) != _desired(new)
-        if kind in self._by_kind:
+        if kind in self._by_kind and not self._is_settled(kind, old, new):
             if is_changed or self._is_news(id_, old, new):
                 self.scheduler.arrive(id_)
         elif new is not None:
@@ -153,6 +153,10 @@ class ControlLoop:
         for obj in (old, new):
             if obj is not None:
                 self._tell_others(kind, obj, is_all)
+
+    def _is_settled(self, kind: Kind, old: Object | None, new: Object | None) -> bool:
+        """Report whether an object is new, and is what it was to be. In a plan each is looked at all the same."""
+        return self._live and old is None and new is not None and self._by_kind[kind].is_settled(new)
 
     def _is_news(self, id_: str, old: Object | None, new: Object | None) -> bool:
         """Report whether a change that leaves all that an object asks for as it was is news to its controller."""

@@ -217,6 +217,10 @@ class Reconciler:
         """News of an object of a kind that it owns. Whether that is all: then its owner is not looked at for it."""
         return False
 
+    def is_settled(self, obj: Any) -> bool:
+        """Report whether an object that has just come needs nothing, so that this is not run for it."""
+        return False
+
     def at_once(self, context: Context, key: Key) -> Outcome | None:
         """The outcome, where that is plain without waiting for anything; None: `reconcile` has to find out."""
         return None

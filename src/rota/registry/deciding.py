@@ -28,6 +28,7 @@ from rota.registry import (
 )
 from rota.registry.admission import Moment, Object
 from rota.registry.amending import Amendment, amended
+from rota.registry.casting import NOW, REVISION, Cast
 from rota.registry.comparison import same
 from rota.registry.metadata import new_uid
 from rota.registry.options import DeleteOptions, PatchType, WriteOptions
@@ -333,6 +334,21 @@ class Decider:
             raise errors.not_found(kind, name)
         encoded = amended(kind, name, entry, change, options, self._now())
         return Amended(kind, key, name, entry.rev, encoded)
+
+    def cast(self, kind: Kind, namespace: str, name: str, cast: Cast) -> Decision:
+        """Make an object from a mould: `texts` hold the name, too."""
+        self._check_namespace(kind, namespace, name)
+        key = kind.key(namespace, name)
+        if self._store.head(key) is not None:
+            raise errors.already_exists(kind, name)
+        mould, texts = cast
+        texts[NOW] = self._now().encode()
+
+        def encoded(revision: int) -> bytes:
+            texts[REVISION] = b"%d" % revision
+            return mould.cast(texts)
+
+        return Amended(kind, key, name, 0, encoded)
 
     def delete(self, kind: Kind, namespace: str, name: str, options: DeleteOptions = DEFAULT_DELETE) -> Decision:
         kind = kind.storage

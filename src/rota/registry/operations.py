@@ -20,6 +20,8 @@ def decided(decide: Decider, o: Operation) -> Decision:
     verb, kind, namespace, name = o.verb, o.kind, o.namespace, o.name
     if verb == "amend":
         return decide.amend(kind, namespace, name, o.body, o.options)
+    if verb == "cast":
+        return decide.cast(kind, namespace, name, o.body)
     if verb == "update":
         return decide.update(kind, namespace, name, _own(o.body), o.options, subresource=o.subresource)
     if verb == "patch":

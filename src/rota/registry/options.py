@@ -14,7 +14,7 @@ from rota.registry.shared import Shared
 FieldValidation = Literal["Strict", "Warn", "Ignore"]
 Propagation = Literal["", "Background", "Foreground", "Orphan"]
 PatchType = Literal["merge", "json", "strategic"]
-Verb = Literal["create", "update", "patch", "apply", "delete", "delete_collection", "amend", "decided"]
+Verb = Literal["create", "update", "patch", "apply", "delete", "delete_collection", "amend", "cast", "decided"]
 
 
 MANAGER_BYTES_MAX = 128
@@ -106,8 +106,8 @@ class Operation(msgspec.Struct, frozen=True):
     """One write."""
 
     verb: Verb
-    """`delete_collection` is written alone. The body of `amend` is an `Amendment`, that of `decided` what `prepare`
-    has decided: both only in the process of the registry."""
+    """`delete_collection` is written alone. The body of `amend` is an `Amendment`, that of `cast` a `Cast`, that of
+    `decided` what `prepare` has decided: all three only in the process of the registry."""
     kind: Kind
     namespace: str
     name: str = ""

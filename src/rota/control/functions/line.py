@@ -64,7 +64,7 @@ class Begun(NamedTuple):
     @property
     def call(self) -> str:
         """The task that it is, or will be, written down as."""
-        return PurePath(self.log).name.partition("@")[0]
+        return self.log.rpartition("/")[2].partition("@")[0]
 
     @property
     def uid(self) -> str:

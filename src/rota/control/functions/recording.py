@@ -23,8 +23,9 @@ from rota.api.task import Attempt, FunctionCall, TaskSpec, TaskStatus
 from rota.client import Client, Key, Operation
 from rota.control.functions.labels import label_of
 from rota.control.functions.line import Ended
+from rota.control.functions.moulds import Moulds
 from rota.control.functions.recorded import CALL_LABEL, KEPT_AS, WAITED_FOR, as_created, ended_status
-from rota.control.holds.handover import creation
+from rota.control.functions.writes import Writes
 from rota.control.tasks.lifecycle import is_large, result_of, time_of
 from rota.engine.clock import Clock, sleep
 from rota.engine.fence import Deposed
@@ -76,6 +77,22 @@ def owned_by(function: Function) -> list[OwnerReference]:
     return [OwnerReference(api_version=function.api.api_version, kind=function.api.name, name=meta.name, uid=meta.uid)]
 
 
+def task_of(function: Function, identity: Identity, about: Mapping[str, Any], ended: Ended, result: str) -> Task:
+    """Return what a call is written down as: a Task that is over."""
+    meta = function.metadata
+    return Task(
+        metadata=ObjectMeta(
+            name=identity.name,
+            namespace=meta.namespace,
+            uid=identity.uid,
+            labels=labels_of(meta.name, WAITED_FOR),
+            owner_references=owned_by(function),
+        ),
+        spec=TaskSpec(function=FunctionCall(name=meta.name, payload=dict(about))),
+        status=_status(ended, result),
+    )
+
+
 class Recorder:
     """Writes calls down, and takes the oldest away."""
 
@@ -94,6 +111,8 @@ class Recorder:
         self._has_kept = asyncio.Event()
         """There is something that will have been kept long enough."""
         self._deleting: set[asyncio.Task[None]] = set()
+        self._moulds = Moulds(client)
+        self._writes = Writes(client)
 
     def begin(self) -> Callable[[], None]:
         self._kept.clear()
@@ -120,17 +139,7 @@ class Recorder:
         """Returns when it is written down."""
         meta = function.metadata
         result = bytes(ended.result).decode() if bytes(ended.result) else ""
-        task = Task(
-            metadata=ObjectMeta(
-                name=identity.name,
-                namespace=meta.namespace,
-                uid=identity.uid,
-                labels=labels_of(meta.name, WAITED_FOR),
-                owner_references=owned_by(function),
-            ),
-            spec=TaskSpec(function=FunctionCall(name=meta.name, payload=dict(about))),
-            status=_status(ended, result),
-        )
+        task = task_of(function, identity, about, ended, result)
         try:
             if is_large(result) and len(result) <= RESULT_BYTES_MAX:
                 await keep_result(self._archive, identity.name, identity.uid, meta.namespace, result)
@@ -143,7 +152,7 @@ class Recorder:
     async def _write(self, task: Task) -> None:
         """Create the Task of a call. Sent again under the same name, it has no second effect."""
         if self._client.in_process:
-            await self._client.batch([creation(task)], typed=True)
+            await self._writes.write(self._moulds.creation(task))
             return
         for left in reversed(range(TRIES_MAX)):
             try:

@@ -29,7 +29,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import logging
     from asyncio import AbstractEventLoop, Task
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
 
 LENGTH_BYTES = 4
@@ -193,17 +193,23 @@ class Host:
     def _read(self) -> None:
         """In a thread of its own: it has to be seen at once that the runner is gone."""
         while (message := self._receive()) is not None:
-            if "cancel" in message:
-                if self._loop is not None:
-                    self._loop.call_soon_threadsafe(self._cancel, message["cancel"])
-                continue
-            id_ = message["call"]
-            call = Call(id_, message["event"], Context(message.get("name", id_), self._function, message["seconds"]))
             if self._loop is not None:
-                self._loop.call_soon_threadsafe(self._begin, call)
-            else:
-                self._queue.put(call)
+                # All that has come together wakes the loop once.
+                self._loop.call_soon_threadsafe(self._take_all, [message, *self._arrived_messages()])
+            elif "cancel" not in message:
+                self._queue.put(self._call_of(message))
         _exit(NO_RUNNER)
+
+    def _call_of(self, message: dict[str, Any]) -> Call:
+        id_ = message["call"]
+        return Call(id_, message["event"], Context(message.get("name", id_), self._function, message["seconds"]))
+
+    def _take_all(self, messages: list[dict[str, Any]]) -> None:
+        for message in messages:
+            if "cancel" in message:
+                self._cancel(message["cancel"])
+            else:
+                self._begin(self._call_of(message))
 
     def _receive(self) -> dict[str, Any] | None:
         arrived = self._arrived
@@ -215,6 +221,15 @@ class Host:
             if not data:
                 return None
             arrived += data
+        return self._next()
+
+    def _arrived_messages(self) -> Iterator[dict[str, Any]]:
+        """Those that are here whole."""
+        while len(self._arrived) >= LENGTH_BYTES and len(self._arrived) >= LENGTH_BYTES + _length(self._arrived):
+            yield self._next()
+
+    def _next(self) -> dict[str, Any]:
+        arrived = self._arrived
         end = LENGTH_BYTES + _length(arrived)
         message: dict[str, Any] = json.loads(arrived[LENGTH_BYTES:end])
         del arrived[:end]
@@ -303,6 +318,7 @@ class Host:
 
     def _send(self, content: bytes) -> None:
         try:
+            # At once: what is called next might block the loop, or end this process.
             with self._sending:
                 self._control.sendall(len(content).to_bytes(LENGTH_BYTES, "big") + content)
         except OSError:

@@ -154,9 +154,10 @@ class PythonHost:
         if self._control is None:
             return
         content = _encode(message)
+        if not self._unsent:
+            # After this iteration of the loop: what comes in it goes out as one.
+            self._loop.call_soon(self._write)
         self._unsent += len(content).to_bytes(LENGTH_BYTES, "big") + content
-        if not self._is_writing:
-            self._write()
 
     def _write(self) -> None:
         if self._control is None:

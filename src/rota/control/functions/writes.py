@@ -1,0 +1,51 @@
+"""Writes that are made in one iteration of the event loop, sent together: each by itself, with an answer of its own."""
+
+from __future__ import annotations
+
+import asyncio
+
+from rota.client import Client, Operation
+from rota.registry import Answer
+from rota.registry.errors import ApiError
+
+
+class Writes:
+    """Sends to a client. What is on its way when its writer is cancelled is written all the same."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._waiting: list[tuple[Operation, asyncio.Future[Answer]]] = []
+        self._sending: set[asyncio.Task[None]] = set()
+
+    def write(self, operation: Operation) -> asyncio.Future[Answer]:
+        """Write at the end of this iteration of the loop. The future fails with what the write fails with."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Answer] = loop.create_future()
+        if not self._waiting:
+            loop.call_soon(self._flush)
+        self._waiting.append((operation, answer))
+        return answer
+
+    def _flush(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        sending = asyncio.get_running_loop().create_task(self._send(waiting), name="writes")
+        self._sending.add(sending)
+        sending.add_done_callback(self._sending.discard)
+
+    async def _send(self, waiting: list[tuple[Operation, asyncio.Future[Answer]]]) -> None:
+        try:
+            answers = await self._client.write_each([operation for operation, _ in waiting])
+        except BaseException as error:
+            for _, answer in waiting:
+                if not answer.done():
+                    answer.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+            return
+        for (_, answer), found in zip(waiting, answers, strict=True):
+            if answer.done():
+                continue  # Its writer was cancelled.
+            if isinstance(found, ApiError):
+                answer.set_exception(found)
+            else:
+                answer.set_result(found)
