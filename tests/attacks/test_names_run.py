@@ -213,10 +213,9 @@ async def test_to_reach_the_disk_by_a_string_of_anything_that_has_something_run(
         if not lot:
             break
         count = await planted(home, lot, repo.url)
-        assert count > len(lot)
         async with served(home) as server:
             started = await ran(server, count // 2)
-        assert IS_LONG or started > 5
+        assert IS_LONG or (count > len(SPECS) and started > 5), (count, started)
         assert hostile.seen(tmp_path, home) == before, {
             kind: [place for place, _ in each] for kind, each in lot.items()
         }
