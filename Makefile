@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup run test versions lint docs bench chaos storm long crash soak clean
+.PHONY: setup run test attacks versions lint docs bench chaos storm long crash soak clean
 
 setup: $(VENV)/.installed
 
@@ -29,6 +29,10 @@ run: $(VENV)/.runs
 test: setup
 	$(BIN)/python -m compileall -q src
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+
+# What attackers tried, as whoever you are; and as root also as an ordinary user. `make test` has the first of it.
+attacks: setup
+	.ci/attacks
 
 # The whole suite on the lowest and on the highest supported Python of this machine, a smoke test on those between.
 versions:
@@ -72,7 +76,7 @@ storm: setup
 
 # The suite with what takes too long for every change, and with what is drawn by chance drawn anew.
 long: setup
-	ROTA_LONG=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+	ROTA_LONG=1 ROTA_FUZZ=all $(BIN)/python -m pytest -n 2 --dist loadfile
 
 crash: setup
 	$(BIN)/python -m bench.crash --kills 2000

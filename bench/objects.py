@@ -2,8 +2,10 @@
 
 `python -m bench.objects [--quick] [--json FILE]`
 
-Needs `wrk`. kube-apiserver runs when `KUBEBUILDER_ASSETS` names a folder with it and etcd; both servers then have
-Rota's kinds, TLS, a token for each request, and durable writes. The load comes from wrk, whose own share of the two
+Needs `wrk`. kube-apiserver runs when `KUBEBUILDER_ASSETS` names a folder with it and etcd; all servers then have
+Rota's kinds, TLS, a token for each request, and durable writes. kube-apiserver has no controllers, so Rota is measured
+twice: `rota alone` is `rota up --no-controllers`, which does the same as kube-apiserver; `rota` is `rota up`, whose
+controllers also act on what the load creates, in the same process. The load comes from wrk, whose own share of the two
 cores is small, and goes to one server at a time. CPU is what the server's processes used, per operation.
 """
 
@@ -18,7 +20,7 @@ from pathlib import Path
 
 from bench.harness import Report, arguments, save
 from bench.objects_load import Target, fan_out, load, watch_latency
-from bench.objects_targets import kubernetes, rota
+from bench.objects_targets import kubernetes, rota, rota_alone
 
 CONNECTIONS = (16, 64)
 SECONDS, SECONDS_QUICK = 5, 2
@@ -54,18 +56,19 @@ def main() -> None:
     measured: dict[str, dict[str, float]] = {}
     seconds = SECONDS_QUICK if options.quick else SECONDS
     latency_writes = LATENCY_WRITES_QUICK if options.quick else LATENCY_WRITES
-    for start in (rota, kubernetes) if os.environ.get("KUBEBUILDER_ASSETS") else (rota,):
+    has_peer = bool(os.environ.get("KUBEBUILDER_ASSETS"))
+    for start in (rota_alone, rota, kubernetes) if has_peer else (rota_alone, rota):
         with tempfile.TemporaryDirectory() as folder, start(Path(folder)) as target:
             print(f"measuring {target.name} …", file=sys.stderr, flush=True)
             measured[target.name] = measure(target, seconds, latency_writes)
-    names = list(measured)
-    report = Report("over HTTPS", names + (["rota : kube"] if len(names) > 1 else []))
-    for row, figure in measured[names[0]].items():
-        others = [measured[name][row] for name in names]
-        report.add(row, *others, *([figure / others[1]] if len(names) > 1 else []))
+    ours, peers = list(measured)[:2], list(measured)[2:]
+    report = Report("over HTTPS", [*measured, *(f"{name} : kube" for name in ours if has_peer)])
+    for row in measured[ours[0]]:
+        ratios = [measured[name][row] / measured[peer][row] for peer in peers for name in ours]
+        report.add(row, *(figures[row] for figures in measured.values()), *ratios)
     report.show()
     save(options.json, [report])
-    if len(names) == 1:
+    if not has_peer:
         print("\nKUBEBUILDER_ASSETS is not set: kube-apiserver was not measured.")
 
 

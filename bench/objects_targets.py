@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from tests.kubernetes.server import running
@@ -21,12 +22,21 @@ ROTA = Path(sys.executable).parent / "rota"
 ESTABLISHED_SECONDS_MAX = 30
 
 
+def rota(folder: Path) -> AbstractContextManager[Target]:
+    """`rota up` on a fresh home: the API server, and the controllers that act on what it stores."""
+    return _rota(folder, "rota")
+
+
+def rota_alone(folder: Path) -> AbstractContextManager[Target]:
+    """`rota up --no-controllers` on a fresh home: an API server, as kube-apiserver is."""
+    return _rota(folder, "rota alone", "--no-controllers")
+
+
 @contextlib.contextmanager
-def rota(folder: Path) -> Iterator[Target]:
-    """`rota up` on a fresh home."""
+def _rota(folder: Path, name: str, *flags: str) -> Iterator[Target]:
     home = folder / "home"
     began = time.monotonic()
-    process = subprocess.Popen([ROTA, "up", "--home", home, "--port", "0"], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([ROTA, "up", "--home", home, "--port", "0", *flags], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         found = None
@@ -35,7 +45,7 @@ def rota(folder: Path) -> Iterator[Target]:
         assert found is not None, "rota up did not become ready"
         started = time.monotonic() - began
         token = json.loads((home / "kubeconfig").read_text())["users"][0]["user"]["token"]
-        yield Target("rota", int(found[1]), token, home / "ca.crt", [process.pid], started)
+        yield Target(name, int(found[1]), token, home / "ca.crt", [process.pid], started)
     finally:
         process.terminate()
         process.wait(10)

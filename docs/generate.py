@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +14,21 @@ from rota.cli.command import GLOBAL_OPTIONS
 
 KINDS_PAGE = Path(__file__).parent / "reference" / "kinds.md"
 CLI_PAGE = Path(__file__).parent / "reference" / "cli.md"
+SECURITY_PAGE = Path(__file__).parent.parent / "SECURITY.md"
+ATTACKS = Path(__file__).parent.parent / "tests" / "attacks"
+
+# The files of tests/attacks, without `test_`, by what they go for.
+AREAS = {
+    "out of a sandbox, into the host": "boxes builds isolation kept_trees kernel network ports sandbox holds",
+    "files, the disk, the home": "disk hoards home host_files logs mirrors names names_run recovering trees",
+    "tokens, roles, every way in": "callers doors edge_matrix matrix privileges inputs reach revoking roles small_ways",
+    "other tenants": "budgets images limits owners slots standing_still turns",
+    "cells, hubs, clusters": "cells cluster_hubs fleets",
+    "what is sent, and how much of it": "answers batches crowds graphs lies memory nesting outcomes quantities "
+    "requests sizes system template_sizes templates terminals under_way watchers websockets",
+    "the audit trail": "trail",
+}
+TABLE_BEGIN, TABLE_END = "| attack on | tests |\n", "\n\n"
 
 PREAMBLE = """\
 # The kinds
@@ -218,8 +234,33 @@ def _option_table(options: list[Option]) -> list[str]:
     return ["| option | what it does |", "| --- | --- |", *(f"| `{each.flags}` | {each.help} |" for each in options)]
 
 
+def security_page() -> str:
+    """The page with its table of attacks."""
+    begin, _, rest = SECURITY_PAGE.read_text().partition(TABLE_BEGIN)
+    return begin + attacks_table() + TABLE_END + rest.partition(TABLE_END)[2]
+
+
+def attacks_table() -> str:
+    """The number of attack tests of each area. One that is tried in several ways counts once."""
+    counts = {path.stem.removeprefix("test_"): _tests_of(path) for path in sorted(ATTACKS.glob("test_*.py"))}
+    rows = []
+    for area, names in AREAS.items():
+        rows.append(f"| {area} | {sum(counts.pop(name) for name in names.split())} |")
+    if counts:
+        raise ValueError(f"put {', '.join(counts)} into one of the AREAS")
+    total = sum(_tests_of(path) for path in ATTACKS.glob("test_*.py"))
+    return TABLE_BEGIN + "\n".join(["| --- | --- |", *rows, f"| all | {total} |"])
+
+
+def _tests_of(path: Path) -> int:
+    tests = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return sum(
+        isinstance(node, tests) and node.name.startswith("test_") for node in ast.walk(ast.parse(path.read_text()))
+    )
+
+
 if __name__ == "__main__":
     KINDS_PAGE.parent.mkdir(parents=True, exist_ok=True)
-    for page, text in ((KINDS_PAGE, kinds_page()), (CLI_PAGE, cli_page())):
+    for page, text in ((KINDS_PAGE, kinds_page()), (CLI_PAGE, cli_page()), (SECURITY_PAGE, security_page())):
         page.write_text(text)
         print(f"wrote {page.name}")

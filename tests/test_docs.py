@@ -36,6 +36,11 @@ def test_the_reference_of_the_commands_is_up_to_date() -> None:
     assert module.CLI_PAGE.read_text() == module.cli_page(), "run `make docs`"
 
 
+def test_the_number_of_attacks_that_were_tried_is_up_to_date() -> None:
+    module = generator()
+    assert module.SECURITY_PAGE.read_text() == module.security_page(), "run `make docs`"
+
+
 def test_every_command_argument_and_flag_says_what_it_is() -> None:
     for command in generator().commands():
         assert command.help.endswith("."), command.name

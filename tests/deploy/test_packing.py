@@ -43,6 +43,15 @@ def test_the_same_files_are_the_same_blob_wherever_and_whenever_they_were_writte
     assert names(one) == ["a-b.py", "a/c.py", "b.py"]
 
 
+def test_the_digest_of_a_tree_is_the_same_in_every_release(tmp_path: Path) -> None:
+    top = tree(tmp_path, "a-b.py", "a/c.py", "a/deep/er/f", "b.py", "run", "é/ü.txt", f"{'n' * 120}/{'m' * 100}")
+    (top / "run").chmod(0o700)
+    (top / "link").symlink_to("a/c.py")
+    (top / "a" / "up").symlink_to("../b.py")
+    assert pack(top).digest == "sha256:d278d76cda7b9f9cabd5d996426c883a6f2aebbe5fba46e4cdcead7f5aea54e7"
+    assert pack(top / "b.py").digest == "sha256:650929f7f49b61c39d98e174c88d27907d429e69e08b882daf70edef6bb93931"
+
+
 def test_times_and_owners_are_not_packed_but_who_may_execute_is(tmp_path: Path) -> None:
     top = tree(tmp_path, "run", "text")
     (top / "run").chmod(0o700)

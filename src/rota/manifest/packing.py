@@ -1,7 +1,8 @@
 """The code of a function as one blob: a tar that is the same bytes wherever and whenever it is packed.
 
-It holds files and links, sorted by name, as git would keep them: with their content and whether they may be executed;
-without times, owners and empty folders. It is not compressed, because compressors differ from machine to machine.
+It holds files and links, as git would keep them: with their content and whether they may be executed; without times,
+owners and empty folders. It is not compressed, because compressors differ from machine to machine. `rota.trees` walks
+and writes it; here is what goes into it, and what of a project cannot.
 """
 
 from __future__ import annotations
@@ -10,13 +11,16 @@ import io
 import os
 import stat
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rota.manifest.packing_excludes import IGNORE_FILE, Excludes
 from rota.runtime.blobs import BLOB_BYTES_MAX, digest_of
+from rota.trees import packing as trees
+from rota.trees.failing import FileFailed
 from rota.trees.links import stays_inside
+from rota.trees.packing import Found, Output
+from rota.trees.walking import Spot
 
 FILES_MAX = 10_000
 DEPTH_MAX = 64
@@ -37,12 +41,6 @@ class Packed(NamedTuple):
     files: int
 
 
-class _Entry(NamedTuple):
-    name: str
-    path: Path
-    info: os.stat_result
-
-
 def pack(path: Path, *, project: Path | None = None, bytes_max: int = BLOB_BYTES_MAX) -> Packed:
     """A folder, or one file alone. `project`: the folder that it is of, if there is one. Raises `Unpackable`."""
     try:
@@ -51,88 +49,95 @@ def pack(path: Path, *, project: Path | None = None, bytes_max: int = BLOB_BYTES
         raise Unpackable(f"{path}: {(error.strerror or str(error)).lower()}") from None
     except ValueError as error:
         raise Unpackable(f"no path: {error}") from None
-    if stat.S_ISREG(info.st_mode):
-        entries = [_Entry(path.name, path, info)]
-    elif stat.S_ISDIR(info.st_mode):
-        entries = sorted(_entries(path, project), key=lambda entry: entry.name.encode("utf-8", "surrogateescape"))
-    else:
+    if not stat.S_ISREG(info.st_mode) and not stat.S_ISDIR(info.st_mode):
         raise Unpackable(f"{path}: neither a folder nor a file")
-    if not entries:
-        raise Unpackable(f"{path}: there is nothing in it to pack")
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for entry in entries:
-            _add(tar, entry)
-            if out.tell() > bytes_max:
-                raise _too_large(path, bytes_max)
-    content = out.getvalue()
-    if len(content) > bytes_max:
-        raise _too_large(path, bytes_max)
-    return Packed(digest_of(content), content, len(entries))
-
-
-def _entries(top: Path, project: Path | None) -> Iterator[_Entry]:
-    excludes = Excludes.read(top, project)
-    looked_at = count = 0
-    folders: list[tuple[str, int]] = [("", 0)]
-    while folders:
-        below, depth = folders.pop()
-        if depth > DEPTH_MAX:
-            raise Unpackable(f"{top / below}: folders are nested more than {DEPTH_MAX} deep")
-        for found in _scanned(top / below):
-            looked_at += 1
-            if looked_at > LOOKED_AT_MAX:
-                raise Unpackable(f"{top}: more than {LOOKED_AT_MAX} files; leave folders out in {IGNORE_FILE}")
-            name = f"{below}{found.name}"
-            is_folder = found.is_dir(follow_symlinks=False)
-            if excludes.leaves_out(name, is_folder=is_folder):
-                continue
-            if is_folder:
-                folders.append((f"{name}/", depth + 1))
-                continue
-            count += 1
-            if count > FILES_MAX:
-                raise Unpackable(f"{top}: more than {FILES_MAX} files to pack; leave some out in {IGNORE_FILE}")
-            yield _Entry(name, Path(found.path), found.stat(follow_symlinks=False))
-
-
-def _scanned(folder: Path) -> list[os.DirEntry[str]]:
+    packing = _Packing(path, project, is_folder=stat.S_ISDIR(info.st_mode))
+    out = _Bounded(path, bytes_max)
     try:
-        with os.scandir(folder) as found:
-            return list(found)
-    except OSError as error:
-        raise Unpackable(f"{folder}: {(error.strerror or str(error)).lower()}") from None
-
-
-def _add(tar: tarfile.TarFile, entry: _Entry) -> None:
-    name, path, info = entry
-    if not name.isprintable():
-        raise Unpackable(f"{path}: its name holds characters that cannot be printed; rename it")
-    member = tarfile.TarInfo(name)
-    if stat.S_ISLNK(info.st_mode):
-        member.type, member.linkname, member.mode = tarfile.SYMTYPE, _target(name, path), 0o777
-        tar.addfile(member)
-        return
-    if not stat.S_ISREG(info.st_mode):
-        raise Unpackable(f"{path}: neither a file nor a link; leave it out in {IGNORE_FILE}")
-    if info.st_size > BLOB_BYTES_MAX:
-        raise _too_large(path, BLOB_BYTES_MAX)
-    member.mode = 0o755 if info.st_mode & stat.S_IXUSR else 0o644
-    try:
-        content = path.read_bytes()
+        packing.into(out)
+    except FileFailed as failed:
+        raise Unpackable(f"{path}: {failed.message}") from None
     except OSError as error:
         raise Unpackable(f"{path}: {(error.strerror or str(error)).lower()}") from None
-    member.size = len(content)
-    tar.addfile(member, io.BytesIO(content))
+    if not packing.count:
+        raise Unpackable(f"{path}: there is nothing in it to pack")
+    content = out.getvalue()
+    return Packed(digest_of(content), content, packing.count)
 
 
-def _target(name: str, link: Path) -> str:
-    """Where a link leads to. Only what is packed with it will be there."""
-    target = str(link.readlink())
+class _Bounded(io.BytesIO):
+    """Takes so many bytes, and no more."""
+
+    def __init__(self, path: Path, bytes_max: int) -> None:
+        super().__init__()
+        self._path = path
+        self._bytes_max = bytes_max
+
+    def write(self, data: Any, /) -> int:
+        if self.tell() + len(data) > self._bytes_max:
+            raise _too_large(self._path, self._bytes_max)
+        return super().write(data)
+
+
+class _Packing:
+    """What goes into one blob."""
+
+    def __init__(self, path: Path, project: Path | None, *, is_folder: bool) -> None:
+        self._path = path
+        self._is_folder = is_folder
+        self._excludes = Excludes.read(path, project) if is_folder else Excludes([])
+        self._looked_at = 0
+        self.count = 0
+
+    def into(self, output: Output) -> None:
+        # A link that the project names is followed; none in the tree is.
+        real = self._path.resolve()
+        folder = os.open(real if self._is_folder else real.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            trees.pack(Spot(folder, "." if self._is_folder else real.name), output, self._keep, self._member)
+        finally:
+            os.close(folder)
+
+    def _keep(self, found: Found) -> bool:
+        self._looked_at += 1
+        if self._looked_at > LOOKED_AT_MAX:
+            raise Unpackable(f"{self._path}: more than {LOOKED_AT_MAX} files; leave folders out in {IGNORE_FILE}")
+        is_folder = stat.S_ISDIR(found.status.st_mode)
+        if self._excludes.leaves_out(found.name, is_folder=is_folder):
+            return False
+        if is_folder:
+            if found.name.count("/") >= DEPTH_MAX:
+                raise Unpackable(f"{self._path / found.name}: folders are nested more than {DEPTH_MAX} deep")
+        elif not found.target and not stat.S_ISREG(found.status.st_mode):
+            path = self._path / found.name
+            raise Unpackable(f"{path}: neither a file nor a link; leave it out in {IGNORE_FILE}")
+        return True
+
+    def _member(self, found: Found) -> tarfile.TarInfo | None:
+        if stat.S_ISDIR(found.status.st_mode):
+            return None
+        self.count += 1
+        if self.count > FILES_MAX:
+            raise Unpackable(f"{self._path}: more than {FILES_MAX} files to pack; leave some out in {IGNORE_FILE}")
+        name, path = (found.name, self._path / found.name) if self._is_folder else (self._path.name, self._path)
+        if not name.isprintable():
+            raise Unpackable(f"{path}: its name holds characters that cannot be printed; rename it")
+        if found.status.st_size > BLOB_BYTES_MAX:
+            raise _too_large(path, BLOB_BYTES_MAX)
+        member = tarfile.TarInfo(name)
+        if found.target:
+            _check_target(name, found.target, path)
+            member.type, member.linkname, member.mode = tarfile.SYMTYPE, found.target, 0o777
+        else:
+            member.mode = 0o755 if found.status.st_mode & stat.S_IXUSR else 0o644
+        return member
+
+
+def _check_target(name: str, target: str, link: Path) -> None:
+    """A link leads to what is packed with it: only that will be there."""
     if not stays_inside(name, target):
         why = "which is not packed, or by a way that goes up after it went down"
         raise Unpackable(f"{link}: it leads to {target}, {why}; copy it here, link it directly, or leave it out")
-    return target
 
 
 def _too_large(path: Path, bytes_max: int) -> Unpackable:

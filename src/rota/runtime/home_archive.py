@@ -88,7 +88,7 @@ class HomeArchive:
 
     def instance_mark(self, subject: Subject, container: str) -> tuple[int, int] | None:
         with contextlib.suppress(OSError):
-            now = self._instance_log(subject, container).stat()
+            now = os.stat(f"{self._places.log_text(subject, container)}.log")
             return now.st_ino, now.st_size
         return None
 

@@ -338,7 +338,7 @@ class LocalRuntime:
         """Take note of a record, and return whose it is; None: of no instance that there can be."""
         try:
             subject, container = _parsed(record.key)
-            run = _run(record, self._places.log(subject, container))
+            run = _run(record, self._places.log_text(subject, container))
         except ValueError:
             self._strange.add(record.key)
             return None
@@ -585,7 +585,7 @@ def _parsed(key: str) -> tuple[Subject, str]:
     return Subject(namespace, name, uid), container
 
 
-def _run(record: Record, log_path: Path) -> Run:
+def _run(record: Record, log_path: str) -> Run:
     """Return a record as runtimes tell of it. What it says of where its log is, is not followed."""
     ended = None
     if record.exit is not None:

@@ -31,6 +31,6 @@ def below(folder: Path, *names: str) -> Path:
     return Path(text_below(folder, *names))
 
 
-def text_below(folder: Path, *names: str) -> str:
+def text_below(folder: Path | str, *names: str) -> str:
     """Return the same path as a text, which is made in a tenth of the time."""
     return "/".join((str(folder), *map(step, names)))

@@ -17,7 +17,7 @@ import msgspec
 from rota.runtime import sandbox
 from rota.runtime.egress.program import REFUSED
 from rota.runtime.interface import Order, Owner, Subject
-from rota.runtime.paths import below
+from rota.runtime.paths import below, text_below
 from rota.runtime.private import write_private
 from rota.runtime.removing import Removals
 
@@ -64,6 +64,7 @@ class Places:
     def __init__(self, home: Path) -> None:
         self.home = home.absolute()
         self._instances = self.home / "instances"
+        self._instances_text = str(self._instances)
         self._storage = self.home / "storage"
         self.tasks = self.home / "tasks"
         """Where the logs and results of tasks are, by namespace."""
@@ -74,11 +75,18 @@ class Places:
         self._is_new = not (self._instances.exists() or self._storage.exists())
 
     def folder(self, subject: Subject) -> Path:
-        return below(self._instances, subject.namespace, f"{subject.name}-{subject.uid}")
+        return Path(self._text(subject))
 
     def log(self, subject: Subject, container: str) -> Path:
         """The log of a container, without its ending."""
-        return below(self.folder(subject), "logs", container)
+        return Path(self.log_text(subject, container))
+
+    def log_text(self, subject: Subject, container: str) -> str:
+        """The same path as a text, for what is looked at with each claim."""
+        return self._text(subject, "logs", container)
+
+    def _text(self, subject: Subject, *names: str) -> str:
+        return text_below(self._instances_text, subject.namespace, f"{subject.name}-{subject.uid}", *names)
 
     def scratch(self, subject: Subject, container: str) -> Path:
         return below(self.folder(subject), f"sandbox-{container}")

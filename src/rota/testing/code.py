@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from rota.api import Function
-from rota.runtime.code.cache import inline_digest, inline_file
+from rota.runtime.code.cache import inline_digest, inline_place
 
 Handler = Callable[..., Any]
 
@@ -85,7 +85,7 @@ class Code:
         if digest not in self._paths:
             if self._inline is None:
                 self._inline = TemporaryDirectory(prefix="rota-testing-")
-            file = Path(self._inline.name, digest.removeprefix("sha256:"), inline_file(entrypoint))
+            file = inline_place(Path(self._inline.name, digest.removeprefix("sha256:")), entrypoint)
             file.parent.mkdir(parents=True)
             file.write_text(text, encoding="utf-8")
             self._paths[digest] = Path(self._inline.name, digest.removeprefix("sha256:")).resolve()

@@ -8,7 +8,8 @@
   tar says of all its members is not looked at.
 - Members, bytes, depth and the length of names are bounded, for what is read as for what is written (`bounds`).
 - Nothing is made through a link, whoever made it (`unpacking`), and a file appears whole (`replacing`).
-- What is packed follows no link (`packing`); what is neither file, folder nor link is left out.
+- One writer packs every tree (`packing`), in one order, and follows no link; what is neither file, folder nor link is
+  left out, and refused in code that is deployed (`rota.manifest.packing` says what goes into that).
 
 Standard library only: it runs inside of instances.
 """

@@ -1,4 +1,7 @@
-"""A tree as tar, piece by piece. It follows no link, and what is neither file, folder nor link is left out."""
+"""A tree as tar, piece by piece, in one order: by the bytes of the paths, so that the same tree is the same tar.
+
+It follows no link, and what is neither file, folder nor link is left out.
+"""
 
 from __future__ import annotations
 
@@ -64,14 +67,42 @@ class _Counted:
             )
 
 
-def pack(spot: Spot, output: Output, keep: Callable[[Found], bool] = lambda found: True) -> None:
-    """Write a tree. Of a folder, what is in it; of a file, the file alone. Raises FileFailed when it is too large."""
+Keep = Callable[[Found], bool]
+"""Asked for all there is. What it refuses is left out, and a folder with all that is in it. It may raise."""
+
+
+def keep_all(found: Found) -> bool:
+    return True
+
+
+def member(found: Found) -> tarfile.TarInfo | None:
+    """Without an owner: it is another one wherever it is unpacked."""
+    info = tarfile.TarInfo(found.name)
+    info.mode = found.status.st_mode & MODE_MASK
+    info.mtime = int(found.status.st_mtime)
+    if stat.S_ISDIR(found.status.st_mode):
+        info.type = tarfile.DIRTYPE
+    elif found.target:
+        info.type, info.linkname = tarfile.SYMTYPE, found.target
+    return info
+
+
+def pack(
+    spot: Spot,
+    output: Output,
+    keep: Keep = keep_all,
+    member: Callable[[Found], tarfile.TarInfo | None] = member,
+) -> None:
+    """Write a tree. Of a folder, what is in it; of a file, the file alone. Raises FileFailed when it is too large.
+
+    `member`: what is said of each before its content; None leaves it out, and of a folder not what is in it.
+    """
     counted = _Counted()
     with tarfile.open(fileobj=output, mode="w|", format=tarfile.PAX_FORMAT, bufsize=PIECE_BYTES) as tar:  # type: ignore[call-overload]
-        for found in tree(spot):
-            if not keep(found):
+        for found in tree(spot, keep):
+            info = member(found)
+            if info is None:
                 continue
-            info = _info(found)
             if not info.isreg():
                 counted.add(0)
                 tar.addfile(info)
@@ -89,7 +120,7 @@ def pack(spot: Spot, output: Output, keep: Callable[[Found], bool] = lambda foun
                 tar.members.clear()
 
 
-def tree(spot: Spot) -> Iterator[Found]:
+def tree(spot: Spot, keep: Keep = keep_all) -> Iterator[Found]:
     """All of a tree, folders before what is in them."""
     status = os.stat(spot.name, dir_fd=spot.folder, follow_symlinks=False)
     if not stat.S_ISDIR(status.st_mode):
@@ -99,36 +130,48 @@ def tree(spot: Spot) -> Iterator[Found]:
         return
     top = os.open(spot.name, FOLDER, dir_fd=spot.folder)
     try:
-        yield from _below(top, "", 0)
+        yield from _below(top, "", 0, keep)
     finally:
         os.close(top)
 
 
-def _below(folder: int, prefix: str, depth: int) -> Iterator[Found]:
+def _below(folder: int, prefix: str, depth: int, keep: Keep) -> Iterator[Found]:
     if depth > DEPTH_MAX:
         raise FileFailed("TooLarge", f"a tree is at most {DEPTH_MAX} folders deep, and this one is deeper")
-    with os.scandir(folder) as entries:
-        names = sorted(entry.name for _, entry in zip(range(ARCHIVE_MEMBERS_MAX + 1), entries, strict=False))
-    for base in names:
+    for base in _names(folder, prefix):
         name = prefix + base
         try:
             status = os.stat(base, dir_fd=folder, follow_symlinks=False)
             kind = status.st_mode
-            if stat.S_ISLNK(kind):
-                yield Found(folder, base, name, status, os.readlink(base, dir_fd=folder))
-            elif stat.S_ISREG(kind):
-                yield Found(folder, base, name, status)
+            target = os.readlink(base, dir_fd=folder) if stat.S_ISLNK(kind) else ""
+            found = Found(folder, base, name, status, target)
+            if not keep(found):
+                continue
+            if target or stat.S_ISREG(kind):
+                yield found
             elif stat.S_ISDIR(kind):
-                yield Found(folder, base, name, status)
+                yield found
                 inner = os.open(base, FOLDER, dir_fd=folder)
                 try:
-                    yield from _below(inner, f"{name}/", depth + 1)
+                    yield from _below(inner, f"{name}/", depth + 1, keep)
                 finally:
                     os.close(inner)
         except FileNotFoundError:
             continue  # It was removed meanwhile.
         except OSError as error:
             raise explained(error, name) from None
+
+
+def _names(folder: int, prefix: str) -> list[str]:
+    """What is in a folder, a folder as if its name ended with a slash: so whole paths are in order."""
+    with os.scandir(folder) as entries:
+        bounded = zip(range(ARCHIVE_MEMBERS_MAX + 1), entries, strict=False)
+        found = sorted(
+            (os.fsencode(entry.name) + b"/" * entry.is_dir(follow_symlinks=False), entry.name) for _, entry in bounded
+        )
+    if len(found) > ARCHIVE_MEMBERS_MAX:
+        raise FileFailed("TooLarge", f"{prefix or '.'}: a folder has at most {ARCHIVE_MEMBERS_MAX} names")
+    return [name for _, name in found]
 
 
 @contextmanager
@@ -143,15 +186,3 @@ def _reading(found: Found) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _info(found: Found) -> tarfile.TarInfo:
-    """Without an owner: it is another one wherever it is unpacked."""
-    info = tarfile.TarInfo(found.name)
-    info.mode = found.status.st_mode & MODE_MASK
-    info.mtime = int(found.status.st_mtime)
-    if stat.S_ISDIR(found.status.st_mode):
-        info.type = tarfile.DIRTYPE
-    elif found.target:
-        info.type, info.linkname = tarfile.SYMTYPE, found.target
-    return info

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rota.api import Instance, WorkerPool
+from rota.api import Event, Instance, WorkerPool
 from rota.api.egress import Policy
 from rota.control.instance import Instances
 from rota.control.instances.template import SETTLE_SECONDS
@@ -270,6 +270,8 @@ async def test_limits_that_the_host_cannot_hold_are_told(world: World, runtime: 
     found = await world.condition("Instance", "p-0", "Honoured")
     assert found is not None and found[:2] == ("False", "NotHonoured")
     assert found[2].startswith("spec.containers[0].resources.limits.cpu is not held: this host has no cgroup for it")
+    told = [one for one in (await world.client.list(Event)).items if one.reason == "LimitNotHeld"]
+    assert [(one.involved_object.name, one.type, one.message) for one in told] == [("p-0", "Warning", found[2])]
 
 
 # Namesakes.

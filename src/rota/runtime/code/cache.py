@@ -13,6 +13,7 @@ from rota.api.texts import whole
 from rota.runtime.blobs import Blobs
 from rota.runtime.code.places import CODE, FOLDER_MODE, cached, coming, is_there
 from rota.runtime.modes import TooDeep, take_over
+from rota.runtime.paths import UnsafeName, below
 from rota.trees.archive import Archive
 from rota.trees.bounds import PIECE_BYTES
 from rota.trees.failing import FileFailed
@@ -39,6 +40,15 @@ def inline_file(entrypoint: str) -> str:
     return f"{module.replace('.', '/')}.py" if module else INLINE_COMMAND
 
 
+def inline_place(folder: Path, entrypoint: str) -> Path:
+    """Where inline code is in its folder. Raises `CodeRefused`: the object may come from a less strict version."""
+    try:
+        return below(folder, *inline_file(entrypoint).split("/"))
+    except UnsafeName as error:
+        why = f"the entrypoint names no module: {error}"
+        raise CodeRefused("NotPrepared", why) from None
+
+
 def inline_digest(text: str, entrypoint: str) -> str:
     """The name of inline code: other text, or another file, is other code."""
     whole = f"{inline_file(entrypoint)}\0{text}".encode()
@@ -60,7 +70,7 @@ class CodeCache:
         digest = inline_digest(text, entrypoint)
         if not self.has(digest):
             with coming(self._folder(digest)) as folder:
-                file = folder / inline_file(entrypoint)
+                file = inline_place(folder, entrypoint)
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(text, encoding="utf-8")
                 file.chmod(FILE_MODE if entrypoint else PROGRAM_MODE)
