@@ -193,7 +193,7 @@ class Callers:
             self._listeners.leave(key, listener)
             self._executor.start(self._unmade(making))
             raise
-        except ApiError:
+        except Exception:
             self._listeners.leave(key, listener)
             raise
         try:
@@ -206,8 +206,8 @@ class Callers:
         """Remove a claim whose caller left before it was created."""
         try:
             made = await making
-        except ApiError:
-            return
+        except (ApiError, OSError):
+            return  # If it is there all the same, nobody waits for it, and its lease is not renewed.
         await self._remove(made)
 
     async def write_waiting(self, uid: str) -> None:

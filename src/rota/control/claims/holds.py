@@ -424,22 +424,20 @@ class ClaimHolds:
 
     async def _unassign(self, member: Member, id_: str, ends: Claim | None) -> Written:
         """Write that an instance is nobody's."""
-        member.is_changing_hands = True
         try:
-            is_lost, is_untouched = self._is_lost(member, id_), self._is_untouched(member, id_)
-            marks = lifecycle.marks_at_end(member.instance, is_lost=is_lost, is_untouched=is_untouched)
-            written = await self.executor.write(HandOver(member.subject, id_, None, ends, marks=marks))
-            if is_untouched:
-                # From here on its holder begins nothing more there.
-                self._on_ended(id_)
-                if not self._is_untouched(member, id_):
-                    written = written._replace(instance=await self._mark(member, id_))
+            with member.changing_hands():
+                is_lost, is_untouched = self._is_lost(member, id_), self._is_untouched(member, id_)
+                marks = lifecycle.marks_at_end(member.instance, is_lost=is_lost, is_untouched=is_untouched)
+                written = await self.executor.write(HandOver(member.subject, id_, None, ends, marks=marks))
+                if is_untouched:
+                    # From here on its holder begins nothing more there.
+                    self._on_ended(id_)
+                    if not self._is_untouched(member, id_):
+                        written = written._replace(instance=await self._mark(member, id_))
         except BaseException:
-            member.is_changing_hands = False
             # News of it was passed over meanwhile: that its claim is over, say.
             self.executor.look_again(member)
             raise
-        member.is_changing_hands = False
         self._taken_on.pop(member.subject.uid, None)
         member.learn(written.instance)
         return written
