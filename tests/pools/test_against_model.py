@@ -291,7 +291,7 @@ class AgainstModel(RuleBasedStateMachine):
             assert self.ledger.request(request) is self.model.request(request)
         for request, instance_id in holds:
             assert self.ledger.instance_of(request.id) == instance_id
-        assert sorted(self.ledger.in_order()) == sorted(request.id for request in waiting)
+        assert sorted(self.ledger.waiting.in_order()) == sorted(request.id for request in waiting)
         for id_, instance in before.instances.items():
             opened = Opened.CLOSED if any(not one.request.shares for one in instance.holds) else instance.opened
             about = {"reopened": instance.reopened, "slots": instance.slots, "last": instance.last}
@@ -317,7 +317,7 @@ class AgainstModel(RuleBasedStateMachine):
         self.same_effects()
         ledger, model = self.ledger, self.model
         order = model.in_order()
-        assert ledger.in_order() == order
+        assert list(ledger.waiting.in_order()) == order
         assert [ledger.position(id_) for id_ in order] == list(range(len(order)))
         assert (ledger.depth, ledger.in_flight) == (len(order), len(model.flights))
         assert ledger.free == len(model.free(Opened.WHOLE))

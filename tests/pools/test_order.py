@@ -134,7 +134,7 @@ def test_no_shared_request_passes_an_exclusive_one_that_is_first() -> None:
     ledger.request(job("r3"))
     ledger.ending("r1", frees=True)
     ledger.ended("r1")
-    assert (taken(ledger), ledger.in_order()) == ([], ["r2", "r3"])
+    assert (taken(ledger), list(ledger.waiting.in_order())) == ([], ["r2", "r3"])
     ledger.open("i1", Opened.WHOLE, reopened=Opened.JOBS, slots=8)
     assert bound(ledger) == ["r2"]
     ledger.ended("r2")

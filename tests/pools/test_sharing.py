@@ -70,7 +70,7 @@ def test_one_is_recalled_at_a_time() -> None:
     first, second = taken(ledger)
     assert isinstance(first, Binding) and (first.request.id, first.instance) == ("r4", "i1")
     assert second == Recall("r2", "i1")
-    assert ledger.in_order() == ["r5", "r3"]
+    assert list(ledger.waiting.in_order()) == ["r5", "r3"]
 
 
 def test_the_lowest_priority_is_recalled_first_and_of_those_the_one_that_was_held_last() -> None:

@@ -84,7 +84,7 @@ class World:
         """Nobody that waits is before the one that was served."""
         has = self.ledger.bounds()
         key = (-request.priority, has[request.holder] - 1, request.arrival, request.id)
-        for id_ in self.ledger.in_order():
+        for id_ in list(self.ledger.waiting.in_order()):
             other = self.stored[id_].request
             had = has.get(other.holder, 0) - (other.holder == request.holder)
             assert key < (-other.priority, had, other.arrival, other.id), f"{id_} was overtaken by {request.id}"
@@ -140,7 +140,7 @@ class World:
 
     def tell_again(self, binding: Binding, result: str) -> None:
         """A result comes once more, or another one does: the first counts, and nothing changes."""
-        ids = [binding.request.id, *self.ledger.in_order()]
+        ids = [binding.request.id, *self.ledger.waiting.in_order()]
         before = [self.ledger.state(id_) for id_ in ids], self.ledger.in_flight, self.ledger.bounds()
         if result == "bound":
             self.ledger.bound(binding)

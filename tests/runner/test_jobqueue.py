@@ -10,8 +10,9 @@ import pytest
 
 from rota.runtime.runner import jobqueue as module
 from rota.runtime.runner import journal
+from rota.runtime.runner.jobs import Outcome
 from rota.runtime.runner.messages import Jobs
-from tests.runner.queues import Queue, with_queue
+from tests.runner.queues import SECONDS_MAX, Queue, with_queue
 
 
 @with_queue
@@ -246,6 +247,25 @@ async def test_outcomes_that_come_while_others_are_synced_share_one_sync(queue: 
     assert [one.id for one in await queue.ended(*ids[:-1])] == ids[:-1] and syncs == 1
     queue.let_go()
     await queue.ended(ids[-1])
+
+
+@with_queue
+async def test_outcomes_of_short_jobs_wait_for_a_few_others_to_share_their_sync(queue: Queue) -> None:
+    written = queue.jobs._journal
+    real, groups = written.sync_aside, list[int]()
+
+    async def counted() -> list[Outcome]:
+        groups.append(written.unsynced)
+        return await real()
+
+    written.sync_aside = counted  # type: ignore[method-assign]
+    ids = [f"t{number}.0" for number in range(module.ENDS_SYNCED_TOGETHER + 3)]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(module, "SYNC_SECONDS_MAX", SECONDS_MAX)
+        for id_ in ids:
+            queue.assign(id_)
+        await queue.ended(*ids)
+    assert groups[0] >= 2
 
 
 @with_queue

@@ -132,7 +132,7 @@ class Claims(Gate[Claim]):
         if is_new and self.holds.is_full(pool):
             message = f"{pool.spec.queue.limit} wait for WorkerPool/{pool.metadata.name} already"
             return await self._end(context, obj, "Failed", "QueueFull", message)
-        arrival = self.holds.arrival_of(obj)
+        arrival = self.holds.arrivals.when(obj)
         seconds = lifecycle.wait_seconds(obj, pool)
         left = arrival + seconds - now
         # One that does not wait is given an instance that is free.

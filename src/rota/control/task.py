@@ -41,7 +41,6 @@ from rota.runtime.interface import Runtime
 
 QUOTA_EXCEEDED = "QuotaExceeded"
 """It waits in the queue until the budget has room for its worker."""
-ARRIVAL_STEP_SECONDS = 1e-6
 HELD_FINALIZER = "rota.dev/dependents"
 """A task that ended stays until those that wait for it know how."""
 AWAITED_SECONDS = 1.0
@@ -112,7 +111,7 @@ class Tasks(Gate[Task]):
             check(obj, *worker_of(context.objects, obj, self._runtime.policy))
         except (TemplateError, CannotRun):
             return False
-        self._attempts.want(obj, pool_of(obj), self._attempts.arrival(obj, context.clock.time()))
+        self._attempts.want(obj, pool_of(obj), self._attempts.arrivals.when(obj))
         return True
 
     def _meet(self, obj: Task) -> None:
@@ -221,7 +220,7 @@ class Tasks(Gate[Task]):
         if obj.spec.worker is not None and (why := await self._own_worker(context, obj)) is not None:
             if why[0] != QUOTA_EXCEEDED:
                 return await self._wait(context, obj, status, *why)
-            queued = lifecycle.queued(status, lifecycle.time_of(self._attempts.arrival(obj, now)))
+            queued = lifecycle.queued(status, lifecycle.time_of(self._attempts.arrivals.when(obj)))
             status = msgspec.structs.replace(queued, reason=QUOTA_EXCEEDED, message=why[1])
         elif status.phase == "Queued" and status.reason == QUOTA_EXCEEDED:
             status = msgspec.structs.replace(status, reason=None, message=None)
@@ -230,7 +229,7 @@ class Tasks(Gate[Task]):
         return await self._queue(context, obj, status, now)
 
     async def _queue(self, context: Context, obj: Task, status: TaskStatus, now: float) -> Outcome:
-        arrival = self._attempts.arrival(obj, now)
+        arrival = self._attempts.arrivals.when(obj)
         if status != status_of(obj):
             obj = await context.write_status(obj, status)
         self._attempts.want(obj, pool_of(obj), arrival)
@@ -256,7 +255,7 @@ class Tasks(Gate[Task]):
             given_payload(obj.spec, status.dependencies)
         except TemplateError as error:
             return await self._finish(context, obj, status, "Failed", "TemplateError", str(error))
-        since = self._attempts.arrival(obj, now)
+        since = self._attempts.arrivals.when(obj)
         if status != status_of(obj):
             # The call is given what is written down of its dependencies.
             obj = await context.write_status(obj, status)
@@ -273,7 +272,7 @@ class Tasks(Gate[Task]):
             now = get(context.objects, Task, obj.metadata.name, obj.metadata.namespace)
             if now is None or now.metadata.uid != obj.metadata.uid or now.over():
                 raise LookupError(f"{obj.metadata.name} is gone")
-            since = self._attempts.arrival(now, context.clock.time())
+            since = self._attempts.arrivals.when(now)
             began = lifecycle.time_of(context.clock.time())
             status = lifecycle.running(status_of(now), instance, None, began, since)
             try:

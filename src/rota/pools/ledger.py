@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
-from itertools import islice
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -19,8 +18,6 @@ BEHIND_SECONDS_MAX = 0.05
 """A request may be expected to stand behind others on an instance for at most so long."""
 LATEST_SHARE = 0.2
 """The share of the latest run in the mean of run times."""
-LISTED_MAX = 1000
-"""Waiting requests that are listed, unless more are asked for."""
 
 
 class State(IntEnum):
@@ -406,10 +403,6 @@ class Ledger:
     def position(self, id_: str) -> int | None:
         """Count those that are served before one that waits. None: it does not wait."""
         return self.waiting.position(id_)
-
-    def in_order(self, limit: int = LISTED_MAX) -> list[str]:
-        """Return the ids of those that wait, in the order in which they are served as things stand."""
-        return list(islice(self.waiting.in_order(), limit))
 
     def depths(self) -> dict[str, int]:
         """Count those that wait, by holder."""

@@ -251,7 +251,7 @@ async def test_who_comes_after_a_restart_comes_later_whatever_the_clock_says(wor
 
 async def test_arrivals_are_told_apart_by_what_is_written_down_of_them(world: World, party: Party) -> None:
     await up(world, party)
-    arrivals = [party.claims.arrival() for _ in range(1000)]
+    arrivals = [party.claims.arrivals.next() for _ in range(1000)]
     written = [time_of(one) for one in arrivals]
     assert sorted(set(written)) == written and [one.timestamp() for one in written] == arrivals
 

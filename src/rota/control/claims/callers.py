@@ -159,7 +159,7 @@ class Callers:
         if not (client.atomic and client.in_process):
             return await self._open_in_steps(claim, may_wait=may_wait)
         uid, key, pool = claim.metadata.uid, key_of(claim), pool_of(claim)
-        arrival, ledger = self._holds.arrival(), self._executor.ledger(pool)
+        arrival, ledger = self._holds.arrivals.next(), self._executor.ledger(pool)
         state = ledger.request(lifecycle.request(claim, arrival))
         if state is State.WAITING and not may_wait:
             ledger.cancel(uid)
@@ -193,7 +193,7 @@ class Callers:
             self._listeners.leave(key, listener)
             self._executor.start(self._unmade(making))
             raise
-        except ApiError:
+        except Exception:
             self._listeners.leave(key, listener)
             raise
         try:
@@ -206,8 +206,8 @@ class Callers:
         """Remove a claim whose caller left before it was created."""
         try:
             made = await making
-        except ApiError:
-            return
+        except (ApiError, OSError):
+            return  # If it is there all the same, nobody waits for it, and its lease is not renewed.
         await self._remove(made)
 
     async def write_waiting(self, uid: str) -> None:
@@ -217,7 +217,7 @@ class Callers:
             self._holds.unborn.pop(uid)
             return
         born = self._births[uid] = asyncio.get_running_loop().create_future()
-        arrival = self._holds.arrival_of(claim)
+        arrival = self._holds.arrivals.when(claim)
         status = lifecycle.waiting(claim.status or ClaimStatus(), lifecycle.time_of(arrival))
         created = creation(msgspec.structs.replace(claim, status=status))
         try:

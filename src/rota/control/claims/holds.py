@@ -20,12 +20,13 @@ from rota.control.claims import lifecycle
 from rota.control.claims.callers import NOT_FOUND, Callers
 from rota.control.claims.counting import Counting
 from rota.control.claims.lifecycle import key_of, pool_of
-from rota.control.holds.arrivals import by_creation
+from rota.control.holds.arrivals import Arrivals
 from rota.control.holds.executor import Executor
 from rota.control.holds.handover import HandOver, Written
 from rota.control.holds.members import Member, PoolKey
 from rota.control.holds.named import ByName
 from rota.control.holds.options import has_runner, is_restarted_for, options_of, run_of
+from rota.control.holds.wanted import Wanted
 from rota.control.inputs import reach, refusal
 from rota.control.instances.names import controller_of
 from rota.control.instances.reasons import is_ready
@@ -39,8 +40,6 @@ from rota.registry import ApiError
 
 log = logging.getLogger(__name__)
 
-ARRIVALS_PER_SECOND = 1_000_000
-"""Arrivals are told apart by what is stored of them, which is microseconds."""
 UNPROCESSABLE = 422
 REFUSED = (400, 403, 413)
 
@@ -71,7 +70,7 @@ class ClaimHolds:
         executor.join("Claim", self)
         executor.on_reset(lambda pool, seconds: counting.was_reset(pool.namespace, pool.name, seconds))
         counting.watch(lambda: {(pool.namespace, pool.name): one for pool, one in executor.ledgers.items()})
-        self.wanted: ByName[PoolKey] = ByName()
+        self.wanted = Wanted(executor)
         """By the uid of a claim that wants an instance, or has one."""
         self.unborn: ByName[Claim] = ByName()
         """Claims that are created with their hold, or as waiting, and that are not stored yet."""
@@ -79,8 +78,7 @@ class ClaimHolds:
         """Claims as they were written with a hold, until the ledger has the result."""
         self._taken_on: dict[str, str] = {}
         """By the uid of an instance, the claim that its runner has reported to hold it."""
-        self.arrivals: ByName[float] = ByName()
-        self._last_arrival = 0
+        self.arrivals = Arrivals(self.now)
         self._timers: dict[Key, Timer] = {}
         """Of claims for a pool that is not there."""
         self.callers = Callers(self)
@@ -137,12 +135,7 @@ class ClaimHolds:
             if claim is not None:
                 self._hold(PoolKey(instance.metadata.namespace, owner.name, owner.kind), claim, instance.metadata.uid)
         claims = cast("list[Claim]", objects.list(Claim.api))
-        for claim in claims:
-            if claim.status is not None and claim.status.arrival is not None:
-                # Whoever comes now comes later, whatever clock those arrivals are from.
-                self._last_arrival = max(self._last_arrival, _ticks(claim.status.arrival.timestamp()))
-        for claim in by_creation([one for one in claims if one.status is None]):
-            self.arrival_of(claim)
+        self.arrivals.restore(claims, (one for one in claims if one.status is None))
         for claim in claims:
             status = claim.status
             if status is None or status.phase != "Waiting" or status.arrival is None:
@@ -164,8 +157,7 @@ class ClaimHolds:
         self.executor.start(self.callers.abandon(claim, instance))
 
     def name_of(self, uid: str) -> str | None:
-        key = self.wanted.key_of(uid)
-        return key.name if key is not None else None
+        return self.wanted.name_of(uid)
 
     def recall(self, instance: str, request: str) -> None:
         raise AssertionError("a claim has its instance from the moment that it is bound")
@@ -240,22 +232,6 @@ class ClaimHolds:
 
     # Claims that are stored.
 
-    def arrival(self) -> float:
-        """Return when somebody comes now: no two at once, so that what is stored is their order."""
-        self._last_arrival = max(_ticks(self.now()), self._last_arrival + 1)
-        return self._last_arrival / ARRIVALS_PER_SECOND
-
-    def arrival_of(self, claim: Claim) -> float:
-        """Return when a claim came to the queue: what is stored, else when it was first seen."""
-        status = claim.status
-        if status is not None and status.arrival is not None:
-            return status.arrival.timestamp()
-        known = self.arrivals.get(claim.metadata.uid)
-        if known is None:
-            known = self.arrival()
-            self.arrivals.put(claim.metadata.uid, key_of(claim), known)
-        return known
-
     def before(self, claim: Claim) -> int | None:
         """Count those that get an instance before one that waits, or return `UNCOUNTED`. None: it does not wait."""
         ledger = self.executor.ledgers.get(pool_of(claim))
@@ -278,18 +254,10 @@ class ClaimHolds:
         self.executor.ledger(pool).request(lifecycle.request(claim, arrival))
         self.executor.carry_out(pool)
 
-    def _state(self, uid: str) -> State | None:
-        pool = self.wanted.get(uid)
-        ledger = self.executor.ledgers.get(pool) if pool is not None else None
-        return ledger.state(uid) if ledger is not None else None
-
     def member_of(self, claim: Claim) -> Member | None:
         """Return the instance that a claim has, as the instance says."""
         uid = claim.metadata.uid
-        pool = self.wanted.get(uid)
-        ledger = self.executor.ledgers.get(pool) if pool is not None else None
-        instance = ledger.instance_of(uid) if ledger is not None else None
-        member = self.executor.members.get(instance or "")
+        member = self.wanted.member(uid)
         assigned = member.assignment if member is not None else None
         return member if assigned is not None and assigned.uid == uid else None
 
@@ -314,7 +282,7 @@ class ClaimHolds:
 
     def is_bound_soon(self, claim: Claim) -> bool:
         """Report whether it is just being given an instance."""
-        return self._state(claim.metadata.uid) is State.BINDING
+        return self.wanted.state(claim.metadata.uid) is State.BINDING
 
     def forget(self, claim: Claim) -> None:
         """A claim is over, or gone: it wants nothing any more, and gives back what it has."""
@@ -328,9 +296,7 @@ class ClaimHolds:
         """There is no claim of this name any more."""
         unborn = next(iter(self.unborn.of(key)), "")
         for uid in [uid for uid in self.wanted.of(key) if uid != unborn]:
-            pool = self.wanted.get(uid)
-            ledger = self.executor.ledgers.get(pool) if pool is not None else None
-            member = self.executor.members.get((ledger.instance_of(uid) if ledger is not None else None) or "")
+            member = self.wanted.member(uid)
             self.drop(uid)
             if member is not None:
                 self.executor.update(member)
@@ -424,22 +390,20 @@ class ClaimHolds:
 
     async def _unassign(self, member: Member, id_: str, ends: Claim | None) -> Written:
         """Write that an instance is nobody's."""
-        member.is_changing_hands = True
         try:
-            is_lost, is_untouched = self._is_lost(member, id_), self._is_untouched(member, id_)
-            marks = lifecycle.marks_at_end(member.instance, is_lost=is_lost, is_untouched=is_untouched)
-            written = await self.executor.write(HandOver(member.subject, id_, None, ends, marks=marks))
-            if is_untouched:
-                # From here on its holder begins nothing more there.
-                self._on_ended(id_)
-                if not self._is_untouched(member, id_):
-                    written = written._replace(instance=await self._mark(member, id_))
+            with member.changing_hands():
+                is_lost, is_untouched = self._is_lost(member, id_), self._is_untouched(member, id_)
+                marks = lifecycle.marks_at_end(member.instance, is_lost=is_lost, is_untouched=is_untouched)
+                written = await self.executor.write(HandOver(member.subject, id_, None, ends, marks=marks))
+                if is_untouched:
+                    # From here on its holder begins nothing more there.
+                    self._on_ended(id_)
+                    if not self._is_untouched(member, id_):
+                        written = written._replace(instance=await self._mark(member, id_))
         except BaseException:
-            member.is_changing_hands = False
             # News of it was passed over meanwhile: that its claim is over, say.
             self.executor.look_again(member)
             raise
-        member.is_changing_hands = False
         self._taken_on.pop(member.subject.uid, None)
         member.learn(written.instance)
         return written
@@ -552,7 +516,7 @@ class ClaimHolds:
             self.unborn.pop(uid)
         elif uid not in self.unborn:
             self.wake(key)
-        elif not self.callers.is_being_stored(uid) and self._state(uid) is State.WAITING:
+        elif not self.callers.is_being_stored(uid) and self.wanted.state(uid) is State.WAITING:
             self.executor.start(self.callers.write_waiting(uid))
 
     def _refuse(self, pool: PoolKey, binding: Binding, error: ApiError) -> None:
@@ -591,7 +555,3 @@ def is_about_claim(error: ApiError, *, is_new: bool) -> bool:
         return False
     kind = (error.details or {}).get("kind")
     return error.reason == "AlreadyExists" or (error.code in REFUSED and kind in (Claim.api.name, Claim.api.plural))
-
-
-def _ticks(seconds: float) -> int:
-    return round(seconds * ARRIVALS_PER_SECOND)

@@ -1,21 +1,75 @@
-"""The order in which objects came that nobody has looked at yet."""
+"""The order in which tasks, or claims, came to their queues."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TypeVar
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Protocol
 
-from rota.api import Object
+from rota.api import ObjectMeta
+from rota.client import Key
+from rota.control.holds.named import ByName
 
-T = TypeVar("T", bound=Object)
-
-
-def by_creation(objects: Iterable[T]) -> list[T]:
-    """Sort new objects by when they were created: by the second, then by the revision that they still have."""
-    return sorted(objects, key=_created)
+ARRIVALS_PER_SECOND = 1_000_000
+"""Arrivals are told apart by what is stored of them, which is microseconds."""
 
 
-def _created(obj: Object) -> tuple[float, int]:
+class Queued(Protocol):
+    """The status of an object that waits, or has waited, for an instance."""
+
+    @property
+    def arrival(self) -> datetime | None: ...
+
+
+class Queueing(Protocol):
+    """An object that waits for an instance."""
+
+    @property
+    def metadata(self) -> ObjectMeta: ...
+
+    @property
+    def status(self) -> Queued | None: ...
+
+
+class Arrivals(ByName[float]):
+    """Arrivals that are not stored yet, by the uid of who came. No two are the same: stored, they are the order."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        super().__init__()
+        self._now = now
+        self._last = 0
+
+    def restore(self, stored: Iterable[Queueing], new: Iterable[Queueing]) -> None:
+        """Have whoever comes from now on come later than those, whatever clock theirs are from; then take new ones."""
+        for obj in stored:
+            if obj.status is not None and obj.status.arrival is not None:
+                self._last = max(self._last, _ticks(obj.status.arrival.timestamp()))
+        for obj in sorted(new, key=_created):
+            self.when(obj)
+
+    def next(self) -> float:
+        """Return when somebody comes now."""
+        self._last = max(_ticks(self._now()), self._last + 1)
+        return self._last / ARRIVALS_PER_SECOND
+
+    def when(self, obj: Queueing) -> float:
+        """Return when an object came: what is stored, else when it was first seen."""
+        if obj.status is not None and obj.status.arrival is not None:
+            return obj.status.arrival.timestamp()
+        meta = obj.metadata
+        known = self.get(meta.uid)
+        if known is None:
+            known = self.next()
+            self.put(meta.uid, Key(meta.namespace, meta.name), known)
+        return known
+
+
+def _created(obj: Queueing) -> tuple[float, int]:
+    """Order new objects by when they were created: by the second, then by the revision that they still have."""
     meta = obj.metadata
     created = meta.creation_timestamp.timestamp() if meta.creation_timestamp is not None else 0.0
     return created, int(meta.resource_version) if meta.resource_version.isdecimal() else 0
+
+
+def _ticks(seconds: float) -> int:
+    return round(seconds * ARRIVALS_PER_SECOND)

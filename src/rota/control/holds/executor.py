@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import msgspec
@@ -20,12 +21,14 @@ import msgspec
 from rota.api import Instance, WorkerPool
 from rota.api.instance import Assignment
 from rota.client import Client, Key
+from rota.control.holds.answered import Answered
 from rota.control.holds.handover import HandOver, Written, write
 from rota.control.holds.members import Member, PoolKey
 from rota.control.inputs import made_for
 from rota.control.instances.names import controller_of
 from rota.control.instances.subjects import subject_of
 from rota.engine.clock import Clock, RealClock, sleep
+from rota.engine.fence import Deposed
 from rota.engine.objects import Objects, get
 from rota.engine.reconciler import Context, Memory
 from rota.engine.references import id_of
@@ -162,6 +165,9 @@ class Executor:
             return
         self._client, self._objects, self._memory = context.client, context.objects, context.memory
         self.clock = context.clock
+        if not context.client.in_process:
+            backend = Answered(context.client.backend, context.clock)
+            self._client = Client(backend, manager=context.client.manager, namespace=context.client.namespace)
         for holders in self._holders.values():
             holders.restore()
         for pool in tuple(self.ledgers):
@@ -414,11 +420,34 @@ class Executor:
         for one in holders:
             self.expect(one)
         try:
-            return await write(self.client, handover)
+            with refusing():
+                return await write(self.client, handover)
         except BaseException:
             for one in holders:
                 self.unexpect(one)
             raise
+
+    def hand_over(self, member: Member, handover: HandOver, written: Callable[[Written | ApiError], None]) -> None:
+        """Write a hand-over; `written` is called with what came of it. Until then nobody else writes one of it."""
+        member.is_changing_hands = True
+        self.start(self._hand_over(member, handover, written))
+
+    async def _hand_over(
+        self, member: Member, handover: HandOver, written: Callable[[Written | ApiError], None]
+    ) -> None:
+        result: Written | ApiError
+        with member.changing_hands():
+            try:
+                result = await self.write(handover)
+                member.learn(result.instance)
+            except ApiError as error:
+                await self.pause(error, f"{member.subject.name} could not change hands")
+                result = error
+        written(result)
+        if isinstance(result, ApiError):
+            self.look_again(member)
+        else:
+            self.update(member)
 
     def expect(self, obj: Any) -> None:
         """The news of this object's status will be the echo of a write of our own."""
@@ -434,3 +463,15 @@ class Executor:
         if error.code not in LOST_RACE:
             log.warning("%s: %s", what, error)
             await sleep(self.clock, RETRY_SECONDS)
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Have a fault of ours in this block be a refusal, after which a write is tried again."""
+    try:
+        yield
+    except (ApiError, Deposed):
+        raise
+    except Exception as error:
+        log.exception("a hold could not be written")
+        raise ApiError(500, "InternalError", f"it could not be written: {error}") from error

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from rota.api import Object
-from rota.control.holds.executor import Executor
+from rota.control.holds.executor import Executor, refusing
 from rota.engine.status_writes import status_write
-from rota.registry import ApiError
+from rota.registry import Answer, ApiError
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,12 @@ class GroupedWrites(Generic[T]):
         executor, client = self._executor, self._executor.client
         for obj, _ in made:
             executor.expect(obj)
-        answers = await client.write_each([status_write(client, obj) for obj, _ in made])
+        answers: Sequence[Answer | ApiError]
+        try:
+            with refusing():
+                answers = await client.write_each([status_write(client, obj) for obj, _ in made])
+        except ApiError as refused:
+            answers = [refused] * len(made)
         for (obj, written), answer in zip(made, answers, strict=True):
             error = answer if isinstance(answer, ApiError) else None
             if error is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import msgspec
@@ -42,6 +44,15 @@ class Member(msgspec.Struct, eq=False):
     """When the hold ended that it had last, until it can be held again: the time between is that of a reset."""
     is_changing_hands: bool = False
     """A hand-over of it is being written: whoever writes that looks at it afterwards."""
+
+    @contextmanager
+    def changing_hands(self) -> Iterator[None]:
+        """Write a hand-over of it in this block."""
+        self.is_changing_hands = True
+        try:
+            yield
+        finally:
+            self.is_changing_hands = False
 
     def learn(self, instance: Instance) -> None:
         """Take the instance as it is now, unless a later state of it is known: news may come late."""

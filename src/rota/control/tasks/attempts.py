@@ -19,11 +19,12 @@ from rota.api import Instance, Task
 from rota.api.instance import Assignment
 from rota.api.task import TaskStatus
 from rota.client import Key
-from rota.control.holds.arrivals import by_creation
+from rota.control.holds.arrivals import Arrivals
 from rota.control.holds.executor import LOOK_AGAIN_SECONDS, LOST_RACE, RETRY_SECONDS, Executor
 from rota.control.holds.grouped_writes import GroupedWrites
 from rota.control.holds.members import Member, PoolKey
 from rota.control.holds.named import ByName
+from rota.control.holds.wanted import Wanted
 from rota.control.instances.names import controller_of
 from rota.control.tasks.counting import Counting
 from rota.control.tasks.lane import LINGER_SECONDS, Lane
@@ -53,7 +54,6 @@ from rota.runtime.runners import JobNews, Runners
 
 log = logging.getLogger(__name__)
 
-ARRIVAL_STEP_SECONDS = 1e-6
 INVALID = 422
 """The code of a status that cannot be stored."""
 STATUS_RACE = LOST_RACE - {INVALID}
@@ -96,10 +96,9 @@ class Attempts:
         self._writes: GroupedWrites[Task] = GroupedWrites(executor)
         self.counting = counting or Counting(Metrics())
         self.counting.watch(lambda: {(pool.namespace, pool.name): one for pool, one in executor.ledgers.items()})
-        self._pools: ByName[PoolKey] = ByName()
+        self._pools = Wanted(executor)
         """By the uid of a task that waits for a worker or has one."""
-        self._arrivals: ByName[float] = ByName()
-        self._last_arrival = 0.0
+        self.arrivals = Arrivals(lambda: executor.clock.time())
         self._outcomes: ByName[Outcome] = ByName()
         """By the attempt's id, until they are written."""
         self._repeated: dict[str, Member] = {}
@@ -134,17 +133,6 @@ class Attempts:
 
     # Tasks.
 
-    def arrival(self, task: Task, now: float) -> float:
-        """Return when a task came to the queue. No two have the same: written down, this is their order."""
-        if task.status is not None and task.status.arrival is not None:
-            return task.status.arrival.timestamp()
-        uid = task.metadata.uid
-        known = self._arrivals.get(uid)
-        if known is None:
-            known = self._last_arrival = max(now, self._last_arrival + ARRIVAL_STEP_SECONDS)
-            self._arrivals.put(uid, key_of(task), known)
-        return known
-
     def want(self, task: Task, pool: PoolKey, arrival: float) -> None:
         """Queue a task that could run now. Said again, nothing happens. If it has to wait, its status will say so."""
         uid = task.metadata.uid
@@ -172,8 +160,7 @@ class Attempts:
 
     def before(self, task: Task) -> int | None:
         """Count those that get a worker before one that waits, or return `UNCOUNTED`. None: it does not wait."""
-        pool = self._pools.get(task.metadata.uid)
-        ledger = self._executor.ledgers.get(pool) if pool is not None else None
+        ledger = self._pools.ledger(task.metadata.uid)
         return place_of(ledger, task.metadata.uid) if ledger is not None else None
 
     def resume(self, task: Task, instance: Instance) -> None:
@@ -182,7 +169,7 @@ class Attempts:
         if member is None or self.is_ending(task):
             return
         uid = task.metadata.uid
-        if self._state(uid) is not State.HELD:
+        if self._pools.state(uid) is not State.HELD:
             self._hold(member.pool, task, member.subject.uid)
             for outcome in self._runners.outcomes(member.subject):
                 if outcome.id == assignment_id(task):
@@ -212,7 +199,7 @@ class Attempts:
 
     def gone(self, key: Key) -> None:
         """There is no task of this name any more."""
-        self._arrivals.drop(key)
+        self.arrivals.drop(key)
         for uid in self._pools.of(key):
             pool = self._pools.get(uid)
             assert pool is not None
@@ -242,9 +229,8 @@ class Attempts:
         """Write how an attempt ended, once."""
         if outcome.id in self._outcomes:
             return
-        pool = self._pools.get(task.metadata.uid)
-        held = self._executor.ledger(pool).instance_of(task.metadata.uid) if pool is not None else None
-        self._finish(End(key_of(task), task.metadata.uid, outcome, self._executor.members.get(held or "")))
+        uid = task.metadata.uid
+        self._finish(End(key_of(task), uid, outcome, self._pools.member(uid)))
 
     def forget_if_pool_gone(self, task: Task) -> None:
         """Something was counted of a task. If its pool is gone, it is not kept."""
@@ -253,12 +239,7 @@ class Attempts:
 
     def _forget(self, uid: str) -> None:
         self._pools.pop(uid)
-        self._arrivals.pop(uid)
-
-    def _state(self, uid: str) -> State | None:
-        pool = self._pools.get(uid)
-        ledger = self._executor.ledgers.get(pool) if pool is not None else None
-        return ledger.state(uid) if ledger is not None else None
+        self.arrivals.pop(uid)
 
     def _hold(self, pool: PoolKey, task: Task, instance: str) -> None:
         self._pools.put(task.metadata.uid, key_of(task), pool)
@@ -272,11 +253,7 @@ class Attempts:
     def restore(self) -> None:
         objects = self._executor.objects
         tasks = cast("list[Task]", objects.list(Task.api))
-        arrivals = [one.status.arrival.timestamp() for one in tasks if one.status is not None and one.status.arrival]
-        # Whoever comes now comes later, whatever clock those arrivals are from.
-        self._last_arrival = max(arrivals, default=0.0)
-        for task in by_creation([one for one in tasks if is_plain(one)]):
-            self.arrival(task, self._executor.clock.time())
+        self.arrivals.restore(tasks, (one for one in tasks if is_plain(one)))
         for task in tasks:
             status = task.status
             if status is None or task.metadata.deletion_timestamp is not None or task.spec.function is not None:
@@ -325,8 +302,7 @@ class Attempts:
         self._lane.leave_if_idle(member)
 
     def name_of(self, uid: str) -> str | None:
-        key = self._pools.key_of(uid)
-        return key.name if key is not None else None
+        return self._pools.name_of(uid)
 
     def recall(self, instance: str, request: str) -> None:
         task, member = self._task(request), self._executor.members.get(instance)
@@ -448,10 +424,10 @@ class Attempts:
 
     def _waiting(self, uid: str) -> Task | None:
         """Return a task with the status that says that it waits for a worker; None: it does not, or says so."""
-        task = self._wanting(uid) if self._state(uid) is State.WAITING else None
+        task = self._wanting(uid) if self._pools.state(uid) is State.WAITING else None
         if task is None or (task.status is not None and task.status.phase == "Queued"):
             return None
-        arrival = time_of(self.arrival(task, self._executor.clock.time()))
+        arrival = time_of(self.arrivals.when(task))
         return msgspec.structs.replace(task, status=queued(task.status or TaskStatus(), arrival))
 
     def _begun_task(self, task: Task, member: Member, binding: Binding) -> Task:
@@ -516,7 +492,7 @@ class Attempts:
         """An attempt is written to run on a worker: its runner begins it."""
         if not self._executor.ledger(pool).bound(binding):
             return
-        self._arrivals.pop(task.metadata.uid)
+        self.arrivals.pop(task.metadata.uid)
         assert task.status is not None and task.status.start_time is not None
         self.counting.began(task, self._executor.clock.time() - binding.request.arrival)
         if task.spec.branch is not None:
@@ -601,7 +577,7 @@ class Attempts:
             # It has its place again before another worker is there.
             ref = task.spec.worker_pool_ref
             if ref is not None and not task.spec.cancel and task.metadata.deletion_timestamp is None:
-                self.want(task, PoolKey(task.metadata.namespace, ref.name), self.arrival(task, end.outcome.ended))
+                self.want(task, PoolKey(task.metadata.namespace, ref.name), self.arrivals.when(task))
         if has_more_to_come(task):
             self.wake(end.key)
 

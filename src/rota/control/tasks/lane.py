@@ -12,7 +12,7 @@ import msgspec
 from rota.api import Task
 from rota.api.instance import Assignment
 from rota.control.holds.executor import Executor
-from rota.control.holds.handover import HandOver
+from rota.control.holds.handover import HandOver, Written
 from rota.control.holds.members import Member, PoolKey
 from rota.control.tasks.lifecycle import time_of
 from rota.engine.clock import Timer
@@ -78,46 +78,26 @@ class Lane:
 
     def enter(self, pool: PoolKey, member: Member, binding: Binding, begins: Task) -> None:
         """Give a worker to the tasks of its pool, and the first of them its place on it: that task, as begun."""
-        self._entering[binding.instance] = [binding]
-        member.is_changing_hands = True
-        self._executor.start(self._enter(pool, member, begins))
-
-    async def _enter(self, pool: PoolKey, member: Member, begins: Task) -> None:
-        executor, meta = self._executor, begins.metadata
-        now = time_of(executor.clock.time())
+        meta, now = begins.metadata, time_of(self._executor.clock.time())
         lane = Assignment(id=new_uid(), kind="Task", name=meta.name, uid=meta.uid, since=now)
-        try:
-            written = await executor.write(HandOver(member.subject, None, lane, begins=begins))
-        except ApiError as error:
-            await executor.pause(error, f"{member.subject.name} could not be given to tasks")
-            member.is_changing_hands = False
-            self._users.not_entered(pool, member, self._entering.pop(member.subject.uid))
-            executor.look_again(member)
-            return
-        member.is_changing_hands = False
-        member.learn(written.instance)
-        # Where the backend is not atomic, that the task runs is written next.
-        begun = begins if written.begun is not None else None
-        self._users.entered(pool, member, self._entering.pop(member.subject.uid), begun)
-        executor.update(member)
-        executor.carry_out(pool)
+        self._entering[binding.instance] = [binding]
+
+        def written(result: Written | ApiError) -> None:
+            bindings = self._entering.pop(member.subject.uid)
+            if isinstance(result, ApiError):
+                self._users.not_entered(pool, member, bindings)
+            else:
+                # Where the backend is not atomic, that the task runs is written next.
+                self._users.entered(pool, member, bindings, begins if result.begun is not None else None)
+
+        self._executor.hand_over(member, HandOver(member.subject, None, lane, begins=begins), written)
 
     def rename(self, member: Member, name: str, uid: str) -> None:
         """Have an instance name the task that runs on it now, if it names one that it was given for earlier."""
         assigned = member.assignment
         if assigned is not None and assigned.name != name and not member.is_changing_hands:
-            member.is_changing_hands = True
-            self._executor.start(self._rename(member, msgspec.structs.replace(assigned, name=name, uid=uid)))
-
-    async def _rename(self, member: Member, assignment: Assignment) -> None:
-        try:
-            written = await self._executor.write(HandOver(member.subject, assignment.id, assignment))
-            member.learn(written.instance)
-        except ApiError:
-            self._executor.look_again(member)
-        finally:
-            member.is_changing_hands = False
-        self._executor.update(member)
+            renamed = msgspec.structs.replace(assigned, name=name, uid=uid)
+            self._executor.hand_over(member, HandOver(member.subject, assigned.id, renamed), lambda _: None)
 
     # Taking back.
 
@@ -153,20 +133,6 @@ class Lane:
         return not executor.ledger(member.pool).is_used(uid)
 
     def _leave(self, member: Member) -> None:
-        member.is_changing_hands = True
         self._executor.ledger(member.pool).open(member.subject.uid, Opened.CLOSED)
-        self._executor.start(self._left(member))
-
-    async def _left(self, member: Member) -> None:
-        executor = self._executor
         self.acknowledge_rest(member)
-        try:
-            written = await executor.write(HandOver(member.subject, member.lane, None))
-        except ApiError as error:
-            await executor.pause(error, f"{member.subject.name} could not be given back")
-            member.is_changing_hands = False
-            executor.look_again(member)
-            return
-        member.is_changing_hands = False
-        member.learn(written.instance)
-        executor.update(member)
+        self._executor.hand_over(member, HandOver(member.subject, member.lane, None), lambda _: None)

@@ -100,7 +100,10 @@ class Worker:
             self._changed.set()
 
     def hold(self, id_: str) -> None:
-        if self.report.phase == "Idle" and self._configuration is not None:
+        if self._claimed_by:
+            # The box is being cleared for a claim, which is said again until it is reported.
+            self._claimed_by = id_
+        elif self.report.phase == "Idle" and self._configuration is not None:
             if self._configuration.reset != "Keep":
                 # From now on it is not as it was prepared, even if this process is not there at the end of the hold.
                 _forget(self._configuration)

@@ -1,0 +1,35 @@
+"""Those that wait for an instance, or have one, and where their pools' ledgers have them."""
+
+from __future__ import annotations
+
+from rota.control.holds.executor import Executor
+from rota.control.holds.members import Member, PoolKey
+from rota.control.holds.named import ByName
+from rota.pools import Ledger, State
+
+
+class Wanted(ByName[PoolKey]):
+    """The pools of tasks, or of claims, by their uids."""
+
+    def __init__(self, executor: Executor) -> None:
+        super().__init__()
+        self._executor = executor
+
+    def ledger(self, uid: str) -> Ledger | None:
+        """Return the ledger that knows of one, if there is one."""
+        pool = self.get(uid)
+        return self._executor.ledgers.get(pool) if pool is not None else None
+
+    def state(self, uid: str) -> State | None:
+        ledger = self.ledger(uid)
+        return ledger.state(uid) if ledger is not None else None
+
+    def member(self, uid: str) -> Member | None:
+        """Return the instance that one holds."""
+        ledger = self.ledger(uid)
+        instance = ledger.instance_of(uid) if ledger is not None else None
+        return self._executor.members.get(instance) if instance is not None else None
+
+    def name_of(self, uid: str) -> str | None:
+        key = self.key_of(uid)
+        return key.name if key is not None else None
