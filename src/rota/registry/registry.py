@@ -194,16 +194,26 @@ class Registry:
         namespace: str = "",
         options: DeleteOptions = DEFAULT_DELETE,
         select: ListOptions | None = None,
+        *,
+        deleted: Callable[[str, int], None] = lambda name, revision: None,
+        is_over: Callable[[], bool] = lambda: False,
     ) -> Listing:
-        """Delete every object of a list; each on its own, those that are gone meanwhile are passed over."""
+        """Delete every object of a list; each on its own, those that are gone meanwhile are passed over.
+
+        `deleted` gets the name and the revision of each as soon as it is. It ends between two when it `is_over`.
+        """
         found = await self.list(kind, namespace, select)
         for value in found.items:
+            if is_over():
+                break
             meta = _decode(value)["metadata"]
             try:
-                await self.delete(kind, meta.get("namespace", ""), meta["name"], options)
+                answer = await self.delete(kind, meta.get("namespace", ""), meta["name"], options)
             except errors.ApiError as error:
                 if error.code != 404:
                     raise
+            else:
+                deleted(meta["name"], answer.revision)
         return found
 
     async def write(self, operations: Sequence[Operation], *, party: str = "") -> Answers:

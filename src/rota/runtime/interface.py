@@ -248,7 +248,7 @@ class Runtime(Protocol):
         ...
 
     def entries(self, subject: Subject) -> int:
-        """Return a number that is another one after each `exec` there. 0: none that this process knows of."""
+        """Return a number that is another one as soon as `exec` is called. 0: no call that this process knows of."""
         ...
 
     def storages(self) -> Iterable[tuple[str, Owner]]:

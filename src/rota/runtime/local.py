@@ -9,9 +9,10 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from rota.api.egress import Policy
 from rota.runtime import composing, sandbox
@@ -479,7 +480,7 @@ class LocalRuntime:
 
     # Commands beside what runs.
 
-    async def exec(
+    def exec(
         self,
         subject: Subject,
         container: str,
@@ -488,12 +489,26 @@ class LocalRuntime:
         env: Mapping[str, str],
         streams: tuple[int, int, int],
         tty: bool,
+    ) -> Coroutine[Any, Any, Execution]:
+        # Counted when it is asked for: until a task takes its first step, a hold may end, and be taken for untouched.
+        if subject in self._runs:
+            self._entries[subject] = next(self._numbers)
+        return self._exec(subject, container, argv, env, streams, tty=tty)
+
+    async def _exec(
+        self,
+        subject: Subject,
+        container: str,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        streams: tuple[int, int, int],
+        *,
+        tty: bool,
     ) -> Execution:
         run = self.runs(subject).get(container)
         entry = self._places.enter(subject, container)
         if run is None or run.exit is not None or entry is None:
             raise NotRunning(f"{subject.name} is not running")
-        self._entries[subject] = next(self._numbers)
         made = await self._inside(subject, container, run, entry, argv, env, tty=tty)
         own_streams(streams, entry.uid)
         started = await self._keeper.exec(

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,6 +23,7 @@ from rota.server.accepting import JSON, Negotiated
 from rota.server.audit import NOBODY, Audit
 from rota.server.auth import READ, Tokens, User, allows, verbs_of
 from rota.server.cells import AUTHORITY, authority_of
+from rota.server.finishing import finished
 from rota.server.gateway import Gateway
 from rota.server.health import Health, is_health
 from rota.server.holding import Memory, Payer
@@ -309,7 +311,21 @@ class App:
                 self._requests[user.party] = left
 
     async def _write(self, request: Request, where: Route, verb: str, user: User) -> Response:
+        """Write, and record it. What has begun has its line, also if whoever asked does not wait for the answer."""
+        has_left = asyncio.Event()
+        return await finished(self._written(request, where, verb, user, has_left), has_left.set)
+
+    async def _written(
+        self, request: Request, where: Route, verb: str, user: User, has_left: asyncio.Event
+    ) -> Response:
         handler: Callable[..., Awaitable[Written]] = getattr(self._objects, verb)
+        if verb == "deletecollection":
+
+            def deleted(name: str, revision: int, dry_run: bool) -> None:
+                about = (verb, where.kind.bucket, where.namespace, name)
+                self._audit.record(user, *about, revision=revision, code=200, dry_run=dry_run)
+
+            handler = partial(self._objects.deletecollection, deleted=deleted, is_over=has_left.is_set)
         try:
             response, revision, names, dry_run = await handler(request, where)
         except ApiError as error:

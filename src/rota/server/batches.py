@@ -15,6 +15,7 @@ from rota.registry.options import FieldValidation, PatchType, Propagation
 from rota.registry.registry import BATCH_BYTES_MAX, BATCH_OBJECTS_MAX
 from rota.server.audit import Audit
 from rota.server.auth import User, allows, verbs_of
+from rota.server.finishing import finished
 from rota.server.http import Response
 from rota.server.shedding import Shedding
 
@@ -65,9 +66,13 @@ class Batches:
         self._shedding = shedding
 
     async def write(self, batch: Batch, user: User) -> Response:
-        """Write a batch, as one atomic commit or each operation by itself, and record what came of it."""
-        if not batch.atomic:
-            return await self._write_each(batch.operations, user)
+        """Write a batch, as one atomic commit or each operation by itself, and record what came of it.
+
+        That is done also if whoever sent it does not wait for the answer.
+        """
+        return await finished(self._write(batch, user) if batch.atomic else self._write_each(batch.operations, user))
+
+    async def _write(self, batch: Batch, user: User) -> Response:
         try:
             operations = [self._operation(o, user) for o in batch.operations]
             if any(o.verb != "delete" for o in operations):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -224,14 +224,28 @@ class Objects:
         response = _sent(200, forms.success(details), wanted)
         return Written(response, answer.revision, [where.name], options.dry_run)
 
-    async def deletecollection(self, request: Request, where: Route) -> Written:
+    async def deletecollection(
+        self,
+        request: Request,
+        where: Route,
+        *,
+        deleted: Callable[[str, int, bool], None],
+        is_over: Callable[[], bool],
+    ) -> Written:
+        """Delete what is listed, until it `is_over`. `deleted` gets each that was: all of them have a line."""
         wanted = _wanted(request, where, "list")
         select = parameters.of_list(request.query)
         options, _ = parameters.of_delete(request)
-        listing = await self._registry.delete_collection(where.kind, where.namespace, options, select)
-        names = [_decode(value)["metadata"]["name"] for value in listing.items]
+        listing = await self._registry.delete_collection(
+            where.kind,
+            where.namespace,
+            options,
+            select,
+            deleted=lambda name, revision: deleted(name, revision, options.dry_run),
+            is_over=is_over,
+        )
         response = await _sent_list(where, listing, wanted, request)
-        return Written(response, self._registry.store.revision, names, options.dry_run)
+        return Written(response, self._registry.store.revision, [], options.dry_run)
 
 
 def _in_sight(request: Request, where: Route, options: Listed) -> Listed:

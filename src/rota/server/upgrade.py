@@ -86,7 +86,9 @@ class Upgraded:
     async def _serve(self) -> None:
         code, reason = framing.NORMAL, ""
         try:
-            await self._upgrade.serve(self.websocket)
+            # A credential that ended before this first step begins nothing.
+            if self.websocket.closed is None:
+                await self._upgrade.serve(self.websocket)
         except Closed:
             pass
         except Exception:
