@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import uuid
 from pathlib import Path
 
 import pytest
 
 from rota.runtime.runner import note
-from rota.runtime.runner.messages import Report
+from rota.runtime.runner.jobs import Job
+from rota.runtime.runner.messages import Acknowledge, Assign, Report
 from rota.runtime.runners import Runners
+from tests.attacks.test_holds import STAYS, running, until_running
 from tests.workers.running import SUBJECT, Site, eventually, workspace
 from tests.workspace.conftest import Repo
 
@@ -203,6 +206,23 @@ async def test_keep_keeps_the_files_and_no_process(boxed: Site) -> None:
     await boxed.released()
     assert boxed.below("sleep 4711") == []
     assert await boxed.execute("sh", "-c", "cat work; find /tmp -name left") == "mine\n"
+
+
+async def test_a_claim_that_is_said_twice_has_the_worker_when_all_that_a_task_left_has_ended(boxed: Site) -> None:
+    await boxed.up(reset="Keep")
+    mark = uuid.uuid4().hex
+    job = Job("first", "python", ("builtins:exec", STAYS.replace("{mark}", mark), "{}"), {}, "repo")
+    assert boxed.runners.send(SUBJECT, Assign(job))
+    await eventually(lambda: [one for one in boxed.runners.outcomes(SUBJECT) if one.reason == "Succeeded"])
+    assert boxed.runners.send(SUBJECT, Acknowledge("first"))
+    await boxed.until("Idle", lambda report: not report.holder)
+    await until_running(mark)
+    # As a server does that has not heard of it yet.
+    boxed.hold()
+    boxed.hold()
+    await boxed.until("Held", lambda report: report.holder == "holder")
+    assert running(mark) == []
+    await boxed.released()
 
 
 async def test_keep_keeps_the_files_without_a_sandbox_too(site: Site) -> None:
