@@ -205,7 +205,8 @@ class Journal:
 
     def _recover(self) -> None:
         try:
-            content = (self.folder / FILE).read_bytes()
+            with open(self.folder / FILE, "rb", opener=_unlinked) as file:
+                content = file.read()
         except FileNotFoundError:
             content = b""
         for line in content.split(b"\n"):
@@ -233,7 +234,8 @@ class Journal:
         records += (Begun(id_, at) for id_, at in self._begun.items())
         content = b"".join(map(_line, records))
         new = self.folder / NEW
-        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        new.unlink(missing_ok=True)
+        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             _write(file, content, 0)
             os.fdatasync(file)
@@ -249,6 +251,11 @@ class Journal:
         self._file, self._grown, self._size, self._room_end = file, 0, len(content), 0
         self._acknowledgements = b""
         self._keep_room()
+
+
+def _unlinked(path: str, flags: int) -> int:
+    """Open what a journal makes, which is no link, and wait for nobody who would write into a pipe."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _sync_and_close(file: int) -> None:
