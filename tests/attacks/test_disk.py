@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import functools
 import json
 import os
@@ -34,7 +35,9 @@ from rota.runtime.watchdog import Bound, Watchdog, Watched
 from rota.runtime.workspace.discard import discard
 from rota.store import writer
 from tests.attacks.conftest import API, TENANT, deployer
+from tests.runner.queues import queue_in
 from tests.server.conftest import Server, served
+from tests.workers.apart import apart
 
 SECONDS_MAX = 60
 DISK_MIB = 48
@@ -635,3 +638,64 @@ def test_to_fill_the_disk_with_logs_of_tasks(tmp_path: Path) -> None:
         trim(tmp_path, 100 * MIB, is_short=True)
     assert 3 <= len(left(TENANT)) <= 4 and left(TENANT)[-1] == "t-11@uid.log"
     assert len(left("other")) == 3 and (tmp_path / TENANT / "t-0@uid.result").exists()
+
+
+def test_to_take_the_workers_of_others_away_by_filling_the_disk(small: Path, tmp_path: Path) -> None:
+    """A runner that cannot write down what it does ends, with its worker and the task that has just ended there."""
+    (small / "journal").mkdir()
+    (tmp_path / "journal").symlink_to(small / "journal")
+
+    @apart
+    async def run() -> None:
+        async with queue_in(tmp_path) as queue:
+            queue.stuck("first")
+            await queue.until(queue.effects)
+            fill(small / "hog")
+            ids = [f"next-{number}" for number in range(40)]
+            for id_ in ids:
+                queue.assign(id_)
+            queue.let_go()
+            await queue.ended("first", *ids)
+            assert queue.effects() == ["first", *ids] and queue.jobs.trouble is None
+
+    run()
+
+
+def test_to_have_a_task_run_again_by_filling_the_disk_as_it_ends(tmp_path: Path) -> None:
+    """Where the journal has no space of its own, or more to write than that: it waits for space."""
+
+    @apart
+    async def run() -> None:
+        is_full, refused, real = False, 0, os.write
+
+        def write(file: int, data: bytes) -> int:
+            nonlocal refused
+            if is_full and os.readlink(f"/proc/self/fd/{file}").endswith("/journal/log"):
+                refused += 1
+                raise OSError(errno.ENOSPC, "no space")
+            return real(file, data)
+
+        pytest.MonkeyPatch().setattr(os, "write", write)
+        async with queue_in(tmp_path) as queue:
+            queue.assign("before")
+            await queue.ended("before")
+            queue.stuck("ends")
+            await queue.until(lambda: "ends" in queue.effects())
+            queue.assign("waits")
+            is_full = True
+            queue.jobs.acknowledge("before")
+            queue.let_go()
+            await queue.until(lambda: refused > 1)
+            assert [one.id for one in queue.outcomes()] == ["before"] and "waits" not in queue.effects()
+            is_full = False
+            await queue.ended("ends", "waits")
+            queue.jobs.acknowledge("ends")
+            is_full, refused = True, 0
+            queue.assign("last")
+            await queue.until(lambda: refused > 1)
+            queue.jobs.acknowledge("waits")
+            is_full = False
+            assert [one.reason for one in await queue.ended("last")] == ["Succeeded"]
+            assert queue.effects() == ["before", "ends", "waits", "last"] and queue.jobs.trouble is None
+
+    run()

@@ -124,6 +124,9 @@ async def test_to_look_at_a_claim_by_the_code_of_a_task_in_a_kept_interpreter(li
     os.geteuid() != 0, reason="without root the agent is the first process of its box: nothing in it ends it"
 )
 @pytest.mark.skipif(not sandbox.available().ok, reason="no sandbox can be made here")
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="without root the agent is the first process of its box, and not killed there"
+)
 @pytest.mark.parametrize("reset", ["Keep", "Clean"])
 async def test_to_write_into_what_the_next_holder_has_by_uploads_that_began_before(live: Server, reset: str) -> None:
     wanted = pool("boxes", 1, reset=reset, worker={"type": "shell", "isolation": "sandbox"})

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +19,11 @@ from rota.runtime.keeper.client import Keeper
 from rota.runtime.keeper.protocol import hash_of
 from rota.runtime.keeper.records import SET_ASIDE
 from rota.runtime.local import LocalRuntime
+from rota.runtime.runner.journal import Journal
 from rota.server import main
 
 SECONDS_MAX = 30
+OPENS = "from rota.runtime.runner.journal import Journal; Journal(Path(sys.argv[1])).close()"
 KEY = "tenant/box/uid/q"
 
 
@@ -150,3 +155,22 @@ async def test_to_make_a_server_deaf_to_being_stopped_while_it_starts(
                 os.kill(os.getpid(), signal.SIGTERM)
                 await serving
         assert not was_ready
+
+
+@pytest.mark.parametrize("name", ["log", "log.new"])
+def test_to_have_a_runner_wait_for_ever_by_a_pipe_in_the_place_of_its_journal(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    opening = f"import sys; from pathlib import Path; {OPENS}"
+    subprocess.run([sys.executable, "-c", opening, str(tmp_path)], check=True, timeout=SECONDS_MAX)
+    assert (tmp_path / "log").is_file() and not (tmp_path / "log.new").exists()
+
+
+@pytest.mark.parametrize("name", ["log", "log.new"])
+def test_to_have_a_runner_read_or_write_another_file_by_a_link(tmp_path: Path, name: str) -> None:
+    other = tmp_path / "other"
+    other.write_text("kept")
+    (folder := tmp_path / "journal").mkdir()
+    (folder / name).symlink_to(other)
+    with contextlib.suppress(OSError):
+        Journal(folder).close()
+    assert other.read_text() == "kept"

@@ -18,8 +18,8 @@ import msgspec
 
 from rota.api import Secret
 from rota.registry.errors import ApiError
+from rota.room import keep_room
 from rota.server.auth import User
-from rota.store.file import keep_room
 
 log = logging.getLogger(__name__)
 

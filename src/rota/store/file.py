@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
-import functools
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,8 +18,6 @@ from rota.store.sql import MIGRATIONS, Migration
 # SQLITE_ERROR is what a table or a column that should be there and is not gives.
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
 _CODE_MASK = 0xFF
-_KEEP_SIZE = 1
-BLOCK_BYTES = 512
 
 
 class Hold:
@@ -139,31 +135,6 @@ def create_private(path: Path) -> bool:
     except FileExistsError:
         return False
     return True
-
-
-def keep_room(path: Path, size: int) -> bool:
-    """Have a file own so many bytes of the disk, whatever its length: what is written within finds space.
-
-    Report whether it does. Where the file system cannot do that, others may take the space first.
-    """
-    try:
-        file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        if os.fstat(file).st_blocks * BLOCK_BYTES >= size:
-            return True
-        return (fallocate := _fallocate()) is not None and fallocate(file, _KEEP_SIZE, 0, size) == 0
-    finally:
-        os.close(file)
-
-
-@functools.cache
-def _fallocate() -> Callable[[int, int, int, int], int] | None:
-    found = getattr(ctypes.CDLL(None), "fallocate64", None) or getattr(ctypes.CDLL(None), "fallocate", None)
-    if found is not None:
-        found.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
-    return found
 
 
 def sync_directory(path: Path) -> None:

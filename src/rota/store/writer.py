@@ -19,10 +19,11 @@ from threading import Thread
 
 from msgspec import Struct
 
+from rota.room import keep_room
 from rota.store import sql
 from rota.store.compaction import Policy
 from rota.store.core import Group
-from rota.store.file import beside, keep_room
+from rota.store.file import beside
 from rota.store.model import Event
 
 COMMIT_ROWS_MAX = 2048

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from rota.api import Cell, Instance, WorkloadDeployment
+from rota.api.model import exact
 from rota.control.cells.messages import Count, Name, Uid
 from rota.control.cells.names import CELL_UID, Source, source_of
 from rota.control.cells.receiving import is_copy
@@ -49,7 +50,7 @@ MAY = frozenset(
 )
 """Everything that a hub may ask of a cell."""
 
-Line = Annotated[str, msgspec.Meta(max_length=1024, pattern=r"^[ -~]*$")]
+Line = Annotated[str, msgspec.Meta(max_length=1024, pattern=exact("^[ -~]*$"))]
 """A text that can be a header."""
 
 
@@ -71,7 +72,7 @@ class Welcome(msgspec.Struct, rename="camel", tag="welcome"):
 class Ask(msgspec.Struct, rename="camel", tag="ask"):
     """A request for one instance of the cell."""
 
-    id: Annotated[str, msgspec.Meta(pattern=r"^[-_A-Za-z0-9]{22}$")]
+    id: Annotated[str, msgspec.Meta(pattern=exact("^[-_A-Za-z0-9]{22}$"))]
     """Names the connection on which it is answered."""
     method: Literal["GET", "PUT", "DELETE"]
     what: What

@@ -4,6 +4,7 @@
 - When its outcome is returned, all that it started has ended, its files are gone and the outcome is in the journal.
 - What it writes, to its output and its errors alike, is in its log at once and in the order in which it was written.
 - When its first process has ended, whatever else it started is ended too, without grace.
+- While the disk is full, a job waits to begin, and one that has ended waits for its outcome to be written.
 - What is asked to end, by its time or by `cancel`, is sent SIGTERM, and has its grace.
 
 A box that is lost, or cannot be cleared, is stopped here, so that nothing of the job goes on when its outcome becomes
@@ -17,13 +18,13 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from rota.runtime.runner.attempt import Attempt
 from rota.runtime.runner.box import Box, BoxLost
 from rota.runtime.runner.capture import Capture
 from rota.runtime.runner.jobs import Job, Outcome
-from rota.runtime.runner.journal import Journal
+from rota.runtime.runner.journal import Journal, NoSpace
 from rota.runtime.runner.placed import Placed
 from rota.runtime.runner.python_calls import Interpreters
 from rota.runtime.runner.stopping import Stop
@@ -32,6 +33,10 @@ log = logging.getLogger(__name__)
 
 EARLY_MAX = 64
 """Jobs that were cancelled before they came."""
+SPACE_SECONDS = 0.2
+"""How often it is tried to write on a full disk."""
+
+T = TypeVar("T")
 
 
 class Running(NamedTuple):
@@ -132,7 +137,7 @@ class Executor:
         if self._preparing is not None:
             await asyncio.wait((self._preparing,))
             self._preparing = None
-        started = self._journal.begun(job.id)
+        started = await _when_there_is_space(lambda: self._journal.begun(job.id))
         if job.kind != "python" or self._interpreters is None or self._interpreters.box is not box:
             self._close_capture()
         capture, self._capture = self._capture, None
@@ -147,12 +152,13 @@ class Executor:
             if not isinstance(error, BoxLost):
                 log.exception("a job could not be run to its end")
             await box.stop()
-            self._record(attempt.outcome(started, time.time()))
+            lost = attempt.outcome(started, time.time())
+            await _when_there_is_space(lambda: self._record(lost))
             raise error if isinstance(error, BoxLost) else BoxLost(str(error)) from error
         finally:
             self._capture = attempt.close()
         outcome = attempt.outcome(started, time.time())
-        self._record(outcome)
+        await _when_there_is_space(lambda: self._record(outcome))
         if job.kind == "python" and not self._warm(box).is_prepared():
             # Nobody has to wait for what the next one needs.
             self._preparing = asyncio.create_task(self._prepare(box), name="interpreters")
@@ -172,3 +178,16 @@ class Executor:
         if self._interpreters is None or self._interpreters.box is not box:
             return []
         return self._interpreters.kept()
+
+
+async def _when_there_is_space(write: Callable[[], T]) -> T:
+    """Write to the journal. What was done must not be lost, nor done again, because others have filled the disk."""
+    has_said = False
+    while True:
+        try:
+            return write()
+        except NoSpace as error:
+            if not has_said:
+                log.warning("the journal of jobs cannot be written, and is tried again: %s", error)
+            has_said = True
+        await asyncio.sleep(SPACE_SECONDS)

@@ -23,7 +23,7 @@ import msgspec
 from rota.runtime.runner.box import Box, BoxLost
 from rota.runtime.runner.executor import Executor
 from rota.runtime.runner.jobs import Job, Outcome
-from rota.runtime.runner.journal import Journal, JournalFull
+from rota.runtime.runner.journal import Journal, JournalFull, NoSpace
 from rota.runtime.runner.messages import BEGAN_SECONDS, Began, Ended, Jobs, Returned
 from rota.runtime.runner.stopping import GRACE_SECONDS
 from rota.runtime.workspace import HOME
@@ -165,8 +165,11 @@ class JobQueue:
         """End the next job, which this worker cannot begin: it counts as lost."""
         if self._queued:
             job = self._take()
-            started = self._journal.begun(job.id)
-            self._record(Outcome(job.id, "WorkerLost", started, time.time(), message=why))
+            now = time.time()
+            try:
+                self._record(Outcome(job.id, "WorkerLost", now, now, message=why))
+            except NoSpace:
+                self._send(Returned(job.id))
             self._running = ""
             self._sync()
             self._changed()

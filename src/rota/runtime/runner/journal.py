@@ -6,6 +6,8 @@ what still counts. A line that was not written to its end is as if it had never 
 - A begin is written before the job starts, and not synced: it has to outlive this process, not the machine.
 - An end is synced before it is sent to anybody; several ends can share one sync. A failure to sync is the end of the
   journal, and of its runner.
+- It owns some space of the disk, which others may fill. Where that is not enough, NoSpace says so: nothing was written,
+  and it can be tried again.
 - What had begun and has no end when a journal is opened was lost with the runner that ran it.
 - A job that is in it is never to be run again, not even when the server has acknowledged it: the last ones are
   remembered, should they be asked for once more.
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import os
 import time
@@ -26,6 +29,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from rota.room import keep_room
 from rota.runtime.runner.jobs import Outcome
 
 PENDING_MAX = 1024
@@ -34,12 +38,18 @@ REMEMBERED_MAX = 256
 """Of those that were acknowledged: that they were run, and how they ended."""
 GROWTH_BYTES_MAX = 1024 * 1024
 """How much is appended before the file is written anew."""
+ROOM_BYTES = 64 * 1024
+"""Space that the file owns for lines to come, at least half of it. Most ends have some hundred bytes."""
 LOST = "the runner ended while it ran"
 FILE, NEW = "log", "log.new"
 
 
 class JournalFull(Exception):  # noqa: N818
     """Too many outcomes wait for the server."""
+
+
+class NoSpace(OSError):  # noqa: N818
+    """The disk is full. Nothing was written."""
 
 
 class Begun(Struct, tag="begun", frozen=True):
@@ -73,7 +83,7 @@ class Journal:
         self._remembered: dict[str, Outcome] = {}
         self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._file = -1
-        self._size = self._grown = 0
+        self._size = self._grown = self._room_end = 0
         self._acknowledgements = b""
         """Those that are not written yet."""
         try:
@@ -152,8 +162,9 @@ class Journal:
         if outcome is not None:
             self._remember(outcome)
             self._acknowledgements += _line(Acknowledged(id_))
-            if not self._begun:
-                self._append(b"")  # Else it is written with the end of what runs.
+            if not self._begun:  # Else it is written with the end of what runs, as it is if there is no space now.
+                with contextlib.suppress(NoSpace):
+                    self._append(b"")
 
     def pending(self) -> list[Outcome]:
         """The outcomes that are on disk and not acknowledged, in the order in which they were written."""
@@ -179,16 +190,23 @@ class Journal:
 
     def _append(self, line: bytes) -> None:
         if self._grown + len(self._acknowledgements) + len(line) > GROWTH_BYTES_MAX:
-            self._rewrite()
+            with contextlib.suppress(NoSpace):  # It grows on, in the space that it has.
+                self._rewrite()
         content = self._acknowledgements + line
         _write(self._file, content, self._size)
         self._acknowledgements = b""
         self._grown += len(content)
         self._size += len(content)
+        self._keep_room()
+
+    def _keep_room(self) -> None:
+        if self._size + ROOM_BYTES // 2 > self._room_end and keep_room(self.folder / FILE, self._size + ROOM_BYTES):
+            self._room_end = self._size + ROOM_BYTES
 
     def _recover(self) -> None:
         try:
-            content = (self.folder / FILE).read_bytes()
+            with open(self.folder / FILE, "rb", opener=_unlinked) as file:
+                content = file.read()
         except FileNotFoundError:
             content = b""
         for line in content.split(b"\n"):
@@ -216,19 +234,28 @@ class Journal:
         records += (Begun(id_, at) for id_, at in self._begun.items())
         content = b"".join(map(_line, records))
         new = self.folder / NEW
-        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        new.unlink(missing_ok=True)
+        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             _write(file, content, 0)
             os.fdatasync(file)
             new.replace(self.folder / FILE)
             os.fsync(self._lock)
-        except BaseException:
+        except BaseException as error:
             os.close(file)
+            if isinstance(error, NoSpace):
+                new.unlink()
             raise
         if self._file >= 0:
             os.close(self._file)
-        self._file, self._grown, self._size = file, 0, len(content)
+        self._file, self._grown, self._size, self._room_end = file, 0, len(content), 0
         self._acknowledgements = b""
+        self._keep_room()
+
+
+def _unlinked(path: str, flags: int) -> int:
+    """Open what a journal makes, which is no link, and wait for nobody who would write into a pipe."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _sync_and_close(file: int) -> None:
@@ -260,6 +287,8 @@ def _write(file: int, content: bytes, before: int) -> None:
     try:
         while rest:
             rest = rest[os.write(file, rest) :]
-    except OSError:
+    except OSError as error:
         os.ftruncate(file, before)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise NoSpace(error.errno, error.strerror) from None
         raise
