@@ -19,13 +19,15 @@ ATTACKS = Path(__file__).parent.parent / "tests" / "attacks"
 
 # The files of tests/attacks, without `test_`, by what they go for.
 AREAS = {
-    "out of a sandbox, into the host": "boxes builds isolation kept_agents kept_trees kernel network ports sandbox holds",
-    "files, the disk, the home": "disk hoards home host_files late_entries logs mirrors names names_run recovering trees",
+    "out of a sandbox, into the host": "boxes builds isolation kept_agents kept_trees kernel network ports "
+    "sandbox holds",
+    "files, the disk, the home": "disk hoards home host_files late_entries logs mirrors names names_run recovering "
+    "trees",
     "tokens, roles, every way in": "callers doors edge_matrix matrix privileges inputs reach revoking roles small_ways",
     "other tenants": "branches budgets images limits looks owners slots standing_still turns",
     "cells, hubs, clusters": "cells cluster_hubs fleets",
-    "what is sent, and how much of it": "answers batches crowds graphs hijacked_runners lies memory nesting outcomes quantities "
-    "requests shapes sizes system template_sizes templates terminals under_way watchers websockets",
+    "what is sent, and how much of it": "answers batches crowds graphs hijacked_runners lies memory nesting outcomes "
+    "quantities requests shapes sizes system template_sizes templates terminals under_way watchers websockets",
     "the audit trail": "leaving trail",
 }
 TABLE_BEGIN, TABLE_END = "| attack on | tests |\n", "\n\n"
