@@ -12,6 +12,7 @@ from statistics import median
 from typing import NamedTuple
 
 from rota.api import KINDS
+from rota.control.functions.moulds import MOULDS_MAX
 from rota.control.holds.executor import PACE_BINDINGS
 from rota.control.schedules.heap import STALE_MAX
 from rota.engine.recorder import QUEUE_MAX, REMEMBERED_MAX
@@ -61,6 +62,7 @@ BOUNDED = {
     "engine.pacing.Brake.runs": 2_000,
     "control.schedules.heap.Heap.heap": STALE_MAX,
     "control.holds.executor.Executor.paces[]": POOLS_MAX * PACE_BINDINGS,
+    "control.functions.moulds.Moulds.moulds": MOULDS_MAX,
     "pools.waiting.Waiting.heap": POOLS_MAX * DEAD_ENTRIES_MAX,
     "pools.ordered.Ordered.chunks": POOLS_MAX * DEAD_ENTRIES_MAX,
     "runtime.keeper.connection.Connection.unasked": UNASKED_MAX,

@@ -68,6 +68,7 @@ class Upgraded:
         transport.set_protocol(self.websocket)
         transport.write(handshake.answer(headers, upgrade.protocol))
         self.websocket.connection_made(transport)
+        self._is_over = False
         upgrade.on_start(self._time_is_over)
         if upgrade.seconds_max:
             self._timers.append(self._loop.call_later(upgrade.seconds_max, self._time_is_over))
@@ -87,7 +88,8 @@ class Upgraded:
         code, reason = framing.NORMAL, ""
         try:
             # A credential that ended before this first step begins nothing.
-            if self.websocket.closed is None:
+            # Whoever has closed it may have sent all that is to be done.
+            if not self._is_over:
                 await self._upgrade.serve(self.websocket)
         except Closed:
             pass
@@ -97,6 +99,7 @@ class Upgraded:
         await self.websocket.close(code, reason)
 
     def _time_is_over(self) -> None:
+        self._is_over = True
         self.websocket.start_closing(framing.POLICY, "the credential is no longer good, or the time is over")
 
     def _lost(self) -> None:
