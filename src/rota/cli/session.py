@@ -102,7 +102,7 @@ class Session:
 
 NOT_UNDERSTOOD = "what the server answers is not understood: {}\nis it a Rota, and of this version?"
 _MISREAD = (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, AssertionError, RecursionError)
-"""What Python raises where a value is not of the expected type, or lacks a part."""
+"""Exceptions of Python for a value that is not of the expected type, or lacks a part."""
 
 
 def understood(error: Exception) -> Exception:

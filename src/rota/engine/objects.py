@@ -145,7 +145,7 @@ class StoreObjects:
             yield decode(kind, entry.value)
 
     def _decoder(self, prefix: str) -> Callable[[Kind, bytes], Object]:
-        """How to decode all of these. More than is worth keeping would push out everything else."""
+        """Return the decoder for all of these. More than is worth keeping would push out everything else."""
         return decoded if self._store.count(prefix) <= DECODED_OBJECTS_MAX // 2 else decoded_anew
 
     def listen(self, kinds: Iterable[Kind], listener: Listener) -> Callable[[], None]:

@@ -80,7 +80,7 @@ class _Bounded(io.BytesIO):
 
 
 class _Packing:
-    """What goes into one blob."""
+    """The content of one blob."""
 
     def __init__(self, path: Path, project: Path | None, *, is_folder: bool) -> None:
         self._path = path

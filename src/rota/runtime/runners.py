@@ -43,7 +43,7 @@ BUFFERED_BYTES_MAX = 32 * 1024 * 1024
 """Bytes that wait for one runner, above which its stream is closed."""
 
 FRAME_CHARACTERS_MAX = 2 * FRAME_BYTES
-"""Of a frame with more than one message. A runner keeps to half of it."""
+"""Size of a frame with more than one message. A runner keeps to half of it."""
 MESSAGES_AT_ONCE = 200
 """Messages of one runner that are taken before others are served."""
 

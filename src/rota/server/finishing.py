@@ -1,4 +1,4 @@
-"""What is finished once it has begun, also if whoever asked for it is gone: so that its result is recorded."""
+"""Work that is finished once it has begun, also if its caller is gone, so that its result is recorded."""
 
 from __future__ import annotations
 

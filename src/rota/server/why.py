@@ -31,7 +31,7 @@ EVENTS_MAX = 10
 RETRY_SECONDS = 1
 """After how long a server that does not lead may do so."""
 LOOKING_SECONDS_MAX = 0.1
-"""Of the processor, for one explanation: others wait for it."""
+"""Processor time of one explanation: others wait for it."""
 INSTEAD = "`rota describe KIND/NAME` shows conditions and events"
 
 

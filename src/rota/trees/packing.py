@@ -163,7 +163,7 @@ def _below(folder: int, prefix: str, depth: int, keep: Keep) -> Iterator[Found]:
 
 
 def _names(folder: int, prefix: str) -> list[str]:
-    """What is in a folder, a folder as if its name ended with a slash: so whole paths are in order."""
+    """The entries of a folder. A folder sorts as if its name ended with a slash, so that whole paths are in order."""
     with os.scandir(folder) as entries:
         bounded = zip(range(ARCHIVE_MEMBERS_MAX + 1), entries, strict=False)
         found = sorted(

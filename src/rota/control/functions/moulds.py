@@ -20,12 +20,12 @@ from rota.registry.casting import NOW, REVISION, Cast, Mould
 
 MOULDS_MAX = 256
 OPEN_BYTES_MAX = 8 * 1024
-"""Of payload and result together. A Task that has more of them is decided by itself: it might be too large."""
+"""Bytes of payload and result together. A Task with more is decided by itself: it might be too large."""
 FIELDS_MAX = 64
-"""Of a result, with all that are in it."""
+"""Fields of a result, nested ones included."""
 MARK_BYTES = 16
 MARK_YEAR = 1971
-"""Of the times of the call of which a mould is made."""
+"""The year of all times of the call of which a mould is made."""
 MARK_MOMENT = 95_617_584_000
 """A mould is made in one of the seconds after this one, of the year 5000, which no clock shows."""
 MARK_REVISION = 8_000_000_000_000_000_000

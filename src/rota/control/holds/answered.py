@@ -33,7 +33,7 @@ OUT_OF_ORDER = frozenset((429, 500, 502, 503, 504))
 
 
 class Doubt:
-    """Whether an earlier copy of a write may have been carried out, and the wait before the next copy."""
+    """Tracks if an earlier copy of a write may have been carried out, and the wait before the next copy."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""Those that wait for an instance, or have one, and where their pools' ledgers have them."""
+"""Tasks or claims that wait for an instance or have one, and their place in the ledgers of their pools."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Standing(NamedTuple):
     unready: int
     """Workers that nobody has and that are not ready either."""
     before: int | None
-    """How many wait before it, or `UNCOUNTED`; None: it is about to get one."""
+    """Number of those that wait before it, or `UNCOUNTED`; None: it is about to get one."""
 
     @property
     def message(self) -> str:

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 EARLY_MAX = 64
 """Jobs that were cancelled before they came."""
 SPACE_SECONDS = 0.2
-"""How often it is tried to write on a full disk."""
+"""Seconds between two tries to write on a full disk."""
 
 T = TypeVar("T")
 

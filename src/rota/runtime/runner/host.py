@@ -224,7 +224,7 @@ class Host:
         return self._next()
 
     def _arrived_messages(self) -> Iterator[dict[str, Any]]:
-        """Those that are here whole."""
+        """Messages that are here whole."""
         while len(self._arrived) >= LENGTH_BYTES and len(self._arrived) >= LENGTH_BYTES + _length(self._arrived):
             yield self._next()
 

@@ -1,4 +1,4 @@
-"""What a process hands on to those that it starts, and what others of its user may change: limits and scheduling."""
+"""Limits and scheduling, which a process hands on to those that it starts, and others of its user may change."""
 
 from __future__ import annotations
 

@@ -69,9 +69,9 @@ class Outcome(Struct, frozen=True, rename="camel"):
 
 
 TEXT_BYTES_MAX = 64 * 1024
-"""Of a text or a number of values in an outcome that has no closer bound."""
+"""Bound of a text, and of a number of values, in an outcome where no closer one is set."""
 AHEAD_SECONDS_MAX = 86400.0
-"""How far the clock of a runner's host may be ahead."""
+"""Seconds that the clock of a runner's host may be ahead."""
 EXIT_CODE_MAX = 1 << 16
 UNSOUND = "its runner reported its end with values that no runner reports"
 

@@ -114,7 +114,7 @@ class Outside:
                 if len(_numbers(pid)) == len(_numbers(path[-1])):
                     self._above.append((Watched(pid), below))
         self._handed_on = self._agent.handed_on() if self._agent is not None else None
-        """What commands inherit of the agent, before the first of them."""
+        """The attributes that commands inherit of the agent, as they were before the first command."""
         self._number = number
         self._proc: int | None = None
         """The processes of its namespace, as the box numbers them."""
