@@ -3,8 +3,7 @@
 Where that implementation departs from the specification, the rules stay away or the comparison yields:
 
 - its `all` and `exists` let an error in one item win over another item that decides; CEL lets the item decide;
-- its strings have the size of their UTF-8 bytes; CEL counts characters, so texts are ASCII here;
-- its negation of the least integer wraps; CEL calls that an error, so negated integers are small here.
+- its strings have the size of their UTF-8 bytes; CEL counts characters, so texts are ASCII here.
 """
 
 from __future__ import annotations
@@ -38,25 +37,15 @@ def ints(depth: int) -> Text:
     inner = ints(depth - 1)
     return st.one_of(
         leaf,
-        infix(inner, ("+", "-", "*", "/", "%"), inner),
+        infix(inner, ("*",), inner),
         st.builds("{}.size()".format, st.one_of(texts(depth - 1), int_lists(depth - 1))),
         st.builds("({} ? {} : {})".format, bools(depth - 1), inner, inner),
         st.builds("{}[{}]".format, int_lists(depth - 1), inner),
     )
 
 
-def doubles(depth: int) -> Text:
-    leaf = st.sampled_from(["self.n", "0.0", "1.5", "2.0", "1e3"])
-    if not depth:
-        return leaf
-    return st.one_of(leaf, infix(doubles(depth - 1), ("+", "-", "*", "/"), doubles(depth - 1)))
-
-
-def texts(depth: int) -> Text:
-    leaf = st.sampled_from(["self.s", "self.o.s", "self.missing", *map(repr, TEXTS)])
-    if not depth:
-        return leaf
-    return st.one_of(leaf, infix(texts(depth - 1), ("+",), texts(depth - 1)))
+def texts(_: int) -> Text:
+    return st.sampled_from(["self.s", "self.o.s", "self.missing", *map(repr, TEXTS)])
 
 
 def int_lists(depth: int) -> Text:
@@ -64,13 +53,7 @@ def int_lists(depth: int) -> Text:
     if not depth:
         return leaf
     inner = int_lists(depth - 1)
-    return st.one_of(
-        leaf,
-        infix(inner, ("+",), inner),
-        st.builds("{}.map(x, x {} {})".format, inner, st.sampled_from(["+", "*", "/", "%"]), ints(depth - 1)),
-        st.builds("{}.filter(x, x {} {})".format, inner, st.sampled_from(["<", "==", ">="]), ints(depth - 1)),
-        st.builds("{}.map(x, x > {}, x - {})".format, inner, ints(depth - 1), ints(depth - 1)),
-    )
+    return st.one_of(leaf, st.builds("{}.map(x, x * {})".format, inner, ints(depth - 1)))
 
 
 def bools(depth: int) -> Text:
@@ -86,18 +69,14 @@ def bools(depth: int) -> Text:
         st.builds("!{}".format, leaf),
         infix(bools(less), ("&&", "||", "==", "!="), bools(less)),
         infix(ints(less), orders, ints(less)),
-        infix(doubles(less), orders, doubles(less)),
         infix(texts(less), orders, texts(less)),
         infix(int_lists(less), ("==", "!="), int_lists(less)),
         infix(ints(less), ("in",), int_lists(less)),
+        st.builds("{}.{}({})".format, texts(less), st.sampled_from(["contains", "startsWith"]), texts(less)),
         st.builds(
-            "{}.{}({})".format, texts(less), st.sampled_from(["contains", "startsWith", "endsWith"]), texts(less)
-        ),
-        st.builds(
-            "{}.{}(x, x {} {} {} {})".format,
+            "{}.{}(x, x * {} {} {})".format,
             int_lists(less),
             st.sampled_from(["all", "exists", "exists_one"]),
-            st.sampled_from(["/", "%", "+"]),
             ints(less),
             st.sampled_from(orders),
             ints(less),
@@ -107,7 +86,7 @@ def bools(depth: int) -> Text:
 
 
 OBJECTS = st.fixed_dictionaries(
-    {"b": st.booleans(), "n": st.sampled_from([0.0, -1.5, 2.0]), "l": st.lists(st.sampled_from(INTS), max_size=4)},
+    {"b": st.booleans(), "l": st.lists(st.sampled_from(INTS), max_size=4)},
     optional={
         "i": st.sampled_from(INTS),
         "j": st.integers(-9, 9),
@@ -132,10 +111,10 @@ def value_there(rule: str, value: object) -> Any:
 
 
 @settings(max_examples=amount(200, 3_000), deadline=None)
-@given(rule=st.one_of(bools(3), ints(2), doubles(2), texts(2), int_lists(2)), value=OBJECTS)
+@given(rule=st.one_of(bools(3), ints(2), texts(2), int_lists(2)), value=OBJECTS)
 def test_a_generated_rule_has_the_value_that_another_implementation_gives_it(rule: str, value: object) -> None:
     here, there = value_here(rule, value), value_there(rule, value)
     if there == ERROR and (".all(" in rule or ".exists(" in rule):
         return
     assert type(here) is type(there)
-    assert here == there or (here != here and there != there)
+    assert here == there

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rota.api import KINDS, WorkerPool
-from rota.api.cel.quantity import parse_quantity
+from rota.api.quantity import parse_quantity
 from rota.api.cell import QuotaStatus
 from rota.api.form import form
 from rota.control.instances.template import Size

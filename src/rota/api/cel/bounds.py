@@ -1,4 +1,4 @@
-"""How large a rule, and one evaluation of it, may grow.
+"""Bounds of a rule, and of one evaluation of it.
 
 A kube-apiserver bounds the cost of a rule from `maxItems` and `maxLength` when the kind is created, so a rule that it
 accepts stays far below these; they only stop a mistake from holding up the server.
@@ -13,10 +13,8 @@ SOURCE_CHARS_MAX: Final = 10_000
 NESTING_DEPTH_MAX: Final = 40
 """Brackets and the last branches of conditionals inside each other in a rule's text."""
 TREE_DEPTH_MAX: Final = 60
-"""Operations inside each other, also as in `a + b + c`: CPython nests no more than 200 brackets."""
+"""Operations inside each other, also as in `a * b * c`: CPython nests no more than 200 brackets."""
 BLOCK_DEPTH_MAX: Final = 18
 """Chains of `&&` and `||` inside each other, and macros, which count twice: CPython nests no more than 20 blocks."""
 ITERATIONS_MAX: Final = 1_000_000
 """Items that the macros of one evaluation may visit, counted when a list is entered."""
-TEXT_CHARS_MAX: Final = 10_000_000
-"""Length of a string that a rule builds."""

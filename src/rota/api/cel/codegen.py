@@ -15,13 +15,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rota.api.cel import equality, functions, operators
-from rota.api.cel.automaton import Regex
+from rota.api.cel import functions, operators
 from rota.api.cel.bounds import ITERATIONS_MAX
-from rota.api.cel.conversions import TypeValue
 from rota.api.cel.errors import BeyondSubsetError, CelEvalError
 from rota.api.cel.escaping import unescape
-from rota.api.cel.signatures import FUNCTIONS, METHODS, SCANS, TYPES, Kind
+from rota.api.cel.functions import FUNCTIONS, METHODS, Kind
+from rota.api.cel.patterns import compile_pattern
 from rota.api.cel.syntax import (
     Binary,
     Call,
@@ -32,23 +31,21 @@ from rota.api.cel.syntax import (
     ListOf,
     Logic,
     Macro,
-    MapOf,
     Name,
+    Not,
     Select,
-    Unary,
 )
 from rota.api.cel.syntax import Literal as LiteralExpr
 
 FALLIBLE: Final = (CelEvalError, AttributeError)
 """What `&&` and `||` absorb. A field of anything but a map is an `AttributeError`: it has no `get`."""
 
-_PARSERS: Final = ("duration", "timestamp", "quantity")
 _COMPARISONS: Final = ("<", "<=", ">", ">=")
 _INDENTS: Final = [" " * depth for depth in range(100)]
 
 
 def exceeded() -> BeyondSubsetError:
-    """What ends an evaluation that visits too much."""
+    """Return the error of an evaluation that visits too much."""
     return BeyondSubsetError(f"the rule visits more than {ITERATIONS_MAX} items")
 
 
@@ -59,13 +56,10 @@ _GLOBALS: Final[dict[str, Any]] = {
     "boolean": operators.boolean,
     "members": operators.members,
     "at": operators.at,
-    "negate": operators.negate,
-    "equals_by": equality.equals_by,
-    "contains_by": equality.contains_by,
+    "equals_by": operators.equals_by,
     **{function.__name__: function for function in operators.BINARY.values()},
-    **{f"type_{name}": TypeValue(name) for name in TYPES},
-    **{f"f_{name}": function for name, function in functions.FUNCTIONS.items()},
-    **{f"m_{name}": function for name, function in functions.METHODS.items()},
+    **{f"f_{name}": function.call for name, function in functions.FUNCTIONS.items()},
+    **{f"m_{name}": function.call for name, function in functions.METHODS.items()},
 }
 
 
@@ -80,7 +74,7 @@ class _Value:
 
 
 def generate(tree: Expr) -> Any:
-    """The function of the rule."""
+    """Return a rule as a function."""
     emitter = _Emitter()
     text = emitter.function(tree)
     namespace = _GLOBALS | emitter.held
@@ -129,7 +123,7 @@ class _Emitter:
         return name
 
     def _held(self, value: object) -> str:
-        """The name under which the function finds a value that has no literal."""
+        """Return the name under which the function finds a value that has no literal."""
         name = f"h{len(self.held)}"
         self.held[name] = value
         return name
@@ -161,11 +155,9 @@ class _Emitter:
             case Index():
                 operand, index = self._expr(tree.operand), self._expr(tree.index)
                 return _Value(f"at({operand.code}, {index.code})")
-            case Unary(operator="!"):
+            case Not():
                 operand = self._boolean(tree.operand)
                 return _Value(f"(not {operand.code})", "bool", operand.fails)
-            case Unary():
-                return _Value(f"negate({self._expr(tree.operand).code})")
             case Binary():
                 return self._binary(tree)
             case Logic():
@@ -179,9 +171,6 @@ class _Emitter:
             case ListOf():
                 items = [self._expr(item) for item in tree.items]
                 return _Value(f"[{', '.join(item.code for item in items)}]", fails=any(item.fails for item in items))
-            case MapOf():
-                entries = [(self._expr(key).code, self._expr(value).code) for key, value in tree.entries]
-                return _Value("{" + ", ".join(f"{key}: {value}" for key, value in entries) + "}")
 
     def _literal(self, tree: LiteralExpr) -> _Value:
         value = tree.value
@@ -192,11 +181,10 @@ class _Emitter:
             kind = "bool"
         elif isinstance(value, int):
             kind = "int"
-        return _Value(f"({value!r})" if isinstance(value, int | float) else repr(value), kind, False, value)
+        return _Value(repr(value), kind, False, value)
 
     def _name(self, tree: Name) -> _Value:
-        name = self._scope.get(tree.name)
-        return _Value(f"type_{tree.name}" if name is None else name, fails=False)
+        return _Value(self._scope[tree.name], fails=False)
 
     def _has(self, tree: Has) -> _Value:
         operand = self._expr(tree.operand)
@@ -243,7 +231,7 @@ class _Emitter:
             left, right = right, left
         if left.kind == right.kind != "any" or (right.kind == "string" and right.constant is not ...):
             return _Value(f"({left.code} {tree.operator} {right.code})", "bool", fails)
-        if left.constant is ... and (right.constant is None or isinstance(right.constant, bool)):
+        if left.constant is ... and isinstance(right.constant, bool):
             identity = "is not" if negation else "is"
             return _Value(f"({left.code} {identity} {right.code})", "bool", fails)
         if right.kind == "int" and right.constant is not ...:
@@ -260,8 +248,6 @@ class _Emitter:
                 texts = ", ".join(repr(member.value) for member in literals)
                 return _Value(f"({item.code} in ({texts},))", "bool", item.fails)
         container = self._expr(tree.right)
-        if tree.structure is not None:
-            return _Value(f"contains_by({self._held(tree.structure)}, {item.code}, {container.code})", "bool")
         if self._loops:
             container = _Value(self._named(container))
             self._count_items(container.code)
@@ -320,22 +306,22 @@ class _Emitter:
         return _Value(result, kind, condition.fails or then.fails or otherwise.fails)
 
     def _call(self, tree: Call) -> _Value:
+        first, *rest = tree.arguments
+        codes = [self._expr(first).code]
         if tree.name == "matches":
-            pattern = tree.arguments[1]
+            (pattern,) = rest
             assert isinstance(pattern, LiteralExpr)
-            assert isinstance(pattern.value, str)
-            codes = [self._expr(tree.arguments[0]).code, self._held(Regex(pattern.value))]
+            codes.append(self._held(compile_pattern(str(pattern.value))))
         else:
-            codes = [self._expr(argument).code for argument in tree.arguments]
-        if tree.name in _PARSERS and isinstance(tree.arguments[0], LiteralExpr):
+            codes += [self._expr(argument).code for argument in rest]
+        if tree.name == "quantity" and isinstance(first, LiteralExpr):
             with suppress(CelEvalError):
-                return _Value(self._held(functions.FUNCTIONS[tree.name](tree.arguments[0].value)), fails=False)
-        if self._loops and tree.is_method and tree.name in SCANS:
+                return _Value(self._held(FUNCTIONS["quantity"].call(first.value)), fails=False)
+        if self._loops and tree.name == "sum":
             codes[0] = self._named(_Value(codes[0]))
             self._count_items(codes[0])
-        signature = (METHODS if tree.is_method else FUNCTIONS)[tree.name]
-        code = f"{'m' if tree.is_method else 'f'}_{tree.name}({', '.join(codes)})"
-        return _Value(code, signature.result)
+        function = (METHODS if tree.is_method else FUNCTIONS)[tree.name]
+        return _Value(f"{'m' if tree.is_method else 'f'}_{tree.name}({', '.join(codes)})", function.result)
 
     def _macro(self, tree: Macro) -> _Value:
         target = self._named(_Value(f"members({self._expr(tree.target).code})"))
@@ -350,7 +336,7 @@ class _Emitter:
         elif tree.name == "exists_one":
             value = self._exists_one(tree, loop)
         else:
-            value = self._comprehension(tree, loop, item)
+            value = self._mapped(tree, loop)
         self._loops -= 1
         self._scope = outer
         return value
@@ -376,15 +362,9 @@ class _Emitter:
             self._line(f"if {self._boolean(tree.body).code}: {found} += 1")
         return _Value(f"({found} == 1)", "bool")
 
-    def _comprehension(self, tree: Macro, loop: str, item: str) -> _Value:
+    def _mapped(self, tree: Macro, loop: str) -> _Value:
         result = self._new_name()
         self._line(f"{result} = []")
         with self._block(loop):
-            if tree.name == "filter":
-                self._line(f"if {self._boolean(tree.body).code}: {result}.append({item})")
-            elif tree.condition is not None:
-                with self._block(f"if {self._boolean(tree.condition).code}:"):
-                    self._line(f"{result}.append({self._expr(tree.body).code})")
-            else:
-                self._line(f"{result}.append({self._expr(tree.body).code})")
+            self._line(f"{result}.append({self._expr(tree.body).code})")
         return _Value(result)

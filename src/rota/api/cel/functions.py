@@ -1,151 +1,63 @@
-"""What the functions and methods do; a method's target is its first argument.
+"""The functions and methods that a rule may call; a method's target is its first argument.
 
 Each refuses arguments of other types. A kube-apiserver does so when the kind is created, or later for a `dyn`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple
 
-from rota.api.cel.automaton import Regex
-from rota.api.cel.bounds import TEXT_CHARS_MAX
-from rota.api.cel.conversions import to_bool, to_double, to_duration, to_int, to_string, to_timestamp, type_of
 from rota.api.cel.errors import BeyondSubsetError, CelEvalError
-from rota.api.cel.operators import add, equals, less, no_overload
-from rota.api.cel.quantity import Quantity, is_quantity, minus, parse_quantity, plus
-from rota.api.cel.times import Duration, whole_units
+from rota.api.cel.operators import in_range, no_overload
+from rota.api.quantity import Quantity, is_quantity, parse_quantity
 
-Function = Callable[..., Any]
+_UPPER: Final = {ord(lower): ord(lower) - 32 for lower in "abcdefghijklmnopqrstuvwxyz"}
 
-_LOWER: Final = {ord(upper): ord(upper) + 32 for upper in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
-_UPPER: Final = {lower: upper for upper, lower in _LOWER.items()}
-# Unicode's White_Space, which is less than what `str.strip` removes.
-_SPACES: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+Kind = Literal["bool", "int", "string", "any"]
+"""The type of a value as far as it is known before evaluation."""
 
 
-def size(value: Any) -> int:
-    """`size(value)`: characters, items or entries."""
+class Function(NamedTuple):
+    """A function or method."""
+
+    call: Callable[..., Any]
+    arity: int
+    """The number of arguments, with the target of a method."""
+    result: Kind
+
+
+def _size(value: Any) -> int:
     if type(value) is list or type(value) is str or type(value) is dict:
         return len(value)
     raise no_overload("size", value)
 
 
-def _bounded(text: str) -> str:
-    if len(text) > TEXT_CHARS_MAX:
-        raise BeyondSubsetError(f"a string longer than {TEXT_CHARS_MAX}")
-    return text
+def _string(value: Any) -> str:
+    if type(value) is str:
+        return value
+    if type(value) is int:
+        return str(value)
+    raise no_overload("string", value)
 
 
-def _replace(text: str, old: str, new: str, most: int = -1) -> str:
-    count = text.count(old) if most < 0 else min(text.count(old), most)
-    if len(text) + count * (len(new) - len(old)) > TEXT_CHARS_MAX:
-        raise BeyondSubsetError(f"a string longer than {TEXT_CHARS_MAX}")
-    return text.replace(old, new, most)
+def _sum(items: Any) -> int:
+    if type(items) is not list or any(type(item) is not int for item in items):
+        raise no_overload("sum", items)
+    return in_range(sum(items))
 
 
-def _split(text: str, separator: str, most: int = -1) -> list[str]:
-    if most == 0:
-        return []
-    if separator:
-        return text.split(separator, most - 1 if most > 0 else -1)
-    if most < 0 or most >= len(text):
-        return list(text)
-    return [*text[: most - 1], text[most - 1 :]]
-
-
-def _substring(text: str, start: int, end: int | None = None) -> str:
-    end = len(text) if end is None else end
-    if not 0 <= start <= end <= len(text):
-        raise CelEvalError(f"substring out of range: {start} to {end} of {len(text)}")
-    return text[start:end]
-
-
-def _char_at(text: str, index: int) -> str:
-    if not 0 <= index <= len(text):
-        raise CelEvalError(f"index out of range: {index}")
-    return text[index : index + 1]
-
-
-def _join(items: list[Any], separator: str = "") -> str:
-    for item in items:
-        if type(item) is not str:
-            raise no_overload("join", item)
-    return _bounded(separator.join(items))
-
-
-def index_of(container: Any, item: Any) -> int:
-    """`indexOf`, of a substring or of an item; -1 when there is none."""
-    if type(container) is str and type(item) is str:
-        return container.find(item)
-    if type(container) is list:
-        return next((index for index, member in enumerate(container) if equals(member, item)), -1)
-    raise no_overload("indexOf", container, item)
-
-
-def last_index_of(container: Any, item: Any) -> int:
-    """`lastIndexOf`, of a substring or of an item; -1 when there is none."""
-    if type(container) is str and type(item) is str:
-        return container.rfind(item)
-    if type(container) is list:
-        return next((index for index in reversed(range(len(container))) if equals(container[index], item)), -1)
-    raise no_overload("lastIndexOf", container, item)
-
-
-def _is_sorted(items: list[Any]) -> bool:
-    return not any(less(after, before) for before, after in pairwise(items))
-
-
-def _sum(items: list[Any]) -> Any:
-    total: Any = 0
-    for index, item in enumerate(items):
-        if type(item) is Duration:
-            raise BeyondSubsetError("the subset has no sum of durations")
-        if type(item) is not int and type(item) is not float:
-            raise no_overload("sum", item)
-        total = add(total, item) if index else item
-    return total
-
-
-def _least(items: list[Any]) -> Any:
-    return _best("min", items, less)
-
-
-def _greatest(items: list[Any]) -> Any:
-    return _best("max", items, lambda left, right: less(right, left))
-
-
-def _best(operation: str, items: list[Any], is_better: Callable[[Any, Any], bool]) -> Any:
-    if not items:
-        raise CelEvalError(f"{operation} of an empty list")
-    best = items[0]
-    for item in items[1:]:
-        if is_better(item, best):
-            best = item
-    return best
-
-
-def _compare(left: Quantity, right: Quantity) -> int:
-    return (left.nanos > right.nanos) - (left.nanos < right.nanos)
-
-
-def _typed(name: str, function: Function, *types: type | tuple[type, ...]) -> Function:
-    """The function, refusing arguments of other types. The last arguments may be missing, if the signature says so."""
-    wanted = [kind if isinstance(kind, tuple) else (kind,) for kind in types]
-
-    def call(*arguments: Any) -> Any:
-        for argument, kinds in zip(arguments, wanted, strict=False):
-            if type(argument) not in kinds:
-                raise no_overload(name, *arguments)
-        return function(*arguments)
+def _typed(name: str, function: Callable[[Any], Any], first: type) -> Callable[..., Any]:
+    def call(value: Any) -> Any:
+        if type(value) is first:
+            return function(value)
+        raise no_overload(name, value)
 
     return call
 
 
-def _typed_pair(name: str, function: Function, first: type, second: type) -> Function:
-    """As `_typed`, and quicker, for the methods that rules call most."""
-
+def _typed_pair(name: str, function: Callable[[Any, Any], Any], first: type, second: type) -> Callable[..., Any]:
     def call(left: Any, right: Any) -> Any:
         if type(left) is first and type(right) is second:
             return function(left, right)
@@ -154,52 +66,40 @@ def _typed_pair(name: str, function: Function, first: type, second: type) -> Fun
     return call
 
 
-def _unit(name: str, unit: str) -> Function:
-    return _typed(name, lambda value: whole_units(value, unit), Duration)
+def _reading(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Have a quantity's errors be a rule's."""
+
+    def call(text: str) -> Any:
+        try:
+            return read(text)
+        except OverflowError as error:
+            raise BeyondSubsetError(str(error)) from None
+        except ValueError as error:
+            raise CelEvalError(str(error)) from None
+
+    return call
 
 
-FUNCTIONS: Final[dict[str, Function]] = {
-    "size": size,
-    "int": to_int,
-    "double": to_double,
-    "bool": to_bool,
-    "string": to_string,
-    "dyn": lambda value: value,
-    "type": type_of,
-    "duration": to_duration,
-    "timestamp": to_timestamp,
-    "quantity": _typed("quantity", parse_quantity, str),
-    "isQuantity": _typed("isQuantity", is_quantity, str),
-    "matches": _typed_pair("matches", lambda text, regex: regex.search(text), str, Regex),
+FUNCTIONS: Final = {
+    "size": Function(_size, 1, "int"),
+    "string": Function(_string, 1, "string"),
+    "quantity": Function(_typed("quantity", _reading(parse_quantity), str), 1, "any"),
+    "isQuantity": Function(_typed("isQuantity", _reading(is_quantity), str), 1, "bool"),
 }
 
-METHODS: Final[dict[str, Function]] = {
-    "size": size,
-    "contains": _typed_pair("contains", lambda text, part: part in text, str, str),
-    "startsWith": _typed_pair("startsWith", str.startswith, str, str),
-    "endsWith": _typed_pair("endsWith", str.endswith, str, str),
-    "matches": FUNCTIONS["matches"],
-    "lowerAscii": _typed("lowerAscii", lambda text: text.translate(_LOWER), str),
-    "upperAscii": _typed("upperAscii", lambda text: text.translate(_UPPER), str),
-    "trim": _typed("trim", lambda text: text.strip(_SPACES), str),
-    "charAt": _typed_pair("charAt", _char_at, str, int),
-    "split": _typed("split", _split, str, str, int),
-    "replace": _typed("replace", _replace, str, str, str, int),
-    "substring": _typed("substring", _substring, str, int, int),
-    "indexOf": index_of,
-    "lastIndexOf": last_index_of,
-    "join": _typed("join", _join, list, str),
-    "isSorted": _typed("isSorted", _is_sorted, list),
-    "sum": _typed("sum", _sum, list),
-    "min": _typed("min", _least, list),
-    "max": _typed("max", _greatest, list),
-    "getHours": _unit("getHours", "h"),
-    "getMinutes": _unit("getMinutes", "m"),
-    "getSeconds": _unit("getSeconds", "s"),
-    "getMilliseconds": _unit("getMilliseconds", "ms"),
-    "compareTo": _typed_pair("compareTo", _compare, Quantity, Quantity),
-    "isGreaterThan": _typed_pair("isGreaterThan", lambda left, right: left > right, Quantity, Quantity),
-    "isLessThan": _typed_pair("isLessThan", lambda left, right: left < right, Quantity, Quantity),
-    "add": _typed("add", plus, Quantity, (Quantity, int)),
-    "sub": _typed("sub", minus, Quantity, (Quantity, int)),
+METHODS: Final = {
+    "size": FUNCTIONS["size"],
+    "contains": Function(_typed_pair("contains", lambda text, part: part in text, str, str), 2, "bool"),
+    "startsWith": Function(_typed_pair("startsWith", str.startswith, str, str), 2, "bool"),
+    "matches": Function(
+        _typed_pair("matches", lambda text, pattern: pattern.search(text) is not None, str, re.Pattern), 2, "bool"
+    ),
+    "upperAscii": Function(_typed("upperAscii", lambda text: text.translate(_UPPER), str), 1, "string"),
+    "sum": Function(_sum, 1, "int"),
+    "compareTo": Function(
+        _typed_pair("compareTo", lambda left, right: (left > right) - (left < right), Quantity, Quantity), 2, "int"
+    ),
+    "isGreaterThan": Function(
+        _typed_pair("isGreaterThan", lambda left, right: left > right, Quantity, Quantity), 2, "bool"
+    ),
 }

@@ -1,21 +1,22 @@
 """CEL's operators on plain JSON values, wherever Python's own differ.
 
-They differ a lot: a boolean is an integer to Python, integers never overflow, division rounds down, and a list takes a
-negative index. Types are compared with `is`, which also keeps booleans away from integers.
+They differ a lot: a boolean is an integer to Python, integers never overflow, and a list takes a negative index. Types
+are compared with `is`, which also keeps booleans away from integers.
+
+Values whose schema says how lists compare are compared by it: to a kube-apiserver, lists of type `set` and `map` are
+equal whatever their order, also deep inside `self == oldSelf`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, Final
 
-from rota.api.cel.errors import BeyondSubsetError, CelEvalError
-from rota.api.cel.lexer import INT_MAX, INT_MIN
-from rota.api.cel.quantity import Quantity
-from rota.api.cel.times import Duration, Timestamp
+from rota.api.cel.errors import CelEvalError
+from rota.api.quantity import INT_MAX, Quantity
+from rota.api.structure import Node
 
-TYPE_NAMES: Final[dict[type, str]] = {
+_TYPE_NAMES: Final[dict[type, str]] = {
     bool: "bool",
     int: "int",
     float: "double",
@@ -23,26 +24,27 @@ TYPE_NAMES: Final[dict[type, str]] = {
     list: "list",
     dict: "map",
     type(None): "null_type",
-    Duration: "duration",
-    Timestamp: "timestamp",
     Quantity: "quantity",
 }
-_ORDERED: Final = frozenset((int, float, str, bool, Duration, Timestamp))
-
-
-def type_name(value: Any) -> str:
-    """CEL's name of a value's type, for messages."""
-    return TYPE_NAMES.get(type(value), "type")
+_ORDERED: Final = frozenset((int, str, bool))
 
 
 def no_overload(operation: str, *operands: Any) -> CelEvalError:
-    """The operation is not defined on values of these types."""
-    return CelEvalError(f"no such overload: {operation} on {', '.join(map(type_name, operands))}")
+    """Return the error of an operation that is not defined on values of these types."""
+    names = ", ".join(_TYPE_NAMES.get(type(operand), "type") for operand in operands)
+    return CelEvalError(f"no such overload: {operation} on {names}")
 
 
 def no_key(key: Any) -> CelEvalError:
-    """The map or object has no such key or field."""
+    """Return the error of a map or object that has no such key or field."""
     return CelEvalError(f"no such key: {key}")
+
+
+def in_range(value: int) -> int:
+    """Return an integer that fits into 64 bits."""
+    if -INT_MAX - 1 <= value <= INT_MAX:
+        return value
+    raise CelEvalError("integer overflow")
 
 
 def equals(left: Any, right: Any) -> bool:
@@ -56,130 +58,81 @@ def equals(left: Any, right: Any) -> bool:
     if kind is list:
         return len(left) == len(right) and all(map(equals, left, right))
     if kind is dict:
-        if left.keys() != right.keys():
-            return False
-        return all(equals(value, right[key]) for key, value in left.items())
+        return left.keys() == right.keys() and all(equals(value, right[key]) for key, value in left.items())
     return bool(left == right)
 
 
-def order(operation: str, left: Any, right: Any) -> tuple[Any, Any]:
-    """Both operands, made comparable by Python's operators."""
-    kind, other = type(left), type(right)
-    if kind is other and kind in _ORDERED:
-        pass
-    elif (kind is int and other is float) or (kind is float and other is int):
-        left, right = float(left), float(right)
-    else:
+def equals_by(node: Node | None, left: Any, right: Any) -> bool:
+    """Deep equality of two values, the left of which has this structure."""
+    if node is None or type(left) is not type(right):
+        return equals(left, right)
+    if type(left) is list and node.kind == "list":
+        if len(left) != len(right):
+            return False
+        if node.list_type == "set":
+            return _scalars(left) == _scalars(right)
+        if node.list_type == "map":
+            return _equals_keyed(node, left, right)
+        return all(equals_by(node.item, mine, other) for mine, other in zip(left, right, strict=True))
+    if type(left) is dict and node.kind in ("struct", "map"):
+        if left.keys() != right.keys():
+            return False
+        return all(equals_by(node.fields.get(key, node.item), value, right[key]) for key, value in left.items())
+    return equals(left, right)
+
+
+def _scalars(items: list[Any]) -> set[Any]:
+    try:
+        return set(items)
+    except TypeError:
+        raise CelEvalError("a list of type set holds scalars only") from None
+
+
+def _equals_keyed(node: Node, left: list[Any], right: list[Any]) -> bool:
+    mine, others = ({_key(node, item): item for item in items} for items in (left, right))
+    return mine.keys() == others.keys() and all(equals_by(node.item, item, others[key]) for key, item in mine.items())
+
+
+def _key(node: Node, item: Any) -> tuple[Any, ...]:
+    if type(item) is not dict:
+        raise CelEvalError("a list of type map holds objects only")
+    return tuple(item.get(field) for field in node.keys)
+
+
+def _check_order(operation: str, left: Any, right: Any) -> None:
+    if type(left) is not type(right) or type(left) not in _ORDERED:
         raise no_overload(operation, left, right)
-    if left != left or right != right:
-        raise CelEvalError("NaN values cannot be ordered")
-    return left, right
 
 
 def less(left: Any, right: Any) -> bool:
     """`left < right`."""
-    left, right = order("<", left, right)
+    _check_order("<", left, right)
     return bool(left < right)
 
 
 def less_or_equal(left: Any, right: Any) -> bool:
     """`left <= right`."""
-    left, right = order("<=", left, right)
+    _check_order("<=", left, right)
     return bool(left <= right)
 
 
 def greater(left: Any, right: Any) -> bool:
     """`left > right`."""
-    left, right = order(">", left, right)
+    _check_order(">", left, right)
     return bool(left > right)
 
 
 def greater_or_equal(left: Any, right: Any) -> bool:
     """`left >= right`."""
-    left, right = order(">=", left, right)
+    _check_order(">=", left, right)
     return bool(left >= right)
 
 
-def _in_range(value: int) -> int:
-    if INT_MIN <= value <= INT_MAX:
-        return value
-    raise CelEvalError("integer overflow")
-
-
-def add(left: Any, right: Any) -> Any:
-    """`left + right`."""
-    kind, other = type(left), type(right)
-    if kind is other:
-        if kind is int:
-            return _in_range(left + right)
-        if kind is float or kind is str or kind is list or kind is Duration:
-            return left + right
-    elif (kind is Timestamp and other is Duration) or (kind is Duration and other is Timestamp):
-        return left + right
-    raise no_overload("+", left, right)
-
-
-def subtract(left: Any, right: Any) -> Any:
-    """`left - right`."""
-    kind, other = type(left), type(right)
-    if kind is other:
-        if kind is int:
-            return _in_range(left - right)
-        if kind is float or kind is Duration or kind is Timestamp:
-            return left - right
-    elif kind is Timestamp and other is Duration:
-        return left - right
-    raise no_overload("-", left, right)
-
-
-def multiply(left: Any, right: Any) -> Any:
-    """`left * right`."""
-    kind = type(left)
-    if kind is type(right):
-        if kind is int:
-            return _in_range(left * right)
-        if kind is float:
-            return left * right
-    raise no_overload("*", left, right)
-
-
-def divide(left: Any, right: Any) -> Any:
-    """`left / right`: integers round toward zero, doubles know infinity."""
-    kind = type(left)
-    if kind is type(right):
-        if kind is int:
-            if right == 0:
-                raise CelEvalError("division by zero")
-            quotient = abs(left) // abs(right)
-            return _in_range(quotient if (left < 0) == (right < 0) else -quotient)
-        if kind is float:
-            if right != 0:
-                return left / right
-            if left == 0 or left != left:
-                return math.nan
-            return math.copysign(math.inf, left) * math.copysign(1.0, right)
-    raise no_overload("/", left, right)
-
-
-def remainder(left: Any, right: Any) -> int:
-    """`left % right`, of integers, with the sign of the left."""
+def multiply(left: Any, right: Any) -> int:
+    """`left * right`, of integers."""
     if type(left) is int and type(right) is int:
-        if right == 0:
-            raise CelEvalError("modulus by zero")
-        if left == INT_MIN and right == -1:
-            raise CelEvalError("integer overflow")
-        rest = abs(left) % abs(right)
-        return -rest if left < 0 else rest
-    raise no_overload("%", left, right)
-
-
-def negate(value: Any) -> Any:
-    """`-value`."""
-    if type(value) is int:
-        return _in_range(-value)
-    if type(value) is float:
-        return -value
-    raise no_overload("-", value)
+        return in_range(left * right)
+    raise no_overload("*", left, right)
 
 
 def contains(item: Any, container: Any) -> bool:
@@ -201,21 +154,18 @@ def at(container: Any, index: Any) -> Any:
         if 0 <= index < len(container):
             return container[index]
         raise CelEvalError(f"index out of bounds: {index}")
-    if type(container) is list and type(index) is float:
-        # A list of the schema refuses this and a literal list takes it, and here they look the same.
-        raise BeyondSubsetError("the subset has no doubles as indexes")
     raise no_overload("[]", container, index)
 
 
 def members(container: Any) -> Any:
-    """What a macro visits: the items of a list, the keys of a map."""
+    """Return what a macro visits: the items of a list, the keys of a map."""
     if type(container) is list or type(container) is dict:
         return container
     raise no_overload("a macro", container)
 
 
 def boolean(value: Any) -> bool:
-    """The value, where only a boolean will do."""
+    """Return a value where only a boolean will do."""
     if value is True or value is False:
         return value
     raise no_overload("a condition", value)
@@ -227,10 +177,6 @@ BINARY: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "<=": less_or_equal,
     ">": greater,
     ">=": greater_or_equal,
-    "+": add,
-    "-": subtract,
     "*": multiply,
-    "/": divide,
-    "%": remainder,
     "in": contains,
 }

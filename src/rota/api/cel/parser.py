@@ -10,9 +10,9 @@ from typing import Final
 from rota.api.cel.bounds import NESTING_DEPTH_MAX, SOURCE_CHARS_MAX
 from rota.api.cel.errors import CelSyntaxError
 from rota.api.cel.escaping import RESERVED, unescape
-from rota.api.cel.lexer import Token, double_value, int_value, text_value, tokenize
-from rota.api.cel.regex import RegexError, parse_regex
-from rota.api.cel.signatures import FUNCTIONS, METHODS, TYPES, Signature
+from rota.api.cel.functions import FUNCTIONS, METHODS, Function
+from rota.api.cel.lexer import Token, int_value, text_value, tokenize
+from rota.api.cel.patterns import PatternError, compile_pattern
 from rota.api.cel.syntax import (
     Binary,
     Call,
@@ -24,23 +24,21 @@ from rota.api.cel.syntax import (
     Literal,
     Logic,
     Macro,
-    MapOf,
     Name,
+    Not,
     Select,
-    Unary,
 )
 
 VARIABLES: Final = ("self", "oldSelf")
-MACROS: Final = ("all", "exists", "exists_one", "map", "filter")
-_LITERALS: Final[dict[str, bool | None]] = {"true": True, "false": False, "null": None}
+MACROS: Final = ("all", "exists", "exists_one", "map")
+_LITERALS: Final = {"true": True, "false": False}
 # Multiplication binds tightest. Relations bind alike and from the left, and so does `in`.
-_PRECEDENCE: Final = {
-    "<": 1, "<=": 1, ">": 1, ">=": 1, "==": 1, "!=": 1, "in": 1, "+": 2, "-": 2, "*": 3, "/": 3, "%": 3,
-}  # fmt: skip
+_PRECEDENCE: Final = {"<": 1, "<=": 1, ">": 1, ">=": 1, "==": 1, "!=": 1, "in": 1, "*": 2}
+_LEFT_OUT: Final = ("+", "-", "/", "%")
 
 
 def parse(source: str) -> tuple[Expr, bool]:
-    """The tree of the rule and whether it mentions `oldSelf`, or `CelSyntaxError`."""
+    """Return the tree of a rule, and whether it mentions `oldSelf`. Raises `CelSyntaxError`."""
     if len(source) > SOURCE_CHARS_MAX:
         raise CelSyntaxError(f"a rule longer than {SOURCE_CHARS_MAX} characters", source[:40], SOURCE_CHARS_MAX)
     parser = _Parser(source)
@@ -110,6 +108,8 @@ class _Parser:
         while True:
             token = self._token
             operator = token.value if token.kind == "name" else token.kind
+            if operator in _LEFT_OUT:
+                raise self._error(f"the subset has no operator {operator!r}")
             binds = _PRECEDENCE.get(operator, 0)
             if binds < precedence:
                 return tree
@@ -118,15 +118,15 @@ class _Parser:
 
     def _unary(self) -> Expr:
         token = self._token
-        if token.kind not in ("!", "-"):
+        if token.kind == "-":
+            raise self._error("the subset has no operator '-'")
+        if token.kind != "!":
             return self._member()
         self._take()
-        if self._token.kind in ("!", "-"):
+        if self._token.kind == "!":
             # CEL drops pairs of these even before a value of another type; nobody needs that.
-            raise self._error(f"the subset has no {token.kind!r} before {self._token.kind!r}")
-        if token.kind == "-" and self._token.kind in ("int", "double"):
-            return self._members(self._number(negative=True))
-        return Unary(token.kind, self._member(), token.position)
+            raise self._error("the subset has no '!' before '!'")
+        return Not(self._member(), token.position)
 
     def _member(self) -> Expr:
         return self._members(self._primary())
@@ -164,8 +164,9 @@ class _Parser:
             case "text":
                 self._take()
                 return Literal(text_value(token, self._source), token.position)
-            case "int" | "double":
-                return self._number(negative=False)
+            case "int":
+                self._take()
+                return Literal(int_value(token, self._source), token.position)
             case "(":
                 self._take()
                 tree = self._expression()
@@ -175,7 +176,7 @@ class _Parser:
                 self._take()
                 return ListOf(self._sequence("]"), token.position)
             case "{":
-                return self._map()
+                raise self._error("the subset has no literal maps")
             case ".":
                 raise self._error("the subset has no names that begin with a dot")
             case "end":
@@ -183,21 +184,17 @@ class _Parser:
             case _:
                 raise self._error(f"unexpected {token.value!r}")
 
-    def _number(self, *, negative: bool) -> Literal:
-        token = self._take()
-        value = int_value if token.kind == "int" else double_value
-        return Literal(value(token, self._source, negative=negative), token.position)
-
     def _name(self) -> Expr:
         token = self._take()
         name = token.value
         if name in _LITERALS:
             return Literal(_LITERALS[name], token.position)
         if name in RESERVED:
-            raise self._error(f"{name!r} is a reserved word", token.position)
+            what = "the subset has no null" if name == "null" else f"{name!r} is a reserved word"
+            raise self._error(what, token.position)
         if self._token.kind == "(":
             return self._function(token)
-        if name in self._scope or name in TYPES:
+        if name in self._scope:
             self.uses_old = self.uses_old or name == "oldSelf"
             return Name(name, token.position)
         raise self._error(f"no such variable: {name}", token.position)
@@ -214,35 +211,12 @@ class _Parser:
         self._expect(closing)
         return items
 
-    def _map(self) -> Expr:
-        position = self._take().position
-        entries: list[tuple[Expr, Expr]] = []
-        while self._token.kind != "}":
-            key = self._expression()
-            if not isinstance(key, Literal) or not isinstance(key.value, str):
-                raise self._error("the subset has maps with literal strings as keys only", key.position)
-            if any(isinstance(known, Literal) and known.value == key.value for known, _ in entries):
-                raise self._error("a key that the map already has", key.position)
-            self._expect(":")
-            value = self._expression()
-            if isinstance(value, Literal) and value.value is None:
-                raise self._error("the subset has no null values in maps", value.position)
-            entries.append((key, value))
-            if self._token.kind != ",":
-                break
-            self._take()
-        self._expect("}")
-        return MapOf(entries, position)
-
     def _function(self, name: Token) -> Expr:
         self._take()
         if name.value == "has":
             return self._has(name)
-        arguments = self._sequence(")")
-        self._check_call(name, len(arguments), FUNCTIONS.get(name.value), "function")
-        if name.value == "matches":
-            self._check_regex(arguments[1])
-        return Call(name.value, arguments, False, name.position)
+        function = self._known(FUNCTIONS, "function", name)
+        return Call(name.value, self._arguments(function, "function", name), False, name.position)
 
     def _has(self, name: Token) -> Expr:
         operand = self._expression()
@@ -255,42 +229,40 @@ class _Parser:
         self._take()
         if name.value in MACROS:
             return self._macro(target, name)
-        arguments = [target, *self._sequence(")")]
-        self._check_call(name, len(arguments), METHODS.get(name.value), "method")
+        function = self._known(METHODS, "method", name)
+        arguments = [target, *self._arguments(function, "method", name, of_target=1)]
         if name.value == "matches":
-            self._check_regex(arguments[1])
+            self._check_pattern(arguments[1])
         return Call(name.value, arguments, True, name.position)
 
-    def _check_call(self, name: Token, given: int, signature: Signature | None, what: str) -> None:
-        if signature is None:
+    def _known(self, functions: dict[str, Function], what: str, name: Token) -> Function:
+        if name.value not in functions:
             raise self._error(f"the subset has no {what} {name.value!r}", name.position)
-        if given not in signature.arities:
-            raise self._error(f"the subset has no {what} {name.value!r} of so many arguments", name.position)
+        return functions[name.value]
 
-    def _check_regex(self, pattern: Expr) -> None:
+    def _arguments(self, function: Function, what: str, name: Token, of_target: int = 0) -> list[Expr]:
+        arguments = self._sequence(")")
+        if len(arguments) + of_target != function.arity:
+            raise self._error(f"the subset has no {what} {name.value!r} of so many arguments", name.position)
+        return arguments
+
+    def _check_pattern(self, pattern: Expr) -> None:
         if not isinstance(pattern, Literal) or not isinstance(pattern.value, str):
             raise self._error("the subset has `matches` with a literal pattern only", pattern.position)
         try:
-            parse_regex(pattern.value)
-        except RegexError as error:
+            compile_pattern(pattern.value)
+        except PatternError as error:
             raise self._error(f"in the pattern: {error}", pattern.position) from None
 
     def _macro(self, target: Expr, name: Token) -> Expr:
         variable = self._expect("name")
-        if variable.value in RESERVED or variable.value in TYPES or variable.value in VARIABLES:
+        if variable.value in RESERVED or variable.value in VARIABLES:
             raise self._error(f"{variable.value!r} cannot name an item", variable.position)
         self._expect(",")
-        if name.value != "map" and self._token.kind == "name" and self._tokens[self._next + 1].kind == ",":
-            raise self._error(f"the subset has no macro {name.value!r} of so many arguments")
         self._scope.append(variable.value)
-        first = self._expression()
-        second: Expr | None = None
-        if name.value == "map" and self._token.kind == ",":
-            self._take()
-            second = self._expression()
+        body = self._expression()
         self._scope.pop()
         if self._token.kind == ",":
             raise self._error(f"the subset has no macro {name.value!r} of so many arguments")
         self._expect(")")
-        body, condition = (first, None) if second is None else (second, first)
-        return Macro(name.value, target, variable.value, condition, body, name.position)
+        return Macro(name.value, target, variable.value, body, name.position)

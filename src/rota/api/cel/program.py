@@ -26,7 +26,7 @@ class Program:
         self._evaluate: Callable[[Any, Any], Any] = self._generate
 
     def __call__(self, self_value: Any, old_value: Any = _NO_VALUE) -> Any:
-        """The rule's value for this object, and for its predecessor where the rule asks for it; or `CelEvalError`."""
+        """Evaluate the rule for an object, and its predecessor where the rule asks for it. Raises `CelEvalError`."""
         if self.uses_old and old_value is _NO_VALUE:
             raise CelEvalError("no such variable: oldSelf")
         try:
@@ -49,7 +49,7 @@ class Program:
 
 
 def compile(source: str, node: Node | None = None) -> Program:  # noqa: A001
-    """The rule of this text, or `CelSyntaxError`.
+    """Compile the text of a rule. Raises `CelSyntaxError`.
 
     `node` is the structure of the value the rule is about. With it, unknown fields are refused, and lists of type `set`
     and `map` compare in any order, as in a kube-apiserver; without it, all lists are atomic and all maps are objects.

@@ -22,10 +22,9 @@ from rota.api.cel.syntax import (
     Literal,
     Logic,
     Macro,
-    MapOf,
     Name,
+    Not,
     Select,
-    Unary,
 )
 from rota.api.structure import Node
 
@@ -34,7 +33,7 @@ Scope = dict[str, Node | None]
 
 @cache
 def ignores_order(node: Node) -> bool:
-    """Whether values of this structure hold a list that compares in any order."""
+    """Report whether values of this structure hold a list that compares in any order."""
     seen: set[Node] = set()
     ahead = [node]
     while ahead:
@@ -51,7 +50,7 @@ def ignores_order(node: Node) -> bool:
 
 
 def resolve(source: str, tree: Expr, node: Node | None) -> None:
-    """Marks the tree with what this structure of `self` says of it, or raises `CelSyntaxError`."""
+    """Mark the tree with what this structure of `self` says of it. Raises `CelSyntaxError`."""
     _Resolver(source).structure(tree, {"self": node, "oldSelf": node})
 
 
@@ -89,14 +88,12 @@ class _Resolver:
             case Macro():
                 return self._macro(tree, scope)
             case Call():
-                return self._call(tree, scope)
+                for argument in tree.arguments:
+                    self.structure(argument, scope)
             case ListOf():
                 item = self._common(tree, [self.structure(item, scope) for item in tree.items])
                 return None if item is None else Node("list", item=item)
-            case MapOf():
-                for _, value in tree.entries:
-                    self.structure(value, scope)
-            case Unary():
+            case Not():
                 self.structure(tree.operand, scope)
             case Logic():
                 self._blocks += 1
@@ -120,7 +117,7 @@ class _Resolver:
         return field if isinstance(tree, Select) else None
 
     def _common(self, tree: Expr, nodes: list[Node | None]) -> Node | None:
-        """The structure that all have, which must be known where order depends on it."""
+        """Return the structure that all have, which must be known where order depends on it."""
         if all(node is not None and _alike(node, nodes[0]) for node in nodes):
             return nodes[0] if nodes else None
         if any(node is not None and ignores_order(node) for node in nodes):
@@ -131,12 +128,8 @@ class _Resolver:
         left, right = self.structure(tree.left, scope), self.structure(tree.right, scope)
         if tree.operator in ("==", "!=") and left is not None and ignores_order(left):
             tree.structure = left
-        elif tree.operator == "in" and right is not None and right.kind == "list":
-            if right.item is not None and ignores_order(right.item):
-                tree.structure = right.item
-        elif tree.operator == "+" and left is not None and left.kind == "list" and left.list_type != "atomic":
-            message = f"the subset has no '+' on a list of type {left.list_type}"
-            raise CelSyntaxError(message, self._source, tree.position)
+        elif tree.operator == "in" and right is not None and right.item is not None and ignores_order(right.item):
+            raise CelSyntaxError("the subset has no 'in' of such items", self._source, tree.position)
         return None
 
     def _macro(self, tree: Macro, scope: Scope) -> Node | None:
@@ -144,24 +137,13 @@ class _Resolver:
         items = target.item if target is not None and target.kind == "list" else None
         inner = scope | {tree.variable: items}
         self._blocks += 2
-        if tree.condition is not None:
-            self.structure(tree.condition, inner)
         body = self.structure(tree.body, inner)
         self._blocks -= 2
-        kept = {"filter": items, "map": body}.get(tree.name)
-        return None if kept is None else Node("list", item=kept)
-
-    def _call(self, tree: Call, scope: Scope) -> Node | None:
-        arguments = [self.structure(argument, scope) for argument in tree.arguments]
-        target = arguments[0]
-        items = None if target is None else target.item
-        if tree.name in ("indexOf", "lastIndexOf") and items is not None and ignores_order(items):
-            raise CelSyntaxError(f"the subset has no {tree.name!r} of such items", self._source, tree.position)
-        return target if tree.name == "dyn" else None
+        return Node("list", item=body) if tree.name == "map" and body is not None else None
 
 
 def _alike(node: Node, other: Node | None) -> bool:
-    """Whether both compare in the same way: the same structure, or two lists of scalars of the same type."""
+    """Report whether both compare in the same way: the same structure, or two lists of scalars of the same type."""
     if node is other:
         return True
     if other is None or node.kind != "list" or other.kind != "list" or node.list_type != other.list_type:

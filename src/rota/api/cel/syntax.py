@@ -1,4 +1,4 @@
-"""The tree of a rule. Every node knows where its text stands, for messages.
+"""The tree of a rule. Every node has the position of its text, for messages.
 
 Plain classes, since a dozen dataclasses would cost every start of the program milliseconds.
 """
@@ -9,11 +9,11 @@ from rota.api.structure import Node
 
 
 class Literal:
-    """A string, number, boolean or null."""
+    """A string, integer or boolean."""
 
     __slots__ = ("position", "value")
 
-    def __init__(self, value: str | int | float | bool | None, position: int) -> None:
+    def __init__(self, value: str | int | bool, position: int) -> None:
         self.value = value
         self.position = position
 
@@ -28,18 +28,8 @@ class ListOf:
         self.position = position
 
 
-class MapOf:
-    """`{"a": b}`."""
-
-    __slots__ = ("entries", "position")
-
-    def __init__(self, entries: list[tuple[Expr, Expr]], position: int) -> None:
-        self.entries = entries
-        self.position = position
-
-
 class Name:
-    """A variable or, as an operand of `==` and `!=`, a type."""
+    """A variable."""
 
     __slots__ = ("name", "position")
 
@@ -85,19 +75,18 @@ class Index:
         self.position = position
 
 
-class Unary:
-    """`!a` or `-a`."""
+class Not:
+    """`!a`."""
 
-    __slots__ = ("operand", "operator", "position")
+    __slots__ = ("operand", "position")
 
-    def __init__(self, operator: str, operand: Expr, position: int) -> None:
-        self.operator = operator
+    def __init__(self, operand: Expr, position: int) -> None:
         self.operand = operand
         self.position = position
 
 
 class Binary:
-    """Arithmetic, comparison or `in`."""
+    """A comparison, `*` or `in`."""
 
     __slots__ = ("left", "operator", "position", "right", "structure")
 
@@ -107,7 +96,7 @@ class Binary:
         self.right = right
         self.position = position
         self.structure: Node | None = None
-        """What is compared, if order does not matter somewhere in it: the left, or the items of the right of `in`."""
+        """The structure of what is compared if it has lists without order."""
 
 
 class Logic:
@@ -146,19 +135,16 @@ class Call:
 
 
 class Macro:
-    """`target.name(variable, body)`; `condition` is the second of the three arguments that `map` may take."""
+    """`target.name(variable, body)`."""
 
-    __slots__ = ("body", "condition", "name", "position", "target", "variable")
+    __slots__ = ("body", "name", "position", "target", "variable")
 
-    def __init__(
-        self, name: str, target: Expr, variable: str, condition: Expr | None, body: Expr, position: int
-    ) -> None:
+    def __init__(self, name: str, target: Expr, variable: str, body: Expr, position: int) -> None:
         self.name = name
         self.target = target
         self.variable = variable
-        self.condition = condition
         self.body = body
         self.position = position
 
 
-Expr = Literal | ListOf | MapOf | Name | Select | Has | Index | Unary | Binary | Logic | Conditional | Call | Macro
+Expr = Literal | ListOf | Name | Select | Has | Index | Not | Binary | Logic | Conditional | Call | Macro

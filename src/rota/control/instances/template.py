@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rota.api import InstanceType
-from rota.api.cel.quantity import parse_quantity
 from rota.api.instance import FunctionTemplate, InstanceTemplate, Storage
 from rota.api.parts import Amounts, Limits, Resources
+from rota.api.quantity import parse_quantity
 
 HASH_BYTES = 8
 SETTLE_SECONDS = 0.5

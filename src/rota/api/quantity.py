@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
-from rota.api.cel.errors import BeyondSubsetError, CelEvalError
-from rota.api.cel.lexer import INT_MAX
+from msgspec import Struct
 
+INT_MAX: Final = 2**63 - 1
+EXPONENT_MAX: Final = 1000
+"""Of `1e1000`. Kubernetes reads larger ones; their digits would have to be kept."""
 _QUANTITY: Final = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?((?:[numkMGTPE]|[KMGTPE]i)?|[eE][+-]?[0-9]+)", re.ASCII)
 _DECIMAL_EXPONENT: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY_EXPONENT: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _NANOS: Final = 1_000_000_000
-EXPONENT_MAX: Final = 1000
-"""Of `1e1000`. Kubernetes reads larger ones, whose digits a rule would then have to carry."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Quantity:
-    """An amount, counted in the smallest that Kubernetes represents."""
+class Quantity(Struct, frozen=True, order=True):
+    """An amount, counted in the smallest unit that Kubernetes represents."""
 
     nanos: int
 
 
 def parse_quantity(text: str) -> Quantity:
-    """The amount, rounded away from zero to whole nanos. As in Kubernetes, digits may be missing: `m` is zero."""
+    """Read an amount, rounded away from zero to whole nanos. As in Kubernetes, digits may be missing: `m` is zero.
+
+    Raises `ValueError` for anything else, and `OverflowError` for an exponent beyond `EXPONENT_MAX`.
+    """
     match = _QUANTITY.fullmatch(text)
     if match is None or not text:
-        raise CelEvalError(f"not a quantity: {text!r}")
+        raise ValueError(f"not a quantity: {text!r}")
     sign, whole, fraction, suffix = match[1], match[2], match[3] or "", match[4]
     unscaled, exponent = int(whole + fraction or "0") * _NANOS, -len(fraction)
     if suffix in _BINARY_EXPONENT:
@@ -37,7 +38,7 @@ def parse_quantity(text: str) -> Quantity:
     elif suffix in _DECIMAL_EXPONENT:
         exponent += _DECIMAL_EXPONENT[suffix]
     elif abs(int(suffix[1:])) > EXPONENT_MAX:
-        raise BeyondSubsetError(f"a quantity with an exponent beyond {EXPONENT_MAX}: {text!r}")
+        raise OverflowError(f"a quantity with an exponent beyond {EXPONENT_MAX}: {text!r}")
     else:
         exponent += int(suffix[1:])
     nanos = unscaled * 10**exponent if exponent >= 0 else -(-unscaled // 10**-exponent)
@@ -45,19 +46,9 @@ def parse_quantity(text: str) -> Quantity:
 
 
 def is_quantity(text: str) -> bool:
-    """Whether `parse_quantity` would take the text."""
+    """Report whether `parse_quantity` takes a text. Raises `OverflowError` as that does."""
     try:
         parse_quantity(text)
-    except CelEvalError:
+    except ValueError:
         return False
     return True
-
-
-def plus(left: Quantity, right: Quantity | int) -> Quantity:
-    """The sum; an integer counts whole units."""
-    return Quantity(left.nanos + (right * _NANOS if isinstance(right, int) else right.nanos))
-
-
-def minus(left: Quantity, right: Quantity | int) -> Quantity:
-    """The difference; an integer counts whole units."""
-    return Quantity(left.nanos - (right * _NANOS if isinstance(right, int) else right.nanos))
