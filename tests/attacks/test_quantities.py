@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from rota.api import KINDS, WorkerPool
-from rota.api.quantity import parse_quantity
 from rota.api.cell import QuotaStatus
 from rota.api.form import form
+from rota.api.quantity import parse_quantity
 from rota.control.instances.template import Size
 from rota.control.quotas.amounts import amount_of, parsed, used_of
 from rota.registry import ApiError, Registry, WriteOptions

@@ -22,6 +22,8 @@ import msgspec
 START_SECONDS_MAX = 60
 STOP_SECONDS_MAX = 5
 POLL_SECONDS = 0.1
+IDLE_SECONDS_MAX = 30
+"""A connection that has not been used for longer is opened anew: the server ends it after 90 s."""
 PR_SET_PDEATHSIG = 1
 
 
@@ -48,6 +50,7 @@ class Client:
             "127.0.0.1", port, timeout=30, context=ssl.create_default_context(cafile=str(certificate))
         )
         self._headers = {"Authorization": f"Bearer {token}"}
+        self._used = time.monotonic()
 
     def send(
         self,
@@ -66,9 +69,17 @@ class Client:
             path += "&".join(f"{name}={quote(value, safe='')}" for name, value in query.items())
         data = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
         sent = {**self._headers, "Content-Type": content_type, "Accept": accept, **(headers or {})}
-        self._connection.request(method, path, data, sent)
-        answer = self._connection.getresponse()
-        text = answer.read()
+        if time.monotonic() - self._used > IDLE_SECONDS_MAX:
+            self._connection.close()
+        try:
+            self._connection.request(method, path, data, sent)
+            answer = self._connection.getresponse()
+            text = answer.read()
+        except BaseException:
+            # The next request begins on a connection of its own, and does not fail for what became of this one.
+            self._connection.close()
+            raise
+        self._used = time.monotonic()
         warnings = tuple(_warning_text(value) for value in answer.headers.get_all("Warning", []))
         received = {name.lower(): value for name, value in answer.headers.items()}
         is_json = answer.headers.get_content_type() == "application/json" and "watch" not in query
