@@ -15,7 +15,7 @@ from rota.client.calls import RETRY_AFTER_SECONDS_MAX, TRIES_MAX
 from rota.client.credentials import Credential
 from rota.client.failures import BadAnswer, ConnectionCut, TimedOut, Unreachable
 from rota.client.http import HttpBackend
-from rota.registry import ApiError, ListOptions, WatchOptions
+from rota.registry import Answer, ApiError, ListOptions, WatchOptions
 from tests.client.scripted import Exchange, Naps, Server, answer, client_of, cut, say, serving, silence, status, watch
 
 KIND = ConfigMap.api
@@ -80,7 +80,7 @@ async def test_a_write_is_sent_once_when_the_server_comes_while_the_client_tries
         nobody.port = port
         async with client_of(nobody, naps=Meanwhile()) as backend:
             (created,) = await backend.write([Operation("create", KIND, "default", body=OBJECT)])
-        assert created.revision == 7
+        assert isinstance(created, Answer) and created.revision == 7
         assert len(started[0].seen) == 1
 
 

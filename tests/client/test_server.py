@@ -44,7 +44,8 @@ def config_map(name: str, **data: str) -> dict[str, Any]:
 async def test_an_apply_says_whether_it_made_the_object(backend: HttpBackend) -> None:
     for data, created in ({}, True), ({"b": "c"}, False):
         operation = Operation("apply", KIND, "default", "a", config_map("a", **data), WriteOptions("tester"))
-        assert [answer.created for answer in await backend.write([operation])] == [created]
+        (answer,) = await backend.write([operation])
+        assert isinstance(answer, Answer) and answer.created == created
 
 
 async def test_a_delete_says_whether_the_object_is_gone(client: Client, backend: HttpBackend) -> None:
@@ -53,7 +54,8 @@ async def test_a_delete_says_whether_the_object_is_gone(client: Client, backend:
     await client.create(held)
     await client.create(config_map("free"))
     for name, gone in ("held", False), ("free", True):
-        assert [one.gone for one in await backend.write([Operation("delete", KIND, "default", name)])] == [gone]
+        (answer,) = await backend.write([Operation("delete", KIND, "default", name)])
+        assert isinstance(answer, Answer) and answer.gone == gone
 
 
 async def test_warnings_come_with_the_answer(backend: HttpBackend) -> None:
@@ -112,14 +114,18 @@ async def test_what_is_too_much_for_one_request_is_written_in_several(client: Cl
 async def test_operations_that_a_server_does_not_answer_are_an_error() -> None:
     acts = (answer(200, {"rotaVersion": "1"}), answer(200, {"results": []}))
     async with serving(*acts) as server, client_of(server) as backend:
-        (refused,) = await backend.write_each([Operation("delete", KIND, "default", "a")])
+        (refused,) = await backend.write([Operation("delete", KIND, "default", "a")], atomic=False)
     assert isinstance(refused, ApiError) and refused.message == "the server answered 0 of 1 operations"
 
 
 async def test_what_only_a_registry_in_this_process_writes_is_not_sent() -> None:
     operation = Operation("amend", KIND, "default", "a")
     async with serving(answer(200, {"rotaVersion": "1"})) as server, client_of(server) as backend:
-        for write in (backend.write([operation]), backend.write([operation] * 2), backend.write_each([operation])):
+        for write in (
+            backend.write([operation]),
+            backend.write([operation] * 2),
+            backend.write([operation], atomic=False),
+        ):
             with pytest.raises(ApiError, match="amend"):
                 await write
         assert server.requests == [("GET", "/version")]

@@ -7,7 +7,7 @@ import pytest
 
 from rota import Client
 from rota.api import Kind, Namespace
-from rota.registry import ApiError, Operation, WriteOptions
+from rota.registry import Answer, ApiError, Operation, WriteOptions
 from tests.conformance.expecting import Object, becomes, gone, refused, watching
 from tests.conformance.objects import CONFIG_MAPS, NAMESPACES, POOLS, config_map, name_of, namespace, pool, version_of
 
@@ -230,6 +230,7 @@ async def finalize(client: Client, name: str, finalizers: list[str]) -> Object:
             if error.reason != "Conflict":
                 raise
             continue
+        assert isinstance(answer, Answer)
         obj: Object = msgspec.json.decode(answer.value)
         return obj
 

@@ -39,12 +39,12 @@ from tests.deploy.world import World
 class Dying(LocalBackend):
     left = int(sys.argv[2])
 
-    async def write(self, operations):
+    async def write(self, operations, *, atomic=True):
         if any(o.verb == "create" and not o.dry_run for o in operations):
             Dying.left -= 1
             if Dying.left < 0:
                 os.kill(os.getpid(), signal.SIGKILL)
-        return await super().write(operations)
+        return await super().write(operations, atomic=atomic)
 
 async def main():
     folder = Path(sys.argv[1])

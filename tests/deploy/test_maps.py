@@ -13,13 +13,14 @@ import pytest
 from rota import Client
 from rota.api import ConfigMap, Function
 from rota.cli.init import contents
+from rota.client.backend import Written
 from rota.manifest import deploying_maps
 from rota.manifest.deploying import Deployer, DeployRefused, Doomed, Step
 from rota.manifest.deploying_maps import CODE_LABEL, code_part
 from rota.manifest.deploying_reading import all_of
 from rota.manifest.project import load_project
 from rota.manifest.project_form import PROJECT_LABEL
-from rota.registry import Answer, ApiError, Operation
+from rota.registry import ApiError, Operation
 from rota.runtime.blobs import digest_of
 from tests.conformance.conftest import opening
 from tests.conformance.objects import namespace as a_namespace
@@ -201,10 +202,10 @@ async def test_code_that_is_too_large_is_refused_before_anything_is_written(
 async def test_who_may_write_no_config_maps_is_told_so_before_anything_is_written(world: World) -> None:
     write = world.client.backend.write
 
-    async def refusing(operations: Sequence[Operation]) -> Sequence[Answer]:
+    async def refusing(operations: Sequence[Operation], *, atomic: bool = True) -> Written:
         if any((o.verb, o.kind) == ("create", ConfigMap.api) for o in operations):
             raise ApiError(403, "Forbidden", "configmaps is forbidden")
-        return await write(operations)
+        return await write(operations, atomic=atomic)
 
     world.client.backend.write = refusing  # type: ignore[method-assign]
     with pytest.raises(DeployRefused, match="its code cannot be kept there: configmaps is forbidden"):

@@ -12,10 +12,11 @@ import pytest
 from rota import ApiError, Client
 from rota.api import KINDS
 from rota.client import LocalBackend
+from rota.client.backend import Written
 from rota.manifest.deploying import DeployRefused, ordered, step_of
 from rota.manifest.load import Manifest
 from rota.manifest.project import Project
-from rota.registry import Answer, Operation, Registry
+from rota.registry import Operation, Registry
 from rota.store import MemoryStore
 from tests.deploy.world import World
 
@@ -37,11 +38,11 @@ class Forbidding(LocalBackend):
 
     forbidden = ""
 
-    async def write(self, operations: Sequence[Operation]) -> Sequence[Answer]:
+    async def write(self, operations: Sequence[Operation], *, atomic: bool = True) -> Written:
         for o in operations:
             if o.kind.name == self.forbidden:
                 raise ApiError(403, "Forbidden", f"{o.kind.plural} are not yours")
-        return await super().write(operations)
+        return await super().write(operations, atomic=atomic)
 
 
 @pytest.fixture

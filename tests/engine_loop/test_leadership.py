@@ -17,7 +17,7 @@ from rota import ApiError, Client
 from rota.api import ConfigMap, Kind, Lease, ObjectMeta
 from rota.api.core import LeaseSpec
 from rota.client import HttpBackend, LocalBackend, Operation
-from rota.client.backend import Batches
+from rota.client.backend import Batches, Written
 from rota.client.credentials import Credential, Fixed
 from rota.client.target import Tls, at_url
 from rota.engine import VirtualClock
@@ -62,9 +62,9 @@ class Line(LocalBackend):
         await self._sent("get")
         return await super().get(kind, namespace, name, subresource=subresource)
 
-    async def write(self, operations: Sequence[Operation]) -> Sequence[Answer]:
+    async def write(self, operations: Sequence[Operation], *, atomic: bool = True) -> Written:
         await self._sent(operations[0].verb)
-        answers = await super().write(operations)
+        answers = await super().write(operations, atomic=atomic)
         if self.loses_answers:
             raise OSError("the connection was lost")
         await self.answers.wait()
@@ -596,10 +596,11 @@ def writing(verb: Verb, *, dry_run: bool = False) -> list[Operation]:
 async def test_who_does_not_lead_does_not_write(fence: tuple[Fenced, list[bool]], verb: Verb) -> None:
     fenced, held = fence
     (made,) = await fenced.write([Operation("create", *WHERE, body=MAP)])
+    assert isinstance(made, Answer)
     held[0] = False
-    for write in fenced.write, fenced.write_each:
+    for atomic in True, False:
         with pytest.raises(Deposed, match="somebody"):
-            await write(writing(verb))
+            await fenced.write(writing(verb), atomic=atomic)
     await fenced.write(writing(verb, dry_run=True))
     assert (await fenced.get(*WHERE, "m")).value == made.value
     assert len((await fenced.list(*WHERE, ListOptions())).items) == 1

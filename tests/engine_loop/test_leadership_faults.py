@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rota import ApiError, Client
 from rota.api import Kind, Lease
 from rota.client import LocalBackend
-from rota.client.backend import Batches
+from rota.client.backend import Batches, Written
 from rota.engine import VirtualClock
 from rota.engine.leadership import LEASE_SECONDS, Leadership
 from rota.registry import Answer, Operation, Registry, WatchOptions
@@ -149,10 +149,10 @@ class Network(LocalBackend):
         answer: Answer = await self._send(lambda: get(kind, namespace, name))
         return answer
 
-    async def write(self, operations: Sequence[Operation]) -> Sequence[Answer]:
+    async def write(self, operations: Sequence[Operation], *, atomic: bool = True) -> Written:
         write = super().write
-        answers: Sequence[Answer] = await self._send(lambda: write(operations))
-        return answers
+        written: Written = await self._send(lambda: write(operations, atomic=atomic))
+        return written
 
     def watch(self, kind: Kind, namespace: str, options: WatchOptions) -> Batches:
         return self._watch(super().watch(kind, namespace, options))

@@ -176,7 +176,7 @@ async def test_a_conflict_after_errors_is_still_tried_at_once(world: World) -> N
 class Elsewhere(LocalBackend):
     """A registry as that of another process."""
 
-    in_process = False
+    registry = None
 
 
 async def test_where_the_server_is_elsewhere_conflicts_in_a_row_wait_for_news_or_a_moment(world: World) -> None:

@@ -39,7 +39,7 @@ MARK = "mark"
 class Late(LocalBackend):
     """A registry whose news come when they are let through."""
 
-    in_process = False
+    registry = None
 
     def __init__(self, registry: Registry) -> None:
         super().__init__(registry)

@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from rota.api import ConfigMap, Event, Namespace, ObjectMeta
 from rota.api.core import EventSeries, ObjectReference
 from rota.client import Client, ConnectionFailed, LocalBackend
+from rota.client.backend import Written
 from rota.engine import VirtualClock
 from rota.engine import recorder as bounds
 from rota.engine.recorder import COMBINED, Recorder, event_name
 from rota.engine.retention import EVENT_KEEP_SECONDS, EVENTS_PER_NAMESPACE_MAX, expired, overdue
-from rota.registry import Answer, ApiError, Operation, Registry
+from rota.registry import ApiError, Operation, Registry
 from rota.store import MemoryStore
 
 START = 1_700_000_000.0
@@ -42,7 +43,7 @@ class Backend(LocalBackend):
         self.hangs = False
         self.busy = asyncio.Event()
 
-    async def write(self, operations: Sequence[Operation]) -> Sequence[Answer]:
+    async def write(self, operations: Sequence[Operation], *, atomic: bool = True) -> Written:
         self.writes += 1
         self.busy.set()
         if self.hangs:
@@ -52,7 +53,7 @@ class Backend(LocalBackend):
         if operations[0].verb == "patch" and self.before_patch is not None:
             meanwhile, self.before_patch = self.before_patch, None
             await meanwhile()
-        return await super().write(operations)
+        return await super().write(operations, atomic=atomic)
 
 
 class JumpingClock(VirtualClock):

@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from rota.api import Function, Task
 from rota.client import Client, LocalBackend
-from rota.client.backend import Each, Wrapped
+from rota.client.backend import Wrapped, Written
 from rota.control.functions import moulds as moulds_module
 from rota.control.functions import recording
 from rota.control.functions.line import Ended
@@ -101,9 +101,10 @@ class Noted(Wrapped):
         super().__init__(LocalBackend(registry))
         self.writes: list[Sequence[Operation]] = []
 
-    async def write_each(self, operations: Sequence[Operation]) -> Each:
-        self.writes.append(operations)
-        return await self._backend.write_each(operations)
+    async def write(self, operations: Sequence[Operation], *, atomic: bool = True) -> Written:
+        if not atomic:
+            self.writes.append(operations)
+        return await self._backend.write(operations, atomic=atomic)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import pytest
 
 from rota.api import ConfigMap, Namespace, Task
 from rota.client import Client, LocalBackend
+from rota.client.backend import Written
 from rota.registry import Answer, ApiError, DeleteOptions, Operation, Registry, WriteOptions, pacing
 from rota.registry.amending import Amendment
 from rota.store import Event, MemoryStore, StoreStopped
@@ -36,7 +37,7 @@ def patch(name: str, **data: str) -> Operation:
     return Operation("patch", KIND, "default", name, {"data": data})
 
 
-def codes(answers: list[Answer | ApiError]) -> list[int]:
+def codes(answers: Written) -> list[int]:
     return [answer.code if isinstance(answer, ApiError) else 200 for answer in answers]
 
 
@@ -138,9 +139,9 @@ async def test_an_amendment_of_another_object_of_its_name_is_refused_alone(regis
 async def test_what_was_prepared_and_has_changed_since_is_refused_alone(registry: Registry) -> None:
     backend = LocalBackend(registry)
     await registry.write_each([creation("a"), creation("b")])
-    prepared = backend.prepare([patch("a", x="1"), patch("b", x="1")], 1_800_000_000.0)
+    prepared = Client(backend).prepare([patch("a", x="1"), patch("b", x="1")], 1_800_000_000.0)
     await registry.write([patch("a", x="0")])
-    assert codes(await backend.write_each(prepared)) == [409, 200]
+    assert codes(await backend.write(prepared, atomic=False)) == [409, 200]
 
 
 async def test_a_client_writes_each_under_its_own_name(registry: Registry) -> None:

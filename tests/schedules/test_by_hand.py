@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from rota.api import Task
 from rota.api.function import ACTIVE_MAX, ScheduleStatus
 from rota.client import Client, LocalBackend
+from rota.client.backend import Written
 from rota.control.schedules.making import COUNTED, MANUAL, manual_name, task_of
 from rota.control.schedules.runs import ACTIVE_PENDING_MAX, Run, told
-from rota.registry import Answer, Operation
+from rota.registry import Operation
 from rota.registry.errors import unavailable
 from tests.schedules.scene import MINUTE, Scene, restarted
 
@@ -59,10 +60,10 @@ async def test_of_a_schedule_that_is_paused_they_are_counted_too(scene: Scene) -
 class NotesNothing(LocalBackend):
     """A connection of a process that ends after it has counted a run, and before it has noted that on the Task."""
 
-    async def write(self, operations: Sequence[Operation]) -> Sequence[Answer]:
+    async def write(self, operations: Sequence[Operation], *, atomic: bool = True) -> Written:
         if any((o.verb, o.kind) == ("patch", Task.api) for o in operations):
             raise unavailable("the process has ended")
-        return await super().write(operations)
+        return await super().write(operations, atomic=atomic)
 
 
 async def test_none_is_counted_twice_when_the_process_ends_in_between(scene: Scene) -> None:

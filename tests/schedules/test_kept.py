@@ -9,10 +9,11 @@ from typing import Any
 from rota.api import Task
 from rota.api.cron import cron
 from rota.client import Client
+from rota.client.backend import Written
 from rota.control.schedules.firing import Firing
 from rota.control.schedules.keeping import FINALIZER
 from rota.control.schedules.runs import Runs
-from rota.registry import Answer, Operation
+from rota.registry import Operation
 from rota.registry.errors import unavailable
 from tests.schedules.scene import MINUTE, OneByOne, Scene, restarted, scene_in
 
@@ -20,10 +21,10 @@ from tests.schedules.scene import MINUTE, OneByOne, Scene, restarted, scene_in
 class DiesAfterMaking(OneByOne):
     """A connection that makes Tasks, but over which nothing can be written of them."""
 
-    async def write(self, operations: Sequence[Operation]) -> Sequence[Answer]:
+    async def write(self, operations: Sequence[Operation], *, atomic: bool = True) -> Written:
         if any(o.verb == "amend" or (o.verb, o.subresource) == ("update", "status") for o in operations):
             raise unavailable("the process has ended")
-        return await super().write(operations)
+        return await super().write(operations, atomic=atomic)
 
 
 async def ends_in_between(scene: Scene) -> Task:

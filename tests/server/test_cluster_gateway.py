@@ -15,15 +15,14 @@ from msgspec import Raw
 
 from rota.api import KINDS, Claim, Function, Task
 from rota.client import Client
-from rota.client.backend import Each, Wrapped
+from rota.client.backend import Wrapped, Written
 from rota.control.functions.line import Ended
 from rota.control.functions.recorded import ENDED, KEPT_AS, WAITED_FOR, as_created, ended_status, kept_uid
 from rota.control.functions.recording import Identity, Recorder, labels_of, new_identity
 from rota.engine import CachedObjects
 from rota.engine.leadership import Leadership
 from rota.registry.errors import ApiError, not_atomic
-from rota.registry.options import Answer as Written
-from rota.registry.options import Operation
+from rota.registry.options import Answer, Operation
 from rota.runtime.archive import log_of
 from rota.runtime.blobs import Blobs
 from rota.runtime.local import LocalRuntime
@@ -51,19 +50,10 @@ class StepByStep(Wrapped):
 
     atomic = False
 
-    async def write(self, operations: Sequence[Operation]) -> Sequence[Written]:
-        if len(operations) > 1:
+    async def write(self, operations: Sequence[Operation], *, atomic: bool = True) -> Written:
+        if atomic and len(operations) > 1:
             raise not_atomic()
-        return await self._backend.write(operations)
-
-    async def write_each(self, operations: Sequence[Operation]) -> Each:
-        answers: Each = []
-        for one in operations:
-            try:
-                answers += await self._backend.write((one,))
-            except ApiError as error:
-                answers.append(error)
-        return answers
+        return [answer for one in operations for answer in await self._backend.write((one,), atomic=atomic)]
 
 
 class Post:
@@ -218,8 +208,9 @@ async def test_a_call_whose_recording_was_cut_in_between_is_completed_and_not_ma
     made: list[Task] = []
 
     class Cut(Wrapped):
-        async def write(self, operations: Sequence[Operation]) -> Sequence[Written]:
-            (answer,) = await self._backend.write(operations)
+        async def write(self, operations: Sequence[Operation], *, atomic: bool = True) -> Written:
+            (answer,) = await self._backend.write(operations, atomic=atomic)
+            assert isinstance(answer, Answer)
             made.append(Task.decode(answer.value))
             raise ConnectionResetError("cut")
 

@@ -1,29 +1,33 @@
-"""What a backend must do: read, watch and write JSON. `Client` adds the types, once for all backends."""
+"""Backends: objects as JSON, read by three verbs and written by one. `Client` adds the types, for all alike."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rota.api import Kind
 from rota.registry import Answer, ApiError, Listing, ListOptions, Operation, WatchEvent, WatchOptions
+
+if TYPE_CHECKING:
+    from rota.registry import Registry
 
 Object = dict[str, Any]
 
 # `Backend.list` hides the builtin from annotations in its class.
 Batches = AsyncIterator[list[WatchEvent]]
-Each = list[Answer | ApiError]
+Written = Sequence[Answer | ApiError]
+"""The answer to each operation, in order; or its refusal, where operations were written each by itself."""
 
 
 class Backend(Protocol):
     """Objects as JSON. Refusals are `ApiError`. Objects that go in are never changed."""
 
     atomic: bool
-    """Whether `write` takes several operations: in one commit."""
+    """Writes several operations in one commit, if asked to."""
 
     @property
-    def in_process(self) -> bool:
-        """Whether it is the registry of this process that is written to."""
+    def registry(self) -> Registry | None:
+        """The registry of this process that is written to; None: the objects are in another process."""
         ...
 
     async def get(self, kind: Kind, namespace: str, name: str, *, subresource: str = "") -> Answer: ...
@@ -32,15 +36,13 @@ class Backend(Protocol):
 
     def watch(self, kind: Kind, namespace: str, options: WatchOptions) -> Batches: ...
 
-    async def write(self, operations: Sequence[Operation]) -> Sequence[Answer]:
-        """Write one operation; or several in one atomic commit, all or none, where the backend is atomic."""
-        ...
+    async def write(self, operations: Sequence[Operation], *, atomic: bool = True) -> Written:
+        """Write operations of any verb: create, update, patch, apply and delete, of an object or of its status.
 
-    async def write_each(self, operations: Sequence[Operation]) -> Each:
-        """Write each operation by itself, in order, and return what came of it; in as few commits as possible."""
+        Atomic: one operation; or several in one commit, all or none, where the backend can. A refusal is raised.
+        Not atomic: each by itself, in order, in as few commits as possible. A refusal is returned in its place.
+        """
         ...
-
-    def prepare(self, operations: Sequence[Operation], at: float) -> Sequence[Operation]: ...
 
     async def close(self) -> None: ...
 
@@ -60,8 +62,8 @@ class Wrapped:
         self._backend.atomic = atomic
 
     @property
-    def in_process(self) -> bool:
-        return self._backend.in_process
+    def registry(self) -> Registry | None:
+        return self._backend.registry
 
     async def get(self, kind: Kind, namespace: str, name: str, *, subresource: str = "") -> Answer:
         return await self._backend.get(kind, namespace, name, subresource=subresource)
@@ -72,14 +74,8 @@ class Wrapped:
     def watch(self, kind: Kind, namespace: str, options: WatchOptions) -> Batches:
         return self._backend.watch(kind, namespace, options)
 
-    async def write(self, operations: Sequence[Operation]) -> Sequence[Answer]:
-        return await self._backend.write(operations)
-
-    async def write_each(self, operations: Sequence[Operation]) -> Each:
-        return await self._backend.write_each(operations)
-
-    def prepare(self, operations: Sequence[Operation], at: float) -> Sequence[Operation]:
-        return self._backend.prepare(operations, at)
+    async def write(self, operations: Sequence[Operation], *, atomic: bool = True) -> Written:
+        return await self._backend.write(operations, atomic=atomic)
 
     async def close(self) -> None:
         await self._backend.close()

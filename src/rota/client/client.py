@@ -8,7 +8,7 @@ caller's.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -17,7 +17,7 @@ from rota.api import Object as TypedObject
 from rota.api.core import MICRO_TIMES
 from rota.api.served import OTHER_VERSIONS
 from rota.api.shared import decoded
-from rota.client.backend import Backend, Each, Object
+from rota.client.backend import Backend, Object, Written
 from rota.client.http import HttpBackend
 from rota.client.target import DEFAULT_NAMESPACE, PathLike
 from rota.registry import Answer, DeleteOptions, Listing, ListOptions, Operation, WatchEvent, WatchOptions, WriteOptions
@@ -114,7 +114,7 @@ class Client:
     @property
     def in_process(self) -> bool:
         """Whether it is the registry of this process that is written to."""
-        return self.backend.in_process
+        return self.backend.registry is not None
 
     async def close(self) -> None:
         for jobs in self._jobs.values():
@@ -294,18 +294,18 @@ class Client:
 
         What comes back is JSON, or (`typed`) of its type; that is shared, and must not be changed.
         """
-        answers = await self.backend.write(self._named(operations))
+        answers = await self._all_or_none(self._named(operations))
         if not typed:
             return [msgspec.json.decode(answer.value) for answer in answers]
         return [decoded(o.kind, answer.value) for o, answer in zip(operations, answers, strict=True)]
 
-    async def write_each(self, operations: Sequence[Operation]) -> Each:
+    async def write_each(self, operations: Sequence[Operation]) -> Written:
         """Write each operation by itself, in order: one that is refused leaves the others alone.
 
         What came of each is in its place: its answer, whose `value` is the object as JSON, or an `ApiError`. It takes
         as few commits and requests as possible.
         """
-        return await self.backend.write_each(self._named(operations))
+        return await self.backend.write(self._named(operations), atomic=False)
 
     async def submit(self, tasks: Sequence[Task | Object], *, namespace: str | None = None) -> Sequence[Job]:
         """Create tasks in as few requests and commits as possible. `await job` is the result of a task.
@@ -320,15 +320,23 @@ class Client:
         return await self._jobs[where].submit(tasks)
 
     async def _write(self, operation: Operation) -> Answer:
-        (answer,) = await self.backend.write((operation,))
+        (answer,) = await self._all_or_none((operation,))
         return answer
+
+    async def _all_or_none(self, operations: Sequence[Operation]) -> Sequence[Answer]:
+        # A refusal is raised: what comes back has none.
+        return cast("Sequence[Answer]", await self.backend.write(operations))
 
     def prepare(self, operations: Sequence[Operation], at: float) -> Sequence[Operation]:
         """Decide already what `batch` is to write at a moment to come, which then takes little time.
 
         It is refused then where what it rests on has changed. Only in the process of the registry.
         """
-        return self.backend.prepare(self._named(operations), at)
+        from rota.client.local import prepared
+
+        if self.backend.registry is None:
+            raise bad_request("what is to be written later can be prepared in the process of the registry only")
+        return prepared(self.backend.registry, self._named(operations), at)
 
     def _named(self, operations: Sequence[Operation]) -> Sequence[Operation]:
         return [

@@ -9,14 +9,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from rota.client.backend import Each
+from rota.client.backend import Written
 from rota.registry import Answer, ApiError, Operation
 
 SENT_BY_ITSELF = frozenset((413, 429, 503))
 """A create that is refused by these was not carried out, and a request of its own may be: that waits as asked."""
 
 WriteOne = Callable[[Operation], Awaitable[Answer]]
-WriteEach = Callable[[Sequence[Operation]], Awaitable[Each]]
+WriteEach = Callable[[Sequence[Operation]], Awaitable[Written]]
 
 
 class _Asked(NamedTuple):

@@ -14,7 +14,7 @@ from rota.api import Kind
 from rota.api.problems import NOT_JSON
 from rota.api.sizes import VALUES_MAX, separators
 from rota.client import answers, paths
-from rota.client.backend import Each, Object
+from rota.client.backend import Object, Written
 from rota.client.calls import Calls, Sleep
 from rota.client.connection import Limits, Response
 from rota.client.creates import Creates
@@ -50,7 +50,7 @@ BATCH = "/v1/batch"
 BATCH_OPERATIONS_MAX = 1_000
 BATCH_BYTES_MAX = 2 * 1024 * 1024
 BATCH_VALUES_MAX = VALUES_MAX - 10
-"""Of the operations that `write_each` sends in one request, unless one alone has more: a server takes these."""
+"""The operations of one request that is not atomic, unless one alone has more: a server takes these."""
 
 Events = list[WatchEvent]
 
@@ -60,8 +60,8 @@ _encode = msgspec.json.Encoder().encode
 class HttpBackend:
     """An API server as a backend. Connects when it is first used. `calls` says what is sent again, and what never."""
 
+    registry = None
     atomic: bool = True
-    in_process = False
     """True until the server has said that it is no Rota; `version` asks it."""
 
     def __init__(self, target: Target, *, limits: Limits | None = None, sleep: Sleep = asyncio.sleep) -> None:
@@ -107,7 +107,9 @@ class HttpBackend:
 
     # Writing.
 
-    async def write(self, operations: Sequence[Operation]) -> Sequence[Answer]:
+    async def write(self, operations: Sequence[Operation], *, atomic: bool = True) -> Written:
+        if not atomic:
+            return await self._write_each(operations)
         if len(operations) == 1:
             (operation,) = operations
             together = operation.verb == "create" and self.atomic
@@ -118,11 +120,11 @@ class HttpBackend:
         body = _encode({"operations": [_operation(o) for o in operations]})
         return answers.batched(operations, await self._calls.request("POST", BATCH, body))
 
-    async def write_each(self, operations: Sequence[Operation]) -> Each:
+    async def _write_each(self, operations: Sequence[Operation]) -> Written:
         await self.version()
         if not self.atomic:
             return [await _caught(self._write(o)) for o in operations]
-        answered: Each = []
+        answered: list[Answer | ApiError] = []
         for some in [*_parts(operations)]:
             body = b'{"atomic":false,"operations":[%b]}' % b",".join(sent for _, sent in some)
             written = [o for o, _ in some]
@@ -132,11 +134,11 @@ class HttpBackend:
                 answered += [refused] * len(written)
         return answered
 
-    async def _write_together(self, operations: Sequence[Operation]) -> Each:
+    async def _write_together(self, operations: Sequence[Operation]) -> Written:
         """Write operations that do not wait for each other."""
         await self.version()
         if self.atomic:
-            return await self.write_each(operations)
+            return await self._write_each(operations)
         return await asyncio.gather(*(_caught(self._write(o)) for o in operations))
 
     async def _write(self, o: Operation) -> Answer:
@@ -157,9 +159,6 @@ class HttpBackend:
         headers = HEADERS.get(o.patch_type if o.verb == "patch" else o.verb)
         response = await self._calls.request(method, paths.with_query(path, query), sent, headers=headers)
         return answers.written(o.verb, response)
-
-    def prepare(self, operations: Sequence[Operation], at: float) -> Sequence[Operation]:
-        raise bad_request("what is to be written later can be prepared in the process of the registry only")
 
     # Beyond objects.
 

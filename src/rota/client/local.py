@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from rota.api import Kind
-from rota.client.backend import Batches, Each
+from rota.client.backend import Batches, Written
 from rota.registry import Answer, Listing, ListOptions, Operation, Registry, WatchOptions
 from rota.registry.deciding import encoded
 from rota.registry.errors import not_atomic, not_served
@@ -18,10 +18,13 @@ class LocalBackend:
     """A registry as a backend. The registry is the caller's to start and stop."""
 
     atomic = True
-    in_process = True
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
+
+    @property
+    def registry(self) -> Registry | None:
+        return self._registry
 
     async def get(self, kind: Kind, namespace: str, name: str, *, subresource: str = "") -> Answer:
         _check_served(kind)
@@ -37,25 +40,25 @@ class LocalBackend:
         _check_served(kind)
         return self._registry.watch(kind, namespace, options)
 
-    async def write(self, operations: Sequence[Operation]) -> Sequence[Answer]:
+    async def write(self, operations: Sequence[Operation], *, atomic: bool = True) -> Written:
+        if not atomic:
+            return await self._registry.write_each(o if o.kind.served else not_served() for o in operations)
         if len(operations) > 1 and not self.atomic:
             raise not_atomic()
         for operation in operations:
             _check_served(operation.kind)
         return await self._registry.write(operations)
 
-    async def write_each(self, operations: Sequence[Operation]) -> Each:
-        return await self._registry.write_each(o if o.kind.served else not_served() for o in operations)
-
-    def prepare(self, operations: Sequence[Operation], at: float) -> Sequence[Operation]:
-        decide = self._registry.decide_at(at)
-        return [
-            msgspec.structs.replace(o, verb="decided", body=encoded(decided(decide, o)), subresource="")
-            for o in operations
-        ]
-
     async def close(self) -> None:
         """Nothing of its own to close."""
+
+
+def prepared(registry: Registry, operations: Sequence[Operation], at: float) -> Sequence[Operation]:
+    """Decide operations as of a moment to come. What is returned is written in little time then."""
+    decide = registry.decide_at(at)
+    return [
+        msgspec.structs.replace(o, verb="decided", body=encoded(decided(decide, o)), subresource="") for o in operations
+    ]
 
 
 def _check_served(kind: Kind) -> None:

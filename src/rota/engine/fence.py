@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rota.client import Backend
-from rota.client.backend import Each, Wrapped
-from rota.registry import Answer, Operation
+from rota.client.backend import Wrapped, Written
+from rota.registry import Operation
 
 
 class Deposed(Exception):  # noqa: N818
@@ -24,15 +24,8 @@ class Fenced(Wrapped):
         self._held = held
         self._holder = holder
 
-    async def write(self, operations: Sequence[Operation]) -> Sequence[Answer]:
-        self._check(operations)
-        return await self._backend.write(operations)
-
-    async def write_each(self, operations: Sequence[Operation]) -> Each:
-        self._check(operations)
-        return await self._backend.write_each(operations)
-
-    def _check(self, operations: Sequence[Operation]) -> None:
+    async def write(self, operations: Sequence[Operation], *, atomic: bool = True) -> Written:
         if not self._held() and not all(o.dry_run for o in operations):
             leader = self._holder() or "nobody"
             raise Deposed(f"only the leader may write, and this process does not lead now; last seen leading: {leader}")
+        return await self._backend.write(operations, atomic=atomic)

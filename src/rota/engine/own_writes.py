@@ -12,8 +12,8 @@ import msgspec
 
 from rota.api import Kind
 from rota.client import Backend, Key
-from rota.client.backend import Each, Wrapped
-from rota.registry import Answer, ApiError, Operation
+from rota.client.backend import Wrapped, Written
+from rota.registry import Answer, Operation
 
 
 class Shown(Protocol):
@@ -40,20 +40,12 @@ class OwnWrites(Wrapped):
         self._show(kind, namespace, name, subresource, answer)
         return answer
 
-    async def write(self, operations: Sequence[Operation]) -> Sequence[Answer]:
-        answers = await self._backend.write(operations)
-        self._show_all(operations, answers)
-        return answers
-
-    async def write_each(self, operations: Sequence[Operation]) -> Each:
-        answers = await self._backend.write_each(operations)
-        self._show_all(operations, answers)
-        return answers
-
-    def _show_all(self, operations: Sequence[Operation], answers: Sequence[Answer | ApiError]) -> None:
+    async def write(self, operations: Sequence[Operation], *, atomic: bool = True) -> Written:
+        answers = await self._backend.write(operations, atomic=atomic)
         for o, answer in zip(operations, answers, strict=True):
             if isinstance(answer, Answer) and o.verb != "delete_collection" and not o.dry_run:
                 self._show(o.kind, o.namespace, o.name, o.subresource, answer)
+        return answers
 
     def _show(self, kind: Kind, namespace: str, name: str, subresource: str, answer: Answer) -> None:
         if subresource not in ("", "status"):

@@ -89,7 +89,7 @@ class Line:
 class _Remote(LocalBackend):
     """The registry of another site: everything goes over a line, and watches end with it."""
 
-    in_process = False
+    registry = None
 
     def __init__(self, site: Site, line: Line, reader: Site) -> None:
         self._site = site

@@ -118,7 +118,7 @@ class _Lagging(LocalBackend):
     """A registry as that of another process: what is written there is seen some time later."""
 
     atomic = False
-    in_process = False
+    registry = None
 
     def __init__(self, registry: Registry, clock: SiteClock, lag: Lag) -> None:
         super().__init__(registry)

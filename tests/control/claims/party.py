@@ -13,6 +13,7 @@ from rota.api import Claim, Instance, ObjectMeta, Task
 from rota.api.model import Ref
 from rota.api.pool import ClaimSpec
 from rota.client import Client, LocalBackend, Operation
+from rota.client.backend import Written
 from rota.control.claim import Claims
 from rota.control.claims.counting import Counting
 from rota.control.claims.holds import ClaimHolds
@@ -25,7 +26,7 @@ from rota.control.task import Tasks
 from rota.control.tasks.attempts import Attempts
 from rota.control.tasks.jobs import job
 from rota.engine.metrics import Metrics
-from rota.registry import Answer, ApiError, Registry
+from rota.registry import ApiError, Registry
 from rota.registry.metadata import new_uid
 from rota.runtime.archive import keep_result
 from rota.runtime.interface import Subject
@@ -60,11 +61,11 @@ class Racing(LocalBackend):
         self.meanwhile: Callable[[], None] = lambda: None
         """Happens when an instance is written, and before whoever wrote it goes on."""
 
-    async def write(self, operations: Sequence[Operation]) -> Sequence[Answer]:
+    async def write(self, operations: Sequence[Operation], *, atomic: bool = True) -> Written:
         is_binding = any(one.kind is Instance.api and one.verb in ("amend", "patch") for one in operations)
         if is_binding and self.failures:
             raise self.failures.pop(0)
-        answers = await super().write(operations)
+        answers = await super().write(operations, atomic=atomic)
         if is_binding:
             self.meanwhile()
         for _ in range(LINGER_TURNS if self.is_slow else 0):

@@ -149,7 +149,7 @@ async def test_an_outcome_that_nobody_acknowledged_does_not_keep_a_claim_from_it
     world: World, party: Party, monkeypatch: pytest.MonkeyPatch, restarts: bool
 ) -> None:
     """A leader that ends after the end of a task is written, and before its runner hears that, leaves one behind."""
-    monkeypatch.setattr(Racing, "in_process", False)
+    monkeypatch.setattr(Racing, "registry", None)
     await up(world, party, reset="Keep", **WORKERS)
     await claim(world, "c1")
     subject = party.subject("p-0")

@@ -9,9 +9,9 @@ import pytest
 
 from rota.api import Instance, Task
 from rota.client import Client, LocalBackend
-from rota.client.backend import Each
+from rota.client.backend import Written
 from rota.client.failures import ConnectionCut
-from rota.registry import Answer, Operation, Registry
+from rota.registry import Operation, Registry
 from tests.control.claims.party import WORKERS, Party, claim, held, is_bound, is_clean, phases, release, settles
 from tests.control.running.fake import FakeRuntime
 from tests.engine_loop.loops import World
@@ -51,7 +51,7 @@ def _steps(operations: Sequence[Operation]) -> list[dict[str, Any]]:
 class Remote(LocalBackend):
     """A server elsewhere, to which the connection is cut while something is written."""
 
-    in_process = False
+    registry = None
 
     def __init__(self, registry: Registry) -> None:
         super().__init__(registry)
@@ -67,19 +67,12 @@ class Remote(LocalBackend):
                 return True
         return False
 
-    async def write(self, operations: Sequence[Operation]) -> Sequence[Answer]:
+    async def write(self, operations: Sequence[Operation], *, atomic: bool = True) -> Written:
         if self._is_cut(operations):
             if self.lands:
-                await super().write(operations)
+                await super().write(operations, atomic=atomic)
             raise ConnectionCut("the connection was cut")
-        return await super().write(operations)
-
-    async def write_each(self, operations: Sequence[Operation]) -> Each:
-        if self._is_cut(operations):
-            if self.lands:
-                await super().write_each(operations)
-            raise ConnectionCut("the connection was cut")
-        return await super().write_each(operations)
+        return await super().write(operations, atomic=atomic)
 
 
 @pytest.fixture(params=["at once", "one by one"])

@@ -10,7 +10,7 @@ import pytest
 
 from rota.api import Instance, Task
 from rota.client import Client, LocalBackend
-from rota.client.backend import Each
+from rota.client.backend import Written
 from rota.registry import Operation, Registry
 from tests.control.claims.party import WORKERS, Party, a_claim
 from tests.control.running.fake import FakeRuntime
@@ -26,9 +26,10 @@ class Counting(LocalBackend):
         super().__init__(registry)
         self.together: list[int] = []
 
-    async def write_each(self, operations: Sequence[Operation]) -> Each:
-        self.together.append(len(operations))
-        return await super().write_each(operations)
+    async def write(self, operations: Sequence[Operation], *, atomic: bool = True) -> Written:
+        if not atomic:
+            self.together.append(len(operations))
+        return await super().write(operations, atomic=atomic)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import msgspec
 from rota.api import Kind
 from rota.api.shared import decoded
 from rota.client import Backend
-from rota.client.backend import Each, Wrapped
+from rota.client.backend import Wrapped, Written
 from rota.client.failures import NotConnected
 from rota.engine.clock import Clock, sleep
 from rota.registry import Answer, ApiError, Operation
@@ -66,15 +66,15 @@ class Answered(Wrapped):
             except OSError as cut:
                 await doubt.pause(cut)
 
-    async def write(self, operations: Sequence[Operation]) -> Sequence[Answer]:
+    async def write(self, operations: Sequence[Operation], *, atomic: bool = True) -> Written:
         if any(one.verb == "create" for one in operations):
-            return await self._backend.write(operations)
-        return await self._write(operations, Doubt(self._clock))
+            return await self._backend.write(operations, atomic=atomic)
+        return await self._write(operations, atomic, Doubt(self._clock))
 
-    async def _write(self, operations: Sequence[Operation], doubt: Doubt) -> Sequence[Answer]:
+    async def _write(self, operations: Sequence[Operation], atomic: bool, doubt: Doubt) -> Written:
         while True:
             try:
-                return await self._backend.write(operations)
+                written = await self._backend.write(operations, atomic=atomic)
             except OSError as cut:
                 await doubt.pause(cut)
             except ApiError as refused:
@@ -84,27 +84,19 @@ class Answered(Wrapped):
                     return found
                 else:
                     raise
-
-    async def write_each(self, operations: Sequence[Operation]) -> Each:
-        doubt = Doubt(self._clock)
-        while True:
-            try:
-                answers = await self._backend.write_each(operations)
-            except OSError as cut:
-                await doubt.pause(cut)
-                continue
-            if not doubt.is_there:
-                return answers
-            return [
-                answer if isinstance(answer, Answer) else await self._resolved(one, answer, doubt)
-                for one, answer in zip(operations, answers, strict=True)
-            ]
+            else:
+                return [
+                    await self._resolved(one, answer, doubt)
+                    if isinstance(answer, ApiError) and doubt.is_there
+                    else answer
+                    for one, answer in zip(operations, written, strict=True)
+                ]
 
     async def _resolved(self, operation: Operation, refused: ApiError, doubt: Doubt) -> Answer | ApiError:
         """Return what came of a write that was refused when it was sent again."""
         if doubt.remains(refused):
             try:
-                return (await self._write((operation,), doubt))[0]
+                return (await self._write((operation,), True, doubt))[0]
             except ApiError as error:
                 return error
         found = await self._as_written((operation,))
