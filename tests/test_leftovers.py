@@ -6,7 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from rota.runtime.keeper.client import Log
+from rota.runtime.keeper.client import LogSpec
 from rota.runtime.keeper.kernel import descendants_of
 from tests.leftovers import GRACE_SECONDS, MARK, end, left_behind
 from tests.runtime.homes import Home
@@ -32,7 +32,7 @@ def test_a_process_without_the_environment_is_found_by_a_path_it_was_given(tmp_p
 async def test_a_keeper_is_found_with_what_it_runs_though_nobody_may_read_their_environment(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     async with home.keeper() as keeper:
-        record = await keeper.start("a", "1", ["sleep", "1000"], env={}, cwd="/", log=Log(str(tmp_path / "a")))
+        record = await keeper.start("a", "1", ["sleep", "1000"], env={}, cwd="/", log=LogSpec(str(tmp_path / "a")))
         assert keeper.hello is not None
         found = left_behind("no-run", tmp_path, grace_seconds=0)
         assert {keeper.hello.pid} <= found.keys() <= {keeper.hello.pid, record.pid, *descendants_of(record.pid)}

@@ -26,7 +26,7 @@ from rota.runtime.disk import Disk
 from rota.runtime.freezing import frozen
 from rota.runtime.interface import Subject
 from rota.runtime.keeper import kernel
-from rota.runtime.keeper.logs import Log
+from rota.runtime.keeper.log_file import LogFile
 from rota.runtime.nameless import nameless_bytes
 from rota.runtime.runner.tasklog import TaskLog
 from rota.runtime.space import MIB, Space, level_of, low_bytes, reserve_bytes
@@ -581,7 +581,7 @@ def test_to_fill_the_rest_of_the_disk_with_output(tmp_path: Path, monkeypatch: p
     filled = Filled()
     monkeypatch.setattr("rota.runtime.space.space_of", filled)
     monkeypatch.setattr("rota.runtime.space.LOOK_SECONDS", 0.0)
-    task, child = TaskLog(tmp_path / "task.log"), Log(str(tmp_path / "child"), MIB, 2)
+    task, child = TaskLog(tmp_path / "task.log"), LogFile(str(tmp_path / "child"), MIB, 2)
     for free, text in ((600 * MIB, b"first\n"), (MIB, b"lost\n"), (MIB, b"too\n"), (600 * MIB, b"last\n")):
         filled.free = free
         task.write(text)

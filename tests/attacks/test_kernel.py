@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from rota.runtime.interface import Order, Subject
-from rota.runtime.keeper import together
-from rota.runtime.keeper.cgroup import Groups
-from rota.runtime.keeper.controllers import Controllers
+from rota.runtime.keeper.cgroup import Cgroups, host_bounds, tenant_bounds
+from rota.runtime.keeper.cgroup_v1 import Controllers
 from rota.runtime.nameless import nameless_bytes
 from rota.runtime.places import SALT, Places
 from rota.runtime.sandbox import uid_of
@@ -121,7 +120,7 @@ def test_to_have_more_in_many_containers_than_in_one() -> None:
     """Each may have most of the host. All of a tenant, and all of all tenants, have a bound, and a share of the CPU."""
     controllers = Controllers.make(f"rota-test-{uuid.uuid4().hex}")
     held = controllers.hold("one", {"memory": 1 << 30, "pids": 100}, tenant="tenant")
-    groups = Groups.make(f"rota-test-{uuid.uuid4().hex}")
+    groups = Cgroups.make(f"rota-test-{uuid.uuid4().hex}")
     group = groups.group("one", "tenant") if groups is not None else None
     if group is not None:
         group.limit({"pids": 100})
@@ -132,9 +131,9 @@ def test_to_have_more_in_many_containers_than_in_one() -> None:
             pytest.skip("no group can hold a limit here")
         for path, file in own:
             assert has(path, file) == 100
-            assert has(path.parent, file) == int(together.of_one()["pids"])
-            assert has(path.parent.parent, file) == int(together.of_all()["pids"])
-        assert together.of_one()["memory"] < together.of_all()["memory"] < os.sysconf("SC_PHYS_PAGES") * 4096
+            assert has(path.parent, file) == int(tenant_bounds()["pids"])
+            assert has(path.parent.parent, file) == int(host_bounds()["pids"])
+        assert tenant_bounds()["memory"] < host_bounds()["memory"] < os.sysconf("SC_PHYS_PAGES") * 4096
         # Without a limit of its own it is in a group all the same: its processes do not count one by one.
         if "cpu" in controllers.folders:
             assert held.share is not None and f"{held.share}/cgroup.procs" in held.procs_files
@@ -144,7 +143,7 @@ def test_to_have_more_in_many_containers_than_in_one() -> None:
         assert group is None or group.remove()
         if groups is not None:
             groups.forget("tenant")
-            assert groups.left_over() == [] and groups.remove()
+            assert groups.leftovers() == [] and groups.remove()
         # Nothing of the tenant is left.
         assert not any((folder / "tenant").exists() for folder in controllers.folders.values())
         controllers.remove()

@@ -56,7 +56,7 @@ def taken(address: tuple[str, int]) -> bool:
 
 def served(home: Home, listening: socket.socket) -> Keeper:
     keeper = home.keeper()
-    keeper.have_held([listening])
+    keeper.hold_listeners([listening])
     return keeper
 
 
@@ -68,7 +68,7 @@ async def test_to_take_the_port_of_a_server_that_restarts(home: Home, listening:
     listening.close()
     assert not taken(address)
     with socket.create_connection(address, SECONDS_MAX) as caller:
-        held = await asyncio.to_thread(ports.held, home.path, LOOPBACK)
+        held = await asyncio.to_thread(ports.held_listeners, home.path, LOOPBACK)
         with bind(LOOPBACK, address[1], "--port", held=held) as again:
             for one in held:
                 one.close()
@@ -88,7 +88,7 @@ async def test_to_take_the_port_of_a_server_whose_address_is_written_as_a_name(
         pass
     listening.close()
     found = address_of(host)
-    held = await asyncio.to_thread(ports.held, home.path, found)
+    held = await asyncio.to_thread(ports.held_listeners, home.path, found)
     assert not taken(address), "it is given up to nobody"
     with bind(found, address[1], "--port", held=held) as again:
         for one in held:
@@ -109,7 +109,7 @@ async def test_a_server_on_another_address_has_the_port_that_was_held(home: Home
     async with served(home, listening):
         pass
     listening.close()
-    assert await asyncio.to_thread(ports.held, home.path, "0.0.0.0") == []
+    assert await asyncio.to_thread(ports.held_listeners, home.path, "0.0.0.0") == []
     with bind("0.0.0.0", port, "--port") as everywhere:
         everywhere.listen()
 
@@ -130,12 +130,12 @@ def test_who_waits_for_a_server_that_does_not_come_is_turned_away(listening: soc
     loop = Loop()
     held = ports.Ports(loop)
     held.hold([listening.dup().detach()])
-    held.turn_away()
+    held.reject_connections()
     with socket.create_connection(listening.getsockname(), SECONDS_MAX) as caller:
-        loop.turn()
+        loop.run_once()
         assert caller.recv(1) == b""
     # The next one has them to itself.
-    held.leave_be()
+    held.stop_rejecting()
     listening.settimeout(SECONDS_MAX)
     with socket.create_connection(listening.getsockname(), SECONDS_MAX), listening.accept()[0] as came:
         assert came.fileno() >= 0

@@ -20,7 +20,7 @@ from rota.runtime.interface import Subject
 from rota.runtime.keeper import protocol
 from rota.runtime.keeper.child import Exec
 from rota.runtime.keeper.children import Children
-from rota.runtime.keeper.fields import Refused
+from rota.runtime.keeper.fields import RequestRefused
 from rota.runtime.space import Space, low_bytes
 from rota.server.audit import Audit
 from rota.server.auth import User
@@ -60,8 +60,8 @@ class Commands(Children):
     def run(self, key: str) -> bool:
         """Run one more, if there is room."""
         try:
-            self._check_room(key)
-        except Refused:
+            self._check_exec_share(key)
+        except RequestRefused:
             return False
         child = cast(Any, self.live.setdefault(key, cast(Any, Runs())))
         one = Exec(str(len(self._by_pid)), child, True, lambda said: None)
@@ -194,8 +194,8 @@ class Slots(Children):
         for count in range(protocol.CHILDREN_MAX):
             key = f"{namespace}/it-{count}/uid/main"
             try:
-                self._check_slot(key)
-            except Refused:
+                self._check_child_share(key)
+            except RequestRefused:
                 return count
             self.live[key] = cast(Any, None)
         raise AssertionError("there is no end to it")

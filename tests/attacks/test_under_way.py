@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rota.runtime.interface import Subject
-from rota.runtime.keeper import inflight, opened
+from rota.runtime.keeper import in_flight, open_files
 from rota.runtime.nameless import nameless_bytes
 from tests.attacks.conftest import TENANT
 
@@ -61,20 +61,20 @@ def running(code: str) -> Iterator[int]:
 def peeks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Sockets that are looked into, each time."""
     found: list[int] = []
-    peeked = inflight._peeked
+    peeked = in_flight._peek
 
-    def counted(copy: int, *others: Any) -> inflight.Found:
+    def counted(copy: int, *others: Any) -> in_flight.InFlight:
         found.append(copy)
         return peeked(copy, *others)
 
-    monkeypatch.setattr(inflight, "_peeked", counted)
+    monkeypatch.setattr(in_flight, "_peek", counted)
     return found
 
 
 def test_to_have_one_socket_looked_into_hundreds_of_times(tmp_path: Path, peeks: list[int]) -> None:
     """It is once in each look, whoever looks: files of each time would be the server's memory."""
     with running(CROWDED) as pid:
-        assert opened.memory_bytes([pid]) in (0, 4 * MIB), "nothing is seen by an old kernel"
+        assert open_files.memory_bytes([pid]) in (0, 4 * MIB), "nothing is seen by an old kernel"
         assert len(peeks) <= 1
         peeks.clear()
         nameless_bytes({SOMEBODY: [pid]}, tmp_path.stat().st_dev)
@@ -84,26 +84,26 @@ def test_to_have_one_socket_looked_into_hundreds_of_times(tmp_path: Path, peeks:
 def test_to_keep_whoever_looks_at_memory_busy(peeks: list[int]) -> None:
     """The keeper starts and ends what all others run: it looks for so long, and no longer."""
     with running(CROWDED) as pid:
-        assert opened.memory_bytes([pid], until=time.monotonic() - 1) == 0
+        assert open_files.memory_bytes([pid], until=time.monotonic() - 1) == 0
         assert not peeks
-        assert opened.memory_bytes([pid], until=math.inf) in (0, 4 * MIB)
+        assert open_files.memory_bytes([pid], until=math.inf) in (0, 4 * MIB)
 
 
 def test_to_keep_whoever_looks_at_memory_busy_with_many_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """To list the descriptors of one takes a while already."""
     listed: list[int] = []
-    tables = opened.tables
+    tables = open_files.tables
 
-    def counted(pid: int) -> Iterator[opened.Table]:
+    def counted(pid: int) -> Iterator[open_files.Table]:
         listed.append(pid)
         return tables(pid)
 
-    monkeypatch.setattr(opened, "tables", counted)
-    monkeypatch.setattr(opened, "MEMORY_FILES_MAX", 10)
+    monkeypatch.setattr(open_files, "tables", counted)
+    monkeypatch.setattr(open_files, "MEMORY_FILES_MAX", 10)
     with running(CROWDED) as pid:
-        opened.memory_bytes([pid] * 50)
+        open_files.memory_bytes([pid] * 50)
         assert len(listed) == 1
-        opened.memory_bytes([pid] * 50, until=time.monotonic() - 1)
+        open_files.memory_bytes([pid] * 50, until=time.monotonic() - 1)
         assert len(listed) == 1
 
 
@@ -113,4 +113,4 @@ def test_to_hide_memory_in_a_program_that_is_run(tmp_path: Path) -> None:
         while b"sleep" not in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]:
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        assert opened.memory_bytes([pid]) >= 4 * MIB
+        assert open_files.memory_bytes([pid]) >= 4 * MIB

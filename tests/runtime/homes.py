@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rota.runtime.keeper import protocol
-from rota.runtime.keeper.client import Keeper, Limits, Log, Record, Snapshot
+from rota.runtime.keeper.client import Keeper, Limits, LogSpec, Record, Snapshot
 
 DAEMON = "setsid sh -c 'echo $$ > {fifo}; exec sleep 1000' &"
 """A grandchild in a session of its own, whose parent is gone."""
@@ -43,7 +43,7 @@ class Home:
         env: Mapping[str, str] | None = None,
         **more: Any,
     ) -> Record:
-        more.setdefault("log", Log(str(self.path / key)))
+        more.setdefault("log", LogSpec(str(self.path / key)))
         more.setdefault("limits", Limits())
         environment = {"MARK": self.mark, **(env or {})}
         return await keeper.start(key, run, ["sh", "-c", script], env=environment, cwd="/", **more)

@@ -9,21 +9,21 @@ import sys
 from typing import Any
 
 from rota.runtime.keeper import __main__ as program
+from rota.runtime.keeper.child import Lease
 from rota.runtime.keeper.children import Children
-from rota.runtime.keeper.fields import Fields, Refused
-from rota.runtime.keeper.lease import Lease
-from rota.runtime.keeper.process import Keeper
+from rota.runtime.keeper.fields import Fields, RequestRefused
+from rota.runtime.keeper.process import KeeperProcess
 
 
-def hello(self: Keeper, connection: Any, fields: Fields) -> dict[str, Any]:
+def hello(self: KeeperProcess, connection: Any, fields: Fields) -> dict[str, Any]:
     found = _hello(self, connection, fields)
     found.pop("sets_leases", None)
     return found
 
 
-def do_leaseless(self: Keeper, connection: Any, verb: str, fields: Fields, reply: Any) -> None:
+def do_leaseless(self: KeeperProcess, connection: Any, verb: str, fields: Fields, reply: Any) -> None:
     if verb == "extend":
-        raise Refused("UnknownVerb", f"this keeper has no verb {verb!r}")
+        raise RequestRefused("UnknownVerb", f"this keeper has no verb {verb!r}")
     fields.values.pop("lease_seconds", None)
     _do(self, connection, verb, fields, reply)
 
@@ -37,12 +37,12 @@ def extend_numbers(self: Children, fields: Fields) -> dict[str, Any]:
     return {}
 
 
-_hello, _do = Keeper._hello, Keeper._do
+_hello, _do = KeeperProcess._hello, KeeperProcess._do
 
 if __name__ == "__main__":
-    Keeper._hello = hello  # type: ignore[method-assign]
+    KeeperProcess._hello = hello  # type: ignore[method-assign]
     if sys.argv.pop(1) == "leaseless":
-        Keeper._do = do_leaseless  # type: ignore[method-assign]
+        KeeperProcess._do = do_leaseless  # type: ignore[method-assign]
     else:
         Children.extend = extend_numbers  # type: ignore[method-assign]
     program.main()

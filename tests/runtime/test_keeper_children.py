@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rota.runtime.keeper.client import Exited, KeeperError, Limits, Log, Snapshot, Started
+from rota.runtime.keeper.client import Exited, KeeperError, Limits, LogSpec, Snapshot, Started
 from rota.runtime.keeper.kernel import descendants_of
 from tests.runtime.homes import Home, exit_of, told, unsearchable
 
@@ -39,7 +39,7 @@ async def test_both_outputs_are_in_the_log(any_home: Home) -> None:
 
 async def test_a_log_is_rotated_within_its_bounds(home: Home) -> None:
     async with home.keeper() as keeper:
-        log = Log(str(home.path / "a"), bytes_max=1000, files_max=3)
+        log = LogSpec(str(home.path / "a"), bytes_max=1000, files_max=3)
         await home.start(keeper, "a", "seq 1 2000", log=log)
         await exit_of(keeper, "a")
     sizes = {path.name: path.stat().st_size for path in home.path.glob("a.log*")}
@@ -61,7 +61,7 @@ async def test_a_next_run_goes_on_in_the_same_log(home: Home) -> None:
 async def test_a_log_that_cannot_be_written_does_not_stop_the_child(home: Home) -> None:
     async with home.keeper() as keeper:
         os.symlink("/dev/full", home.path / "full")
-        log = Log(str(home.path / "full" / "a"))
+        log = LogSpec(str(home.path / "full" / "a"))
         with pytest.raises(KeeperError, match="Not a directory"):
             await home.start(keeper, "a", "true", log=log)
         full = home.path / "b.log"
@@ -75,7 +75,7 @@ async def test_a_log_that_cannot_be_written_does_not_stop_the_child(home: Home) 
 async def test_the_environment_is_exactly_what_was_given(any_home: Home) -> None:
     async with any_home.keeper() as keeper:
         argv = ["/usr/bin/env"]
-        log = Log(str(any_home.path / "a"))
+        log = LogSpec(str(any_home.path / "a"))
         await keeper.start("a", "1", argv, env={"ONE": "1", "TWO": "a b\nc"}, cwd="/", log=log)
         await exit_of(keeper, "a")
     assert any_home.log("a").read_text() == "ONE=1\nTWO=a b\nc\n"
@@ -114,7 +114,7 @@ async def test_a_child_gets_no_new_privileges(home: Home) -> None:
 
 async def test_the_working_folder_is_the_one_given(home: Home) -> None:
     async with home.keeper() as keeper:
-        await keeper.start("a", "1", ["pwd"], env={}, cwd="/usr", log=Log(str(home.path / "a")))
+        await keeper.start("a", "1", ["pwd"], env={}, cwd="/usr", log=LogSpec(str(home.path / "a")))
         await exit_of(keeper, "a")
     assert home.log("a").read_text() == "/usr\n"
 
@@ -148,7 +148,7 @@ async def test_what_cannot_start_says_why_and_leaves_nothing(
 ) -> None:
     async with any_home.keeper() as keeper:
         with pytest.raises(KeeperError, match=said) as refused:
-            await keeper.start("a", "1", argv, env={}, cwd=cwd, log=Log(str(any_home.path / "a")))
+            await keeper.start("a", "1", argv, env={}, cwd=cwd, log=LogSpec(str(any_home.path / "a")))
         assert refused.value.reason == "StartFailed"
         assert await keeper.list() == []
         await any_home.start(keeper, "a", "true")
@@ -159,7 +159,7 @@ async def test_a_folder_of_the_path_that_cannot_be_searched_is_passed_over(home:
     async with home.keeper() as keeper:
         with pytest.raises(KeeperError, match="no-such-program: No such file"):
             await keeper.start(
-                "a", "1", ["no-such-program"], env={"PATH": path}, cwd="/", log=Log(str(home.path / "a"))
+                "a", "1", ["no-such-program"], env={"PATH": path}, cwd="/", log=LogSpec(str(home.path / "a"))
             )
         await home.start(keeper, "a", "exit 3", env={"PATH": path})
         ended = await exit_of(keeper, "a")

@@ -11,7 +11,7 @@ import pytest
 
 from rota.runtime.keeper import connection
 from rota.runtime.keeper.connection import Connection
-from rota.runtime.keeper.messages import ExecExited, Exit, KeeperGone
+from rota.runtime.keeper.messages import ExecExited, ExitRecord, KeeperGone
 
 PATIENCE_SECONDS = 30.0
 
@@ -25,7 +25,7 @@ class Pair:
         self.connection = Connection(ours)
 
     def tell(self, name: str, code: int = 0) -> None:
-        event = ExecExited(exec=name, exit=Exit(time=0.0, code=code))
+        event = ExecExited(exec=name, exit=ExitRecord(time=0.0, code=code))
         self.theirs.sendall(msgspec.json.encode(event) + b"\n")
 
 
@@ -49,16 +49,16 @@ async def test_an_end_is_told_whether_it_comes_before_or_after_it_is_asked_for(p
     pair.tell("late", 2)
     async with asyncio.timeout(PATIENCE_SECONDS):
         assert (await early).code == 1
-        await until(lambda: "late" in pair.connection._unasked)
+        await until(lambda: "late" in pair.connection._unclaimed)
         assert (await pair.connection.exit_of("late")).code == 2
-    assert not pair.connection._execs and not pair.connection._unasked
+    assert not pair.connection._execs and not pair.connection._unclaimed
 
 
 async def test_of_ends_that_nobody_asks_for_the_last_ones_are_kept(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "UNASKED_MAX", 3)
+    monkeypatch.setattr(connection, "UNCLAIMED_EXITS_MAX", 3)
     for number in range(10):
         pair.tell(str(number))
-    await until(lambda: list(pair.connection._unasked) == ["7", "8", "9"])
+    await until(lambda: list(pair.connection._unclaimed) == ["7", "8", "9"])
 
 
 async def test_who_has_given_up_on_an_end_does_not_cut_the_others_off(pair: Pair) -> None:

@@ -12,7 +12,7 @@ from contextlib import closing
 
 import pytest
 
-from rota.runtime.keeper.client import Execution, Keeper, KeeperError, KeeperGone
+from rota.runtime.keeper.client import Keeper, KeeperError, KeeperExecution, KeeperGone
 from tests.runtime.homes import Home, told
 
 
@@ -28,7 +28,7 @@ def read_all(descriptor: int) -> str:
     return found.decode()
 
 
-async def run(home: Home, keeper: Keeper, script: str) -> tuple[Execution, str]:
+async def run(home: Home, keeper: Keeper, script: str) -> tuple[KeeperExecution, str]:
     """What it wrote, after its end."""
     read, write = os.pipe()
     null = os.open(os.devnull, os.O_RDONLY)

@@ -35,7 +35,7 @@ async def test_a_shutdown_that_says_no_grace_gives_what_another_has_allowed(home
     async with home.keeper() as keeper, Keeper.existing(home.path) as other:
         await home.start(keeper, "a", STUBBORN.format(fifo=fifo))
         await told(fifo)
-        await other.allow(0)
+        await other.set_shutdown_grace(0)
         began = time.monotonic()
         await keeper.shutdown()
         assert time.monotonic() - began < protocol.STOP_GRACE_SECONDS
@@ -47,7 +47,7 @@ async def test_what_was_allowed_ends_with_who_allowed_it(home: Home) -> None:
         await home.start(keeper, "a", STUBBORN.format(fifo=fifo))
         await told(fifo)
         async with Keeper.existing(home.path) as other:
-            await other.allow(0)
+            await other.set_shutdown_grace(0)
         began = time.monotonic()
         await keeper.shutdown()
         assert time.monotonic() - began > protocol.STOP_GRACE_SECONDS - 0.1
@@ -61,7 +61,7 @@ async def test_a_keeper_that_nobody_waited_for_ends_with_its_server(home: Home) 
             await asyncio.sleep(0)
         assert starting.cancel()
         await runtime.shutdown()
-    assert await keeper.is_launched()
+    assert await keeper.was_launched()
     assert dial(home.path) is None
 
 

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from rota.runtime.keeper import lease
+from rota.runtime.keeper import child
+from rota.runtime.keeper.child import Lease
 from rota.runtime.keeper.client import KeeperError
-from rota.runtime.keeper.lease import Lease
 from tests.runtime.homes import Home, exit_of, gone
 
 LONG_SECONDS = 3600.0
@@ -76,4 +76,4 @@ def test_it_ends_by_the_clock_that_has_advanced_more(clock: str, monkeypatch: py
 
 
 def test_the_clock_counts_while_the_machine_is_suspended() -> None:
-    assert getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC) == lease._UPTIME
+    assert getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC) == child._UPTIME

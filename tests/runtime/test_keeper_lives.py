@@ -21,12 +21,12 @@ from tests.runtime.homes import Home, ask, exit_of, gone, told
 SERVER = """
 import asyncio, sys
 from pathlib import Path
-from rota.runtime.keeper.client import Keeper, Log
+from rota.runtime.keeper.client import Keeper, LogSpec
 
 async def main(home, mark, options):
     async with Keeper.connect(Path(home), options) as keeper:
         for key, script in (("long", "exec sleep 1000"), ("short", f"read line < {home}/fifo; exit 6")):
-            log = Log(f"{home}/{key}")
+            log = LogSpec(f"{home}/{key}")
             record = await keeper.start(key, "1", ["sh", "-c", script], env={"MARK": mark}, cwd="/", log=log)
             print(key, record.pid, record.pid_start, flush=True)
         await asyncio.Event().wait()

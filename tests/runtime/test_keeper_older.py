@@ -13,7 +13,7 @@ import pytest
 
 from rota.runtime.interface import Order, Refused, Subject
 from rota.runtime.keeper.client import KeeperError
-from rota.runtime.keeper.leasing import LIFTED_SECONDS, Leasing
+from rota.runtime.keeper.leases import LIFTED_SECONDS, Leases
 from rota.runtime.keeper.messages import Hello
 from rota.runtime.local import LocalRuntime
 from tests.runtime.homes import Home, exit_of
@@ -98,7 +98,7 @@ async def test_a_lease_that_cannot_be_lifted_is_extended_again_and_again() -> No
         asked.put_nowait(dict(leases))
 
     earlier = Hello(version=1, pid=1, pid_start=1, started=0.0, tree="cgroup")
-    leasing = Leasing(extend, again_seconds=0.001)
+    leasing = Leases(extend, again_seconds=0.001)
     try:
         await leasing.extend(earlier, {"a": None, "b": 5.0, "c": None}, unleased=False)
         assert await asked.get() == {"a": LIFTED_SECONDS, "b": 5.0, "c": LIFTED_SECONDS}
@@ -111,4 +111,4 @@ async def test_a_lease_that_cannot_be_lifted_is_extended_again_and_again() -> No
             while await asked.get() != {}:
                 pass
     finally:
-        await leasing.end()
+        await leasing.close()

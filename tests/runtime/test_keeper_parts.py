@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from rota.runtime.keeper import kernel
-from rota.runtime.keeper.cgroup import Groups
+from rota.runtime.keeper.cgroup import Cgroups
 from rota.runtime.keeper.client import Exited, KeeperError
 from tests.runtime.homes import Home, exit_of
 
@@ -75,7 +75,7 @@ input()
 
 
 def test_where_a_cgroup_cannot_be_killed_at_once_each_of_it_is() -> None:
-    groups = Groups.make(f"rota-test-{uuid.uuid4().hex}")
+    groups = Cgroups.make(f"rota-test-{uuid.uuid4().hex}")
     if groups is None:
         pytest.skip("no cgroup2 group can be made here")
     group = groups.group("one", "tenant")

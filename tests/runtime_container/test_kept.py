@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rota.runtime.keeper.client import Keeper, KeeperError, Log
+from rota.runtime.keeper.client import Keeper, KeeperError, LogSpec
 from tests.runtime.homes import Home, exit_of, gone
 from tests.runtime_container.conftest import SECONDS_MAX, Host
 
@@ -41,7 +41,7 @@ async def start(keeper: Keeper, home: Home, host: Host, script: str) -> None:
     os.chmod(fifo / "runs", 0o666)
     order = host.order("/bin/sh", "-c", f"echo > /box/runs; {script}", env={"TOKEN": "secret"})
     made = host.command(order, volumes=[(fifo, "/box")])
-    await keeper.start("web", "1", made.argv, env=made.env, cwd="/", log=Log(str(home.path / "web")))
+    await keeper.start("web", "1", made.argv, env=made.env, cwd="/", log=LogSpec(str(home.path / "web")))
     await asyncio.wait_for(asyncio.to_thread((fifo / "runs").read_text), SECONDS_MAX)
 
 
@@ -85,7 +85,7 @@ async def test_what_a_killed_keeper_leaves_is_found_and_removed(home: Home, host
 async def test_one_that_cannot_start_says_why_in_its_log(home: Home, host: Host) -> None:
     made = host.command(host.order("nosuch"))
     async with home.keeper() as keeper:
-        await keeper.start("web", "1", made.argv, env=made.env, cwd="/", log=Log(str(home.path / "web")))
+        await keeper.start("web", "1", made.argv, env=made.env, cwd="/", log=LogSpec(str(home.path / "web")))
         record = await exit_of(keeper, "web")
         assert record.exit is not None and record.exit.code == 127
     assert '"nosuch"' in home.log("web").read_text()

@@ -18,7 +18,7 @@ from rota.control.schedules.heap import STALE_MAX
 from rota.engine.recorder import QUEUE_MAX, REMEMBERED_MAX
 from rota.engine.timers import STALE_TIMERS_MAX
 from rota.pools.waiting import DEAD_ENTRIES_MAX
-from rota.runtime.keeper.connection import UNASKED_MAX
+from rota.runtime.keeper.connection import UNCLAIMED_EXITS_MAX
 from rota.store.compaction import CHECKPOINTS, KEEP_SECONDS
 from rota.store.ring import RING_EVENTS_MAX
 
@@ -65,7 +65,7 @@ BOUNDED = {
     "control.functions.moulds.Moulds.moulds": MOULDS_MAX,
     "pools.waiting.Waiting.heap": POOLS_MAX * DEAD_ENTRIES_MAX,
     "pools.ordered.Ordered.chunks": POOLS_MAX * DEAD_ENTRIES_MAX,
-    "runtime.keeper.connection.Connection.unasked": UNASKED_MAX,
+    "runtime.keeper.connection.Connection.unasked": UNCLAIMED_EXITS_MAX,
 }
 """Tables that fill up, and how far. Below that they may grow."""
 

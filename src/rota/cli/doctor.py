@@ -118,10 +118,10 @@ def _cgroups() -> Finding:
     purpose = "limits instances, and ends all of their processes at once"
     if sys.platform != "linux":
         return Finding("absent", "cgroups", f"not on {sys.platform}; process groups are used instead", purpose)
-    from rota.runtime.keeper.cgroup import Groups
+    from rota.runtime.keeper.cgroup import Cgroups
 
     # What the keeper does, and no more: whether a group can be made and joined is seen by doing so.
-    groups = Groups.make(f"rota-doctor-{os.getpid()}")
+    groups = Cgroups.make(f"rota-doctor-{os.getpid()}")
     if groups is None:
         found = "this user can make none of version 2; `systemd-run --user --scope -p Delegate=yes rota up` may"
         return Finding("absent", "cgroups", found, purpose)

@@ -39,18 +39,18 @@ from rota.runtime.interface import (
     Wish,
 )
 from rota.runtime.keeper.client import (
-    Execution as KeptExecution,
-)
-from rota.runtime.keeper.client import (
     Exited,
     Keeper,
     KeeperError,
     KeeperGone,
     Limits,
-    Log,
+    LogSpec,
     Record,
     Snapshot,
     Started,
+)
+from rota.runtime.keeper.client import (
+    KeeperExecution as KeptExecution,
 )
 from rota.runtime.keeper.kernel import start_time_of
 from rota.runtime.keeper.records import SET_ASIDE
@@ -109,7 +109,7 @@ class LocalRuntime:
         self._places = Places(home)
         self._home = self._places.home
         self._keeper = keeper or Keeper.connect(self._home)
-        self._keeper.have_held(listeners)
+        self._keeper.hold_listeners(listeners)
         self._introduce = introduce
         self.policy = policy
         self._containers = Containers(self._places, pulls=policy.network == "host")
@@ -227,7 +227,7 @@ class LocalRuntime:
         """End everything, and the keeper."""
         hurrying = asyncio.create_task(self._hurry_containers())
         try:
-            if self._following is not None or await self._keeper.is_launched():
+            if self._following is not None or await self._keeper.was_launched():
                 await self._keeper.shutdown()
         finally:
             hurrying.cancel()
@@ -394,7 +394,7 @@ class LocalRuntime:
                 made.argv,
                 env=made.env,
                 cwd=made.cwd,
-                log=Log(str(log_path)),
+                log=LogSpec(str(log_path)),
                 limits=limits,
                 unmet=made.unmet,
                 wrappers=made.wrappers,

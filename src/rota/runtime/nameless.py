@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rota.runtime.interface import Subject
-from rota.runtime.keeper.opened import BLOCK_BYTES, mapped, tables
+from rota.runtime.keeper.open_files import BLOCK_BYTES, mapped, tables
 
 DESCRIPTORS_MAX = 200_000
 """Of one instance that are looked at. Who has more keeps everybody from being measured."""

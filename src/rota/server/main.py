@@ -151,7 +151,7 @@ async def run(
     address = address_of(host)
     with ExitStack() as bound:
         # What runs on has not been able to take them.
-        held = [bound.enter_context(one) for one in ports.held(home.path, address)]
+        held = [bound.enter_context(one) for one in ports.held_listeners(home.path, address)]
         listening = bound.enter_context(bind(address, port, "--port", before=ports_before[0], held=held))
         edge_wanted = (DEFAULT_EDGE_PORT if port else 0) if edge_port is None else edge_port
         edge_before = ports_before[1]

@@ -20,7 +20,7 @@ from pathlib import Path
 from rota.runtime.containers import Containers
 from rota.runtime.keeper import protocol
 from rota.runtime.keeper.client import Exited, Keeper, KeeperError, Snapshot, dial
-from rota.runtime.keeper.predecessor import has_left_something
+from rota.runtime.keeper.leftovers import has_leftovers
 from rota.runtime.places import Places
 from rota.server import background_image
 from rota.server.background_state import withdraw
@@ -96,7 +96,7 @@ async def stop(home: Home, grace_seconds: float = GRACE_SECONDS) -> Ended:
     async with _following(home.path, grace_seconds, ended):
         await _end_server(home, deadline - KEEPER_SECONDS, ended)
         await _end_keeper(home.path, grace_seconds, deadline, ended)
-    if await asyncio.to_thread(has_left_something, home.path):
+    if await asyncio.to_thread(has_leftovers, home.path):
         # What a killed keeper has left is ended by the next one, before that does anything else.
         ended.left = True
         async with Keeper.connect(home.path) as keeper:
@@ -186,7 +186,7 @@ async def _following(home: Path, grace_seconds: float, ended: Ended) -> AsyncIte
     # There may be none, and one that hangs has nothing to tell.
     with contextlib.suppress(KeeperError, TimeoutError):
         async with asyncio.timeout(ANSWER_SECONDS_MAX):
-            await keeper.allow(grace_seconds)
+            await keeper.set_shutdown_grace(grace_seconds)
             known = asyncio.Event()
             following = asyncio.create_task(_follow(keeper, ended, known))
             await known.wait()

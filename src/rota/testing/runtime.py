@@ -11,7 +11,7 @@ import msgspec
 from rota.api.egress import Policy
 from rota.engine import Clock
 from rota.runtime.interface import Box, Execution, Exit, NotRunning, Order, Overuse, Owner, Refusal, Run, Subject
-from rota.runtime.keeper.lease import LEASE_ENDED
+from rota.runtime.keeper.protocol import LEASE_ENDED
 from rota.testing.archive import MemoryArchive
 
 NOWHERE = Path("/nowhere")

@@ -25,7 +25,7 @@ from rota.control.instances.lifecycle import (
 )
 from rota.control.making.interface import Observed, Obstacle
 from rota.runtime.interface import Exit, Overuse, Run
-from rota.runtime.keeper.lease import LEASE_ENDED
+from rota.runtime.keeper.protocol import LEASE_ENDED
 
 NOW = 1_700_000_000.0
 NOTHING, MAIN = Restarts(frozenset(), None), Restarts(frozenset(("main",)), None)

@@ -20,7 +20,7 @@ from rota.control.instances.names import controller_of
 from rota.control.instances.reasons import HUB_QUOTA_GATE, QUOTA_GATE
 from rota.control.making.interface import Observed, Obstacle
 from rota.runtime.interface import Exit, Run
-from rota.runtime.keeper.lease import LEASE_ENDED
+from rota.runtime.keeper.protocol import LEASE_ENDED
 
 AVAILABLE, PROGRAMMED = "Available", "Programmed"
 KEEPER_LOST = "KeeperLost"

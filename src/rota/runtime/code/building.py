@@ -17,8 +17,8 @@ from pathlib import Path
 from rota.runtime.freezing import RESTLESS_MAX, RESTLESS_WHY, frozen
 from rota.runtime.interface import Subject
 from rota.runtime.keeper import cgroup, kernel, protocol
-from rota.runtime.keeper.controllers import Controllers
-from rota.runtime.keeper.watchdog import too_much_memory
+from rota.runtime.keeper.cgroup_v1 import Controllers
+from rota.runtime.keeper.limit_watch import too_much_memory
 from rota.runtime.measuring import FILE_BYTES_MIN, NotMeasurable, Used, used
 from rota.runtime.nameless import nameless_bytes
 from rota.runtime.sandbox import Command

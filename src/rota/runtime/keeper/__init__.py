@@ -2,25 +2,25 @@
 
 - *Owned.* A child has its own session, its own group of processes, exactly the environment it was given, and no file of
   the keeper's but its three streams. All that it starts, daemons too, is of its tree.
-- *Ended for certain.* A child has exited when its whole tree has: `stop` answers when nothing of it is alive.
-- *Nothing outlives the keeper.* When it dies, its children die; what they left behind is ended by the next keeper,
-  before that one does anything else.
-- *No exit is lost.* Starts and exits are on disk before anybody hears of them, until they are forgotten on purpose.
-- *Once.* A start is named by its key and its run: repeating it has no second effect, and a late stop of an earlier run
-  has none either.
-- *Not for ever.* Without a server for a while, it stops everything and ends.
+- *Verified end.* A child has exited when its whole process tree has: `stop` answers when no process of it is alive.
+- *Nothing outlives the keeper.* When it dies, its children die. The next keeper ends what they left behind before it
+  does anything else.
+- *No exit is lost.* Starts and exits are on disk before a client is notified, and stay there until a client forgets
+  them.
+- *Idempotent.* A start is identified by its key and its run: a repeated start has no effect, and neither has a late
+  stop of an earlier run.
+- *Not for ever.* After `ORPHAN_SECONDS` without a server it stops everything and exits.
 - *Bounded.* Children, connections, lines, backlogs, records and logs each have a limit with a name.
 
-Never: restarts anything, reads what a child writes but to store it, writes an environment to disk, believes a pid.
+Never: restarts a child, interprets its output, writes an environment to disk, trusts a pid without its start time.
 
-How a tree is held, the first of these that the host allows:
+A process tree is held together by the first of these that the host allows:
 
 - `cgroup`: a cgroup2 group per child, ended with `cgroup.kill`.
-- `namespace`: a PID namespace per child, whose end the kernel makes the end of all in it.
-- `sweep`: a minder per child, which inherits the orphans of the tree and ends them by looking through /proc.
+- `namespace`: a PID namespace per child; the kernel kills all of it with its process 1.
+- `sweep`: a minder per child, which inherits the orphans of the tree, finds them in /proc and kills them.
 
-To be read in this order: `protocol`; `process`, what it is asked; `children`, what becomes of that; `spawn`, `program`
-and `minder`, from a fork to a program; the rest as it comes up. The server's side is `client`, with `connection` and
-`messages`. All but that side uses the standard library only, so that the keeper is up in a few milliseconds and an
-upgrade of Rota's libraries cannot disturb it.
+Read `protocol` first, then `process` (requests), `children` (their effects), and `spawn`, `program` and `minder` (from
+a fork to a program). The server's side is `client`, with `connection`, `messages` and `leases`. The keeper's own side
+uses the standard library only, so that it starts in a few milliseconds and no upgrade of Rota's libraries can break it.
 """

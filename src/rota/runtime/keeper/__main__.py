@@ -1,4 +1,4 @@
-"""`python -m rota.runtime.keeper HOME`: start the keeper of a home; says `ready` and returns when it answers."""
+"""`python -m rota.runtime.keeper HOME`: start the keeper of a home and print `ready` once it accepts connections."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import NoReturn
 
 from rota.runtime.descriptors import restore
 from rota.runtime.keeper import protocol
-from rota.runtime.keeper.predecessor import AlreadyRuns, CannotStart
-from rota.runtime.keeper.process import TREES, Keeper
+from rota.runtime.keeper.leftovers import AlreadyRuns, CannotStart
+from rota.runtime.keeper.process import TREES, KeeperProcess
 
 _LOG_BYTES_MAX = 1024 * 1024
 _REPORT_BYTES_MAX = 4096
@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("home", type=Path, help="the folder of the home")
     parser.add_argument("--orphan-seconds", type=float, default=protocol.ORPHAN_SECONDS, help="end without a server")
     parser.add_argument("--die-with", type=int, metavar="PID", help="stop everything and end when that process ends")
-    parser.add_argument("--tree", choices=TREES, help="how trees are held; without it, the best that works here")
+    parser.add_argument("--tree", choices=TREES, help="how to hold process trees; without it, the best that works")
     parser.add_argument(
         "--no-controllers", action="store_true", help="hold limits without cgroups, as other hosts must"
     )
@@ -33,7 +33,7 @@ def main() -> None:
     if options.nofile is not None:
         restore(options.nofile)
     report, report_write = os.pipe()
-    # Twice, so that it is nobody's child: neither a hang-up nor the end of a group reaches it.
+    # Fork twice, so that the keeper has no parent: neither a hang-up nor the end of a process group reaches it.
     if os.fork():
         os.close(report_write)
         _relay(report)
@@ -42,7 +42,7 @@ def main() -> None:
     if os.fork():
         os._exit(0)
     try:
-        keeper = Keeper(
+        keeper = KeeperProcess(
             options.home.absolute(),
             options.orphan_seconds,
             options.tree,
@@ -56,13 +56,13 @@ def main() -> None:
     os.write(report_write, _READY)
     os.close(report_write)
     _leave(options.home.absolute() / "keeper" / "keeper.log")
-    # What exists now lives as long as the process; left alone, it stays shared with the forks.
+    # What is allocated now lives as long as the process. Frozen, its pages stay shared with the forks.
     gc.freeze()
     keeper.run()
 
 
 def _relay(report: int) -> NoReturn:
-    """Pass on what the keeper said of its start: to people, and as an exit code."""
+    """Relay the keeper's report of its start, as text and as an exit code."""
     said = b""
     while not said.endswith(b"\n") and (data := os.read(report, _REPORT_BYTES_MAX)):
         said += data
@@ -77,7 +77,7 @@ def _fail(report_write: int, code: int, message: str) -> NoReturn:
 
 
 def _leave(log: Path) -> None:
-    """Hold nothing of the caller's: no folder, no terminal. What the keeper itself has to say goes to its log."""
+    """Release the caller's folder and terminal. From here on, the keeper's output goes to its log."""
     os.chdir("/")
     os.umask(0o077)
     if log.exists() and log.stat().st_size > _LOG_BYTES_MAX:

@@ -1,20 +1,24 @@
-"""Groups of processes that nothing leaves: cgroup2, where this process may make them."""
+"""Process groups that no process can leave: cgroup v2, where this process may create them."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 from pathlib import Path
 
-from rota.runtime.keeper import together
-
 _CONTROLLERS = ("cpu", "memory", "pids")
 _CPU_PERIOD_US = 100_000
+MEMORY_SHARE, TENANT_MEMORY_SHARE = 0.9, 0.75
+"""Shares of the host's memory: of all tenants together, and of one tenant."""
+PIDS_SHARE, TENANT_PIDS_SHARE = 0.75, 0.4
+"""The same shares of the processes and threads that the host can have."""
+_PIDS_FILES = ("/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max")
 
 
 def write(path: Path | str, text: str) -> None:
-    """To a file that is there: what does not exist in a cgroup is not there to be made."""
+    """Write to an existing file of a cgroup. A missing file is an error: it is never created."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(descriptor, text.encode())
@@ -22,15 +26,15 @@ def write(path: Path | str, text: str) -> None:
         os.close(descriptor)
 
 
-class Group:
-    """The processes of one child."""
+class Cgroup:
+    """The cgroup of one child."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.procs_file = str(path / "cgroup.procs")
 
     def is_populated(self) -> bool:
-        """Whether anything lives in it, or in a group that was made below it."""
+        """Report whether any process lives in it, or in a cgroup below it."""
         try:
             return "populated 1" in (self.path / "cgroup.events").read_text()
         except FileNotFoundError:
@@ -50,7 +54,7 @@ class Group:
             self._kill_each()
 
     def _kill_each(self) -> None:
-        """Before Linux 5.14. Frozen first, so that none forks meanwhile; a frozen process can be killed."""
+        """Kill without `cgroup.kill`, which Linux has from 5.14. Frozen first, no process can fork meanwhile."""
         with contextlib.suppress(OSError):
             write(self.path / "cgroup.freeze", "1")
         for pid in self.pids():
@@ -65,7 +69,7 @@ class Group:
         return any(line.startswith("oom_kill ") and line != "oom_kill 0" for line in events.splitlines())
 
     def limit(self, limits: dict[str, float]) -> list[str]:
-        """Set what can be set here; which those are."""
+        """Set the limits that can be set here, and return their names."""
         held = []
         for name, value in limits.items():
             text = f"{int(value * _CPU_PERIOD_US)} {_CPU_PERIOD_US}" if name == "cpu" else str(int(value))
@@ -74,14 +78,14 @@ class Group:
                 write(file, text)
                 held.append(name)
         if "memory" in held:
-            # The limit is of the whole tree, and so is its end: half a tree is of no use to anybody.
+            # The limit applies to the whole tree, so the kernel kills the whole tree: half of it is useless.
             for file, text in ((self.path / "memory.oom.group", "1"), (self.path / "memory.swap.max", "0")):
                 with contextlib.suppress(OSError):
                     write(file, text)
         return held
 
     def remove(self) -> bool:
-        """Whether it is gone."""
+        """Remove the cgroup, and report whether it is gone."""
         for path in self._paths():
             try:
                 path.rmdir()
@@ -92,19 +96,19 @@ class Group:
         return True
 
     def _paths(self) -> list[Path]:
-        """Itself and all below it, deepest first."""
+        """Return this cgroup and all below it, deepest first."""
         return [Path(path) for path, _, _ in os.walk(self.path, topdown=False)]
 
 
-class Groups:
-    """The groups of one home, below one of its own."""
+class Cgroups:
+    """The cgroups of one home, below one of its own."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @classmethod
-    def make(cls, name: str) -> Groups | None:
-        """Below the group that this process is in, or at the top; None where neither can be written."""
+    def make(cls, name: str) -> Cgroups | None:
+        """Make them below the cgroup of this process, or at the root. Returns None where neither is writable."""
         for parent in _parents():
             try:
                 (parent / name).mkdir(exist_ok=True)
@@ -114,39 +118,39 @@ class Groups:
                     (parent / name).rmdir()
                 continue
             for path in (parent, parent / name):
-                _hand_on(path)
-            _bound(parent / name, together.of_all())
+                _delegate_controllers(path)
+            _set_bounds(parent / name, host_bounds())
             return cls(parent / name)
         return None
 
-    def group(self, name: str, tenant: str) -> Group:
-        """Make a group in that of its tenant, which has bounds of its own and a share of the processor."""
+    def group(self, name: str, tenant: str) -> Cgroup:
+        """Make a cgroup inside its tenant's, which has limits of its own and one share of the processor."""
         folder = self.path / tenant
         if not folder.is_dir():
             folder.mkdir()
-            _hand_on(folder)
-            _bound(folder, together.of_one())
+            _delegate_controllers(folder)
+            _set_bounds(folder, tenant_bounds())
         (folder / name).mkdir()
-        return Group(folder / name)
+        return Cgroup(folder / name)
 
     def forget(self, tenant: str) -> None:
-        """Remove the group of a tenant that has nothing in it any more."""
+        """Remove the cgroup of a tenant that runs nothing any more."""
         with contextlib.suppress(OSError):
             (self.path / tenant).rmdir()
 
-    def left_over(self) -> list[Group]:
+    def leftovers(self) -> list[Cgroup]:
         if not self.path.is_dir():
             return []
-        return [Group(path) for path in self.path.iterdir() if path.is_dir()]
+        return [Cgroup(path) for path in self.path.iterdir() if path.is_dir()]
 
     def remove(self) -> bool:
-        return Group(self.path).remove()
+        return Cgroup(self.path).remove()
 
 
-def limited(name: str, limits: dict[str, float]) -> tuple[Group, list[str]] | None:
-    """Make a group that holds limits, and say which. None: none of them can be held here."""
+def limited(name: str, limits: dict[str, float]) -> tuple[Cgroup, list[str]] | None:
+    """Make a cgroup that holds limits, and name those it holds. Returns None if it can hold none of them."""
     for parent in _parents():
-        group = Group(parent / name)
+        group = Cgroup(parent / name)
         try:
             group.path.mkdir()
             if held := group.limit(limits):
@@ -157,14 +161,14 @@ def limited(name: str, limits: dict[str, float]) -> tuple[Group, list[str]] | No
     return None
 
 
-def _hand_on(path: Path) -> None:
-    """Have the groups below one hold limits, as far as it can."""
+def _delegate_controllers(path: Path) -> None:
+    """Delegate controllers to the cgroups below, as far as this host allows."""
     for controller in _CONTROLLERS:
         with contextlib.suppress(OSError):
             write(path / "cgroup.subtree_control", f"+{controller}")
 
 
-def _bound(path: Path, bounds: dict[str, float]) -> None:
+def _set_bounds(path: Path, bounds: dict[str, float]) -> None:
     for name, value in bounds.items():
         with contextlib.suppress(OSError):
             write(path / f"{name}.max", str(int(value)))
@@ -179,7 +183,7 @@ def _parents() -> list[Path]:
 
 
 def _try_member(path: Path) -> None:
-    """That a directory can be made does not mean that a process can be moved into it: try one."""
+    """Raise unless a process can be moved into a cgroup. A directory that can be made does not prove it."""
     probe = path / "probe"
     probe.mkdir(exist_ok=True)
     try:
@@ -194,3 +198,23 @@ def _try_member(path: Path) -> None:
             raise PermissionError(f"cannot move a process into {probe}")
     finally:
         probe.rmdir()
+
+
+@functools.cache
+def host_bounds() -> dict[str, float]:
+    """Return the limits of all tenants together, by name: the server, the keeper and an administrator get the rest."""
+    return {"memory": _host_memory() * MEMORY_SHARE, "pids": _host_pids() * PIDS_SHARE}
+
+
+@functools.cache
+def tenant_bounds() -> dict[str, float]:
+    """Return the limits of all that one tenant runs, so that no tenant takes what is left for others."""
+    return {"memory": _host_memory() * TENANT_MEMORY_SHARE, "pids": _host_pids() * TENANT_PIDS_SHARE}
+
+
+def _host_memory() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _host_pids() -> int:
+    return min(int(Path(file).read_text()) for file in _PIDS_FILES)

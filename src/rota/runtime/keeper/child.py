@@ -1,4 +1,4 @@
-"""What the keeper holds of a process while it is there."""
+"""A process of the keeper, from its start to its verified end, and the commands beside it."""
 
 from __future__ import annotations
 
@@ -7,21 +7,43 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from rota.runtime.keeper.cgroup import Group
-from rota.runtime.keeper.controllers import Held
-from rota.runtime.keeper.lease import Lease
-from rota.runtime.keeper.logs import Log
-from rota.runtime.keeper.program import Plan
+from rota.runtime.keeper.cgroup import Cgroup
+from rota.runtime.keeper.cgroup_v1 import ControllerGroups
+from rota.runtime.keeper.log_file import LogFile
+from rota.runtime.keeper.program import ProcessPlan
 from rota.runtime.keeper.records import Record
 
+_UPTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Goes on while the machine is suspended."""
 Reply = Callable[[Any], None]
-"""Called once, with what to answer: a value, or the reason why not."""
+"""Called once with the answer: a value, or a RequestRefused."""
+
+
+class Lease:
+    """A time limit that expires by the machine's clock or by wall time, whichever has advanced more."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._began = (time.clock_gettime(_UPTIME), time.time())
+
+    @property
+    def has_ended(self) -> bool:
+        uptime, wall = self._began
+        return max(time.clock_gettime(_UPTIME) - uptime, time.time() - wall) >= self._seconds
 
 
 class Child:
-    """One that runs, or is about to, or whose tree is being ended."""
+    """A process that is starting, runs, or whose tree is being ended."""
 
-    def __init__(self, record: Record, log: Log, output: int, group: Group | None, limited: Held, plan: Plan) -> None:
+    def __init__(
+        self,
+        record: Record,
+        log: LogFile,
+        output: int,
+        group: Cgroup | None,
+        limited: ControllerGroups,
+        plan: ProcessPlan,
+    ) -> None:
         self.record = record
         self.log = log
         self.output: int | None = output
@@ -31,7 +53,7 @@ class Child:
         self.minded = plan.minded
         self.rlimits = plan.rlimits
         self.program_depth = plan.wrappers + plan.minded + plan.new_namespace if plan.wrappers else 0
-        """How far below its own process the program is that is asked to end, if not that process itself is."""
+        """Levels below its own process at which the program is that gets SIGTERM; 0: the process itself."""
         self.pid = 0
         self.pid_start: int | None = None
         self.report: int | None = None
@@ -40,7 +62,7 @@ class Child:
         self.is_stopping = False
         self.status: int | None = None
         self.lease: Lease | None = None
-        """How long it may run; None: as long as it likes."""
+        """The time that it may run; None: no limit."""
         self.execs: set[Exec] = set()
         self.starting: list[Reply] = []
         self.waiting: list[Reply] = []

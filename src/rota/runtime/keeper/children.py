@@ -1,4 +1,4 @@
-"""All that runs under this keeper: from the start of each to its verified end."""
+"""Everything that runs under this keeper, from its start to its verified end."""
 
 from __future__ import annotations
 
@@ -13,60 +13,60 @@ from pathlib import Path
 from typing import Any
 
 from rota.runtime.keeper import kernel, protocol
-from rota.runtime.keeper.cgroup import Groups
-from rota.runtime.keeper.child import Child, Exec, Reply, exit_of
-from rota.runtime.keeper.controllers import Controllers, Held
-from rota.runtime.keeper.fields import Fields, Refused
-from rota.runtime.keeper.lease import LEASE_ENDED, Lease
-from rota.runtime.keeper.logs import Log
+from rota.runtime.keeper.cgroup import Cgroups
+from rota.runtime.keeper.cgroup_v1 import ControllerGroups, Controllers
+from rota.runtime.keeper.child import Child, Exec, Lease, Reply, exit_of
+from rota.runtime.keeper.fields import Fields, RequestRefused
+from rota.runtime.keeper.limit_watch import WATCHED, LimitWatch
+from rota.runtime.keeper.log_file import LogFile
 from rota.runtime.keeper.loop import Loop
 from rota.runtime.keeper.minder import END_SIGNAL, FORWARDED, kill_descendants_of, send
-from rota.runtime.keeper.program import Plan
-from rota.runtime.keeper.records import Record, Records
-from rota.runtime.keeper.spawn import spawn
-from rota.runtime.keeper.watchdog import WATCHED, Watchdog
+from rota.runtime.keeper.program import ProcessPlan
+from rota.runtime.keeper.records import Record, RecordStore
+from rota.runtime.keeper.spawn import RLIMITS, protect_from_oom_killer, rlimits_for, spawn
 
 _READ_BYTES = 65536
-# What a pipe can hold at most, unless root made it larger: read after the end of all that could write to it.
+# The most that a pipe holds, unless root enlarged it: read after all its writers have ended.
 _DRAIN_BYTES_MAX = 1024 * 1024
-_SETTLE_PAUSE_SECONDS = 0.005
-_SETTLE_PAUSE_SECONDS_MAX = 0.1
+_TREE_CHECK_SECONDS = 0.005
+_TREE_CHECK_SECONDS_MAX = 0.1
 _MINDER_SECONDS_MAX = 2.0
-_LEASE_LOOK_SECONDS = 0.5
-# Its log, its output, and, while it starts, its report; and what all else needs.
+_LEASE_CHECK_SECONDS = 0.5
+# A child's log and output, and its report while it starts; the rest is for everything else.
 _DESCRIPTORS_A_CHILD = 3
 _DESCRIPTORS_KEPT = 256
-_RLIMITS = {"nofile": resource.RLIMIT_NOFILE, "memory": resource.RLIMIT_DATA, "pids": resource.RLIMIT_NPROC}
 
 
 class Children:
     def __init__(
         self,
         loop: Loop,
-        records: Records,
-        groups: Groups | None,
+        store: RecordStore,
+        groups: Cgroups | None,
         controllers: Controllers | None,
         tree: str,
         owner: str,
         home: Path,
+        records: dict[str, Record],
+        notify: Callable[[str, Record], None],
     ) -> None:
         self._loop = loop
-        self._watchdog = Watchdog(loop, self._end_tree)
+        self._watchdog = LimitWatch(loop, self._end_tree)
         self._controllers = controllers
-        self._disk = records
+        self._store = store
         self._groups = groups
         self.tree = tree
         self._owner = owner
         self._home = home
-        self.records: dict[str, Record] = {}
+        self.records = records
         self.live: dict[str, Child] = {}
-        self.told: Callable[[str, Record], None] = lambda event, record: None
+        self._notify = notify
         self.is_closing = False
         self._by_pid: dict[int, Child | Exec] = {}
         self._exec_numbers = itertools.count(1)
-        self._looks_at_leases = False
+        self._is_lease_check_due = False
         self._nofile = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._oom_score = _keep_from_oom()
+        self._oom_score = protect_from_oom_killer()
         self._null = os.open(os.devnull, os.O_RDWR)
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (self._nofile[1], self._nofile[1]))
@@ -74,7 +74,7 @@ class Children:
         self._children_max = min(protocol.CHILDREN_MAX, max(descriptors // _DESCRIPTORS_A_CHILD, 1))
         loop.on_signal(signal.SIGCHLD, self._reap)
 
-    # What can be asked.
+    # Requests.
 
     def start(self, fields: Fields, reply: Reply) -> None:
         key, run = fields.text("key", protocol.KEY_CHARS_MAX), fields.text("run", protocol.RUN_CHARS_MAX)
@@ -86,57 +86,59 @@ class Children:
             reply(record)
             return
         if child:
-            raise Refused("AlreadyRuns", f"{key} runs already, as run {child.record['run']}: stop it first")
+            raise RequestRefused("AlreadyRuns", f"{key} runs already, as run {child.record['run']}: stop it first")
         if self.is_closing:
-            raise Refused("ShuttingDown", "the keeper is stopping everything")
-        self._check_slot(key)
+            raise RequestRefused("ShuttingDown", "the keeper is stopping everything")
+        self._check_child_share(key)
         if key not in self.records and len(self.records) >= protocol.RECORDS_MAX:
-            raise Refused("TooMany", f"{protocol.RECORDS_MAX} records are kept already: forget some")
+            raise RequestRefused("TooMany", f"{protocol.RECORDS_MAX} records are kept already: forget some")
         self._start(key, run, fields).starting.append(reply)
 
     def stop(self, fields: Fields, reply: Reply) -> None:
         grace = fields.number("grace_seconds", protocol.STOP_GRACE_SECONDS)
-        if child := self._live(fields, reply):
+        if child := self._child_to_end(fields, reply):
             self.stop_child(child, grace)
 
     def kill(self, fields: Fields, reply: Reply) -> None:
-        if child := self._live(fields, reply):
+        if child := self._child_to_end(fields, reply):
             self._end_tree(child)
 
     def signal(self, fields: Fields) -> dict[str, Any]:
         number = fields.integer("signal")
         if number not in (*FORWARDED, signal.SIGKILL):
-            raise Refused("BadRequest", f"signal {number} cannot be sent: take one of {[int(n) for n in FORWARDED]}")
+            raise RequestRefused(
+                "BadRequest", f"signal {number} cannot be sent: take one of {[int(n) for n in FORWARDED]}"
+            )
         child = self.live.get(fields.text("key", protocol.KEY_CHARS_MAX))
         target: Child | Exec | None = child
         if child and (name := fields.optional_text("exec")):
             target = next((one for one in child.execs if one.name == name), None)
         if child is None or target is None or child.status is not None:
-            raise Refused("NotFound", "it does not run")
+            raise RequestRefused("NotFound", "it does not run")
         if target.minded and number == signal.SIGKILL:
             number = END_SIGNAL
         send(target.pid, number, target.minded)
         return {}
 
     def extend(self, fields: Fields) -> dict[str, Any]:
-        """Let these run for so long from now, or for ever. With `unleased`, only those that have no lease."""
+        """Set the leases of these children in seconds, or lift them. `unleased`: only of those without a lease."""
         is_for_unleased = fields.flag("unleased")
         for key, seconds in fields.leases().items():
             child = self.live.get(key)
             if child is not None and not (is_for_unleased and child.lease is not None):
                 child.lease = None if seconds is None else Lease(seconds)
-        self._look_at_leases_later()
+        self._schedule_lease_check()
         return {}
 
     def forget(self, fields: Fields) -> dict[str, Any]:
         key = fields.text("key", protocol.KEY_CHARS_MAX)
         if key in self.live:
-            raise Refused("StillRuns", f"{key} runs: stop it first")
+            raise RequestRefused("StillRuns", f"{key} runs: stop it first")
         record = self.records.get(key)
         run = fields.optional_text("run")
         if record and run in (None, record["run"]):
             del self.records[key]
-            self._disk.drop(key)
+            self._store.drop(key)
         return {}
 
     def exec(
@@ -145,9 +147,9 @@ class Children:
         key = fields.text("key", protocol.KEY_CHARS_MAX)
         child = self.live.get(key)
         if child is None or not child.is_started or child.status is not None:
-            raise Refused("NotFound", f"{key} does not run")
-        self._check_room(key)
-        plan = Plan(
+            raise RequestRefused("NotFound", f"{key} does not run")
+        self._check_exec_share(key)
+        plan = ProcessPlan(
             argv=fields.argv(),
             env=fields.env(),
             cwd=fields.text("cwd"),
@@ -167,14 +169,14 @@ class Children:
         child.execs.add(started)
         return started
 
-    def _check_slot(self, key: str) -> None:
-        """Refuse a container for which there is no room."""
+    def _check_child_share(self, key: str) -> None:
+        """Refuse a container when the keeper, or its tenant's share, is full."""
         tenant = _tenant(key)
         own = sum(_tenant(one) == tenant for one in self.live)
         _check_share("containers", tenant, own, len(self.live), self._children_max, protocol.CHILDREN_LEAST)
 
-    def _check_room(self, key: str) -> None:
-        """Refuse a command for which there is no room."""
+    def _check_exec_share(self, key: str) -> None:
+        """Refuse a command when the keeper, or its tenant's share, is full."""
         tenant = _tenant(key)
         count = sum(isinstance(one, Exec) for one in self._by_pid.values())
         own = sum(len(child.execs) for one, child in self.live.items() if _tenant(one) == tenant)
@@ -194,27 +196,27 @@ class Children:
         if not child.program_depth:
             send(child.pid, signal.SIGTERM, child.minded)
             return
-        # What is around the program would end it without a word, and takes no notice of what it is asked itself.
+        # The wrappers ignore SIGTERM, and would kill the program without a warning if they got it.
         program = kernel.first_below(child.pid, child.program_depth)
         if program is not None:
             send(program, signal.SIGTERM, minded=True)
 
-    def _live(self, fields: Fields, reply: Reply) -> Child | None:
-        """The child that is to end, with somebody who waits for that; None when it has ended already."""
+    def _child_to_end(self, fields: Fields, reply: Reply) -> Child | None:
+        """Return the child to end, and answer the caller at its end. None: it has ended, and the caller is answered."""
         key, run = fields.text("key", protocol.KEY_CHARS_MAX), fields.optional_text("run")
         child = self.live.get(key)
         record = child.record if child else self.records.get(key)
         if record is None:
-            raise Refused("NotFound", f"{key} is not known here")
+            raise RequestRefused("NotFound", f"{key} is not known here")
         if run not in (None, record["run"]):
-            raise Refused("OtherRun", f"{key} is now run {record['run']}, not {run}")
+            raise RequestRefused("OtherRun", f"{key} is now run {record['run']}, not {run}")
         if child is None:
             reply(record)
             return None
         child.waiting.append(reply)
         return child
 
-    # Beginning.
+    # Starting.
 
     def _start(self, key: str, run: str, fields: Fields) -> Child:
         limits, unmet = fields.limits(), fields.unmet()
@@ -231,13 +233,15 @@ class Children:
             held = group.limit(limits) if group and self._controllers else []
             rest = {name: value for name, value in limits.items() if name not in held}
             limited = (
-                self._controllers.hold(protocol.hash_of(key), rest, tenant=tenant) if self._controllers else Held()
+                self._controllers.hold(protocol.hash_of(key), rest, tenant=tenant)
+                if self._controllers
+                else ControllerGroups()
             )
             undo.callback(limited.remove)
             held += limited.paths
             watched = {name: limits[name] for name in WATCHED if name in limits and name not in held}
-            rlimits = _rlimits({name: int(limits[name]) for name in limits if name not in held}, uid, self._nofile)
-            log = Log(prefix, bytes_max, files_max)
+            rlimits = rlimits_for({name: int(limits[name]) for name in limits if name not in held}, uid, self._nofile)
+            log = LogFile(prefix, bytes_max, files_max)
             undo.callback(log.close)
             output, output_write = os.pipe()
             undo.callback(os.close, output)
@@ -257,14 +261,14 @@ class Children:
                 "limits_unmet": sorted({*unmet, *(set(limits) - set(held) - set(rlimits) - set(watched))}),
                 "log": {"path_prefix": prefix, "bytes_max": bytes_max, "files_max": files_max},
             }
-            plan = Plan(
+            plan = ProcessPlan(
                 argv=argv,
                 env=env,
                 cwd=cwd,
                 streams=(self._null, output_write, output_write),
                 uid=uid,
                 gid=gid,
-                rlimits={resource.RLIMIT_NOFILE: self._nofile, **{_RLIMITS[name]: rlimits[name] for name in rlimits}},
+                rlimits={resource.RLIMIT_NOFILE: self._nofile, **{RLIMITS[name]: rlimits[name] for name in rlimits}},
                 group_files=(*([group.procs_file] if group else ()), *limited.procs_files),
                 minded=wants_namespace or group is None,
                 minder_arguments=(str(self._home), key),
@@ -281,20 +285,20 @@ class Children:
         self.live[key] = child
         if lease is not None:
             child.lease = Lease(lease)
-            self._look_at_leases_later()
+            self._schedule_lease_check()
         self._watchdog.watch(child, watched)
         self._loop.watch(output, lambda: self._read_output(child))
         return child
 
-    def _spawn(self, one: Child | Exec, plan: Plan) -> None:
+    def _spawn(self, one: Child | Exec, plan: ProcessPlan) -> None:
         one.pid, report = spawn(plan)
-        one.pid_start = kernel.start_time_of(one.pid)  # while nobody can have reaped it
+        one.pid_start = kernel.start_time_of(one.pid)  # before it can have been reaped
         one.report = report
         self._by_pid[one.pid] = one
         self._loop.watch(report, lambda: self._read_report(one))
 
     def _read_report(self, one: Child | Exec) -> None:
-        """The report ends with the exec; anything in it before says why there was none."""
+        """Read the fork's report: content is an error; an end without content means that the program runs."""
         assert one.report is not None
         try:
             while data := os.read(one.report, _READ_BYTES):
@@ -320,8 +324,8 @@ class Children:
         record = one.record
         record["pid"], record["pid_start"] = one.pid, one.pid_start
         self.records[record["key"]] = record
-        self._disk.put(record)
-        self.told("started", record)
+        self._store.put(record)
+        self._notify("started", record)
         for reply in one.starting:
             reply(record)
         one.starting.clear()
@@ -345,21 +349,21 @@ class Children:
             os.close(child.output)
             child.output = None
 
-    def _look_at_leases_later(self) -> None:
-        # Not when the first one ends: a machine that was suspended meanwhile would wait for as long again.
-        if not self._looks_at_leases:
-            self._looks_at_leases = True
-            self._loop.after(_LEASE_LOOK_SECONDS, self._look_at_leases)
+    def _schedule_lease_check(self) -> None:
+        # Checked at an interval, not once at the earliest end: a timer stands still while the machine is suspended.
+        if not self._is_lease_check_due:
+            self._is_lease_check_due = True
+            self._loop.after(_LEASE_CHECK_SECONDS, self._check_leases)
 
-    def _look_at_leases(self) -> None:
-        self._looks_at_leases = False
+    def _check_leases(self) -> None:
+        self._is_lease_check_due = False
         leased = [child for child in self.live.values() if child.lease is not None]
         for child in leased:
             if child.lease is not None and child.lease.has_ended and child.status is None:
-                child.record["why"] = LEASE_ENDED
+                child.record["why"] = protocol.LEASE_ENDED
                 self._end_tree(child)
         if leased:
-            self._look_at_leases_later()
+            self._schedule_lease_check()
 
     # Ending.
 
@@ -368,7 +372,7 @@ class Children:
             return
         if child.group:
             child.group.kill()
-            # It may not have joined its group yet.
+            # It may not have joined its cgroup yet.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child.pid, signal.SIGKILL)
             return
@@ -401,42 +405,42 @@ class Children:
                 self._exec_ended(one, status)
             else:
                 one.status = status
-                self._settle(one, _SETTLE_PAUSE_SECONDS)
+                self._finish_tree(one, _TREE_CHECK_SECONDS)
 
     def _exec_ended(self, one: Exec, status: int) -> None:
         one.child.execs.discard(one)
         if one.failure:
             if one.reply:
-                one.reply(Refused("StartFailed", one.failure.decode(errors="replace")))
+                one.reply(RequestRefused("StartFailed", one.failure.decode(errors="replace")))
             return
         one.exited({"exec": one.name, "key": one.child.record["key"], "exit": exit_of(status)})
 
-    def _settle(self, child: Child, pause: float) -> None:
-        """The program has ended. End what is left of its tree, and look again until nothing is."""
+    def _finish_tree(self, child: Child, pause: float) -> None:
+        """End what the program left of its tree, and check again until nothing is alive."""
         for one in child.execs:
             self.end_exec(one)
-            if pause >= _SETTLE_PAUSE_SECONDS_MAX:  # a minder that was stopped, perhaps
+            if pause >= _TREE_CHECK_SECONDS_MAX:  # perhaps a minder that was stopped
                 send(one.pid, signal.SIGKILL, one.minded)
         if self._is_tree_alive(child) or child.execs:
-            self._loop.after(pause, lambda: self._settle(child, min(pause * 2, _SETTLE_PAUSE_SECONDS_MAX)))
+            self._loop.after(pause, lambda: self._finish_tree(child, min(pause * 2, _TREE_CHECK_SECONDS_MAX)))
             return
         child.record["oom"] = child.record.get("oom") or child.limited.was_out_of_memory()
         if (child.group and not child.group.remove()) or not child.limited.remove():
-            self._loop.after(pause, lambda: self._settle(child, min(pause * 2, _SETTLE_PAUSE_SECONDS_MAX)))
+            self._loop.after(pause, lambda: self._finish_tree(child, min(pause * 2, _TREE_CHECK_SECONDS_MAX)))
             return
         if self._groups:
             self._groups.forget(protocol.hash_of(_tenant(child.record["key"])))
         self._finish(child)
 
     def _is_tree_alive(self, child: Child) -> bool:
-        """And kill it, if so."""
+        """Report whether processes of the tree are left, and kill them."""
         if child.group:
             if not child.group.is_populated():
                 child.record["oom"] = child.record.get("oom") or child.group.was_out_of_memory()
                 return False
             child.group.kill()
             return True
-        # The minder ends after its tree; only when it was itself killed, the keeper inherits what it minded.
+        # A minder ends after its tree. The keeper inherits a tree only if its minder was killed.
         return kill_descendants_of(os.getpid(), but=self._by_pid)
 
     def _finish(self, child: Child) -> None:
@@ -455,7 +459,7 @@ class Children:
         record, key = child.record, child.record["key"]
         del self.live[key]
         if child.failure:
-            problem = Refused("StartFailed", f"{key} cannot start: {child.failure.decode(errors='replace')}")
+            problem = RequestRefused("StartFailed", f"{key} cannot start: {child.failure.decode(errors='replace')}")
             for reply in (*child.starting, *child.waiting):
                 reply(problem)
             return
@@ -464,42 +468,21 @@ class Children:
         why = {"oom": bool(record.pop("oom", False)), "reason": record.pop("why", None)}
         record["exit"] = {**exit_of(child.status), **why}
         record["log_bytes_lost"] = child.log.bytes_lost
-        self._disk.put(record)
-        self.told("exited", record)
+        self._store.put(record)
+        self._notify("exited", record)
         for reply in child.waiting:
             reply(record)
-
-
-def _rlimits(limits: dict[str, int], uid: int | None, nofile: tuple[int, int]) -> dict[str, tuple[int, int]]:
-    """Those of the limits that the kernel can hold without a cgroup: for each process of the tree, not for all."""
-    # Processes are counted by user, which is of use where the user is the child's own, and not root.
-    held = {name: (value, value) for name, value in limits.items() if name in _RLIMITS and (name != "pids" or uid)}
-    if "nofile" in held:
-        # Never more than the keeper was given itself.
-        held["nofile"] = (min(nofile[0], limits["nofile"]), min(nofile[1], limits["nofile"]))
-    return held
-
-
-def _keep_from_oom() -> str | None:
-    """The keeper's end is the end of all: let the kernel take another first. What children are to have instead."""
-    file = Path("/proc/self/oom_score_adj")
-    try:
-        before = file.read_text()
-        file.write_text("-900")
-    except OSError:
-        return None
-    return before
 
 
 def _tenant(key: str) -> str:
     return key.partition("/")[0]
 
 
-def _check_share(what: str, tenant: str, own: int, count: int, most: int, least: int) -> None:
-    """Refuse one more of what there are few of. A tenant has at most as many as are left for all others."""
+def _check_share(resource_name: str, tenant: str, own: int, count: int, most: int, least: int) -> None:
+    """Refuse one more when all are taken, or when the tenant has as many as are left for all others."""
     left = most - count
     if left <= 0:
-        raise Refused("TooMany", f"{most} {what} run already")
+        raise RequestRefused("TooMany", f"{most} {resource_name} run already, which is the most: stop some first")
     if own >= max(least, left):
-        why = f"{own} {what} of {tenant} run already, which is its share while {count} run"
-        raise Refused("TooMany", f"{why} of {most} that can")
+        why = f"{own} {resource_name} of {tenant} run already, which is its share while {count} run"
+        raise RequestRefused("TooMany", f"{why} of {most} that can")

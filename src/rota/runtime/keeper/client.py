@@ -1,4 +1,4 @@
-"""The server's side of the keeper: one connection that comes back, typed verbs, and what happened meanwhile."""
+"""The server's side of the keeper: a connection that is renewed, typed requests, and the events meanwhile."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ import rota
 from rota.runtime.descriptors import inherited
 from rota.runtime.keeper import protocol
 from rota.runtime.keeper.connection import Connection
-from rota.runtime.keeper.leasing import Leasing
+from rota.runtime.keeper.leases import Leases
 from rota.runtime.keeper.messages import (
     Event,
     ExecStarted,
-    Exit,
     Exited,
+    ExitRecord,
     Hello,
     KeeperError,
     KeeperGone,
     Limits,
-    Log,
+    LogSpec,
     Record,
-    Records,
+    RecordList,
     Snapshot,
     Started,
 )
 
 __all__ = [
     "Event",
-    "Execution",
-    "Exit",
+    "ExitRecord",
     "Exited",
     "Hello",
     "Keeper",
     "KeeperError",
+    "KeeperExecution",
     "KeeperGone",
     "Limits",
-    "Log",
+    "LogSpec",
     "Record",
     "Snapshot",
     "Started",
@@ -57,17 +57,17 @@ _ANSWER_SECONDS_MAX = 30.0
 T = TypeVar("T")
 
 
-class Execution:
+class KeeperExecution:
     """A command that runs beside a child."""
 
-    def __init__(self, keeper: Keeper, key: str, name: str, pid: int, ended: asyncio.Future[Exit]) -> None:
+    def __init__(self, keeper: Keeper, key: str, name: str, pid: int, ended: asyncio.Future[ExitRecord]) -> None:
         self._keeper = keeper
         self._key = key
         self._name = name
         self.pid = pid
         self._ended = ended
 
-    async def wait(self) -> Exit:
+    async def wait(self) -> ExitRecord:
         return await asyncio.shield(self._ended)
 
     async def signal(self, number: int) -> None:
@@ -75,10 +75,10 @@ class Execution:
 
 
 class Keeper:
-    """The keeper of a home: started when there is none, found when there is one.
+    """A client of the keeper of a home, which it starts if none runs.
 
-    Promises: every verb is done at most once by a call; `events` misses nothing, because it begins with a snapshot
-    whenever the connection is a new one. Never: ends the keeper when it is closed; that is `shutdown`.
+    Each call is carried out at most once. `events` misses nothing: it begins with a snapshot on each new connection.
+    Closing the client does not end the keeper; `shutdown` does.
     """
 
     def __init__(self, home: Path, options: Sequence[str] = ()) -> None:
@@ -90,21 +90,21 @@ class Keeper:
         self._may_launch = True
         self._launching: asyncio.Future[subprocess.CompletedProcess[bytes]] | None = None
         self.hello: Hello | None = None
-        self._leasing = Leasing(lambda leases, unleased: self._extend(leases, unleased=unleased))
+        self._leases = Leases(lambda leases, unleased: self._extend(leases, unleased=unleased))
         self._listeners: list[socket.socket] = []
 
-    def have_held(self, listeners: Sequence[socket.socket]) -> None:
-        """The sockets that a keeper holds from when it is connected, for as long as it runs: `ports` says why."""
+    def hold_listeners(self, listeners: Sequence[socket.socket]) -> None:
+        """Set the sockets that each keeper holds from its connection on; `ports` explains the purpose."""
         self._listeners = list(listeners)
 
     @classmethod
     def connect(cls, home: Path, options: Sequence[str] = ()) -> Self:
-        """To be entered with `async with`. The options are those of `python -m rota.runtime.keeper`."""
+        """Return a client to enter with `async with`. The options are those of `python -m rota.runtime.keeper`."""
         return cls(home, options)
 
     @classmethod
     def existing(cls, home: Path) -> Self:
-        """One that is never started: where there is none, everything that is asked of it raises `NotRunning`."""
+        """Return a client that starts no keeper: where none runs, its calls raise KeeperError("NotRunning")."""
         keeper = cls(home)
         keeper._may_launch = False
         return keeper
@@ -126,7 +126,7 @@ class Keeper:
         *,
         env: Mapping[str, str],
         cwd: str,
-        log: Log,
+        log: LogSpec,
         limits: Limits | None = None,
         unmet: Sequence[str] = (),
         uid: int | None = None,
@@ -136,13 +136,13 @@ class Keeper:
         host_pids: bool = False,
         lease_seconds: float | None = None,
     ) -> Record:
-        """Run it, unless this very run was started before: then what became of it.
+        """Start a program, or return the record of this very run if it was started before.
 
-        With `wrappers`, the program is so many processes below the one that is started, and it alone is asked to end.
-        `unmet` names limits that somebody else should hold, and cannot: they are told of with the rest.
-        With `host_pids` it gets no PID namespace of its own, even where that is what holds a tree together.
-        With `lease_seconds` it is ended after that time, whether anybody is there to ask for it or not, unless it is
-        extended before. Raises KeeperError("TooOld") if the keeper that runs might not do that.
+        `wrappers`: the program is so many processes below the one that is started, and it alone gets SIGTERM.
+        `unmet`: limits that the caller should hold and cannot; the record lists them with the keeper's own.
+        `host_pids`: no PID namespace of its own, even where that is what holds trees together.
+        `lease_seconds`: the keeper ends it after that time unless `extend` is called, server or no server. Raises
+        KeeperError("TooOld") if the keeper that runs does not support leases.
         """
         fields: dict[str, Any] = {
             "key": key,
@@ -157,52 +157,52 @@ class Keeper:
         extra = {"uid": uid, "gid": gid, "pid_namespace": pid_namespace, "wrappers": wrappers, "host_pids": host_pids}
         if lease_seconds is not None:
             await self._connected()
-            Leasing.check(self.hello)
+            Leases.check(self.hello)
             fields["lease_seconds"] = lease_seconds
         return await self._ask("start", fields | extra, Record)
 
     async def extend(self, leases: Mapping[str, float | None], *, unleased: bool = False) -> None:
-        """Let what runs under these keys run for so many seconds from now, whatever lease it had; None: for ever.
+        """Set the leases of these keys, in seconds from now, whatever they were before; None: no limit.
 
-        `unleased`: only what has no lease. Raises KeeperError("TooOld") if the keeper that runs cannot do it.
+        `unleased`: only of keys without a lease. Raises KeeperError("TooOld") if the keeper that runs cannot do it.
         """
         await self._connected()
-        await self._leasing.extend(self.hello, leases, unleased=unleased)
+        await self._leases.extend(self.hello, leases, unleased=unleased)
 
     async def _extend(self, leases: Mapping[str, float | None], *, unleased: bool) -> None:
         await self._ask("extend", {"leases": leases, "unleased": unleased}, dict)
 
     async def stop(self, key: str, grace_seconds: float, run: str | None = None) -> Record:
-        """Ask it to end, then make it; when this returns, nothing of its tree is alive."""
+        """Send SIGTERM, and SIGKILL after the grace; returns when no process of its tree is alive."""
         return await self._ask("stop", {"key": key, "grace_seconds": grace_seconds, "run": run}, Record)
 
     async def kill(self, key: str, run: str | None = None) -> Record:
-        """End it and all its tree at once; when this returns, nothing of it is alive."""
+        """Kill it and its tree at once; returns when no process of it is alive."""
         return await self._ask("kill", {"key": key, "run": run}, Record)
 
     async def signal(self, key: str, number: int, exec_name: str | None = None) -> None:
         await self._ask("signal", {"key": key, "signal": int(number), "exec": exec_name}, dict)
 
     async def list(self) -> list[Record]:
-        return (await self._ask("list", {}, Records)).records
+        return (await self._ask("list", {}, RecordList)).records
 
     async def forget(self, key: str, run: str | None = None) -> None:
-        """Drop the record of one that has exited."""
+        """Drop the record of a key that has exited."""
         await self._ask("forget", {"key": key, "run": run}, dict)
-        self._leasing.forget(key)
+        self._leases.forget(key)
 
-    async def allow(self, grace_seconds: float) -> None:
-        """What a shutdown that does not say its grace shall give, for as long as this connection is open."""
+    async def set_shutdown_grace(self, grace_seconds: float) -> None:
+        """Set the grace of a shutdown that does not name one, for as long as this connection is open."""
         await self._ask("allow", {"grace_seconds": grace_seconds}, dict)
 
     async def shutdown(self, grace_seconds: float | None = None) -> None:
-        """Stop everything and end the keeper; when this returns, nothing runs and the home is free for another."""
+        """Stop everything and end the keeper; returns when nothing runs and another keeper may take the home."""
         self._is_done = True
         await self._ask("shutdown", {} if grace_seconds is None else {"grace_seconds": grace_seconds}, dict)
         await self._disconnect()
 
-    async def is_launched(self) -> bool:
-        """Whether one was started here; also one that nobody waited for, which is there only now."""
+    async def was_launched(self) -> bool:
+        """Report whether this client started a keeper, waiting for a start that was abandoned by its caller."""
         if self._launching is not None:
             await asyncio.wait((self._launching,))
         return self._launching is not None and self._launching.result().returncode == 0
@@ -216,20 +216,20 @@ class Keeper:
         cwd: str,
         streams: tuple[int, int, int],
         tty: bool = False,
-    ) -> Execution:
-        """Run a command where the child is, on these descriptors, of which the caller keeps its own copies to close.
+    ) -> KeeperExecution:
+        """Run a command beside a child, on these descriptors; the caller closes its own copies.
 
-        With `tty` they are a terminal (all three the far side of `os.openpty`), which becomes the command's own.
+        `tty`: all three are the far side of `os.openpty`, which becomes the command's controlling terminal.
         """
         connection = await self._connected()
         fields = {"key": key, "argv": argv, "env": env, "cwd": cwd, "tty": tty}
         started = await connection.ask("exec", fields, ExecStarted, streams)
-        return Execution(self, key, started.exec, started.pid, connection.exit_of(started.exec))
+        return KeeperExecution(self, key, started.exec, started.pid, connection.exit_of(started.exec))
 
     async def events(self) -> AsyncIterator[Event]:
-        """A snapshot, then every start and exit; again a snapshot when the connection, or the keeper, is a new one.
+        """Yield a snapshot, then every start and exit; another snapshot follows each new connection.
 
-        Ends when this object was closed or has shut the keeper down. One at a time: a second takes its place.
+        Ends when this client is closed or has shut the keeper down. A second iterator takes the place of the first.
         """
         self._is_done = False
         while not self._is_done:
@@ -241,7 +241,7 @@ class Keeper:
 
     async def _disconnect(self) -> None:
         self._is_done = True
-        await self._leasing.end()
+        await self._leases.close()
         if self._connection is not None:
             await self._connection.close()
 
@@ -279,7 +279,7 @@ class Keeper:
                         f"the keeper that runs (process {self.hello.pid}) speaks version {self.hello.version}, this"
                         f" Rota {protocol.VERSION}: stop it with the Rota that started it, or end that process",
                     )
-            # One that is about to end, or to begin.
+            # A keeper that is about to end, or to begin.
             await asyncio.sleep(_CONNECT_PAUSE_SECONDS)
         raise KeeperError(
             "Unreachable", f"the keeper of {self._home} does not answer; see {self._home}/keeper/keeper.log"
@@ -288,12 +288,12 @@ class Keeper:
     async def _hand_listeners(self, connection: Connection) -> None:
         open_ = [one.fileno() for one in self._listeners if one.fileno() >= 0]
         if open_:
-            # The keeper may be one of an earlier release, which does not know this.
+            # A keeper of an earlier release does not know this verb.
             with contextlib.suppress(KeeperError):
                 await connection.ask("hold", {"count": len(open_)}, dict, open_)
 
     async def _launch(self) -> None:
-        """Start one, and wait until it answers. That another was quicker is as good."""
+        """Start a keeper and wait until it accepts connections. One that another process started is as good."""
         source = str(Path(rota.__file__).parent.parent)
         argv = [
             sys.executable,
@@ -305,7 +305,7 @@ class Keeper:
             str(inherited()),
             *self._options,
         ]
-        # On a thread: event loops differ in which descriptors of theirs a child gets, and a keeper lives long.
+        # On a thread: event loops differ in the descriptors that a child inherits, and a keeper lives long.
         starting = asyncio.to_thread(
             subprocess.run,
             argv,
@@ -322,7 +322,7 @@ class Keeper:
 
 
 def dial(home: Path) -> socket.socket | None:
-    """A socket to the keeper of a home; None when nobody listens."""
+    """Connect to the keeper of a home. Returns None if none listens."""
     try:
         folder = os.open(home / "keeper", os.O_PATH | os.O_DIRECTORY)
     except FileNotFoundError:

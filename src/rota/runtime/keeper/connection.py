@@ -1,4 +1,4 @@
-"""One socket to the keeper: requests out, answers and events in."""
+"""One connection to the keeper: requests out, answers and events in."""
 
 from __future__ import annotations
 
@@ -14,13 +14,22 @@ from typing import Any, TypeVar
 import msgspec
 
 from rota.runtime.keeper import protocol
-from rota.runtime.keeper.messages import Event, ExecExited, Exit, KeeperError, KeeperGone, Snapshot, all_events, answers
+from rota.runtime.keeper.messages import (
+    Event,
+    ExecExited,
+    ExitRecord,
+    KeeperError,
+    KeeperGone,
+    Snapshot,
+    all_events,
+    answers,
+)
 
 _RECEIVE_BYTES = 262144
-# Past this the reader is too slow: the connection is dropped, and a new one begins with a snapshot.
+# Past this the reader is too slow: the connection is closed, and the next one begins with a snapshot.
 _EVENTS_MAX = 65536
-# Commands whose end was told before anybody asked: nobody will, if who started one was gone by then.
-UNASKED_MAX = 1024
+# Exits of commands that came before `exit_of` was called; nobody calls it if the caller was cancelled.
+UNCLAIMED_EXITS_MAX = 1024
 
 T = TypeVar("T")
 
@@ -30,8 +39,8 @@ class Connection:
         self._stream = stream
         self._numbers = itertools.count(1)
         self._pending: dict[int, asyncio.Future[msgspec.Raw]] = {}
-        self._execs: dict[str, asyncio.Future[Exit]] = {}
-        self._unasked: dict[str, Exit] = {}
+        self._execs: dict[str, asyncio.Future[ExitRecord]] = {}
+        self._unclaimed: dict[str, ExitRecord] = {}
         self._outgoing: deque[tuple[bytes, list[int]]] = deque()
         self.events: asyncio.Queue[Event | None] = asyncio.Queue(_EVENTS_MAX)
         self.is_open = True
@@ -52,30 +61,30 @@ class Connection:
         finally:
             self._pending.pop(number, None)
 
-    def exit_of(self, name: str) -> asyncio.Future[Exit]:
-        """Asked for once, before or after it was told."""
-        asked: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
-        told = self._unasked.pop(name, None)
+    def exit_of(self, name: str) -> asyncio.Future[ExitRecord]:
+        """Return the exit of a command, whether it has come already or not. Call it once for each command."""
+        asked: asyncio.Future[ExitRecord] = asyncio.get_running_loop().create_future()
+        told = self._unclaimed.pop(name, None)
         if told is not None:
             asked.set_result(told)
         elif self.is_open:
             self._execs[name] = asked
         else:
             asked.set_exception(KeeperGone())
-            asked.exception()  # who no longer asks is not to be warned of it
+            asked.exception()  # mark as retrieved: the caller may be gone
         return asked
 
-    def _exited(self, name: str, how: Exit) -> None:
+    def _exited(self, name: str, how: ExitRecord) -> None:
         asked = self._execs.pop(name, None)
         if asked is None:
-            self._unasked[name] = how
-            if len(self._unasked) > UNASKED_MAX:
-                del self._unasked[next(iter(self._unasked))]
+            self._unclaimed[name] = how
+            if len(self._unclaimed) > UNCLAIMED_EXITS_MAX:
+                del self._unclaimed[next(iter(self._unclaimed))]
         elif not asked.done():
             asked.set_result(how)
 
     def _send(self, line: bytes, descriptors: Sequence[int]) -> None:
-        """Without waiting: a caller that is cancelled in the middle of a line would leave half of it on the way."""
+        """Queue a line without waiting: cancelled while it is sent, a caller would leave half of it on its way."""
         self._outgoing.append((line, [os.dup(descriptor) for descriptor in descriptors]))
         if len(self._outgoing) == 1:
             self._pump()
@@ -120,7 +129,7 @@ class Connection:
                 self._exited(event.exec, event.exit)
                 return
             if isinstance(event, Snapshot):
-                while not self.events.empty():  # which it makes old
+                while not self.events.empty():  # the snapshot replaces them
                     self.events.get_nowait()
             self.events.put_nowait(event)
             return
@@ -146,7 +155,7 @@ class Connection:
         for waiting in waiters:
             if not waiting.done():
                 waiting.set_exception(KeeperGone())
-                waiting.exception()  # who no longer asks is not to be warned of it
+                waiting.exception()  # mark as retrieved: the caller may be gone
         if self.events.full():
             self.events.get_nowait()
         self.events.put_nowait(None)

@@ -1,4 +1,4 @@
-"""The fields of a request, checked one by one."""
+"""Fields of a request, validated one by one."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _TEXT_CHARS_MAX = 131072
 _LIMITS = ("memory", "pids", "cpu", "nofile")
 
 
-class Refused(Exception):  # noqa: N818
-    """A request that is not done, with a word for programs and a sentence for people."""
+class RequestRefused(Exception):  # noqa: N818
+    """A refused request: a reason for programs, and a message for people."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(f"{reason}: {message}")
@@ -26,7 +26,7 @@ class Fields:
 
     def _typed(self, name: str, kind: type | tuple[type, ...], value: Any) -> Any:
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise Refused("BadRequest", f"{name}: missing, or not what it should be")
+            raise RequestRefused("BadRequest", f"{name}: missing or of the wrong type")
         return value
 
     def text(self, name: str, chars_max: int = _TEXT_CHARS_MAX) -> str:
@@ -35,7 +35,7 @@ class Fields:
     def _text(self, name: str, value: Any, chars_max: int = _TEXT_CHARS_MAX) -> str:
         text: str = self._typed(name, str, value)
         if not text or len(text) > chars_max or not _is_plain(text):
-            raise Refused("BadRequest", f"{name}: must have 1 to {chars_max} characters, none of them NUL")
+            raise RequestRefused("BadRequest", f"{name}: must have 1 to {chars_max} characters, none of them NUL")
         return text
 
     def optional_text(self, name: str) -> str | None:
@@ -48,20 +48,20 @@ class Fields:
     def optional_integer(self, name: str) -> int | None:
         number = None if self.values.get(name) is None else self.integer(name)
         if number is not None and not 0 <= number < 2**32 - 1:
-            raise Refused("BadRequest", f"{name}: out of range")
+            raise RequestRefused("BadRequest", f"{name}: out of range")
         return number
 
     def number(self, name: str, default: float) -> float:
         number = float(self._typed(name, (int, float), self.values.get(name, default)))
         if not 0 <= number <= protocol.STOP_GRACE_SECONDS_MAX:
-            raise Refused("BadRequest", f"{name}: must be from 0 to {protocol.STOP_GRACE_SECONDS_MAX:g}")
+            raise RequestRefused("BadRequest", f"{name}: must be from 0 to {protocol.STOP_GRACE_SECONDS_MAX:g}")
         return number
 
     def optional_number(self, name: str) -> float | None:
         return None if self.values.get(name) is None else self.number(name, 0)
 
     def leases(self) -> dict[str, float | None]:
-        """Seconds, by key; None: for ever."""
+        """Return the lease of each key in seconds; None: no limit."""
         given: dict[Any, Any] = self._typed("leases", dict, self.values.get("leases"))
         return {key: Fields(given).optional_number(key) for key in given}
 
@@ -73,30 +73,30 @@ class Fields:
         return Fields(self._typed(name, dict, self.values.get(name)))
 
     def user(self) -> tuple[int, int] | None:
-        """The uid and gid to run as. One without the other would be half of what the keeper is."""
+        """Return the uid and gid to run as. Both or none: one alone would leave the other the keeper's."""
         uid, gid = self.optional_integer("uid"), self.optional_integer("gid")
         if uid is None and gid is None:
             return None
         if uid is None or gid is None:
-            raise Refused("BadRequest", "uid and gid: give both or none")
+            raise RequestRefused("BadRequest", "uid and gid: give both or none")
         if os.geteuid() != 0:
-            raise Refused("NotAllowed", "uid and gid: only a keeper that runs as root can give them")
+            raise RequestRefused("NotAllowed", "uid and gid: only a keeper that runs as root can give them")
         return uid, gid
 
     def argv(self) -> list[str]:
         words: list[Any] = self._typed("argv", list, self.values.get("argv"))
         if not words:
-            raise Refused("BadRequest", "argv: must name a program")
+            raise RequestRefused("BadRequest", "argv: must name a program")
         for word in words[1:]:
             if not isinstance(word, str) or not _is_plain(word):
-                raise Refused("BadRequest", "argv: must be strings without NUL")
+                raise RequestRefused("BadRequest", "argv: must be strings without NUL")
         return [self._text("argv", words[0]), *words[1:]]
 
     def env(self) -> dict[str, str]:
         env: dict[Any, Any] = self._typed("env", dict, self.values.get("env"))
         for name, value in env.items():
             if not isinstance(value, str) or not name or "=" in name or not _is_plain(name + value):
-                raise Refused("BadRequest", f"env: {name!r} cannot be in an environment")
+                raise RequestRefused("BadRequest", f"env: {name!r} cannot be in an environment")
         return env
 
     def limits(self) -> dict[str, float]:
@@ -104,13 +104,13 @@ class Fields:
         limits = {name: given[name] for name in _LIMITS if given.get(name) is not None}
         for name, value in limits.items():
             if self._typed(f"limits.{name}", (int, float), value) <= 0 or value >= 2**63:
-                raise Refused("BadRequest", f"limits.{name}: out of range")
+                raise RequestRefused("BadRequest", f"limits.{name}: out of range")
         return limits
 
     def unmet(self) -> list[str]:
         names: list[Any] = self._typed("unmet", list, self.values.get("unmet", []))
         if not all(name in _LIMITS for name in names):
-            raise Refused("BadRequest", f"unmet: must be of {', '.join(_LIMITS)}")
+            raise RequestRefused("BadRequest", f"unmet: must be of {', '.join(_LIMITS)}")
         return names
 
     def log(self) -> tuple[str, int, int]:
@@ -118,12 +118,12 @@ class Fields:
         bytes_max = self._typed("bytes_max", int, self.values.get("bytes_max", protocol.LOG_BYTES_MAX))
         files_max = self._typed("files_max", int, self.values.get("files_max", protocol.LOG_FILES_MAX))
         if not os.path.isabs(prefix) or bytes_max < 1 or not 1 <= files_max <= protocol.LOG_FILES_LIMIT:
-            raise Refused("BadRequest", "log: wants an absolute path_prefix, bytes_max and files_max above 0")
+            raise RequestRefused("BadRequest", "log: wants an absolute path_prefix, bytes_max and files_max above 0")
         return prefix, bytes_max, files_max
 
 
 def _is_plain(text: str) -> bool:
-    """Something that the kernel takes: no NUL, no half of a surrogate pair."""
+    """Report whether the kernel takes a string: no NUL, no half of a surrogate pair."""
     try:
         return b"\0" not in text.encode()
     except UnicodeEncodeError:

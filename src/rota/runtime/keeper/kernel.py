@@ -1,4 +1,4 @@
-"""What Linux offers and Python 3.11 does not: prctl and namespaces; and what /proc says of a process."""
+"""Linux calls that Python 3.11 lacks (prctl, namespaces), and process data from /proc."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _prctl(option: int, value: int, what: str) -> None:
 
 
 def die_with_parent(signal: int) -> None:
-    """Get `signal` when the thread that forked this process ends. Lost when the user changes: ask again after that."""
+    """Have this process get `signal` when its parent thread ends. A change of user clears it: call again after that."""
     _prctl(_PR_SET_PDEATHSIG, signal, "PR_SET_PDEATHSIG")
 
 
@@ -47,7 +47,7 @@ def no_new_privileges() -> None:
 
 
 def set_readable(readable: bool) -> None:
-    """Whether others of the same user may trace this process and read its memory; forks inherit it, exec sets it."""
+    """Let processes of this user trace this one and read its memory, or not. Forks inherit it, exec resets it."""
     _prctl(_PR_SET_DUMPABLE, int(readable), "PR_SET_DUMPABLE")
 
 
@@ -57,7 +57,7 @@ def set_name(name: str) -> None:
 
 
 def set_arguments(words: Sequence[str]) -> None:
-    """Show these words as this process's arguments, cut to the room that the old ones have."""
+    """Replace this process's arguments as `ps` shows them, cut to the length of the old ones."""
     fields = _stat_of("self")
     assert fields is not None
     start, end = int(fields[45]), int(fields[46])
@@ -80,18 +80,18 @@ def _stat_of(pid: int | str) -> list[bytes] | None:
 
 
 def start_time_of(pid: int) -> int | None:
-    """When the process began, in clock ticks since boot; with the pid, this names one process. None: there is none."""
+    """Return a process's start in clock ticks since boot, which with its pid identifies it. None: it is gone."""
     fields = _stat_of(pid)
     return None if fields is None else int(fields[19])
 
 
 def thread_states(pid: int) -> list[bytes]:
-    """The letters that stand for what the threads of a process do; none: it is gone."""
+    """Return the state letters of a process's threads; none if it is gone."""
     return [fields[0] for fields in _stats_of_threads(pid)]
 
 
 def threads_of(pid: int) -> list[str]:
-    """The numbers of the threads of a process; none: it is gone."""
+    """Return the thread ids of a process; none if it is gone."""
     try:
         return os.listdir(f"/proc/{pid}/task")
     except OSError:
@@ -104,7 +104,7 @@ def _stats_of_threads(pid: int) -> list[list[bytes]]:
 
 
 def is_alive(pid: int, start_time: int) -> bool:
-    """That very process, not another with its pid; a zombie is not alive, unless it has threads that are."""
+    """Report whether this process, not another with its pid, is alive. A zombie with live threads is."""
     fields = _stat_of(pid)
     if fields is None or int(fields[19]) != start_time:
         return False
@@ -112,19 +112,19 @@ def is_alive(pid: int, start_time: int) -> bool:
 
 
 def descendants_of(ancestor: int, but: Collection[int] = ()) -> list[int]:
-    """All below it, parents first, zombies included; not those children of it, nor what is below them."""
+    """Return all descendants, parents first, zombies included, except `but` and the descendants of those."""
     below: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit() and (fields := _stat_of(int(name))):
             below.setdefault(int(fields[1]), []).append(int(name))
     found = [pid for pid in below.get(ancestor, ()) if pid not in but]
-    for pid in found:  # grows while it is walked
+    for pid in found:  # the list grows during the loop
         found += below.get(pid, ())
     return found
 
 
 class Size(NamedTuple):
-    """What a process takes."""
+    """Threads and resident pages of a process."""
 
     parent: int
     threads: int
@@ -132,13 +132,13 @@ class Size(NamedTuple):
 
 
 def sizes() -> dict[int, Size]:
-    """What all processes take that are not over, by pid."""
+    """Return the sizes of all live processes, by pid."""
     found = {}
     for name in os.listdir("/proc"):
         if not (name.isdigit() and (fields := _stat_of(int(name)))):
             continue
         if fields[0] in _OVER:
-            # A process whose first thread has ended looks like one that is over.
+            # A process whose first thread has ended looks like a zombie.
             alive = [one for one in _stats_of_threads(int(name)) if one[0] not in _OVER]
             if not alive:
                 continue
@@ -148,7 +148,7 @@ def sizes() -> dict[int, Size]:
 
 
 class Own(NamedTuple):
-    """The memory of a process, without its share of what it has from files of a disk."""
+    """Memory of a process in bytes, without pages backed by files on disk."""
 
     private: int
     shared: int
@@ -159,19 +159,19 @@ class Own(NamedTuple):
 
 
 def own_memory(pid: int) -> Own:
-    # The first thread may have ended, and then knows nothing of what the others have.
+    # The first thread may have ended: its status then shows nothing of what the others have.
     threads = (f"/proc/{pid}/task/{thread}/status" for thread in threads_of(pid))
     found = (Own(*_kibibytes(path, "RssAnon:", "RssShmem:")) for path in (f"/proc/{pid}/status", *threads))
     return next((own for own in found if own.bytes), Own(0, 0))
 
 
 def shared_bytes() -> int:
-    """What of the host's memory is shared: files in memory, segments, and what processes map together."""
+    """Return the host's shared memory in bytes: memory files, segments, and shared anonymous mappings."""
     return _kibibytes("/proc/meminfo", "Shmem:")[0]
 
 
 def _kibibytes(path: str, *names: str) -> list[int]:
-    """Lines of a file, in bytes; nothing where they are not there."""
+    """Return values of a /proc file in bytes, 0 for a missing one."""
     try:
         lines = [line.split() for line in Path(path).read_text(errors="replace").splitlines()]
     except OSError:
@@ -181,7 +181,7 @@ def _kibibytes(path: str, *names: str) -> list[int]:
 
 
 def below(ancestor: int, found: Mapping[int, Size]) -> list[int]:
-    """Itself and all below it."""
+    """Return a process and all its descendants."""
     children: dict[int, list[int]] = {}
     for pid, size in found.items():
         children.setdefault(size.parent, []).append(pid)
@@ -192,9 +192,9 @@ def below(ancestor: int, found: Mapping[int, Size]) -> list[int]:
 
 
 def first_below(pid: int, levels: int) -> int | None:
-    """The first child of its first child, and so on. None: it is not so deep, or not yet."""
+    """Follow the first child `levels` times. Returns None if the tree is not that deep, or not yet."""
     for _ in range(levels):
-        # By when they began: orphans of the tree may have come to it, and numbers begin anew at some time.
+        # Ordered by start time: orphans of the tree may have been reparented here, and pids are reused.
         found = ((each, _stat_of(each)) for each in descendants_of(pid))
         children = [(int(fields[19]), each) for each, fields in found if fields and int(fields[1]) == pid]
         if not children:

@@ -1,4 +1,4 @@
-"""The socket: who may connect, lines in, lines out, and when a connection is cut off."""
+"""The keeper's socket: accepts peers of the same user, reads and writes lines, and drops slow or oversized peers."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from rota.runtime.keeper.loop import Loop
 
 _RECEIVE_BYTES = 65536
 _ACCEPT_BACKLOG = 64
-_FAREWELL_SECONDS_MAX = 1.0
+_LAST_SEND_SECONDS_MAX = 1.0
 
 
-class Connection:
+class ClientConnection:
     def __init__(self, stream: socket.socket) -> None:
         self.stream = stream
         self.received = bytearray()
         self.descriptors: list[int] = []
         self.handed: list[int] = []
-        """Descriptors that go with what is sent next."""
+        """Descriptors sent with the next message."""
         self.backlog = bytearray()
         self.version: int | None = None
         self.grace_seconds: float | None = None
@@ -35,18 +35,18 @@ class Connection:
         self.execs: set[Exec] = set()
 
     @property
-    def is_deaf(self) -> bool:
+    def is_too_slow(self) -> bool:
         return len(self.backlog) > protocol.BACKLOG_BYTES_MAX
 
-    def taken(self, count: int) -> list[int]:
-        """The first of the descriptors that came, which are then the caller's."""
+    def take_descriptors(self, count: int) -> list[int]:
+        """Take the first of the received descriptors; the caller closes them."""
         count = min(max(count, 0), protocol.LISTENERS_MAX)
         taken, self.descriptors = self.descriptors[:count], self.descriptors[count:]
         return taken
 
-    def tell(self, message: dict[str, Any]) -> None:
-        """Sent at the end of the turn, when what it tells of is on disk."""
-        if self.is_open and not self.is_deaf:
+    def send_later(self, message: dict[str, Any]) -> None:
+        """Queue a message. It is sent at the end of the loop's iteration, when what it reports is on disk."""
+        if self.is_open and not self.is_too_slow:
             self.backlog += json.dumps(message).encode() + b"\n"
 
 
@@ -55,20 +55,20 @@ class Listener:
         self,
         loop: Loop,
         folder: Path,
-        asked: Callable[[Connection, bytes], None],
-        closed: Callable[[Connection], None],
+        asked: Callable[[ClientConnection, bytes], None],
+        closed: Callable[[ClientConnection], None],
     ) -> None:
         self._loop = loop
         self._path = folder / "keeper.sock"
         self._asked = asked
         self._closed = closed
-        self.connections: set[Connection] = set()
+        self.connections: set[ClientConnection] = set()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         self._path.unlink(missing_ok=True)
         descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY)
         before = os.umask(0o177)
         try:
-            # The name of a socket has at most 107 bytes, a home's path may have more.
+            # A socket's name has at most 107 bytes; a home's path may have more.
             self._socket.bind(f"/proc/self/fd/{descriptor}/{self._path.name}")
         finally:
             os.umask(before)
@@ -84,11 +84,11 @@ class Listener:
             if uid not in (os.geteuid(), 0) or len(self.connections) >= protocol.CONNECTIONS_MAX:
                 stream.close()
                 return
-            connection = Connection(stream)
+            connection = ClientConnection(stream)
             self.connections.add(connection)
             self._loop.watch(stream.fileno(), lambda: self._receive(connection))
 
-    def _receive(self, connection: Connection) -> None:
+    def _receive(self, connection: ClientConnection) -> None:
         space = socket.CMSG_SPACE(4 * protocol.DESCRIPTORS_PENDING_MAX)
         try:
             data, ancillary, flags, _ = connection.stream.recvmsg(_RECEIVE_BYTES, space, socket.MSG_CMSG_CLOEXEC)
@@ -101,12 +101,12 @@ class Listener:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 connection.descriptors += struct.unpack(f"{len(payload) // 4}i", payload[: len(payload) // 4 * 4])
         connection.received += data
-        while not connection.is_deaf and (end := connection.received.find(b"\n")) >= 0:
+        while not connection.is_too_slow and (end := connection.received.find(b"\n")) >= 0:
             line = bytes(connection.received[:end])
             del connection.received[: end + 1]
             self._asked(connection, line)
         too_many = len(connection.descriptors) > protocol.DESCRIPTORS_PENDING_MAX or flags & socket.MSG_CTRUNC
-        if not data or too_many or connection.is_deaf or len(connection.received) > protocol.REQUEST_BYTES_MAX:
+        if not data or too_many or connection.is_too_slow or len(connection.received) > protocol.REQUEST_BYTES_MAX:
             self.close(connection)
 
     def flush(self) -> None:
@@ -114,7 +114,7 @@ class Listener:
             if connection.backlog:
                 self._send(connection)
 
-    def _send(self, connection: Connection) -> None:
+    def _send(self, connection: ClientConnection) -> None:
         try:
             if connection.handed:
                 sent = socket.send_fds(connection.stream, [connection.backlog], connection.handed)
@@ -127,13 +127,13 @@ class Listener:
             self.close(connection)
             return
         del connection.backlog[:sent]
-        if connection.is_deaf:
+        if connection.is_too_slow:
             self.close(connection)
             return
         writable = (lambda: self._send(connection)) if connection.backlog else None
         self._loop.watch(connection.stream.fileno(), lambda: self._receive(connection), writable)
 
-    def close(self, connection: Connection) -> None:
+    def close(self, connection: ClientConnection) -> None:
         connection.is_open = False
         connection.backlog.clear()
         self.connections.discard(connection)
@@ -144,14 +144,14 @@ class Listener:
         self._closed(connection)
 
     def stop(self) -> None:
-        """Take nobody any more."""
+        """Accept no more connections."""
         self._loop.unwatch(self._socket.fileno())
         self._socket.close()
         self._path.unlink(missing_ok=True)
 
-    def say_farewell(self) -> None:
-        """Send what is left to say, to those who listen."""
+    def flush_and_wait(self) -> None:
+        """Send all queued messages, waiting for slow peers up to a bound."""
         for connection in self.connections:
-            connection.stream.settimeout(_FAREWELL_SECONDS_MAX)
+            connection.stream.settimeout(_LAST_SEND_SECONDS_MAX)
             with contextlib.suppress(OSError):
                 connection.stream.sendall(connection.backlog)

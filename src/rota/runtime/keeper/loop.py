@@ -1,4 +1,4 @@
-"""One thread that waits for descriptors, signals and times, and nothing else."""
+"""A single-threaded event loop of descriptors, signals and timers."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Loop:
         wake, self._wake_write = os.pipe()
         os.set_blocking(wake, False)
         os.set_blocking(self._wake_write, False)
-        # Python writes a byte here for every signal, so that one which comes just before the wait ends the wait.
+        # Python writes a byte here for every signal, so that a signal just before the wait ends the wait.
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         self.watch(wake, lambda: _empty(wake))
 
     def watch(self, descriptor: int, readable: Action, writable: Action | None = None) -> None:
-        """Call these when it is so; in place of what was asked for it before."""
+        """Call these when the descriptor is readable or writable. Replaces an earlier registration."""
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if writable else 0)
         actions = (readable, writable)
         if descriptor in self._selector.get_map():
@@ -43,11 +43,11 @@ class Loop:
         heapq.heappush(self._times, (time.monotonic() + seconds, next(self._numbers), action))
 
     def on_signal(self, number: int, action: Action) -> None:
-        """In the loop's own time, not in the middle of something."""
+        """Call an action for a signal, from the loop and not in the middle of another action."""
         self._signals[number] = action
         signal.signal(number, lambda received, _: self._received.add(received))
 
-    def turn(self) -> None:
+    def run_once(self) -> None:
         wait = max(0.0, self._times[0][0] - time.monotonic()) if self._times else None
         for key, events in self._selector.select(wait):
             readable, writable = key.data
@@ -62,7 +62,7 @@ class Loop:
             heapq.heappop(self._times)[2]()
 
     def _is_current(self, key: selectors.SelectorKey) -> bool:
-        """An earlier action of this turn may have closed it, and another may have opened a new one of its number."""
+        """Report whether a registration still stands: an earlier action may have closed and reused its descriptor."""
         current = self._selector.get_map().get(key.fd)
         return current is not None and current.data is key.data
 

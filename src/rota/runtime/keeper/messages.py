@@ -1,4 +1,4 @@
-"""What the keeper says, typed."""
+"""Messages of the keeper, typed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import msgspec
 from rota.runtime.keeper import protocol
 
 
-class Exit(msgspec.Struct, frozen=True):
-    """How something ended: with a code, by a signal, or with the keeper that is gone (`reason`)."""
+class ExitRecord(msgspec.Struct, frozen=True):
+    """The end of a process: an exit code, a signal, or the reason for an end that nobody observed."""
 
     time: float
     code: int | None = None
@@ -17,8 +17,8 @@ class Exit(msgspec.Struct, frozen=True):
     oom: bool = False
 
 
-class Log(msgspec.Struct, frozen=True):
-    """Where output goes: `PREFIX.log`, then `PREFIX.log.1` and so on."""
+class LogSpec(msgspec.Struct, frozen=True):
+    """Files for output: `PREFIX.log`, then `PREFIX.log.1` and so on."""
 
     path_prefix: str
     bytes_max: int = protocol.LOG_BYTES_MAX
@@ -26,7 +26,7 @@ class Log(msgspec.Struct, frozen=True):
 
 
 class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Bytes, processes, cores, open files."""
+    """Limits in bytes, processes, cores and open files."""
 
     memory: int | None = None
     pids: int | None = None
@@ -35,7 +35,7 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """What the keeper knows of a key."""
+    """The keeper's record of a key."""
 
     key: str
     run: str
@@ -44,8 +44,8 @@ class Record(msgspec.Struct, frozen=True):
     state: str
     started: float
     tree: str
-    log: Log
-    exit: Exit | None = None
+    log: LogSpec
+    exit: ExitRecord | None = None
     limits_unmet: list[str] = []
     log_bytes_lost: int = 0
 
@@ -61,13 +61,13 @@ class Hello(msgspec.Struct, frozen=True):
     started: float
     tree: str
     set_aside: list[str] = []
-    """Records that could not be read when it started, by their names in the folder for those."""
+    """Names of damaged records, which it moved to the folder for those when it started."""
     sets_leases: bool = False
-    """True if it sets, extends and lifts leases of anything that runs; False of earlier versions."""
+    """True if it sets, extends and lifts leases of any child. Earlier releases do not send it."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, tag="snapshot", tag_field="event"):
-    """Everything, at the beginning and after every loss of the connection."""
+    """All records: sent when a watch begins, on each new connection."""
 
     records: list[Record]
 
@@ -82,7 +82,7 @@ class Exited(msgspec.Struct, frozen=True, tag="exited", tag_field="event"):
 
 class ExecExited(msgspec.Struct, frozen=True, tag="exec-exited", tag_field="event"):
     exec: str
-    exit: Exit
+    exit: ExitRecord
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -90,14 +90,14 @@ class Problem(msgspec.Struct, frozen=True):
     message: str
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Response(msgspec.Struct, frozen=True):
     id: int | None = None
     ok: msgspec.Raw = msgspec.Raw(b"")
     error: Problem | None = None
     event: str | None = None
 
 
-class Records(msgspec.Struct, frozen=True):
+class RecordList(msgspec.Struct, frozen=True):
     records: list[Record]
 
 
@@ -107,20 +107,20 @@ class ExecStarted(msgspec.Struct, frozen=True):
 
 
 Event = Snapshot | Started | Exited
-answers = msgspec.json.Decoder(Answer)
+answers = msgspec.json.Decoder(Response)
 all_events = msgspec.json.Decoder(Snapshot | Started | Exited | ExecExited)
 
 
 class KeeperError(Exception):
-    """The keeper did not do it. `reason` is one word: AlreadyRuns, OtherRun, NotFound, StartFailed, TooMany, …"""
+    """A refused or failed request. `reason` is one word: AlreadyRuns, OtherRun, NotFound, StartFailed, TooMany, …"""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(f"{message} ({reason})")
         self.reason = reason
 
 
-class KeeperGone(KeeperError):  # noqa: N818 - what happened, not a fault of ours
-    """The connection was lost before the answer: it may have been done or not. A start can be repeated."""
+class KeeperGone(KeeperError):  # noqa: N818 - an event, not a fault of the caller
+    """The connection was lost before the answer. The request may have been carried out; a start can be repeated."""
 
     def __init__(self) -> None:
         super().__init__("Gone", "the connection to the keeper was lost")

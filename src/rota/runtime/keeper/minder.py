@@ -1,9 +1,9 @@
-"""Minders: what holds a tree together where no cgroup does.
+"""Minders, which hold a process tree together where no cgroup does.
 
-A minder is a fork of the keeper between it and the program. It inherits the orphans of its tree, passes signals on, and
-ends with the program's own status when nothing of the tree is left; on `END_SIGNAL`, or when the keeper dies, it ends
-the tree at once. With a PID namespace, a second one is its process 1, because the kernel hides most signals from a
-process 1 that does not expect them.
+A minder is a fork of the keeper between it and the program. It inherits the orphans of its tree, forwards signals, and
+exits with the program's status when nothing of the tree is left. On `END_SIGNAL`, or when the keeper dies, it kills the
+tree at once. With a PID namespace, a second minder is its process 1, because the kernel drops most signals to a process
+1 that has no handlers for them.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from rota.runtime.keeper import kernel
-from rota.runtime.keeper.program import REPORT, Plan, become, guarded
+from rota.runtime.keeper.program import REPORT, ProcessPlan, become, guarded
 
-# To a minder: end the tree. Not among those that a client may send.
+# Tells a minder to end its tree. Clients cannot send it.
 END_SIGNAL = signal.SIGALRM
 FORWARDED = tuple(
     getattr(signal, f"SIG{name}") for name in ("HUP", "INT", "QUIT", "USR1", "USR2", "TERM", "CONT", "WINCH")
@@ -31,17 +31,17 @@ _SWEEP_PAUSE_SECONDS = 0.002
 
 
 def send(pid: int, number: int, minded: bool) -> None:
-    """To all of a child's process group; to its minder alone, which passes it on."""
+    """Send a signal to a child's process group, or to its minder alone, which forwards it."""
     with contextlib.suppress(ProcessLookupError):
         if not minded:
-            with contextlib.suppress(ProcessLookupError):  # not yet the leader of its group
+            with contextlib.suppress(ProcessLookupError):  # it does not lead its group yet
                 os.killpg(pid, number)
                 return
         os.kill(pid, number)
 
 
 def kill_descendants_of(pid: int, but: Collection[int] = ()) -> bool:
-    """Whether there were any, but for these and those below them."""
+    """Kill all descendants except `but` and those below them. Report whether there were any."""
     found = kernel.descendants_of(pid, but)
     for below in found:
         with contextlib.suppress(ProcessLookupError):
@@ -65,11 +65,11 @@ class _EndNow(BaseException):
     pass
 
 
-def mind(plan: Plan, is_orphan: Callable[[], bool]) -> None:
-    """The minder outside: the one whose pid and status the keeper knows."""
+def mind(plan: ProcessPlan, is_orphan: Callable[[], bool]) -> None:
+    """Become the outer minder, whose pid and status the keeper knows."""
     os.setsid()
     kernel.set_name(NAME)
-    # Else each would look like one more keeper of this home.
+    # Otherwise each minder would look like another keeper of this home.
     kernel.set_arguments((NAME, *plan.minder_arguments))
     kernel.adopt_orphans()
     signal.signal(END_SIGNAL, _end_now)
@@ -86,7 +86,7 @@ def mind(plan: Plan, is_orphan: Callable[[], bool]) -> None:
             guarded(lambda: _be_process_one(plan, status_write))
         guarded(lambda: become(plan, lambda: _has_no_reader(status_write)))
     os.close(status_write)
-    _let_go_of_streams()
+    _release_streams()
     status: int | None = None
     try:
         _forward_to(inner, group=not plan.new_namespace)
@@ -101,12 +101,12 @@ def mind(plan: Plan, is_orphan: Callable[[], bool]) -> None:
 
 
 def _end_now(*_: object) -> NoReturn:
-    # Once is enough; a second would come in the middle of the sweep.
+    # Once is enough: a second signal would interrupt the sweep.
     signal.signal(END_SIGNAL, signal.SIG_IGN)
     raise _EndNow
 
 
-def _be_process_one(plan: Plan, status_write: int) -> None:
+def _be_process_one(plan: ProcessPlan, status_write: int) -> None:
     kernel.set_name("rota-init")
     kernel.die_with_parent(signal.SIGKILL)
     if _has_no_reader(status_write):
@@ -114,15 +114,15 @@ def _be_process_one(plan: Plan, status_write: int) -> None:
     program = os.fork()
     if program == 0:
         os.close(status_write)
-        guarded(lambda: become(plan, lambda: False))  # dies with process 1, as everything here
-    _let_go_of_streams()
+        guarded(lambda: become(plan, lambda: False))  # the kernel kills it with process 1
+    _release_streams()
     _forward_to(program, group=True)
     os.write(status_write, str(_wait_for(program)).encode())
     os._exit(0)
 
 
 def _has_no_reader(pipe: int) -> bool:
-    """Whether the minder outside is gone, which across namespaces no pid would tell."""
+    """Report whether the outer minder is gone; a parent pid does not show that across namespaces."""
     poll = select.poll()
     poll.register(pipe, 0)
     return bool(poll.poll(0))
@@ -133,7 +133,7 @@ def _unshare_pids() -> None:
     if uid == 0:
         kernel.unshare(kernel.CLONE_NEWPID)
         return
-    kernel.set_readable(True)  # else the files below are root's
+    kernel.set_readable(True)  # otherwise the files below belong to root
     kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWPID)
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
@@ -141,7 +141,7 @@ def _unshare_pids() -> None:
     kernel.set_readable(False)
 
 
-def _let_go_of_streams() -> None:
+def _release_streams() -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(null, stream)
@@ -156,7 +156,7 @@ def _forward_to(pid: int, group: bool) -> None:
 
 
 def _wait_for(pid: int) -> int:
-    """Its status; whoever else ends meanwhile is an orphan of the tree."""
+    """Return the status of a process, reaping orphans of the tree meanwhile."""
     while True:
         ended, status = os.waitpid(-1, 0)
         if ended == pid:
@@ -164,7 +164,7 @@ def _wait_for(pid: int) -> int:
 
 
 def _sweep(inner: int) -> int:
-    """Kill all below until none is left. The status of `inner`, if it ended here."""
+    """Kill all descendants until none is left. Returns the status of `inner` if it ended here."""
     found = 0
     while True:
         kill_descendants_of(os.getpid())

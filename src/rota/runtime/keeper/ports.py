@@ -1,7 +1,7 @@
-"""The sockets that a server listens on, held by its keeper while what it runs goes on without it.
+"""A server's listening sockets, which its keeper holds while the server is away.
 
-What runs on the host's network could else take the ports of a server that restarts: it would not come back, and whoever
-calls it would speak to a tenant. Who connects meanwhile waits for the next server, and if none comes is turned away.
+A tenant's process on the host's network could otherwise take the ports of a server that restarts: the server could not
+come back, and its clients would talk to the tenant. Connections wait for the next server, and are closed if none comes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ANSWER_BYTES_MAX = 64 * 1024
 
 
 class Ports:
-    """The keeper's side."""
+    """The listening sockets that this keeper holds."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -32,21 +32,21 @@ class Ports:
         return [one.fileno() for one in self._held]
 
     def hold(self, descriptors: Sequence[int]) -> None:
-        """In place of those before."""
-        self.leave_be()
+        """Hold these sockets in place of those held before."""
+        self.stop_rejecting()
         before, self._held = self._held, [socket.socket(fileno=one) for one in descriptors]
         for one in before:
             one.close()
 
-    def turn_away(self) -> None:
-        """End each connection as it comes: there is nobody to take it."""
+    def reject_connections(self) -> None:
+        """Close each connection as it comes: no server will take it."""
         if not self._is_turning_away:
             self._is_turning_away = True
             for one in self._held:
                 self._loop.watch(one.fileno(), lambda one=one: _turn_away(one))  # type: ignore[misc]
 
-    def leave_be(self) -> None:
-        """A server takes them, or will soon."""
+    def stop_rejecting(self) -> None:
+        """Leave connections to the server that has come, or comes soon."""
         if self._is_turning_away:
             self._is_turning_away = False
             for one in self._held:
@@ -59,22 +59,22 @@ def _turn_away(listening: socket.socket) -> None:
         listening.accept()[0].close()
 
 
-def held(home: Path, host: str) -> list[socket.socket]:
-    """The sockets that the keeper of a home holds, listening, for the server that comes next. Empty: none runs.
+def held_listeners(home: Path, host: str) -> list[socket.socket]:
+    """Return the listening sockets that the keeper of a home holds, for the next server. Empty if no keeper runs.
 
-    Of one that listens on another address than those were for, they are in the way, and are given up.
+    Sockets of another address than `host` are given up: they would block this server's.
     """
-    found = _asked(home, {"verb": "held"})
+    found = _ask_descriptors(home, {"verb": "held"})
     if not found or any(one.getsockname()[0] == host for one in found):
         return found
     for one in found:
         one.close()
-    return _asked(home, {"verb": "hold", "count": 0})
+    return _ask_descriptors(home, {"verb": "hold", "count": 0})
 
 
-def _asked(home: Path, what: dict[str, object]) -> list[socket.socket]:
-    """The descriptors with which a keeper answers."""
-    # Not at the top: the keeper itself has no use for its client.
+def _ask_descriptors(home: Path, what: dict[str, object]) -> list[socket.socket]:
+    """Send a request, and return the sockets that come with the answer."""
+    # Imported here: the keeper's own process has no use for its client.
     from rota.runtime.keeper.client import dial
 
     stream = dial(home)

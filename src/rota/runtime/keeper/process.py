@@ -1,4 +1,4 @@
-"""The keeper process: what it does first, what it is asked, and how it ends."""
+"""The keeper process: its start, the requests it answers, and its end."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from pathlib import Path
 from typing import Any
 
 from rota.runtime.keeper import kernel, protocol
-from rota.runtime.keeper.cgroup import Groups
+from rota.runtime.keeper.cgroup import Cgroups
+from rota.runtime.keeper.cgroup_v1 import Controllers
 from rota.runtime.keeper.children import Children
-from rota.runtime.keeper.controllers import Controllers
-from rota.runtime.keeper.fields import Fields, Refused
-from rota.runtime.keeper.listener import Connection, Listener
+from rota.runtime.keeper.fields import Fields, RequestRefused
+from rota.runtime.keeper.leftovers import CannotStart, adopt_records, end_leftovers, owner_of, take_lock
+from rota.runtime.keeper.listener import ClientConnection, Listener
 from rota.runtime.keeper.loop import Loop
 from rota.runtime.keeper.minder import can_unshare_pids
 from rota.runtime.keeper.ports import Ports
-from rota.runtime.keeper.predecessor import CannotStart, adopt_records, end_what_is_left, owner_of, take_lock
-from rota.runtime.keeper.records import Record, Records
+from rota.runtime.keeper.records import Record, RecordStore
 
 _DISK_RETRY_SECONDS = 1.0
 TREES = ("cgroup", "namespace", "sweep")
 
 
-class Keeper:
+class KeeperProcess:
     def __init__(
         self,
         home: Path,
@@ -47,10 +47,10 @@ class Keeper:
         self._lock = take_lock(self._folder / "lock")
         self._name = protocol.name_of(home)
         owner = owner_of(home)
-        self._records = Records(self._folder / "records")
-        end_what_is_left(self._noted_groups(), self._records, owner)
+        self._records = RecordStore(self._folder / "records")
+        end_leftovers(self._noted_groups(), self._records, owner)
         kernel.adopt_orphans()
-        kernel.set_readable(False)  # there are other tenants' environments in this memory, and in that of its forks
+        kernel.set_readable(False)  # this memory, and that of forks, holds the environments of tenants
         self._groups = self._make_groups(owner) if tree in (None, "cgroup") else None
         if tree == "cgroup" and self._groups is None:
             raise CannotStart("no cgroup2 group can be made here")
@@ -60,55 +60,63 @@ class Keeper:
         self._loop = Loop()
         self._ports = Ports(self._loop)
         self._controllers = Controllers.make(self._name) if has_controllers else None
-        self._children = Children(self._loop, self._records, self._groups, self._controllers, tree, owner, home)
-        self._children.told = self._tell_watchers
-        self._children.records = adopt_records(self._records)
+        self._children = Children(
+            self._loop,
+            self._records,
+            self._groups,
+            self._controllers,
+            tree,
+            owner,
+            home,
+            adopt_records(self._records),
+            self._notify_watchers,
+        )
         self._records.commit()
-        self._farewells: list[Callable[[Any], None]] = []
+        self._shutdown_replies: list[Callable[[Any], None]] = []
         self._is_disk_failing = False
         self._servers_changed = 0
-        self._listener = Listener(self._loop, self._folder, self._request, self._left)
+        self._listener = Listener(self._loop, self._folder, self._request, self._disconnected)
         if companion is not None:
             self._loop.watch(companion, lambda: self._end_with(companion))
 
     def run(self) -> None:
-        """Until everything was stopped."""
+        """Run until everything was stopped."""
         for ignored in (signal.SIGINT, signal.SIGHUP):
             signal.signal(ignored, signal.SIG_IGN)
         self._loop.on_signal(signal.SIGTERM, lambda: self._shut_down(self._grace_seconds))
         self._check_orphaned()
         while not (self._children.is_closing and not self._children.live):
-            self._loop.turn()
+            self._loop.run_once()
             self._commit()
             self._listener.flush()
         self._end()
 
-    def _noted_groups(self) -> Groups | None:
-        """Those of an earlier keeper, which may have been started elsewhere, and had them elsewhere."""
+    def _noted_groups(self) -> Cgroups | None:
+        """Return the cgroups of an earlier keeper, which may be in another place than this one's."""
         note = self._folder / "cgroup"
         path = Path(note.read_text(errors="replace").replace("\0", "")) if note.is_file() else Path()
-        return Groups(path) if path.name == self._name else None
+        return Cgroups(path) if path.name == self._name else None
 
-    def _make_groups(self, owner: str) -> Groups | None:
-        groups = Groups.make(self._name)
-        if groups and groups.left_over():
-            # Of a home that was in this place before, and took its note along.
-            end_what_is_left(groups, self._records, owner)
-            groups = Groups.make(self._name)
+    def _make_groups(self, owner: str) -> Cgroups | None:
+        groups = Cgroups.make(self._name)
+        if groups and groups.leftovers():
+            # They belong to a home that was in this place before and was moved with its note.
+            end_leftovers(groups, self._records, owner)
+            groups = Cgroups.make(self._name)
         if groups:
             (self._folder / "cgroup").write_text(str(groups.path))
         return groups
 
-    # What is asked.
+    # Requests.
 
-    def _request(self, connection: Connection, line: bytes) -> None:
+    def _request(self, connection: ClientConnection, line: bytes) -> None:
         number: Any = None
 
         def reply(value: Any) -> None:
-            if isinstance(value, Refused):
-                connection.tell({"id": number, "error": {"reason": value.reason, "message": value.message}})
+            if isinstance(value, RequestRefused):
+                connection.send_later({"id": number, "error": {"reason": value.reason, "message": value.message}})
             else:
-                connection.tell({"id": number, "ok": value})
+                connection.send_later({"id": number, "ok": value})
 
         try:
             request = json.loads(line, parse_constant=_no_constant)
@@ -116,25 +124,27 @@ class Keeper:
                 raise ValueError("not an object")
             number = request.get("id")
             self._do(connection, str(request.get("verb")), Fields(request), reply)
-        except Refused as refused:
+        except RequestRefused as refused:
             reply(refused)
         except (ValueError, RecursionError) as error:
-            reply(Refused("BadRequest", f"not a request: {error}"))
+            reply(RequestRefused("BadRequest", f"not a request: {error}"))
         except OSError as error:
-            reply(Refused("Failed", str(error)))
+            reply(RequestRefused("Failed", str(error)))
         except Exception as error:
-            # A fault of ours in one request must not be the end of everything that runs.
-            _complain()
-            reply(Refused("Failed", f"{type(error).__name__}: {error}"))
+            # A bug in one request must not end everything that runs.
+            _log_error()
+            reply(RequestRefused("Failed", f"{type(error).__name__}: {error}"))
 
-    def _do(self, connection: Connection, verb: str, fields: Fields, reply: Callable[[Any], None]) -> None:
+    def _do(self, connection: ClientConnection, verb: str, fields: Fields, reply: Callable[[Any], None]) -> None:
         children = self._children
-        # Taken even when it is refused: they came with this line.
+        # Taken even if the request is refused: these descriptors came with it.
         streams = _take_streams(connection) if verb == "exec" else None
-        listeners = connection.taken(fields.integer("count")) if verb == "hold" else []
+        listeners = connection.take_descriptors(fields.integer("count")) if verb == "hold" else []
         if connection.version != protocol.VERSION and verb not in protocol.VERBS_OF_ALL_VERSIONS:
             _close([*(streams or ()), *listeners])
-            raise Refused("OtherVersion", f"say hello first, with version {protocol.VERSION}, which this keeper speaks")
+            raise RequestRefused(
+                "OtherVersion", f"say hello first, with version {protocol.VERSION}, which this keeper speaks"
+            )
         match verb:
             case "hello":
                 reply(self._hello(connection, fields))
@@ -154,7 +164,7 @@ class Keeper:
                 reply({"records": list(children.records.values())})
             case "watch":
                 reply({})
-                connection.tell({"event": "snapshot", "records": list(children.records.values())})
+                connection.send_later({"event": "snapshot", "records": list(children.records.values())})
                 connection.is_watching = True
             case "exec":
                 self._exec(connection, fields, streams, reply)
@@ -169,14 +179,14 @@ class Keeper:
                 reply({})
             case "shutdown":
                 grace_seconds = fields.number("grace_seconds", self._grace_seconds)
-                self._farewells.append(reply)
+                self._shutdown_replies.append(reply)
                 self._shut_down(grace_seconds)
             case _:
-                raise Refused("UnknownVerb", f"this keeper has no verb {verb!r}")
+                raise RequestRefused("UnknownVerb", f"this keeper has no verb {verb!r}")
 
-    def _hello(self, connection: Connection, fields: Fields) -> dict[str, Any]:
+    def _hello(self, connection: ClientConnection, fields: Fields) -> dict[str, Any]:
         connection.version = fields.integer("version")
-        self._ports.leave_be()
+        self._ports.stop_rejecting()
         self._check_orphaned()
         return {
             "version": protocol.VERSION,
@@ -189,35 +199,35 @@ class Keeper:
         }
 
     def _exec(
-        self, connection: Connection, fields: Fields, streams: list[int] | None, reply: Callable[[Any], None]
+        self, connection: ClientConnection, fields: Fields, streams: list[int] | None, reply: Callable[[Any], None]
     ) -> None:
         def exited(event: dict[str, Any]) -> None:
             connection.execs.discard(one)
-            connection.tell({"event": "exec-exited", **event})
+            connection.send_later({"event": "exec-exited", **event})
 
         try:
             if streams is None:
-                raise Refused("BadRequest", "exec comes with three descriptors: stdin, stdout, stderr")
+                raise RequestRefused("BadRequest", "exec comes with three descriptors: stdin, stdout, stderr")
             one = self._children.exec(fields, (streams[0], streams[1], streams[2]), reply, exited)
             connection.execs.add(one)
         finally:
             _close(streams)
 
-    # What is told.
+    # Notifications.
 
-    def _tell_watchers(self, event: str, record: Record) -> None:
+    def _notify_watchers(self, event: str, record: Record) -> None:
         for connection in self._listener.connections:
             if connection.is_watching:
-                connection.tell({"event": event, "record": record})
+                connection.send_later({"event": event, "record": record})
 
     def _commit(self) -> None:
-        """Before anybody is told. A disk that fails must not end what runs: who is here is told all the same."""
+        """Write records to disk before anything is sent. A failing disk is retried; clients are answered meanwhile."""
         if self._is_disk_failing:
             return
         try:
             self._records.commit()
         except OSError:
-            _complain()
+            _log_error()
             self._is_disk_failing = True
             self._loop.after(_DISK_RETRY_SECONDS, self._retry_disk)
 
@@ -231,24 +241,24 @@ class Keeper:
         allowed = [connection.grace_seconds for connection in self._listener.connections]
         return next((seconds for seconds in allowed if seconds is not None), protocol.STOP_GRACE_SECONDS)
 
-    def _left(self, connection: Connection) -> None:
-        for one in connection.execs:  # nobody is there any more to read it or feed it
+    def _disconnected(self, connection: ClientConnection) -> None:
+        for one in connection.execs:  # nobody is left to read its output
             self._children.end_exec(one)
         self._check_orphaned()
 
     def _check_orphaned(self) -> None:
-        """Called when a server comes or goes."""
+        """Start the timers for life without a server. Called when a server connects or disconnects."""
         self._servers_changed += 1
         since = self._servers_changed
         if not any(connection.version is not None for connection in self._listener.connections):
-            self._loop.after(self._orphan_seconds, lambda: self._give_up(since))
-            self._loop.after(protocol.WAIT_FOR_SERVER_SECONDS, lambda: self._wait_no_longer(since))
+            self._loop.after(self._orphan_seconds, lambda: self._shut_down_if_unserved(since))
+            self._loop.after(protocol.WAIT_FOR_SERVER_SECONDS, lambda: self._reject_if_unserved(since))
 
-    def _wait_no_longer(self, since: int) -> None:
+    def _reject_if_unserved(self, since: int) -> None:
         if since == self._servers_changed:
-            self._ports.turn_away()
+            self._ports.reject_connections()
 
-    def _give_up(self, since: int) -> None:
+    def _shut_down_if_unserved(self, since: int) -> None:
         if since == self._servers_changed:
             self._shut_down(protocol.STOP_GRACE_SECONDS)
 
@@ -262,7 +272,7 @@ class Keeper:
             self._children.stop_child(child, grace_seconds)
 
     def _end(self) -> None:
-        """The home is free before anybody hears of it: who does may start the next keeper at once."""
+        """Free the home before the last answers are sent: a client may start the next keeper at once."""
         self._listener.stop()
         self._ports.hold([])
         if self._groups and self._groups.remove():
@@ -270,18 +280,18 @@ class Keeper:
         if self._controllers:
             self._controllers.remove()
         fcntl.flock(self._lock, fcntl.LOCK_UN)
-        for reply in self._farewells:
+        for reply in self._shutdown_replies:
             reply({})
-        self._listener.say_farewell()
+        self._listener.flush_and_wait()
 
 
-def _complain() -> None:
-    """Write the error that is being handled to the keeper's log, which may be on the very disk that fails."""
+def _log_error() -> None:
+    """Write the current exception to the keeper's log, which may be on the failing disk."""
     with contextlib.suppress(OSError):
         os.write(2, traceback.format_exc().encode(errors="replace"))
 
 
-def _take_streams(connection: Connection) -> list[int] | None:
+def _take_streams(connection: ClientConnection) -> list[int] | None:
     taken, connection.descriptors = connection.descriptors[:3], connection.descriptors[3:]
     if len(taken) == 3:
         return taken

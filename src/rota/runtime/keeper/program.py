@@ -1,4 +1,4 @@
-"""The last steps of a process of ours on its way to be somebody's program."""
+"""The last steps between a fork of the keeper and the execution of a program."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from typing import NoReturn
 
 from rota.runtime.keeper import kernel
 
-# A start that failed says so on this descriptor; the successful exec closes it.
+# A failed start writes its error to this descriptor; a successful exec closes it.
 REPORT = 3
 _REPORT_BYTES_MAX = 4096
 _EXIT_NOT_STARTED = 127
 
 
 @dataclass(frozen=True)
-class Plan:
-    """All that there is to know, decided before the fork."""
+class ProcessPlan:
+    """Everything that a fork needs, decided before the fork."""
 
     argv: list[str]
     env: dict[str, str]
@@ -42,7 +42,7 @@ class Plan:
 
 
 def guarded(body: Callable[[], None]) -> NoReturn:
-    """No exception may leave a fork of the keeper and run the keeper's own code."""
+    """Run a body and exit: no exception may leave a fork and run the keeper's own code."""
     try:
         body()
     except OSError as error:
@@ -58,8 +58,8 @@ def _report(message: str) -> None:
         os.write(REPORT, message.encode()[:_REPORT_BYTES_MAX])
 
 
-def become(plan: Plan, is_orphan: Callable[[], bool]) -> None:
-    """The end of the way: the process that executes the program."""
+def become(plan: ProcessPlan, is_orphan: Callable[[], bool]) -> None:
+    """Set up this process and execute the program."""
     os.setsid()
     if plan.tty:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
@@ -67,9 +67,9 @@ def become(plan: Plan, is_orphan: Callable[[], bool]) -> None:
         resource.setrlimit(limit, values)
     os.umask(0o022)
     _set_user(plan)
-    # Only now: a change of user makes the kernel forget it.
+    # Set here, because a change of user clears it.
     kernel.die_with_parent(signal.SIGKILL)
-    # The parent may have died before we asked to die with it.
+    # The parent may have died before that call.
     if is_orphan():
         os._exit(_EXIT_NOT_STARTED)
     kernel.no_new_privileges()
@@ -78,8 +78,8 @@ def become(plan: Plan, is_orphan: Callable[[], bool]) -> None:
     _execute(plan)
 
 
-def _execute(plan: Plan) -> NoReturn:
-    """As os.execvpe does, which imports modules on its way: here they might be a tenant's."""
+def _execute(plan: ProcessPlan) -> NoReturn:
+    """Execute like os.execvpe, but without imports, which could load a tenant's module here."""
     name = plan.argv[0]
     places = [""] if "/" in name else [f"{place or '.'}/" for place in plan.env.get("PATH", os.defpath).split(":")]
     failure = errno.ENOENT
@@ -87,13 +87,13 @@ def _execute(plan: Plan) -> NoReturn:
         try:
             os.execve(place + name, plan.argv, plan.env)
         except OSError as error:
-            # As a shell does, pass over a folder of the path that may not be searched.
+            # Like a shell, skip folders of PATH that may not be searched.
             if error.errno not in (errno.ENOENT, errno.ENOTDIR) and (not place or os.path.lexists(place + name)):
                 failure = error.errno or failure
     raise OSError(failure, os.strerror(failure), name)
 
 
-def _set_user(plan: Plan) -> None:
+def _set_user(plan: ProcessPlan) -> None:
     if plan.gid is not None:
         os.setgroups([plan.gid])
         os.setresgid(plan.gid, plan.gid, plan.gid)

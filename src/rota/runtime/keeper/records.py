@@ -1,4 +1,4 @@
-"""What was started and how it ended, a file a key, for a server that was away and for the next keeper."""
+"""Records on disk of what was started and how it ended, one file per key, for a later server or keeper."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from rota.runtime.keeper.protocol import KEY_CHARS_MAX, RUN_CHARS_MAX, hash_of
 Record = dict[str, Any]
 
 SET_ASIDE = "damaged"
-"""The folder beside the records for those that cannot be read."""
+"""The folder for damaged records."""
 SET_ASIDE_MAX = 64
-"""Records kept there; older ones are removed."""
+"""Damaged records that are retained; older ones are removed."""
 RECORD_BYTES_MAX = 1024 * 1024
 
 
-class Records:
+class RecordStore:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(mode=0o700, exist_ok=True)
         self._changed: dict[str, Record | None] = {}
         self.set_aside: list[str] = []
-        """Files that were no records, by the names that they have in the folder SET_ASIDE."""
+        """Names of damaged files in the folder SET_ASIDE."""
 
     def read(self) -> list[Record]:
-        """Return all records. What is none is set aside: it must not keep a keeper from starting.
+        """Return all records. Files that are no records are moved aside: they must not keep a keeper from starting.
 
-        A `.part` was cut short by a crash, was never told to anybody, and is removed.
+        A `.part` file was cut short by a crash before anyone was notified, and is removed.
         """
         found = []
         for path in sorted(self._folder.iterdir()):
@@ -60,7 +60,7 @@ class Records:
         self._changed[key] = None
 
     def commit(self) -> None:
-        """Make durable what was put and dropped since the last time; one sync of the folder for all of it."""
+        """Make changes since the last commit durable, with one sync of the folder."""
         if not self._changed:
             return
         for key, record in list(self._changed.items()):
@@ -82,8 +82,8 @@ class Records:
             os.close(descriptor)
 
 
-def stored_in(folder: Path) -> list[Record]:
-    """Read the records of a folder, whoever it belongs to, and change nothing in it."""
+def read_records(folder: Path) -> list[Record]:
+    """Return the records of a folder without changing anything in it."""
     paths = sorted(folder.iterdir()) if folder.is_dir() else []
     return [record for path in paths if (record := _parsed(path)) is not None]
 
@@ -92,7 +92,7 @@ def _parsed(path: Path) -> Record | None:
     if path.suffix != ".json":
         return None
     try:
-        # Neither a link nor a pipe: nobody but a keeper writes here, and it makes files.
+        # Refuse links and pipes: only keepers write here, and they write files.
         with open(path, "rb", opener=_unlinked) as file:
             record = json.loads(file.read(RECORD_BYTES_MAX))
             is_whole = _is_record(record) and path.stem == hash_of(record["key"])
@@ -102,7 +102,7 @@ def _parsed(path: Path) -> Record | None:
 
 
 def _is_record(record: Any) -> bool:
-    """Report whether a value is a record, with every field that is looked at later."""
+    """Report whether a value is a record with every field that is used."""
     if not isinstance(record, dict):
         return False
     log, ended = record.get("log"), record.get("exit")

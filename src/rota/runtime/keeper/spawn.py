@@ -1,4 +1,4 @@
-"""From a plan to a process."""
+"""Fork the process of a plan, and what the kernel holds of it from its start."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from pathlib import Path
 
 from rota.runtime.keeper.cgroup import write
 from rota.runtime.keeper.minder import mind
-from rota.runtime.keeper.program import REPORT, Plan, become, guarded
+from rota.runtime.keeper.program import REPORT, ProcessPlan, become, guarded
+
+RLIMITS = {"nofile": resource.RLIMIT_NOFILE, "memory": resource.RLIMIT_DATA, "pids": resource.RLIMIT_NPROC}
 
 
-def spawn(plan: Plan) -> tuple[int, int]:
-    """The pid, and a descriptor that ends when the program runs, or says before why it cannot."""
+def spawn(plan: ProcessPlan) -> tuple[int, int]:
+    """Fork; return the pid and a report descriptor, which ends when the program runs and else holds the error."""
     report, report_write = os.pipe()
     keeper = os.getpid()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -32,12 +34,12 @@ def spawn(plan: Plan) -> tuple[int, int]:
     return pid, report
 
 
-def _child(plan: Plan, report: int, is_orphan: Callable[[], bool]) -> None:
+def _child(plan: ProcessPlan, report: int, is_orphan: Callable[[], bool]) -> None:
     for target, source in enumerate(plan.streams):
         os.dup2(source, target)
     if report != REPORT:
         os.dup2(report, REPORT, inheritable=False)
-    # Above all the keeper's lock, which a copy would hold beyond the keeper's death.
+    # Above all the keeper's lock, which a copy would hold after the keeper has died.
     os.closerange(REPORT + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     signal.set_wakeup_fd(-1)
     for number in range(1, signal.NSIG):
@@ -51,3 +53,24 @@ def _child(plan: Plan, report: int, is_orphan: Callable[[], bool]) -> None:
         mind(plan, is_orphan)
     else:
         become(plan, is_orphan)
+
+
+def rlimits_for(limits: dict[str, int], uid: int | None, nofile: tuple[int, int]) -> dict[str, tuple[int, int]]:
+    """Return the limits that the kernel can hold without a cgroup: for each process, not for the tree."""
+    # The kernel counts processes by user: that helps only where the user is the child's own, and not root.
+    held = {name: (value, value) for name, value in limits.items() if name in RLIMITS and (name != "pids" or uid)}
+    if "nofile" in held:
+        # Never more than the keeper itself has.
+        held["nofile"] = (min(nofile[0], limits["nofile"]), min(nofile[1], limits["nofile"]))
+    return held
+
+
+def protect_from_oom_killer() -> str | None:
+    """Make the kernel kill any other process before the keeper. Returns the score that children get instead."""
+    file = Path("/proc/self/oom_score_adj")
+    try:
+        before = file.read_text()
+        file.write_text("-900")
+    except OSError:
+        return None
+    return before

@@ -1,4 +1,4 @@
-"""A child's output, in files that do not grow for ever."""
+"""A child's output in files of bounded size."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 from rota.runtime.space import Shortage
 
 
-class Log:
-    """`PREFIX.log`, and before it `PREFIX.log.1` and so on: at most `files_max` of `bytes_max` each."""
+class LogFile:
+    """`PREFIX.log`, and older output in `PREFIX.log.1` and so on: at most `files_max` files of `bytes_max` each."""
 
     def __init__(self, prefix: str, bytes_max: int, files_max: int) -> None:
         self._path = f"{prefix}.log"
@@ -24,9 +24,9 @@ class Log:
         self._size = os.fstat(self._file).st_size
 
     def write(self, data: bytes) -> None:
-        """What cannot be stored is counted and dropped: a full disk must not stop a child.
+        """Append output. What cannot be stored is counted and dropped: a full disk must not block a child.
 
-        So is what comes while the disk is short of space: what is left is for the server.
+        Output is dropped, too, while the disk is short of space: the rest is reserved for the server.
         """
         if self._is_short:
             self.bytes_lost += len(data)

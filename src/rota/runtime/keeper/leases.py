@@ -1,7 +1,7 @@
-"""Leases with whichever keeper runs: one that an earlier Rota has started knows fewer verbs, and goes on.
+"""Leases on the client's side, with keepers of earlier releases too.
 
-Either it does what is asked, or the caller is told that it does not. Nothing is taken for leased that is not, and
-nothing whose lease was lifted is ended.
+A keeper of an earlier release goes on after an upgrade and knows fewer verbs. Either it does what is asked, or the
+caller gets a KeeperError. Nothing counts as leased that is not, and nothing is ended whose lease was lifted.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ log = logging.getLogger(__name__)
 
 Extend = Callable[[Mapping[str, float | None], bool], Awaitable[None]]
 LIFTED_SECONDS = protocol.STOP_GRACE_SECONDS_MAX
-"""The longest lease. A keeper that cannot lift one is given it, again and again."""
+"""The longest lease. A keeper that cannot lift one is given this instead, repeatedly."""
 LIFT_AGAIN_SECONDS = LIFTED_SECONDS / 24
 
 
-class Leasing:
-    """Extends leases. `end` it."""
+class Leases:
+    """Extends leases, and keeps lifted ones alive on keepers that cannot lift them. Owns a task: call `close`."""
 
     def __init__(self, extend: Extend, again_seconds: float = LIFT_AGAIN_SECONDS) -> None:
-        """`extend`: asks the keeper that runs. The second argument: only what has no lease."""
+        """`extend`: sends the request; its second argument restricts it to keys without a lease."""
         self._extend = extend
         self._again_seconds = again_seconds
         self._lifted: set[str] = set()
-        """Keys whose lease an earlier keeper would let end."""
+        """Keys whose lease an earlier keeper cannot lift."""
         self._lifting: asyncio.Task[None] | None = None
 
     @staticmethod
     def check(hello: Hello | None) -> None:
-        """Raise KeeperError if the keeper that runs is not known to hold leases."""
+        """Raise KeeperError unless the keeper supports leases."""
         if hello is None or not hello.sets_leases:
             raise KeeperError(
                 "TooOld",
@@ -43,14 +43,14 @@ class Leasing:
             )
 
     async def extend(self, hello: Hello | None, leases: Mapping[str, float | None], *, unleased: bool) -> None:
-        """Extend leases, as `Keeper.extend` says."""
+        """Extend leases; see `Keeper.extend`."""
         if hello is not None and hello.sets_leases:
             self._lifted.clear()
             await self._extend(leases, unleased)
             return
         if unleased:
             self.check(hello)
-        # It extends what was started with a lease, by a number.
+        # Such a keeper can only extend what was started with a lease, and only by a number.
         lifted = {key for key, seconds in leases.items() if seconds is None}
         try:
             await self._extend({key: LIFTED_SECONDS if key in lifted else each for key, each in leases.items()}, False)
@@ -59,13 +59,13 @@ class Leasing:
                 raise
             if len(lifted) < len(leases):
                 self.check(hello)
-            return  # It has no leases that could end.
+            return  # It has no leases that could expire.
         self._lifted = (self._lifted - leases.keys()) | lifted
         if self._lifted and self._lifting is None:
             self._lifting = asyncio.create_task(self._lift_again(), name="leases that an earlier keeper cannot lift")
 
     def forget(self, key: str) -> None:
-        """Nothing runs under a key any more."""
+        """Drop a key that has ended."""
         self._lifted.discard(key)
 
     async def _lift_again(self) -> None:
@@ -76,7 +76,7 @@ class Leasing:
             except KeeperError as error:
                 log.warning("leases that were lifted could not be extended: %s", error)
 
-    async def end(self) -> None:
+    async def close(self) -> None:
         if self._lifting is not None:
             self._lifting.cancel()
             await asyncio.gather(self._lifting, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""What another keeper of this home left: its lock, its processes, its records."""
+"""Leftovers of an earlier keeper of this home: its lock, its processes, its records."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import time
 from pathlib import Path
 
 from rota.runtime.keeper import kernel, protocol
-from rota.runtime.keeper.cgroup import Group, Groups
+from rota.runtime.keeper.cgroup import Cgroup, Cgroups
 from rota.runtime.keeper.minder import kill_descendants_of
-from rota.runtime.keeper.records import Record, Records, stored_in
+from rota.runtime.keeper.records import Record, RecordStore, read_records
 
 _END_SECONDS_MAX = 10.0
-# The minders end their trees by themselves, and better than anybody could in their place.
+# Minders end their trees themselves, and more reliably than this process can.
 _MINDERS_SECONDS = 5.0
 _PAUSE_SECONDS = 0.002
 
@@ -42,31 +42,31 @@ def take_lock(path: Path) -> int:
 
 
 def owner_of(home: Path) -> str:
-    """Whose the processes of a record are. A home that was copied has records of processes that are not its own."""
+    """Return the owner that records name. A copied home has records of processes that are not its own."""
     return f"{protocol.name_of(home)} {kernel.boot_id()}"
 
 
-def has_left_something(home: Path) -> bool:
-    """Report whether a keeper that is gone has left processes. The next keeper ends them."""
+def has_leftovers(home: Path) -> bool:
+    """Report whether a dead keeper left processes. The next keeper ends them."""
     folder = home / "keeper"
     with contextlib.suppress(FileNotFoundError):
         group = Path((folder / "cgroup").read_text(errors="replace").replace("\0", ""))
-        # In a copy of a home there is a note of the groups of the other one.
+        # A copy of a home holds a note of the original's cgroups.
         if group.name == protocol.name_of(home) and group.is_dir():
             return True
-    return bool(_alive(stored_in(folder / "records"), owner_of(home)))
+    return bool(_alive(read_records(folder / "records"), owner_of(home)))
 
 
-def end_what_is_left(groups: Groups | None, records: Records, owner: str) -> None:
-    """The next run of a key must not meet the one before."""
+def end_leftovers(groups: Cgroups | None, records: RecordStore, owner: str) -> None:
+    """End all processes of an earlier keeper, so that no two runs of a key overlap. Raises CannotStart."""
     stored = records.read()
     for pid in _alive(stored, owner):
-        # A minder that was stopped could not end its tree.
+        # A stopped minder cannot end its tree.
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
     begun = time.monotonic()
     while True:
-        left = [group for group in groups.left_over() if not _is_ended(group)] if groups else []
+        left = [group for group in groups.leftovers() if not _is_ended(group)] if groups else []
         alive = _alive(stored, owner)
         if not left and not alive and (groups is None or groups.remove()):
             return
@@ -86,15 +86,15 @@ def _alive(stored: list[Record], owner: str) -> list[int]:
     return [record["pid"] for record in running if kernel.is_alive(record["pid"], record["pid_start"])]
 
 
-def _is_ended(group: Group) -> bool:
+def _is_ended(group: Cgroup) -> bool:
     if group.is_populated():
         group.kill()
         return False
     return group.remove()
 
 
-def adopt_records(records: Records) -> dict[str, Record]:
-    """All there are. What ran under another keeper ended with it, nobody knows how."""
+def adopt_records(records: RecordStore) -> dict[str, Record]:
+    """Return all records. What ran under an earlier keeper is marked as ended, for a reason that nobody knows."""
     found = {record["key"]: record for record in records.read()}
     for record in found.values():
         if record["state"] == "running":

@@ -1,4 +1,4 @@
-"""Limits of trees of processes where the controllers are those of cgroup version 1."""
+"""Limits of process trees on hosts whose controllers are those of cgroup version 1."""
 
 from __future__ import annotations
 
@@ -6,21 +6,20 @@ import contextlib
 import os
 from pathlib import Path
 
-from rota.runtime.keeper import together
-from rota.runtime.keeper.cgroup import write
+from rota.runtime.keeper.cgroup import host_bounds, tenant_bounds, write
 
 _CPU_PERIOD_US = 100_000
 _FILES = {"memory": "memory.limit_in_bytes", "pids": "pids.max", "cpu": "cpu.cfs_quota_us"}
-"""The file that holds a limit, by the controller, which has the name of the limit."""
+"""The file that holds a limit, by controller; limits are named after their controllers."""
 
 
-class Held:
-    """The groups of one child, one of each controller that holds a limit of it."""
+class ControllerGroups:
+    """The cgroups of one child, one for each controller that holds a limit of it."""
 
     def __init__(self) -> None:
         self.paths: dict[str, Path] = {}
         self.share: Path | None = None
-        """The weight of a child without a CPU limit: one share for all its processes, not one for each."""
+        """The cgroup of a child without a CPU limit: it has one share of the processor, not one for each process."""
 
     @property
     def procs_files(self) -> list[str]:
@@ -47,14 +46,14 @@ class Held:
 
 
 class Controllers:
-    """The controllers of version 1 in which this process can make groups: a folder of its own in each."""
+    """The version 1 controllers in which this process can make cgroups: a folder of its own in each."""
 
     def __init__(self, folders: dict[str, Path]) -> None:
         self.folders = folders
 
     @classmethod
     def make(cls, name: str) -> Controllers:
-        """Make a folder in each, below the group that this process is in. There may be none."""
+        """Make a folder in each controller, below the cgroup of this process. There may be none."""
         folders = {}
         for controller, parent in _parents().items():
             folder = parent / name
@@ -67,21 +66,21 @@ class Controllers:
         made = cls(folders)
         made.sweep()
         for controller, folder in folders.items():
-            _bound(controller, folder, together.of_all())
+            _set_bounds(controller, folder, host_bounds())
         return made
 
-    def hold(self, name: str, limits: dict[str, float], *, tenant: str) -> Held:
-        """Make groups that hold what they can of these limits. What cannot be held is left out.
+    def hold(self, name: str, limits: dict[str, float], *, tenant: str) -> ControllerGroups:
+        """Make cgroups that hold as many of these limits as possible; leave out the others.
 
-        They are in groups of the tenant, which has bounds of its own, and a share of the processor: as much as any
-        other, and all tenants together as much as one process of the server.
+        They are inside the tenant's cgroup, which has limits of its own and the same share of the processor as any
+        other tenant's. All tenants together have the share of one process of the server.
         """
-        held = Held()
+        held = ControllerGroups()
         for controller, folder in self.folders.items():
             if not (folder / tenant).is_dir():
                 with contextlib.suppress(OSError):
                     (folder / tenant).mkdir()
-                    _bound(controller, folder / tenant, together.of_one())
+                    _set_bounds(controller, folder / tenant, tenant_bounds())
         if "cpu" in self.folders and "cpu" not in limits:
             share = self.folders["cpu"] / tenant / name
             with contextlib.suppress(OSError):
@@ -102,13 +101,13 @@ class Controllers:
                 continue
             held.paths[limit] = path
             if limit == "memory":
-                # Swap would only put its end off. Not every kernel counts it.
+                # Swap would only delay the kill. Not every kernel counts it.
                 with contextlib.suppress(OSError):
                     write(path / "memory.memsw.limit_in_bytes", str(int(value)))
         return held
 
     def sweep(self) -> None:
-        """Remove groups that nothing is in: of an earlier keeper."""
+        """Remove empty cgroups, which an earlier keeper left."""
         for folder in self.folders.values():
             for path, _, _ in os.walk(folder, topdown=False):
                 if Path(path) != folder:
@@ -122,14 +121,14 @@ class Controllers:
                 folder.rmdir()
 
 
-def _bound(controller: str, folder: Path, bounds: dict[str, float]) -> None:
+def _set_bounds(controller: str, folder: Path, bounds: dict[str, float]) -> None:
     if controller in bounds:
         with contextlib.suppress(OSError):
             write(folder / _FILES[controller], str(int(bounds[controller])))
 
 
 def _removed(path: Path) -> bool:
-    """Remove a group, and that of its tenant with the last one. Report whether it is gone."""
+    """Remove a cgroup, and the tenant's with its last one. Report whether it is gone."""
     try:
         path.rmdir()
     except FileNotFoundError:
@@ -142,7 +141,7 @@ def _removed(path: Path) -> bool:
 
 
 def _parents() -> dict[str, Path]:
-    """The group that this process is in, by controller."""
+    """Return the cgroup of this process, by controller."""
     own: dict[str, str] = {}
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, names, path = line.split(":", 2)

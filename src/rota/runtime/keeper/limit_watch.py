@@ -1,4 +1,4 @@
-"""Limits of trees of processes where no cgroup holds them: looked at again and again, and the tree is ended."""
+"""Limits of process trees where no cgroup holds them: checked periodically; a tree that exceeds one is ended."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ import random
 import time
 from collections.abc import Callable, Sequence
 
-from rota.runtime.keeper import kernel, opened
+from rota.runtime.keeper import kernel, open_files
 from rota.runtime.keeper.child import Child
 from rota.runtime.keeper.loop import Loop
 
 LOOK_SECONDS = 0.5
 WATCHED = ("memory", "pids")
-"""Limits that can be held in this way. For half a second a tree may have more."""
+"""Limits held this way. A tree may exceed them for up to `LOOK_SECONDS`."""
 TOO_MANY_PROCESSES = "TooManyProcesses"
 FILES_SECONDS_MAX = 0.1
-"""Of each look that open files are looked at. Those that are left have better luck the next time."""
+"""The part of each check spent on open files. Trees are shuffled, so that those left out have a chance next time."""
 
 
 def too_much_memory(tree: Sequence[int], resident: int, most: float, *, until: float = math.inf) -> bool:
-    """Report whether processes have more memory than they may. `resident`: a fast guess at what they have mapped.
+    """Report whether processes have more memory than `most`. `resident`: a quick estimate of what they have mapped.
 
-    `until`: files are looked at until then, by the monotonic clock.
+    `until`: memory files are inspected until this moment of the monotonic clock.
     """
     with_files = time.monotonic() < until
     if resident + (kernel.shared_bytes() if with_files else 0) <= most:
         return False
-    # What several share is counted for each: look again, at what is a process's own.
+    # Shared pages count for each process in the estimate: measure again, by what is private.
     own = [kernel.own_memory(pid) for pid in tree]
     private, shared = sum(one.private for one in own), sum(one.shared for one in own)
     if private + shared > most:
         return True
-    # Files in memory may be mapped, and have been counted then: what there is more of counts.
-    return with_files and private + max(shared, opened.memory_bytes(tree, until)) > most
+    # Memory files may be mapped, and are then counted already: the larger figure counts.
+    return with_files and private + max(shared, open_files.memory_bytes(tree, until)) > most
 
 
-class Watchdog:
-    """Looks at the trees of children while there are any with limits to hold."""
+class LimitWatch:
+    """Checks the trees of children that have limits to hold, while there are any."""
 
     def __init__(self, loop: Loop, end: Callable[[Child], None]) -> None:
         self._loop = loop

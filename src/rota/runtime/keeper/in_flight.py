@@ -1,7 +1,7 @@
-"""Files under way: descriptors that were sent through a socket, and that nobody has received. Standard library only.
+"""Files in flight: descriptors sent through a Unix socket that nobody has received. Standard library only.
 
-No process has them open. They are looked at as they are, and stay where they are: a copy of the socket is had from the
-process that has it, and peeked into.
+No process has them open. They are inspected and stay in place: the socket is copied from the process that has it, and
+read with MSG_PEEK.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 MESSAGES_MAX = 4096
-"""Of one socket that are looked at: its buffer has room for some hundreds."""
+"""Messages inspected in one socket; its buffer has room for some hundreds."""
 NESTED_MAX = 16
-"""Sockets may be under way themselves, with others in them."""
+"""Depth of sockets that are themselves in flight, with others in them."""
 _FILES_OF_A_MESSAGE = 253
 _READ_BYTES = 65536
 _SO_PEEK_OFF = 42
@@ -29,43 +29,43 @@ _PIDFD_GETFD = 438
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Found(NamedTuple):
-    """What is under way in one socket."""
+class InFlight(NamedTuple):
+    """Files in flight in one socket."""
 
     files: list[os.stat_result]
     unseen: int = 0
-    """How many more there are that cannot be looked at, as in a connection that nobody has accepted."""
+    """Files that cannot be inspected, as in a connection that nobody has accepted."""
 
 
-def copied(process: int, number: int) -> int:
-    """Copy a descriptor of another process, which is given by one. Raises OSError."""
+def copy_descriptor(process: int, number: int) -> int:
+    """Copy a descriptor of another process, given by its pidfd. Raises OSError."""
     copy = int(_libc.syscall(_PIDFD_GETFD, process, number, 0))
     if copy < 0:
         raise OSError(ctypes.get_errno(), "it is not open, or cannot be had")
     return copy
 
 
-def in_flight(pid: int, number: int, known: set[int], until: float = math.inf) -> Found:
-    """Look at what is under way in a socket of a process, until a moment of the monotonic clock.
+def in_flight(pid: int, number: int, known: set[int], until: float = math.inf) -> InFlight:
+    """Inspect the files in flight in a socket of a process, until a moment of the monotonic clock.
 
-    `known`: sockets that were looked into, by their inodes. Each is once, however often it is open or under way.
+    `known`: inodes of sockets already inspected. Each is inspected once, however often it is open or in flight.
     """
-    count = _count(f"/proc/{pid}/fdinfo/{number}")
+    count = _pending_count(f"/proc/{pid}/fdinfo/{number}")
     if count == 0:
-        return Found([])
+        return InFlight([])
     try:
         process = os.pidfd_open(pid)
         try:
-            copy = copied(process, number)
+            copy = copy_descriptor(process, number)
         finally:
             os.close(process)
     except OSError:
-        return Found([], count or 0)
-    return _peeked(copy, known, NESTED_MAX, until)
+        return InFlight([], count or 0)
+    return _peek(copy, known, NESTED_MAX, until)
 
 
-def _count(path: str) -> int | None:
-    """How many descriptors wait in a socket. None: it cannot be told."""
+def _pending_count(path: str) -> int | None:
+    """Return the number of descriptors in flight in a socket; None if it is unknown."""
     with contextlib.suppress(OSError, ValueError):
         for line in Path(path).read_text().splitlines():
             if line.startswith("scm_fds:"):
@@ -74,19 +74,19 @@ def _count(path: str) -> int | None:
     return None
 
 
-def _peeked(copy: int, known: set[int], nested: int, until: float) -> Found:
-    """Look into a socket, of which the descriptor is closed."""
+def _peek(copy: int, known: set[int], nested: int, until: float) -> InFlight:
+    """Inspect a socket, and close its descriptor."""
     try:
         opened = socket.socket(fileno=copy)
     except OSError:
         os.close(copy)
-        return Found([])
+        return InFlight([])
     with opened as one:
-        inode, count = os.fstat(copy).st_ino, _count(f"/proc/self/fdinfo/{copy}") or 0
+        inode, count = os.fstat(copy).st_ino, _pending_count(f"/proc/self/fdinfo/{copy}") or 0
         if not count or one.family != socket.AF_UNIX or inode in known:
-            return Found([])
+            return InFlight([])
         if not nested or time.monotonic() > until:
-            return Found([], count)
+            return InFlight([], count)
         known.add(inode)
         files: list[os.stat_result] = []
         unseen, seen = 0, 0
@@ -98,18 +98,18 @@ def _peeked(copy: int, known: set[int], nested: int, until: float) -> Found:
                     seen += 1
                     files.append(found := os.fstat(descriptor))
                     if stat.S_ISSOCK(found.st_mode):
-                        below = _peeked(descriptor, known, nested - 1, until)
+                        below = _peek(descriptor, known, nested - 1, until)
                         files += below.files
                         unseen += below.unseen
                     else:
                         os.close(descriptor)
             finally:
                 one.setsockopt(socket.SOL_SOCKET, _SO_PEEK_OFF, before)
-        return Found(files, unseen + max(0, count - seen))
+        return InFlight(files, unseen + max(0, count - seen))
 
 
 def _waiting(one: socket.socket, until: float) -> Iterator[int]:
-    """Copies of the descriptors that wait in a socket, which are the caller's."""
+    """Yield copies of the descriptors in flight in a socket; the caller closes them."""
     flags = socket.MSG_PEEK | socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
     room = socket.CMSG_SPACE(_FILES_OF_A_MESSAGE * array.array("i").itemsize)
     for _ in range(MESSAGES_MAX):

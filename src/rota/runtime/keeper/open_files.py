@@ -1,9 +1,7 @@
-"""The files that a process has open or mapped, or has sent to nobody yet, for whoever counts what they take.
+"""Files that a process has open, mapped or in flight, for measuring their size. Standard library only.
 
-Standard library only.
-
-Each thread may have files of its own, and a process whose first thread has ended has none but those. A process that
-cannot be traced hides its files from all but root. Whoever made its user namespace gets copies of them all the same.
+Each thread may have a table of its own, and a process whose first thread has ended has only those. A process that
+cannot be traced hides its files from all but root; the owner of its user namespace can still copy them.
 """
 
 from __future__ import annotations
@@ -21,36 +19,36 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from rota.runtime.keeper.inflight import copied, in_flight
+from rota.runtime.keeper.in_flight import copy_descriptor, in_flight
 from rota.runtime.keeper.kernel import threads_of
 
 BLOCK_BYTES = 512
 MEMORY_FILES_MAX = 20_000
-"""Of one tree that are looked at for memory at a time, by chance: it is looked at again soon."""
+"""Files of one tree inspected for memory in one check. They are chosen at random, as checks repeat soon."""
 _NO_NAME = b" (deleted)\n"
-"""At the end of a line of /proc/PID/maps. A file may be called so itself: it has a name then, and is not counted."""
+"""Ends a line of /proc/PID/maps for an unlinked file. A file with this very name has a name, and is not counted."""
 _KCMP = {"x86_64": 312, "aarch64": 272}
 _KCMP_FILES = 2
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Table(NamedTuple):
-    """Open files of one process, or of one of its threads."""
+    """The open files of a process or of one of its threads."""
 
     pid: int
-    """The process, or the thread."""
+    """The process or the thread."""
     numbers: Sequence[int]
-    """Of which some may be none, and others come and go."""
+    """Descriptors; some may not be open, and they come and go."""
     stat: Callable[[int], os.stat_result]
-    """Raises OSError for one that is none."""
+    """Stats a descriptor. Raises OSError if it is not open."""
 
     def files(
         self, numbers: Iterable[int], known: set[int], until: float = math.inf
     ) -> Iterator[os.stat_result | None]:
-        """Some of them, and what is under way in those that are sockets. None: something there cannot be looked at.
+        """Yield these files, and those in flight in sockets among them; None for one that cannot be inspected.
 
-        `known`: sockets that were looked into before, and are not again; `until`: none is after this moment. A socket
-        may be open, here and in other processes, thousands of times, with thousands of files in it.
+        `known`: sockets already inspected, which are skipped. `until`: no socket is inspected after this moment. A
+        socket may be open thousands of times, here and in other processes, with thousands of files in it.
         """
         for number in numbers:
             with contextlib.suppress(OSError):
@@ -65,13 +63,13 @@ class Table(NamedTuple):
 
 
 def tables(pid: int) -> Iterator[Table]:
-    """The open files of a process and of its threads, each table once. None where it is gone."""
-    for owner, place in _places(pid):
+    """Yield the tables of open files of a process and its threads, each once; nothing if it is gone."""
+    for owner, place in _fd_folders(pid):
         try:
             numbers = [int(name) for name in os.listdir(place)]
         except PermissionError:
             if owner == pid:
-                yield from _copied(pid)
+                yield from _copied_table(pid)
         except OSError:
             continue
         else:
@@ -79,16 +77,16 @@ def tables(pid: int) -> Iterator[Table]:
 
 
 def mapped(pid: int, device: int) -> Iterator[os.stat_result]:
-    """Files of a device that a process has mapped, or is run from, and that have no name any more.
+    """Yield unlinked files of a device that a process has mapped or executes.
 
-    They need not be open. Root sees all of them; others those of processes that they may trace.
+    They need not be open. Root sees all of them, others those of processes that they may trace.
     """
     for place in (f"/proc/{pid}", *(f"/proc/{thread}" for thread in threads_of(pid))):
         try:
             lines = Path(f"{place}/maps").read_bytes()
         except OSError:
             return
-        # The first thread may have ended, and then has nothing mapped.
+        # If the first thread has ended, its maps are empty.
         if lines:
             break
     else:
@@ -103,17 +101,16 @@ def mapped(pid: int, device: int) -> Iterator[os.stat_result]:
             where, _, _, its_device, inode, _ = line.split(None, 5)
             if its_device == wanted and inode not in known:
                 known.add(inode)
-                # There without the zeros that it has here at its beginning.
+                # The name there has no leading zeros.
                 begin, end = (int(each, 16) for each in where.split(b"-"))
                 with contextlib.suppress(OSError):
                     yield os.stat(f"{place}/map_files/{begin:x}-{end:x}")
 
 
 def memory_bytes(pids: Iterable[int], until: float = math.inf) -> int:
-    """Return the bytes of files in memory alone (memfd) that some processes have open or run, mapped or not.
+    """Return the size of memory files (memfd) that processes have open or execute, in bytes.
 
-    Nothing more is looked at after a moment of the monotonic clock, or after so many files: others wait for whoever
-    looks. Each look begins somewhere else.
+    Stops at a moment of the monotonic clock or after MEMORY_FILES_MAX files; each call begins at random.
     """
     device, found, looked_at, known = _memory_device(), dict[int, int](), 0, set[int]()
     mixed = [*pids]
@@ -139,7 +136,7 @@ def memory_bytes(pids: Iterable[int], until: float = math.inf) -> int:
 
 @functools.cache
 def _memory_device() -> int:
-    if not hasattr(os, "memfd_create"):  # As with an old C library, which tells nothing of other programs.
+    if not hasattr(os, "memfd_create"):  # Python was built with an old C library; other programs may have memfd.
         return -1
     descriptor = os.memfd_create("device")
     try:
@@ -148,11 +145,11 @@ def _memory_device() -> int:
         os.close(descriptor)
 
 
-def _places(pid: int) -> Iterator[tuple[int, str]]:
+def _fd_folders(pid: int) -> Iterator[tuple[int, str]]:
     yield pid, f"/proc/{pid}/fd"
     number = _KCMP.get(platform.machine())
     for thread in threads_of(pid):
-        # With none of its own it has those of the first one. Where that cannot be told, they are looked at.
+        # A thread without a table of its own shares the first one's. Where that is unknown, it is inspected.
         is_shared = number is not None and _libc.syscall(number, pid, int(thread), _KCMP_FILES, 0, 0) == 0
         if int(thread) != pid and not is_shared:
             yield int(thread), f"/proc/{pid}/task/{thread}/fd"
@@ -162,7 +159,7 @@ def _stat(place: str, number: int) -> os.stat_result:
     return os.stat(f"{place}/{number}")
 
 
-def _copied(pid: int) -> Iterator[Table]:
+def _copied_table(pid: int) -> Iterator[Table]:
     with contextlib.suppress(OSError, ValueError):
         lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
         size = next(int(line.split()[1]) for line in lines if line.startswith("FDSize:"))
@@ -174,7 +171,7 @@ def _copied(pid: int) -> Iterator[Table]:
 
 
 def _stat_of_copy(process: int, number: int) -> os.stat_result:
-    copy = copied(process, number)
+    copy = copy_descriptor(process, number)
     try:
         return os.fstat(copy)
     finally:
