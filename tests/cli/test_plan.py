@@ -231,7 +231,7 @@ def test_long_chains_and_large_circles_are_cut_in_the_text(rota: Terminal) -> No
 
 def test_a_controller_that_fails_is_told_in_words(rota: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     class Raising(ObjectReconciler[Any]):
-        async def look(self, context: Context, obj: Any) -> Outcome:
+        async def sync(self, context: Context, obj: Any) -> Outcome:
             raise ZeroDivisionError("no workers")
 
     monkeypatch.setattr("rota.manifest.plan.all_controllers", lambda: [Raising(WorkerPool)])

@@ -105,7 +105,7 @@ class Noting(ObjectReconciler[T]):
     def runs(self) -> Counter[str]:
         return Counter(obj.metadata.name for obj in self.seen)
 
-    async def look(self, context: Context, obj: T) -> Outcome:
+    async def sync(self, context: Context, obj: T) -> Outcome:
         self.seen.append(obj)
         return await self.do(context, obj)
 

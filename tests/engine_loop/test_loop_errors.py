@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from typing import Any
 
 import msgspec
@@ -13,7 +13,7 @@ import pytest
 from rota.api import Condition, Workspace
 from rota.api.meta import empty_status
 from rota.client import Client, Key, LocalBackend
-from rota.engine import DONE, Context, Failed, Outcome, RequeueAfter
+from rota.engine import DONE, Context, Failed, Outcome, Promise, RequeueAfter
 from rota.engine.pacing import BACKOFF_SECONDS_FIRST, BACKOFF_SECONDS_MAX, CONFLICT_SECONDS_MAX
 from rota.registry import ApiError
 from tests.engine_loop.loops import SLACK_SECONDS, Noting, NotingKeys, World
@@ -200,8 +200,12 @@ async def test_that_an_object_is_gone_before_its_news_is_no_error(world: World) 
     ends: list[Outcome] = []
 
     class Ending(Noting[Workspace]):
-        async def reconcile(self, context: Context, key: Key) -> Outcome:
-            ends.append(await super().reconcile(context, key))
+        def reconcile(self, context: Context, key: Key) -> Promise:
+            promise = super().reconcile(context, key)
+            return promise if isinstance(promise, Outcome) else self._note(promise)
+
+        async def _note(self, promise: Awaitable[Outcome]) -> Outcome:
+            ends.append(await promise)
             return ends[-1]
 
     looking = Ending(Workspace)
@@ -364,7 +368,7 @@ class Quick(Noting[Workspace]):
 
     looks = 0
 
-    def at_once(self, context: Context, key: Key) -> Outcome | None:
+    def reconcile(self, context: Context, key: Key) -> Promise:
         self.looks += 1
         if self.looks == 1:
             raise ValueError("boom")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rota.api import Workspace
+from rota.api import Object, Workspace
 from rota.client import Key
-from rota.engine import Context
+from rota.engine import DONE, Context, Outcome, Promise
 from rota.engine.pacing import BACKOFF_SECONDS_FIRST
 from rota.server.tables import Tables
 from tests.engine_loop.loops import REPO, Noting, World
@@ -25,22 +25,21 @@ class Tidying(Noting[Workspace]):
         self.when: list[float] = []
         self.on_gone: Any = None
 
-    def gone_at_once(self, context: Context, key: Key) -> bool:
-        if self.is_at_once:
-            self._tidy(context, key)
-        return self.is_at_once
+    def gone(self, context: Context, key: Key) -> Promise:
+        return self._tidy(context, key) if self.is_at_once else self._tidy_later(context, key)
 
-    async def gone(self, context: Context, key: Key) -> None:
+    async def _tidy_later(self, context: Context, key: Key) -> Outcome:
         if self.on_gone is not None:
             await self.on_gone()
-        self._tidy(context, key)
+        return self._tidy(context, key)
 
-    def _tidy(self, context: Context, key: Key) -> None:
+    def _tidy(self, context: Context, key: Key) -> Outcome:
         self.when.append(context.clock.now())
         if self.failures:
             self.failures -= 1
             raise OSError("the disk is full")
         self.tidied.append(key.name)
+        return DONE
 
 
 def sizes(world: World) -> dict[str, int]:
@@ -103,8 +102,8 @@ async def test_an_object_that_comes_back_while_it_is_tidied_up_after_is_looked_a
 class Sparing(Tidying):
     """Has nothing to do about new objects that say so."""
 
-    def is_settled(self, obj: Workspace) -> bool:
-        return "settled" in obj.metadata.labels
+    def wants(self, old: Object | None, new: Object | None) -> bool:
+        return new is not None and "settled" not in new.metadata.labels
 
 
 async def test_a_new_object_that_needs_nothing_is_run_for_when_it_changes_and_tidied_up_after(world: World) -> None:

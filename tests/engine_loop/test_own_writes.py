@@ -219,7 +219,7 @@ class _Saying(ObjectReconciler[Workspace]):
         super().__init__(Workspace)
         self.runs = 0
 
-    async def look(self, context: Context, obj: Workspace) -> Outcome:
+    async def sync(self, context: Context, obj: Workspace) -> Outcome:
         if obj.metadata.name == MARK:
             return DONE
         said = Condition(type="Ready", status="True", reason=self.wanted)

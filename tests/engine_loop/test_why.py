@@ -377,7 +377,7 @@ class Told(ObjectReconciler[Workspace]):
         self.hold: asyncio.Event | None = None
         self.concurrency = 1
 
-    async def look(self, context: Context, obj: Workspace) -> Outcome:
+    async def sync(self, context: Context, obj: Workspace) -> Outcome:
         if self.hold is not None:
             await self.hold.wait()
         if isinstance(self.outcome, Exception):

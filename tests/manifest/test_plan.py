@@ -363,12 +363,12 @@ async def test_an_object_that_says_itself_that_it_failed_is_a_cause() -> None:
 
 
 class Raising(ObjectReconciler[Any]):
-    async def look(self, context: Context, obj: Any) -> Outcome:
+    async def sync(self, context: Context, obj: Any) -> Outcome:
         raise KeyError("the body is broken")
 
 
 class Restless(ObjectReconciler[Any]):
-    async def look(self, context: Context, obj: Any) -> Outcome:
+    async def sync(self, context: Context, obj: Any) -> Outcome:
         return RequeueAfter(1.0)
 
 
@@ -409,7 +409,7 @@ class Making(ObjectReconciler[Any]):
 
     owns = (Function,)
 
-    async def look(self, context: Context, obj: Any) -> Outcome:
+    async def sync(self, context: Context, obj: Any) -> Outcome:
         name, namespace = obj.metadata.name, obj.metadata.namespace
         child: Any = context.find(Function.api, namespace, name)
         if child is None:
@@ -436,9 +436,9 @@ async def test_what_a_controller_makes_for_an_object_is_told_with_its_owner() ->
     other = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}
 
     class Simple(Making):
-        async def look(self, context: Context, obj: Any) -> Outcome:
+        async def sync(self, context: Context, obj: Any) -> Outcome:
             if obj.metadata.name != "other":
-                return await super().look(context, obj)
+                return await super().sync(context, obj)
             status = context.condition(obj, empty_status(type(obj)), Condition(type="Ready", status="True"))
             await context.write_status(obj, status)
             return DONE

@@ -18,7 +18,7 @@ from rota.control.holds.options import is_restarted_for
 from rota.control.instances.reasons import blocker, is_ready
 from rota.control.tasks.telling import Standing, standing_of
 from rota.control.workers import template_of
-from rota.engine import DONE, Blocked, Context, Done, Failed, Outcome, RequeueAfter
+from rota.engine import DONE, Blocked, Context, Done, Failed, Outcome, Promise, RequeueAfter
 from rota.engine.objects import Objects, get
 from rota.registry import ApiError, DeleteOptions
 
@@ -41,13 +41,16 @@ class Claims(Gate[Claim]):
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
         return self.holds.begin(wake)
 
-    def gone_at_once(self, context: Context, key: Key) -> bool:
+    def gone(self, context: Context, key: Key) -> Promise:
         self._ended.forget(key)
         self.holds.gone(key)
-        return True
+        return DONE
 
-    def at_once(self, context: Context, key: Key) -> Outcome | None:
-        """Most claims are made with what they want, and end with nothing left to do."""
+    def reconcile(self, context: Context, key: Key) -> Promise:
+        return self._in_passing(context, key) or super().reconcile(context, key)
+
+    def _in_passing(self, context: Context, key: Key) -> Outcome | None:
+        """Return the outcome of a claim that needs no write: most are created bound, and end with nothing to do."""
         obj = cast("Claim | None", context.find(Claim.api, *key))
         if obj is None or obj.metadata.deletion_timestamp is not None or not self.holds.is_prepared:
             return None
@@ -68,8 +71,7 @@ class Claims(Gate[Claim]):
             self.holds.callers.answer(key, obj)
         return Done(again_after=expires.timestamp() - now)
 
-    def told(self, objects: Objects, obj: Claim) -> tuple[str, str] | None:
-        """Why a claim that waits does so, as things are now: reason and message. None: its status says all."""
+    def why_waiting(self, objects: Objects, obj: Claim) -> tuple[str, str] | None:
         standing = self.standing(objects, obj)
         if standing is None:
             return None
@@ -91,7 +93,7 @@ class Claims(Gate[Claim]):
             return False
         return not self.holds.is_another_run(member) and not is_restarted_for(member.instance)
 
-    async def look(self, context: Context, obj: Claim) -> Outcome:
+    async def sync(self, context: Context, obj: Claim) -> Outcome:
         self.holds.prepare(context)
         if obj.metadata.deletion_timestamp is not None:
             self.holds.forget(obj)

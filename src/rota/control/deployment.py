@@ -29,7 +29,7 @@ from rota.control.sizes import size_of
 from rota.control.storages import drop_left
 from rota.control.unhonoured import conditions, of_template, tell
 from rota.control.workloads.sampling import TICK_SECONDS, Sampler
-from rota.engine import DONE, Context, Done, Outcome, Watch
+from rota.engine import DONE, Context, Done, Outcome, Promise, Watch
 from rota.registry.privileges import inherited
 
 AVAILABLE = "Available"
@@ -96,19 +96,18 @@ class Deployments(Gate[WorkloadDeployment]):
             wake(Key(namespace, owner.name))
         return super().begin(wake)
 
-    def gone_at_once(self, context: Context, key: Key) -> bool:
-        return self._resources is None
-
-    async def gone(self, context: Context, key: Key) -> None:
-        assert self._resources is not None and self._sampler is not None
+    def gone(self, context: Context, key: Key) -> Promise:
+        if self._resources is None:
+            return DONE
+        assert self._sampler is not None
         self._sampler.forget(key)
-        await drop_left(context, self._resources, key)
+        return drop_left(context, self._resources, key)
 
-    async def look(self, context: Context, obj: WorkloadDeployment) -> Outcome:
+    async def sync(self, context: Context, obj: WorkloadDeployment) -> Outcome:
         if self._plane.runs(obj.spec.cell_name):
-            return await super().look(context, obj)
+            return await super().sync(context, obj)
         if self._plane.places and not is_bound(obj):
-            return await self._binding.look(context, obj)
+            return await self._binding.sync(context, obj)
         return DONE
 
     def closed(self, obj: WorkloadDeployment, held_up: Any) -> list[Condition]:

@@ -32,7 +32,7 @@ from rota.control.plane import HERE, Plane
 from rota.control.quotas.asking import READS, ask
 from rota.control.tasks.lifecycle import time_of
 from rota.control.unhonoured import conditions, tell, unhonoured
-from rota.engine import DONE, Blocked, Context, Done, Failed, Objects, Outcome, RequeueAfter
+from rota.engine import DONE, Blocked, Context, Done, Failed, Objects, Outcome, Promise, RequeueAfter
 from rota.engine.clock import Clock, Timer
 from rota.engine.references import id_of
 from rota.runtime.interface import Runtime, Subject
@@ -127,23 +127,22 @@ class Functions(Gate[Function]):
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
-    def overhear(self, old: Object | None, new: Object | None) -> bool:
-        instance = cast("Instance", new or old)
-        if instance.spec.handler is not None and new is not None and new.metadata.deletion_timestamp is not None:
+    def wants(self, old: Object | None, new: Object | None) -> bool:
+        if isinstance(new, Instance) and new.spec.handler is not None and new.metadata.deletion_timestamp is not None:
             self._calls.close(new.metadata.uid)
-        return False
+        return True
 
-    def gone_at_once(self, context: Context, key: Key) -> bool:
+    def gone(self, context: Context, key: Key) -> Promise:
         # At once: a call may come in for another function of the name as soon as there is one.
         self._calls.forget(key)
         self._serving.preparing.forget(key)
         self._loads.leave(key, self._clock.now())
         self._serving.recorder.forget(key)
         self._serving.later.forget(key)
-        return True
+        return DONE
 
-    async def look(self, context: Context, obj: Function) -> Outcome:
-        outcome = await super().look(context, obj)
+    async def sync(self, context: Context, obj: Function) -> Outcome:
+        outcome = await super().sync(context, obj)
         if isinstance(outcome, Blocked | Failed):
             self._calls.line(obj).held_up = outcome.message
         return outcome

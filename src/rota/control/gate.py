@@ -13,7 +13,7 @@ from rota.api import Condition, Object
 from rota.api.meta import empty_status
 from rota.api.references import Need
 from rota.client import Key
-from rota.engine import DONE, Blocked, Context, Failed, ObjectReconciler, Outcome
+from rota.engine import DONE, Blocked, Context, Failed, ObjectReconciler, Outcome, Promise
 from rota.engine.references import NOT_READY
 
 T = TypeVar("T", bound=Object)
@@ -33,14 +33,15 @@ class Gate(ObjectReconciler[T]):
     needs: Need | None = None
     """What is needed of everything that is referred to; None: what each reference says."""
 
-    def at_once(self, context: Context, key: Key) -> Outcome | None:
-        # By far the most objects lack nothing and never did: there is nothing to write.
-        obj = context.find(self.kind.api, *key)
-        if type(self) is not Gate or obj is None or status_of(obj).conditions:
-            return None
-        return DONE if context.held_up(obj) is None else None
+    def reconcile(self, context: Context, key: Key) -> Promise:
+        # Most objects lack nothing and never did: there is nothing to write.
+        if type(self) is Gate:
+            obj = context.find(self.kind.api, *key)
+            if obj is not None and not status_of(obj).conditions and context.held_up(obj) is None:
+                return DONE
+        return super().reconcile(context, key)
 
-    async def look(self, context: Context, obj: T) -> Outcome:
+    async def sync(self, context: Context, obj: T) -> Outcome:
         if obj.metadata.deletion_timestamp is not None or obj.over():
             return DONE
         before = status_of(obj).condition(RESOLVED)

@@ -31,7 +31,7 @@ from rota.control.plane import HERE, Plane
 from rota.control.quotas.telling import Gated, quota_condition
 from rota.control.storages import has_heir
 from rota.control.unhonoured import conditions
-from rota.engine import DONE, Context, Done, Outcome, RequeueAfter, Watch
+from rota.engine import DONE, Context, Done, Outcome, Promise, RequeueAfter, Watch
 from rota.engine.references import id_of
 from rota.registry import ApiError
 from rota.runtime.interface import Overuse
@@ -75,8 +75,11 @@ class Instances(Gate[Instance]):
 
     # Looking in passing.
 
-    def at_once(self, context: Context, key: Key) -> Outcome | None:
-        """A worker that is handed out and comes back, all day long, and of which nothing else changes."""
+    def reconcile(self, context: Context, key: Key) -> Promise:
+        return self._in_passing(context, key) or super().reconcile(context, key)
+
+    def _in_passing(self, context: Context, key: Key) -> Outcome | None:
+        """Return the outcome of a worker of which only the holder has changed: that is most of the events."""
         obj, memory = cast("Instance | None", context.find(Instance.api, *key)), self._memories.get(key)
         if obj is None or memory is None or memory.baseline is None or obj.metadata.uid != memory.uid:
             return None
@@ -114,7 +117,7 @@ class Instances(Gate[Instance]):
 
     # Looking.
 
-    async def look(self, context: Context, obj: Instance) -> Outcome:
+    async def sync(self, context: Context, obj: Instance) -> Outcome:
         if not self._plane.runs(obj.spec.cell_name):
             return DONE
         if obj.metadata.deletion_timestamp is not None:
@@ -135,14 +138,15 @@ class Instances(Gate[Instance]):
         if (overuse := self._maker.observe(obj).overuse) is not None:
             await self._end_overuse(context, obj, overuse)
             return DONE
-        return await super().look(context, obj)
+        return await super().sync(context, obj)
 
-    async def gone(self, context: Context, key: Key) -> None:
+    async def gone(self, context: Context, key: Key) -> Outcome:
         self._gated.forget(key)
         if self._executor is not None:
             self._executor.remove(key)
         await self._maker.gone(key)
         self._memories.pop(key, None)
+        return DONE
 
     async def go_on(self, context: Context, obj: Instance, opened: list[Condition]) -> Outcome:
         opened = [*opened, quota_condition(context.objects, obj)]

@@ -25,7 +25,7 @@ from rota.control.scaling import Book, Decision
 from rota.control.storages import drop_left
 from rota.control.unhonoured import conditions, tell, unhonoured
 from rota.control.workers import template_of
-from rota.engine import DONE, Context, Done, Outcome
+from rota.engine import DONE, Context, Done, Outcome, Promise
 from rota.registry.privileges import inherited
 
 REPLICAS = 1
@@ -77,25 +77,30 @@ class Pools(Gate[WorkerPool]):
         self._books: dict[Key, Book] = {}
         """Of pools that scale by demand."""
 
-    def overhear(self, old: Object | None, new: Object | None) -> bool:
+    def wants(self, old: Object | None, new: Object | None) -> bool:
+        if not isinstance(new or old, Instance):
+            return True
         owner = controller_of(cast(Instance, new or old))
         if owner is None or owner.kind != WorkerPool.api.name:
-            return False
+            return True
         key = Key((new or old).metadata.namespace, owner.name)  # type: ignore[union-attr]
         book = self._books.get(key)
         if book is not None and owner.uid == book.pool.metadata.uid:
             book.seen(cast("Instance | None", new), (new or old).metadata.uid)  # type: ignore[union-attr]
             if book.is_outgrown:
                 self._looked.pop(key, None)
-                return False
+                return True
         if key in self._looked and isinstance(old, Instance) and isinstance(new, Instance) and _same_but_held(old, new):
             # It is looked at when its counts are old enough.
-            return self._stale.setdefault(key, None) is not None
+            return self._stale.setdefault(key, None) is None
         self._looked.pop(key, None)
-        return False
+        return True
 
-    def at_once(self, context: Context, key: Key) -> Outcome | None:
-        """Counts of who has what are no more than a second old, and no more often written."""
+    def reconcile(self, context: Context, key: Key) -> Promise:
+        return self._put_off(context, key) or super().reconcile(context, key)
+
+    def _put_off(self, context: Context, key: Key) -> Outcome | None:
+        """Return when to reconcile a pool of which only the counts of holders changed: once a second."""
         looked, pool = self._looked.get(key), context.find(WorkerPool.api, *key)
         if looked is None or key not in self._stale or pool is None or _asked(pool) != looked:
             return None
@@ -140,17 +145,13 @@ class Pools(Gate[WorkerPool]):
             self._stale[key] = None
             wake(key)
 
-    def gone_at_once(self, context: Context, key: Key) -> bool:
+    def gone(self, context: Context, key: Key) -> Promise:
         self._looked.pop(key, None)
         self._stale.pop(key, None)
         self._books.pop(key, None)
         if self._executor is not None:
             self._executor.forget(PoolKey(key.namespace, key.name))
-        return self._resources is None
-
-    async def gone(self, context: Context, key: Key) -> None:
-        assert self._resources is not None
-        await drop_left(context, self._resources, key)
+        return DONE if self._resources is None else drop_left(context, self._resources, key)
 
     async def go_on(self, context: Context, obj: WorkerPool, opened: list[Condition]) -> Outcome:
         key = Key(obj.metadata.namespace, obj.metadata.name)

@@ -49,23 +49,24 @@ class Quotas(ObjectReconciler[Quota]):
         self._tallies.clear()
         return super().begin(wake)
 
-    def overhear(self, old: Object | None, new: Object | None) -> bool:
+    def wants(self, old: Object | None, new: Object | None) -> bool:
         changed = new or old
-        assert changed is not None
+        if not isinstance(changed, Instance | QuotaClaim):
+            return True
         meta = changed.metadata
         tally = self._tallies.get(meta.namespace)
         if tally is None:
             # Whoever waits for a quota that is not there any more would wait for ever.
             if isinstance(new, Instance) and is_gated(new):
                 self._wake(Key(meta.namespace, QUOTA_NAME))
-            return False
+            return True
         if isinstance(changed, Instance):
             matters = tally.miss(meta.name) if new is None else tally.see(changed)
         else:
-            matters = tally.drop_claim(meta.name) if new is None else tally.claim(cast(QuotaClaim, changed))
+            matters = tally.drop_claim(meta.name) if new is None else tally.claim(changed)
         if matters:
             self._wake(Key(meta.namespace, QUOTA_NAME))
-        return False
+        return True
 
     def _by_type(self, type_: InstanceType) -> list[Key]:
         """Sizes may be others now: count anew."""
@@ -73,16 +74,17 @@ class Quotas(ObjectReconciler[Quota]):
         self._tallies.clear()
         return [Key(namespace, QUOTA_NAME) for namespace in namespaces]
 
-    async def gone(self, context: Context, key: Key) -> None:
-        """Without a quota nothing waits for one."""
+    async def gone(self, context: Context, key: Key) -> Outcome:
+        """Open the gates of all instances: without a Quota none waits for one."""
         if key.name != QUOTA_NAME:
-            return
+            return DONE
         self._tallies.pop(key.namespace, None)
         for one in cast("list[Instance]", context.objects.list(Instance.api, key.namespace)):
             if is_gated(one):
                 await open_gate(context, key.namespace, one.metadata.name)
+        return DONE
 
-    async def look(self, context: Context, obj: Quota) -> Outcome:
+    async def sync(self, context: Context, obj: Quota) -> Outcome:
         if obj.metadata.deletion_timestamp is not None:
             return DONE
         if obj.metadata.name != QUOTA_NAME:

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from rota.api import Event
 from rota.client import Key
-from rota.engine import DONE, Context, Done, Outcome, Reconciler, RequeueAfter, Watch
+from rota.engine import DONE, Context, Done, Outcome, Promise, Reconciler, RequeueAfter, Watch
 from rota.engine.retention import overdue
 from rota.registry import ApiError
 
@@ -30,12 +30,12 @@ class EventRetention(Reconciler):
     def __init__(self) -> None:
         self._looked_at: dict[str, float] = {}
 
-    def at_once(self, context: Context, key: Key) -> Outcome | None:
-        # A burst of Events is looked at as a whole.
+    def reconcile(self, context: Context, key: Key) -> Promise:
+        # A burst of Events is one look.
         left = self._looked_at.get(key.namespace, -LOOK_SECONDS) + LOOK_SECONDS - context.clock.now()
-        return RequeueAfter(left) if left > 0 else None
+        return RequeueAfter(left) if left > 0 else self._expire(context, key)
 
-    async def reconcile(self, context: Context, key: Key) -> Outcome:
+    async def _expire(self, context: Context, key: Key) -> Outcome:
         self._looked_at[key.namespace] = context.clock.now()
         found = cast("list[Event]", context.objects.list(Event.api, key.namespace))
         own = [event for event in found if event.reporting_component == COMPONENT]

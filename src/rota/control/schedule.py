@@ -34,7 +34,7 @@ from rota.control.schedules.statuses import (
     template_problem,
 )
 from rota.control.schedules.ticker import LOOK_SECONDS, Ticker
-from rota.engine import DONE, Context, Done, Outcome
+from rota.engine import DONE, Context, Done, Outcome, Promise
 from rota.engine.objects import get
 from rota.registry import ApiError
 
@@ -111,23 +111,29 @@ class Schedules(Settling[Schedule]):
             self._ahead = Ahead(self._ticker.heap, self._runs, lambda id_: _find(context, id_))
         return self._ticker
 
-    def overhear(self, old: Object | None, new: Object | None) -> bool:
+    def wants(self, old: Object | None, new: Object | None) -> bool:
+        if not isinstance(new or old, Task):
+            return True
         before, after = cast("Task | None", old), cast("Task | None", new)
         waits = self._keeping.hear(before, after)
-        return not self._runs.hear(before, after) and not waits
+        return self._runs.hear(before, after) or waits
 
-    async def gone(self, context: Context, key: Key) -> None:
+    async def gone(self, context: Context, key: Key) -> Outcome:
         for name in [*self._keeping.of(key)]:
             await release(context.client, key.namespace, name)
         id_ = Schedule.api.key(*key)
         self._written.pop(id_, None)
         if self._ticker is not None:
             self._ticker.set(id_, None)
+        return DONE
 
     # Looking at one.
 
-    def at_once(self, context: Context, key: Key) -> Outcome | None:
-        """Most schedules that are looked at are as they should be, and wait for their time."""
+    def reconcile(self, context: Context, key: Key) -> Promise:
+        return self._in_passing(context, key) or super().reconcile(context, key)
+
+    def _in_passing(self, context: Context, key: Key) -> Outcome | None:
+        """Return the outcome of a schedule that is as it should be and waits for its time: most are."""
         ticker = self._prepare(context)
         obj = get(context.objects, Schedule, key.name, key.namespace)
         if obj is None or obj.metadata.deletion_timestamp is not None or context.held_up(obj) is not None:
@@ -152,10 +158,10 @@ class Schedules(Settling[Schedule]):
         ago = context.clock.now() - written if written is not None else float("inf")
         return pause_before(obj.status, standing.status, ago)
 
-    async def look(self, context: Context, obj: Schedule) -> Outcome:
+    async def sync(self, context: Context, obj: Schedule) -> Outcome:
         self._prepare(context).set(context.id, None)
         await self._let_go(context, obj)
-        return await super().look(context, obj)
+        return await super().sync(context, obj)
 
     async def _let_go(self, context: Context, obj: Schedule) -> None:
         """Let go of the Tasks of ticks that are written down: the process that made them had no time for it."""

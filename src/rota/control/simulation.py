@@ -177,14 +177,14 @@ class SimulatedInstances(Gate[Instance]):
         self._gated = Gated()
         self.watches = (Watch(Quota, self._gated.by_quota),)
 
-    async def look(self, context: Context, obj: Instance) -> Outcome:
+    async def sync(self, context: Context, obj: Instance) -> Outcome:
         if obj.metadata.deletion_timestamp is not None and RUNTIME_FINALIZER in obj.metadata.finalizers:
             # A runtime would end it now, and let it go.
             left = [one for one in obj.metadata.finalizers if one != RUNTIME_FINALIZER]
             metadata = msgspec.structs.replace(obj.metadata, finalizers=left)
             await context.client.update(msgspec.structs.replace(obj, metadata=metadata))
             return DONE
-        return await super().look(context, obj)
+        return await super().sync(context, obj)
 
     async def go_on(self, context: Context, obj: Instance, opened: list[Condition]) -> Outcome:
         if obj.metadata.uid in self._kept:

@@ -30,7 +30,7 @@ from rota.control.spawners.statuses import (
     template_problem,
 )
 from rota.control.values import secret
-from rota.engine import DONE, Context, Done, Objects, Outcome
+from rota.engine import DONE, Context, Done, Objects, Outcome, Promise
 from rota.engine.clock import Clock
 from rota.registry import ApiError
 
@@ -93,10 +93,10 @@ class Spawners(Settling[TaskSpawner]):
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
         return self._spawning.begin()
 
-    def gone_at_once(self, context: Context, key: Key) -> bool:
+    def gone(self, context: Context, key: Key) -> Promise:
         self._polls.pop(key, None)
         self._written.pop(key, None)
-        return True
+        return DONE
 
     async def go_on(self, context: Context, obj: TaskSpawner, opened: list[Condition]) -> Outcome:
         problem, github = template_problem(obj), obj.spec.source.github

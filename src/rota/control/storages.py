@@ -5,7 +5,7 @@ from __future__ import annotations
 from rota.api import Object, WorkerPool, WorkloadDeployment
 from rota.client import Key
 from rota.control.making.interface import InstanceResources
-from rota.engine import Context
+from rota.engine import DONE, Context, Outcome
 from rota.engine.objects import Objects, get
 from rota.runtime.interface import Owner
 
@@ -21,8 +21,9 @@ def has_heir(objects: Objects, namespace: str, owner: Owner) -> bool:
     )
 
 
-async def drop_left(context: Context, resources: InstanceResources, key: Key) -> None:
+async def drop_left(context: Context, resources: InstanceResources, key: Key) -> Outcome:
     """Drop the storage of owners of this name that are gone. What an instance still has goes with the instance."""
     for namespace, owner in list(resources.storages()):
         if (namespace, owner.name) == key and not has_heir(context.objects, namespace, owner):
             await resources.drop_storage(namespace, owner)
+    return DONE

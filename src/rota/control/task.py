@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import msgspec
 
-from rota.api import Condition, Function, Instance, OwnerReference, Task, WorkerPool
+from rota.api import Condition, Function, Instance, Object, OwnerReference, Task, WorkerPool
 from rota.api.task import TaskStatus
 from rota.api.templates import TemplateError
 from rota.client import Key
@@ -32,7 +32,7 @@ from rota.control.tasks.telling import Standing, standing_of, warn
 from rota.control.tasks.templating import given_payload
 from rota.control.unhonoured import conditions, tell, unhonoured
 from rota.control.workers import worker_template
-from rota.engine import DONE, Blocked, Context, Done, Failed, Outcome, RequeueAfter
+from rota.engine import DONE, Blocked, Context, Done, Failed, Outcome, Promise, RequeueAfter
 from rota.engine.objects import Objects, get
 from rota.engine.references import CYCLE, NOT_READY
 from rota.registry import ApiError
@@ -85,12 +85,15 @@ class Tasks(Gate[Task]):
 
         return ended
 
-    def is_settled(self, obj: Task) -> bool:
-        """Report whether nothing is to be done about a task, as about a call that is written down when it is over."""
-        return not has_more_to_come(obj)
+    def wants(self, old: Object | None, new: Object | None) -> bool:
+        # A call is recorded when it is over: its task is new and needs nothing.
+        return not isinstance(new, Task) or has_more_to_come(new)
 
-    def at_once(self, context: Context, key: Key) -> Outcome | None:
-        """Most tasks need nothing but a worker of a pool, and most that are over have nothing more to come."""
+    def reconcile(self, context: Context, key: Key) -> Promise:
+        return self._in_passing(context, key) or super().reconcile(context, key)
+
+    def _in_passing(self, context: Context, key: Key) -> Outcome | None:
+        """Return the outcome of a task that needs nothing but a worker, or that is over: most are."""
         obj = cast("Task | None", context.find(Task.api, *key))
         if obj is None:
             return None
@@ -120,22 +123,22 @@ class Tasks(Gate[Task]):
             self._newcomers.put(obj.metadata.uid, key_of(obj), None)
             self._attempts.counting.created(obj)
 
-    def gone_at_once(self, context: Context, key: Key) -> bool:
-        # Nothing is waited for here: calls are written down and taken away by the hundred in a second.
+    def gone(self, context: Context, key: Key) -> Promise:
+        # Awaits nothing: calls are recorded and removed by the hundred in a second.
         self._newcomers.drop(key)
         self._attempts.gone(key)
         if self._called is not None:
             self._called.gone(key)
         self._locks.gone(key)
         self._runtime.archive.drop(*key, lambda namespace, name: uid_of(context.objects, namespace, name))
-        return True
+        return DONE
 
     def _left(self, task: Task) -> None:
         if task.over() or task.metadata.deletion_timestamp is not None:
             self._newcomers.pop(task.metadata.uid)
             self._locks.left(task)
 
-    async def look(self, context: Context, obj: Task) -> Outcome:
+    async def sync(self, context: Context, obj: Task) -> Outcome:
         self._attempts.prepare(context)
         if obj.over() or obj.metadata.deletion_timestamp is not None:
             return await self._after(context, obj)
@@ -159,8 +162,7 @@ class Tasks(Gate[Task]):
 
     # What is told of it.
 
-    def told(self, objects: Objects, obj: Task) -> tuple[str, str] | None:
-        """Why a task that waits does so, as things are now: reason and message. None: its status says all."""
+    def why_waiting(self, objects: Objects, obj: Task) -> tuple[str, str] | None:
         status: TaskStatus = status_of(obj)
         if status.phase == "Waiting" and status.reason == BRANCH_LOCKED:
             return BRANCH_LOCKED, self._locks.standing(obj)

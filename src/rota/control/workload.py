@@ -41,7 +41,7 @@ from rota.control.workloads.revisions import revise
 from rota.control.workloads.rollup import AVAILABLE, City
 from rota.control.workloads.scaling import Measured, Scaling
 from rota.control.writing import unless_overtaken
-from rota.engine import DONE, Blocked, Context, Done, Failed, Outcome, Watch
+from rota.engine import DONE, Blocked, Context, Done, Failed, Outcome, Promise, Watch
 from rota.engine.objects import Objects
 from rota.registry.privileges import inherited
 
@@ -103,7 +103,7 @@ class Workloads(Gate[Workload]):
         is_there = self._objects is not None and self._objects.has(Cell.api, "", cell.metadata.name)
         return self._concerned.by_cell(cell, is_there=is_there)
 
-    def overhear(self, old: Object | None, new: Object | None) -> bool:
+    def wants(self, old: Object | None, new: Object | None) -> bool:
         changed = new or old
         if self._objects is not None and isinstance(changed, WorkloadDeployment):
             self._note(self._objects, changed, is_there=new is not None)
@@ -115,7 +115,7 @@ class Workloads(Gate[Workload]):
                 # There is room now for who waits for it.
                 for key in self._concerned.waiting(changed.spec.city_code):
                     self._wake(key)
-        return False
+        return True
 
     def _prepare(self, objects: Objects) -> None:
         """Book what is there, once."""
@@ -133,10 +133,10 @@ class Workloads(Gate[Workload]):
         booked = Booked(spec.cell_name, namespace, spec.replicas, size) if is_there else None
         self._book.set(_id(namespace, deployment.metadata.name), booked)
 
-    def gone_at_once(self, context: Context, key: Key) -> bool:
+    def gone(self, context: Context, key: Key) -> Promise:
         self._concerned.forget(key)
         self._scaling.forget(key)
-        return True
+        return DONE
 
     def closed(self, obj: Workload, held_up: Blocked | Failed) -> list[Condition]:
         why = Condition(type=AVAILABLE, status="False", reason=held_up.reason, message=held_up.message)

@@ -35,6 +35,7 @@ from rota.engine.outcome import (
     Failed,
     NotConverged,
     Outcome,
+    Promise,
     RequeueAfter,
     Status,
 )
@@ -64,6 +65,7 @@ __all__ = [
     "ObjectReconciler",
     "Objects",
     "Outcome",
+    "Promise",
     "RealClock",
     "Reconciler",
     "RequeueAfter",

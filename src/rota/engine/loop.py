@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence, Set
-from typing import Any, Literal
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Iterable, Sequence, Set
+from typing import Any, Literal, cast
 
 from rota.api import KINDS, Condition, Event, Kind, Object
 from rota.api.meta import ReadyState, empty_status
@@ -14,7 +14,7 @@ from rota.client import Client, Key, Update
 from rota.engine.clock import Clock, Limit, RealClock
 from rota.engine.metrics import EngineMetrics, Metrics
 from rota.engine.objects import Objects
-from rota.engine.outcome import DONE, OUTCOMES, Done, Failed, Outcome, RequeueAfter
+from rota.engine.outcome import DONE, OUTCOMES, Done, Failed, Outcome, Promise, RequeueAfter
 from rota.engine.pacing import SPIN_CALM_SECONDS, Backoff, Brake, Looks
 from rota.engine.reconciler import Context, Reconciler, Recording
 from rota.engine.references import Graph, kind_of
@@ -58,7 +58,7 @@ class ControlLoop:
         self._owners = _owners(self._controllers.values())
         self._owning: dict[Kind, list[Reconciler]] = {}
         for controller in self._controllers.values():
-            if type(controller).overhear is not Reconciler.overhear:
+            if type(controller).wants is not Reconciler.wants:
                 for owned in controller.owns:
                     self._owning.setdefault(owned.api, []).append(controller)
         self._backoff = Backoff()
@@ -141,7 +141,7 @@ class ControlLoop:
                 self.news += 1
                 self.graph.put(new, id_)
         is_changed = old is None or new is None or _desired(old) != _desired(new)
-        if kind in self._by_kind and not self._is_settled(kind, old, new):
+        if kind in self._by_kind and self._is_wanted(kind, old, new):
             if is_changed or self._is_news(id_, old, new):
                 self.scheduler.arrive(id_)
         elif new is not None:
@@ -149,14 +149,14 @@ class ControlLoop:
         self._tell_readiness(id_, old, new)
         if is_changed and old is not None and new is not None:
             self._tell_followers(id_)
-        is_all = {controller.name for controller in self._owning.get(kind, ()) if controller.overhear(old, new)}
+        unwanted = {owner.name for owner in self._owning.get(kind, ()) if not owner.wants(old, new)}
         for obj in (old, new):
             if obj is not None:
-                self._tell_others(kind, obj, is_all)
+                self._tell_others(kind, obj, unwanted)
 
-    def _is_settled(self, kind: Kind, old: Object | None, new: Object | None) -> bool:
-        """Report whether an object is new, and is what it was to be. In a plan each is looked at all the same."""
-        return self._live and old is None and new is not None and self._by_kind[kind].is_settled(new)
+    def _is_wanted(self, kind: Kind, old: Object | None, new: Object | None) -> bool:
+        """Ask the controller of a new object whether it needs a reconcile. A plan reconciles every object."""
+        return old is not None or new is None or not self._live or self._by_kind[kind].wants(None, new)
 
     def _is_news(self, id_: str, old: Object | None, new: Object | None) -> bool:
         """Report whether a change that leaves all that an object asks for as it was is news to its controller."""
@@ -213,49 +213,51 @@ class ControlLoop:
 
     # Bodies.
 
-    def _dispatch(self, id_: str, level: int) -> Any:
+    def _dispatch(self, id_: str, level: int) -> Promise:
         lane, namespace, name = id_.split("/", 2)
         controller = self._controllers[lane]
         key = Key(namespace, name)
         # The echo of a write that has not come yet is news to this run, which decides without having seen it.
         self._expected.pop(id_, None)
         if controller.kind is not None and not self._objects.has(controller.kind.api, namespace, name):
-            return self._gone(controller, key, id_)
+            return self._finalize(controller, key, id_)
         if self._live:
             pause = self._brake.pause(id_, self._clock.now(), controller.spin_runs_max)
             if pause:
                 return self._slowed(controller, key, id_, pause)
         context = self._context(id_, level)
         try:
-            outcome = controller.at_once(context, key)
+            promise = controller.reconcile(context, key)
         except Exception as error:
             return self._failed(controller, key, id_, error)
-        if outcome is None or id_ in self._spinning:
-            return self._reconciled(controller, context, key, outcome)
+        if type(promise) not in OUTCOMES or id_ in self._spinning:
+            return _Around(self._reconciled(controller, context, key, promise), promise)
         self._backoff.succeeded(id_)
-        return self._settled(outcome)
+        return self._settled(promise)  # type: ignore[arg-type]
 
-    def _gone(self, controller: Reconciler, key: Key, id_: str) -> Any:
-        """There is no such object: tidy up after it, and forget the node when that is done."""
-        # At first: what arrives while it is being tidied up is another object of the name, and is not forgotten.
+    def _finalize(self, controller: Reconciler, key: Key, id_: str) -> Promise:
+        """Reconcile a key without an object, and forget its node when that is done."""
+        # Forgotten first: an object of the same name that arrives meanwhile is another one, and is not forgotten.
         self._forget(id_)
         try:
-            if controller.gone_at_once(self._context(id_, 0), key):
-                self._backoff.succeeded(id_)
-                return DONE
+            promise = controller.reconcile(self._context(id_, 0), key)
         except Exception as error:
-            return self._not_tidied(controller, key, id_, error)
-        return self._tidied(controller, key, id_)
-
-    async def _tidied(self, controller: Reconciler, key: Key, id_: str) -> Outcome:
-        try:
-            await controller.gone(self._context(id_, 0), key)
-        except Exception as error:
-            return self._not_tidied(controller, key, id_, error)
+            return self._not_finalized(controller, key, id_, error)
+        if type(promise) not in OUTCOMES:
+            inner = cast("Awaitable[Outcome]", promise)
+            return _Around(self._finalized(controller, key, id_, inner), inner)
         self._backoff.succeeded(id_)
         return DONE
 
-    def _not_tidied(self, controller: Reconciler, key: Key, id_: str, error: Exception) -> Outcome:
+    async def _finalized(self, controller: Reconciler, key: Key, id_: str, promise: Awaitable[Outcome]) -> Outcome:
+        try:
+            await promise
+        except Exception as error:
+            return self._not_finalized(controller, key, id_, error)
+        self._backoff.succeeded(id_)
+        return DONE
+
+    def _not_finalized(self, controller: Reconciler, key: Key, id_: str, error: Exception) -> Outcome:
         self.scheduler.remember(id_)
         return self._failed(controller, key, id_, error)
 
@@ -270,13 +272,12 @@ class ControlLoop:
         self._brake.forget(id_)
         self.scheduler.forget(id_)
 
-    async def _reconciled(self, controller: Reconciler, context: Context, key: Key, outcome: Outcome | None) -> Outcome:
-        """Run a reconciler, unless the outcome is known already, and see to what it leaves behind."""
+    async def _reconciled(self, controller: Reconciler, context: Context, key: Key, promise: Promise) -> Outcome:
+        """Await the outcome of a reconcile within its time, and keep the condition Spinning up to date."""
         id_ = context.id
         try:
             async with Limit(self._patience, controller.timeout_seconds) as limit:
-                if outcome is None:
-                    outcome = await controller.reconcile(context, key)
+                outcome: Outcome = promise if type(promise) in OUTCOMES else await promise  # type: ignore[assignment, misc]
                 if type(outcome) not in OUTCOMES:
                     raise TypeError(f"{outcome!r} is no outcome")
                 if self._live:
@@ -352,6 +353,24 @@ class ControlLoop:
             await context.write_status(obj, context.condition(obj, status, condition))
         else:
             await context.write_status(obj, context.no_condition(status, SPINNING))
+
+
+class _Around:
+    """A coroutine that awaits another one. Closing it before it began closes the other one, too."""
+
+    __slots__ = ("_inner", "_outer")
+
+    def __init__(self, outer: Coroutine[Any, Any, Outcome], inner: Promise) -> None:
+        self._outer = outer
+        self._inner = inner
+
+    def __await__(self) -> Generator[Any, Any, Outcome]:
+        return self._outer.__await__()
+
+    def close(self) -> None:
+        self._outer.close()
+        if isinstance(self._inner, Coroutine):
+            self._inner.close()
 
 
 def _says_spinning(obj: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Literal
 
 from msgspec import Struct
@@ -51,6 +52,8 @@ class RequeueAfter(Struct, frozen=True):
 
 
 Outcome = Done | Blocked | Failed | RequeueAfter
+Promise = Outcome | Awaitable[Outcome]
+"""An outcome, or what to await for it."""
 OUTCOMES = frozenset((Done, Blocked, Failed, RequeueAfter))
 DONE = Done()
 

@@ -14,7 +14,7 @@ from rota.api.references import Need
 from rota.api.texts import whole
 from rota.client import Client, Key
 from rota.engine.node import FORCE
-from rota.engine.outcome import DONE, Blocked, Failed, Outcome
+from rota.engine.outcome import DONE, Blocked, Failed, Outcome, Promise
 from rota.engine.pacing import SPIN_RUNS_MAX, Looks
 from rota.engine.paths import shortest_cycle
 from rota.engine.recorder import CLUSTER_NAMESPACE, event_name
@@ -187,65 +187,63 @@ class Context:
 
 
 class Reconciler:
-    """Brings one thing to what it should be, step by step; it is run again whenever something it depends on changes.
+    """Brings objects to the state that their specs ask for.
 
-    It reads what is there now and never relies on what it was woken by. To be run once too often must do no harm.
+    It is level-based: it gets a key, reads what is there now, and never relies on the event that woke it. An extra run
+    must do no harm. Four methods, of which only `reconcile` has to be written:
+
+    - `begin` starts what feeds it events that are not objects.
+    - `wants` filters events before they wake it.
+    - `reconcile` does the work.
+    - `why_waiting` explains a wait that is not written into a status.
     """
 
     name: str
     """The lane: unique among controllers."""
     kind: type[Object] | None = None
-    """The kind it is for, and whose status it alone writes. None: its nodes are `seeds` and those `watches` name."""
+    """The kind whose objects it reconciles; it is the one writer of their status. None: it reconciles the keys in
+    `seeds` and those that `watches` return."""
     owns: tuple[type[Object], ...] = ()
-    """Kinds of objects that it makes: their news is news of their owner."""
+    """Kinds that it creates: an event of such an object wakes its controlling owner."""
     watches: tuple[Watch, ...] = ()
     reads: tuple[type[Object], ...] = ()
-    """Other kinds that it looks at when it is run, and whose news is nothing to it."""
+    """Further kinds that it reads, whose events wake nothing."""
     follows = False
-    """Whether any change of what its objects refer to is news to them, and not only that it is there, or ready."""
+    """Wake an object for every change of what it refers to. False: only when that is created, deleted, or its readiness
+    changes."""
     seeds: tuple[Key, ...] = ()
     concurrency = LANE_CONCURRENCY
     timeout_seconds = TIMEOUT_SECONDS
     spin_runs_max = SPIN_RUNS_MAX
-    """Runs of one node within ten seconds; beyond that it is taken not to come to rest, and slowed down."""
+    """Runs of one key in ten seconds; past that the key is slowed down and gets the condition Spinning."""
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
-        """The loop begins. `wake` has one of our nodes looked at: for news that is not in objects. Returns the end."""
+        """Start what feeds events from outside the API; `wake` queues a key. Returns the function that stops it."""
         return lambda: None
 
-    def overhear(self, old: Object | None, new: Object | None) -> bool:
-        """News of an object of a kind that it owns. Whether that is all: then its owner is not looked at for it."""
-        return False
+    def wants(self, old: Object | None, new: Object | None) -> bool:
+        """Return False if this event needs no reconcile.
 
-    def is_settled(self, obj: Any) -> bool:
-        """Report whether an object that has just come needs nothing, so that this is not run for it."""
-        return False
+        Asked for every event of the kinds in `owns` and for each object of `kind` that is new (`old` is None). It runs
+        before the write that caused the event returns, so it must be quick and must not raise.
+        """
+        return True
 
-    def at_once(self, context: Context, key: Key) -> Outcome | None:
-        """The outcome, where that is plain without waiting for anything; None: `reconcile` has to find out."""
-        return None
+    def reconcile(self, context: Context, key: Key) -> Promise:
+        """Bring the object at `key` to its spec. Return the outcome if it is known at once, else what to await for it.
 
-    async def reconcile(self, context: Context, key: Key) -> Outcome:
-        """Do what there is to do."""
+        Also called for a key whose object is deleted, until that returns: then remove what is left of it. Never called
+        twice at the same time for one key. An exception is retried with back-off.
+        """
         raise NotImplementedError
 
-    def told(self, objects: Objects, obj: Any) -> tuple[str, str] | None:
-        """Why an object of its kind waits, as things are now: reason and message. None: its status says all."""
+    def why_waiting(self, objects: Objects, obj: Any) -> tuple[str, str] | None:
+        """Return reason and message of an object's wait as of now; None if its status says it all."""
         return None
-
-    def gone_at_once(self, context: Context, key: Key) -> bool:
-        """There is no object of this name, or no longer: tidy up, as far as nothing has to be waited for.
-
-        Returns whether that was all; else `gone` does the rest.
-        """
-        return type(self).gone is Reconciler.gone
-
-    async def gone(self, context: Context, key: Key) -> None:
-        """There is no object of this name, or no longer: tidy up what may be left of it. Tried again if it fails."""
 
 
 class ObjectReconciler(Reconciler, Generic[T]):
-    """A reconciler of the objects of a kind: it is handed the object as it is now."""
+    """A reconciler of the objects of one kind: `sync` gets the object, `gone` the key of one that is deleted."""
 
     kind: type[T]
 
@@ -253,30 +251,38 @@ class ObjectReconciler(Reconciler, Generic[T]):
         self.kind = kind
         self.name = kind.api.bucket
 
-    async def look(self, context: Context, obj: T) -> Outcome:
-        """Do what there is to do for an object."""
+    async def sync(self, context: Context, obj: T) -> Outcome:
+        """Bring the object to its spec. Called again at once, with the object from the server, after a conflict."""
         raise NotImplementedError
 
-    async def reconcile(self, context: Context, key: Key) -> Outcome:
+    def gone(self, context: Context, key: Key) -> Promise:
+        """Remove what is left of a deleted object."""
+        return DONE
+
+    def reconcile(self, context: Context, key: Key) -> Promise:
         obj: Any = context.find(self.kind.api, *key)
+        return self.gone(context, key) if obj is None else self._sync(context, key, obj)
+
+    async def _sync(self, context: Context, key: Key, obj: T) -> Outcome:
+        found: T | None = obj
         for attempt in range(CONFLICTS_MAX + 1):
-            if obj is None:
+            if found is None:
                 return DONE
             try:
-                return await self.look(context, obj)
+                return await self.sync(context, found)
             except ApiError as error:
                 if error.reason not in ("Conflict", "NotFound") or attempt == CONFLICTS_MAX:
                     raise
-                obj = await self._fresh(context, key)
-                if obj is not None and error.reason == "NotFound":
+                found = await self._fresh(context, key)
+                if found is not None and error.reason == "NotFound":
                     raise  # Something else is not there.
         raise AssertionError("the last attempt returns or raises")
 
-    async def _fresh(self, context: Context, key: Key) -> Any:
-        """An object as the server has it now: what is known of it may be behind."""
+    async def _fresh(self, context: Context, key: Key) -> T | None:
+        """Read the object from the server: the cache may be behind."""
         kind: Any = self.kind
         try:
-            return await context.client.get(kind, key.name, namespace=key.namespace)
+            return cast("T", await context.client.get(kind, key.name, namespace=key.namespace))
         except ApiError as error:
             if error.code == 404:
                 return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import threading
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
 from concurrent.futures import Future as ThreadFuture
@@ -16,7 +15,7 @@ from rota.engine.budget import BUDGET
 from rota.engine.clock import Clock, RealClock, Timer, VirtualClock
 from rota.engine.core import Core
 from rota.engine.node import UNBOUNDED, Node
-from rota.engine.outcome import DONE, OUTCOMES, BodyCancelled, Failed, Outcome, Status
+from rota.engine.outcome import DONE, OUTCOMES, BodyCancelled, Failed, Outcome, Promise, Status
 from rota.engine.reruns import EMITTER, SOMEBODY
 from rota.engine.view import View
 
@@ -31,7 +30,7 @@ CONCURRENCY = 64
 class Dispatcher(Protocol):
     """Runs the body of a node, at a drain level. It answers with the outcome, now or (awaited) later."""
 
-    def __call__(self, id_: str, level: int, /) -> Outcome | Awaitable[Outcome]: ...
+    def __call__(self, id_: str, level: int, /) -> Promise: ...
 
 
 class Result(NamedTuple):
@@ -327,7 +326,7 @@ class Scheduler:
         elif not core.running and not self._held:
             self._quiet()
 
-    def _dispatch_as(self, node: Node) -> Outcome | Awaitable[Outcome]:
+    def _dispatch_as(self, node: Node) -> Promise:
         """Run a body such that what it emits is known to be its own."""
         # The context ends with this turn of the loop; a body that awaits has a copy of it.
         EMITTER.set(node)
@@ -400,8 +399,8 @@ class Scheduler:
         if left is None:
             return
         node, answer = left
-        if inspect.iscoroutine(answer):
-            answer.close()
+        if (close := getattr(answer, "close", None)) is not None:
+            close()
         if task.cancelled():
             error: BaseException = BodyCancelled(f"{node.id}: its body was cancelled")
         else:

@@ -123,10 +123,10 @@ def _as_it_stands(loop: ControlLoop, objects: Objects, obj: Object | None) -> Ob
     if not isinstance(obj, Task | Claim) or obj.status is None:
         return obj
     seen = loop.controller(obj.api)
-    told = seen.told(objects, obj) if seen is not None else None
-    if told is None:
+    waiting = seen.why_waiting(objects, obj) if seen is not None else None
+    if waiting is None:
         return obj
-    reason, message = told
+    reason, message = waiting
     return msgspec.structs.replace(obj, status=msgspec.structs.replace(obj.status, reason=reason, message=message))
 
 

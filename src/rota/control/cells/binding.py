@@ -118,7 +118,7 @@ class Binding:
         self._tidied: set[str] = set()
         """The cells of which no copies are left that nobody has needed since before this process."""
 
-    async def look(self, context: Context, obj: WorkloadDeployment) -> Outcome:
+    async def sync(self, context: Context, obj: WorkloadDeployment) -> Outcome:
         """Bind a deployment to its cell, or have the cell give it up."""
         meta = obj.metadata
         await self._tidy(context, obj.spec.cell_name)
