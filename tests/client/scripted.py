@@ -116,6 +116,7 @@ class Server:
         self._tasks: set[asyncio.Task[None]] = set()
         self.seen: list[Exchange] = []
         self.connections = 0
+        self.authority = ""
         self.port = 0
 
     @property
@@ -160,10 +161,13 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(*acts: Act, tls: ssl.SSLContext | None = None, port: int = 0) -> AsyncIterator[Server]:
+async def serving(
+    *acts: Act, tls: ssl.SSLContext | None = None, port: int = 0, host: str = "127.0.0.1"
+) -> AsyncIterator[Server]:
     server = Server(acts)
-    listening = await asyncio.start_server(server.connected, "127.0.0.1", port, ssl=tls, limit=1 << 20)
+    listening = await asyncio.start_server(server.connected, host, port, ssl=tls, limit=1 << 20)
     server.port = listening.sockets[0].getsockname()[1]
+    server.authority = f"[{host}]:{server.port}" if ":" in host else f"{host}:{server.port}"
     try:
         yield server
     finally:
@@ -193,7 +197,7 @@ async def client_of(
     **limits: Any,
 ) -> AsyncIterator[HttpBackend]:
     """A client of a scripted server, closed in the end."""
-    url = f"{'https' if tls else 'http'}://127.0.0.1:{server.port}"
+    url = f"{'https' if tls else 'http'}://{server.authority or f'127.0.0.1:{server.port}'}"
     shown = credentials or Fixed(Credential())
     target = at_url(url, tls=tls or Tls(), credentials=shown, server_name=server_name)
     backend = HttpBackend(target, limits=Limits(**limits), sleep=naps or Naps())

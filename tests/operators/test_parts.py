@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rota.api import Cell, Secret, Workload, WorkloadDeployment
+from rota.cli.operator import _endpoint
 from rota.client import Client
 from tests.operators.processes import until
 from tests.operators.test_operator import operating
@@ -41,6 +42,7 @@ def rota(*words: str) -> subprocess.CompletedProcess[str]:
         (("--url", "https://hub:1"), "--url is for a hub"),
         (("--hub", "--gateway", "g", "--listen", "here"), "it takes an address of this machine and a port"),
         (("--hub", "--gateway", "g", "--listen", "127.0.0.1:70000"), "it takes an address of this machine and a port"),
+        (("--hub", "--gateway", "g", "--listen", "::1:7443"), "such as 0.0.0.0:7443 or [::]:7443"),
         (("--hub", "--gateway", "g", "--url", "http://hub"), "it takes the form https://HOST:PORT"),
         (("--city", "ber"), "--city is for a cell of a hub: say which, with --cell"),
     ],
@@ -48,6 +50,13 @@ def rota(*words: str) -> subprocess.CompletedProcess[str]:
 def test_what_cannot_be_meant_is_refused(words: tuple[str, ...], said: str) -> None:
     done = rota("operator", *words)
     assert done.returncode == 2 and said in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "place"), [("[fd00::1]:443", ("fd00::1", 443)), ("10.0.0.1:0", ("10.0.0.1", 0)), ("", ("127.0.0.1", 7443))]
+)
+def test_a_hub_listens_at_an_address_and_a_port(text: str, place: tuple[str, int]) -> None:
+    assert _endpoint(text, "")[:2] == place
 
 
 async def test_an_operator_is_a_cell_and_stays_it(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import re
 import shlex
 from datetime import UTC, datetime
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
@@ -99,6 +100,7 @@ async def _invite_on_cluster(client: Client, name: str, url: str) -> tuple[str, 
 async def _url(session: Session, client: Client) -> str:
     """Return where this server is, as far as it knows."""
     from rota.cli.gateway import backend_of
+    from rota.server.addresses import LOOPBACK
     from rota.server.background_state import find
     from rota.server.home import Home
 
@@ -108,7 +110,7 @@ async def _url(session: Session, client: Client) -> str:
     state = find(Home(session.settings.home_path)).state
     if state is None:
         raise CommandError("it cannot be told where this server is reached: say so with --url")
-    if "127.0.0.1" in state.url or "localhost" in state.url:
+    if urlsplit(state.url).hostname in LOOPBACK:
         note("this server listens on this machine only: a site elsewhere reaches it with `rota restart --host ADDRESS`")
     return state.url
 

@@ -115,12 +115,13 @@ def _endpoint(listen: str, url: str) -> Endpoint:
     from rota.server.addresses import DEFAULT_HOST, DEFAULT_PORT
     from rota.server.operator import Endpoint
 
-    found = re.fullmatch(r"\[?([^]]+?)\]?:(\d{1,5})", listen or f"{DEFAULT_HOST}:{DEFAULT_PORT}")
-    if found is None or int(found[2]) > PORT_MAX:
-        raise bad_usage(f"--listen {listen}: it takes an address of this machine and a port, such as 0.0.0.0:7443")
+    found = re.fullmatch(r"(?:\[([^][]+)\]|([^][:]+)):([0-9]{1,5})", listen or f"{DEFAULT_HOST}:{DEFAULT_PORT}")
+    if found is None or int(found[3]) > PORT_MAX:
+        takes = "an address of this machine and a port, such as 0.0.0.0:7443 or [::]:7443"
+        raise bad_usage(f"--listen {listen}: it takes {takes}")
     if url and not re.fullmatch(r"https://[^/@?#\s]+", url):
         raise bad_usage(f"--url {url}: it takes the form https://HOST:PORT")
-    return Endpoint(found[1], int(found[2]), url)
+    return Endpoint(found[1] or found[2], int(found[3]), url)
 
 
 async def _part(

@@ -8,6 +8,7 @@ import logging
 import socket
 from collections.abc import Iterable
 
+from rota.client.heads import authority
 from rota.server.addresses import dialled, family_of
 
 log = logging.getLogger(__name__)
@@ -21,8 +22,7 @@ class AddressInUse(OSError):  # noqa: N818
 
 
 def authority_of(host: str, listening: socket.socket) -> str:
-    host = dialled(host)
-    return f"{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
+    return authority(dialled(host), listening.getsockname()[1])
 
 
 def bind(host: str, port: int, flag: str, *, before: int = 0, held: Iterable[socket.socket] = ()) -> socket.socket:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from rota.api.egress import Network, allows, is_named, normal, written
+from rota.client.heads import authority
 from rota.runtime import egress, sandbox
 from rota.runtime.egress import connect, inner
 from rota.runtime.sandbox import system
@@ -45,7 +46,7 @@ class Reach(NamedTuple):
         host, port = parts.hostname or "", parts.port or PORTS[parts.scheme]
         if not self._allows(host, port):
             why = f"port {port} of it is not on this server's list for egress"
-            fix = f"an admin can add it with --egress {host}:{port}"
+            fix = f"an admin can add it with --egress {authority(host, port)}"
             raise WorkspaceError("RepositoryUnavailable", f"{host}: {why}; {fix}")
 
     def _allows(self, host: str, port: int) -> bool:
