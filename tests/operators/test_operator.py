@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from rota.api import Lease, Workspace
+from rota.api import Claim, Lease, Workspace
 from rota.client import Client
 from rota.registry import ApiError
 from tests.operators.processes import LEASE, holder, until
@@ -99,14 +99,15 @@ def rota(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([ROTA, *arguments], capture_output=True, text=True, timeout=60, check=False)
 
 
-def ask(folder: Path, path: str) -> tuple[int, str]:
-    """What is answered on the socket in a folder."""
+def ask(folder: Path, path: str, method: str = "GET", body: str | None = None, token: str = "") -> tuple[int, str]:
+    """Ask on the socket in a folder."""
     connection = http.client.HTTPConnection("localhost", timeout=10)
     connection.sock = socket.socket(socket.AF_UNIX)
     connection.sock.settimeout(10)
     try:
         connection.sock.connect(str(folder / "rota.sock"))
-        connection.request("GET", path)
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        connection.request(method, path, body, headers)
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
     finally:
@@ -241,9 +242,52 @@ async def test_its_socket_answers_why_metrics_and_health(server: Live, tmp_path:
             assert status == 200 and "# TYPE" in metrics and "Workspace" in metrics
             assert ask(gateway, "/apis/rota.dev/v1alpha1/namespaces/default/workspaces")[0] == 404
             assert ask(gateway, "/v1/why/workspaces/default/nobody")[0] == 404
+            status, message = ask(gateway, "/v1/why/leases/default/l")
+            assert status == 501 and "no controller here looks at leases" in message
             assert (gateway / "rota.sock").stat().st_mode & 0o077 == 0
             await operator.end()
         assert not (gateway / "rota.sock").exists()
+
+
+async def test_without_a_runtime_it_serves_claims_that_are_there_and_refuses_what_takes_one(
+    server: Live, tmp_path: Path
+) -> None:
+    gateway = tmp_path / "g"
+    pool = {"apiVersion": "rota.dev/v1alpha1", "kind": "WorkerPool", "metadata": {"name": "boxes"}}
+    async with connected(server) as client:
+        await client.create({**pool, "spec": {"worker": {}}})
+        await client.create(
+            {**pool, "kind": "Claim", "metadata": {"name": "c"}, "spec": {"poolRef": {"name": "boxes"}}}
+        )
+        with operating(tmp_path / "log", "--kubeconfig", str(server.kubeconfig), "--gateway", str(gateway)) as operator:
+            await operator.leads()
+
+            async def listed() -> bool:
+                status, body = await asyncio.to_thread(ask, gateway, "/v1/pools/default/boxes/claims")
+                return status == 200 and [one["metadata"]["name"] for one in json.loads(body)["claims"]] == ["c"]
+
+            await until(listed, SOON_SECONDS, operator.said)
+            status, body = ask(gateway, "/v1/claims/default/c/renew", "POST")
+            assert status == 200 and json.loads(body)["claim"]["spec"]["renewTime"]
+            assert ask(gateway, "/v1/claims/default/c", "DELETE")[0] == 200
+            assert (await client.get(Claim, "c")).spec.release
+            for method, path in (
+                ("POST", "/v1/pools/default/boxes/claims"),
+                ("GET", "/v1/logs/default/boxes-0"),
+                ("GET", "/v1/tasks/default/t/logs"),
+                ("GET", "/v1/tasks/default/t/result"),
+                ("GET", "/v1/functions/default/f/logs"),
+                ("GET", "/v1/exec/default/boxes-0?command=ls&stdout=true"),
+                ("GET", "/v1/instances/default/boxes-0/files?path=/"),
+                ("PUT", "/v1/instances/default/boxes-0/files?path=/a"),
+            ):
+                status, body = ask(gateway, path, method, "{}" if method == "POST" else None)
+                assert status == 501 and "it has no runtime" in body, (method, path, status, body)
+            status, body = ask(gateway, f"/v1/blobs/sha256:{'0' * 64}", "PUT", "x")
+            assert status == 501 and "ConfigMaps" in body
+            assert ask(gateway, "/v1/status")[0] == 404
+            for token in ("nobody's", "rota-claim-default/c/u/0"):
+                assert ask(gateway, "/v1/pools/default/boxes/claims", token=token)[0] == 401
 
 
 async def test_one_that_does_not_lead_says_who_does(server: Live, tmp_path: Path) -> None:

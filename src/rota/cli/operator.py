@@ -62,7 +62,8 @@ async def operator(
         typer.Option(
             "--gateway",
             metavar="FOLDER",
-            help="A folder for its socket: `rota why --home FOLDER` then asks it. A hub keeps its certificates there.",
+            help="A folder for its socket: `rota why --home FOLDER` then asks it. Its audit trail is there, and the "
+            "certificates of a hub.",
         ),
     ] = None,
     as_hub: Annotated[

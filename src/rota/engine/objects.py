@@ -44,6 +44,10 @@ class Objects(Protocol):
 
     async def __aexit__(self, *_: object) -> None: ...
 
+    def sees(self, kind: Kind) -> bool:
+        """Report whether objects of this kind are seen here. No others may be asked for."""
+        ...
+
     def find(self, kind: Kind, namespace: str, name: str) -> Object | None:
         """One object, if it is there."""
         ...
@@ -103,6 +107,9 @@ class StoreObjects:
 
     async def __aexit__(self, *_: object) -> None:
         """Nothing of its own to end."""
+
+    def sees(self, kind: Kind) -> bool:
+        return True
 
     def find(self, kind: Kind, namespace: str, name: str) -> Object | None:
         entry = self._store.get(kind.key(namespace if kind.namespaced else "", name))
@@ -235,6 +242,9 @@ class CachedObjects:
     @property
     def error(self) -> Exception | None:
         return next((cache.error for cache in self._caches.values() if cache.error is not None), None)
+
+    def sees(self, kind: Kind) -> bool:
+        return kind in self._caches
 
     def find(self, kind: Kind, namespace: str, name: str) -> Object | None:
         return self._caches[kind].get(name, namespace if kind.namespaced else "")

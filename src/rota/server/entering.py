@@ -63,9 +63,29 @@ def place(objects: Objects, namespace: str, name: str, container: str) -> Place:
     return Place(instance, Subject(namespace, name, instance.metadata.uid), container or names[0])
 
 
-def running(runtime: Runtime | None) -> Runtime:
-    if runtime is None:
-        raise ApiError(503, "ServiceUnavailable", "nothing runs in this server: it was started with --no-controllers")
+class Absent(NamedTuple):
+    """The reason for which a process makes no instances real."""
+
+    code: int
+    reason: str
+    message: str
+
+    def refusal(self) -> ApiError:
+        return ApiError(self.code, self.reason, self.message)
+
+
+NO_CONTROLLERS = Absent(503, "ServiceUnavailable", "nothing runs in this server: it was started with --no-controllers")
+NO_RUNTIME = Absent(
+    501,
+    "NotImplemented",
+    "nothing runs by this operator: it has no runtime that makes instances real where its objects are",
+)
+
+
+def present(runtime: Runtime | Absent) -> Runtime:
+    """Return the runtime. Raises ApiError, with the reason, where there is none."""
+    if isinstance(runtime, Absent):
+        raise runtime.refusal()
     return runtime
 
 

@@ -19,7 +19,7 @@ from rota.registry.errors import bad_request, conflict
 from rota.runtime.interface import Refused, Runtime
 from rota.server.audit import Audit, noting
 from rota.server.auth import User
-from rota.server.entering import place, running
+from rota.server.entering import Absent, place, present
 from rota.server.execution import MESSAGE_BYTES_MAX, Session, Wanted
 from rota.server.http import Request
 from rota.server.streams import Size
@@ -41,7 +41,7 @@ class Asked(NamedTuple):
 
 
 def exec_(
-    runtime: Runtime | None, objects: Objects, audit: Audit, request: Request, user: User, namespace: str, name: str
+    runtime: Runtime | Absent, objects: Objects, audit: Audit, request: Request, user: User, namespace: str, name: str
 ) -> Upgrade:
     """Answer with a command's streams. What the command is, is written down nowhere: it may hold secrets."""
     with noting(audit, user, "create", Instance.api.bucket, namespace, name, "exec") as note:
@@ -50,8 +50,8 @@ def exec_(
         return session
 
 
-def _session(runtime: Runtime | None, objects: Objects, request: Request, namespace: str, name: str) -> Upgrade:
-    runtime = running(runtime)
+def _session(runtime: Runtime | Absent, objects: Objects, request: Request, namespace: str, name: str) -> Upgrade:
+    runtime = present(runtime)
     if PROTOCOL not in handshake.offered(request.headers):
         raise bad_request(f"this is a WebSocket that speaks {PROTOCOL}")
     asked = _asked(request.query_text)

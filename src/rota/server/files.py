@@ -32,7 +32,7 @@ from rota.runtime.interface import HasFiles, NotRunning, Refused, Runtime, Subje
 from rota.runtime.keeper.client import KeeperError
 from rota.server.audit import Audit, noting
 from rota.server.auth import User
-from rota.server.entering import authorise, place, running
+from rota.server.entering import Absent, authorise, place, present
 from rota.server.http import QUERY_PARAMETERS_MAX, Answer, Request, Response, Stream
 from rota.server.shares import Shares
 from rota.trees.bounds import ARCHIVE_STREAM_BYTES_MAX, FILE_BYTES_MAX, PATH_BYTES_MAX
@@ -98,7 +98,7 @@ class FileRequests:
 
     async def __call__(
         self,
-        runtime: Runtime | None,
+        runtime: Runtime | Absent,
         objects: Objects,
         request: Request,
         user: User,
@@ -120,7 +120,7 @@ class FileRequests:
 
     async def _answer(
         self,
-        runtime: Runtime | None,
+        runtime: Runtime | Absent,
         objects: Objects,
         request: Request,
         user: User,
@@ -129,7 +129,7 @@ class FileRequests:
         what: str,
     ) -> Response | Stream:
         authorise(user, objects, namespace, name, VERBS[request.method], "files")
-        runtime = running(runtime)
+        runtime = present(runtime)
         if not isinstance(runtime, HasFiles):
             raise ApiError(501, "NotImplemented", f"the runtime {runtime.name} has no way to the files of an instance")
         asked = _asked(request.query_text)

@@ -23,7 +23,7 @@ from rota.control.functions.planning import CONTAINER, own
 from rota.control.functions.recorded import kept_uid
 from rota.control.instances.subjects import subject_of
 from rota.engine.objects import Objects, get
-from rota.registry.errors import ApiError, not_found
+from rota.registry.errors import not_found
 from rota.runtime.archive import Item, Reader, log_of
 from rota.runtime.instance_log import BEGINNING, InstanceLog, Place, last_lines, newlines, place_in
 from rota.runtime.interface import Subject
@@ -74,10 +74,8 @@ class Written(NamedTuple):
     open: Callable[[], Reader]
 
 
-def function_logs(serving: Serving | None, objects: Objects, request: Request, namespace: str, name: str) -> Stream:
+def function_logs(serving: Serving, objects: Objects, request: Request, namespace: str, name: str) -> Stream:
     """Answer with the last lines, or with what is after a position; with `follow` go on while there is the function."""
-    if serving is None:
-        raise ApiError(503, "ServiceUnavailable", "no functions run in this server: it has no controllers")
     function = get(objects, Function, name, namespace)
     if function is None:
         raise not_found(Function.api, name)

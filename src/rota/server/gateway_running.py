@@ -32,6 +32,7 @@ from rota.server.auth import User
 from rota.server.blobs import BlobRequests
 from rota.server.claims import ClaimRequests
 from rota.server.controllers import Running
+from rota.server.entering import NO_CONTROLLERS, NO_RUNTIME, Absent, present
 from rota.server.exec import exec_
 from rota.server.files import FileRequests
 from rota.server.function_logs import function_logs
@@ -43,6 +44,8 @@ from rota.server.tunnel import Tunnels
 from rota.server.upgrade import Upgrade
 from rota.server.why import holder, why
 
+NO_BLOBS = "nothing is kept here: the code of functions goes into ConfigMaps of the cluster, as `rota deploy` has it"
+
 
 class RunningPart:
     """Answers requests about what runs, here or in a cell of this hub."""
@@ -52,12 +55,12 @@ class RunningPart:
         objects: Objects,
         audit: Audit,
         claims: ClaimRequests,
-        blobs: BlobRequests,
+        blobs: BlobRequests | None,
         tunnels: Tunnels,
         tables: Tables,
         running: Running,
     ) -> None:
-        """`running` returns the controllers of this process; None while it has none."""
+        """`running` returns the controllers of this process; None while it has none. Without `blobs` it keeps none."""
         self._objects = objects
         self._audit = audit
         self._claims = claims
@@ -68,9 +71,11 @@ class RunningPart:
         self._files = FileRequests(audit)
 
     @property
-    def _runtime(self) -> Runtime | None:
+    def _runtime(self) -> Runtime | Absent:
         running = self._running()
-        return running.runtime if running is not None else None
+        if running is None:
+            return NO_CONTROLLERS
+        return running.runtime or NO_RUNTIME
 
     def metrics(self, request: Request, user: User) -> Response:
         running = self._running()
@@ -101,8 +106,9 @@ class RunningPart:
 
     def function_logs(self, request: Request, user: User, namespace: str, name: str) -> Answer:
         running = self._running()
-        serving = running.serving if running is not None else None
-        return function_logs(serving, self._objects, request, namespace, name)
+        if running is None or running.serving is None:
+            raise (NO_CONTROLLERS if running is None else NO_RUNTIME).refusal()
+        return function_logs(running.serving, self._objects, request, namespace, name)
 
     def run_command(self, request: Request, user: User, namespace: str, name: str) -> Answer | Awaitable[Answer]:
         if (instance := elsewhere(self._objects, namespace, name)) is not None:
@@ -116,9 +122,12 @@ class RunningPart:
         return self._files(self._runtime, self._objects, request, user, namespace, name, what)
 
     def blob(self, request: Request, user: User, digest: str) -> Awaitable[Answer]:
+        if self._blobs is None:
+            raise ApiError(501, "NotImplemented", NO_BLOBS)
         return self._blobs(self._objects, request, user, digest)
 
     def open_claim(self, request: Request, user: User, namespace: str, pool: str) -> Awaitable[Answer]:
+        present(self._runtime)
         return self._claims.open(self._running(), request, user, namespace, pool)
 
     def list_claims(self, request: Request, user: User, namespace: str, pool: str) -> Awaitable[Answer]:

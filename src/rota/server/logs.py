@@ -16,7 +16,7 @@ from rota.runtime.instance_log import last_lines, place_in
 from rota.runtime.interface import Runtime
 from rota.runtime.runner.tasklog import LOG_BYTES_MAX
 from rota.server.auth import User
-from rota.server.entering import place, running
+from rota.server.entering import Absent, place, present
 from rota.server.http import Request, Response, Stream
 from rota.server.log_streams import Piece, Pieces, Rhythm, as_stream, begin_of, follows, number
 
@@ -24,9 +24,11 @@ READ_BYTES = 64 * 1024
 TAIL_LINES = 100
 
 
-def logs(runtime: Runtime | None, objects: Objects, request: Request, user: User, namespace: str, name: str) -> Stream:
+def logs(
+    runtime: Runtime | Absent, objects: Objects, request: Request, user: User, namespace: str, name: str
+) -> Stream:
     """Answer with the log of one container of an Instance."""
-    runtime, query = running(runtime), request.query
+    runtime, query = present(runtime), request.query
     instance, subject, container = place(objects, namespace, name, query.get("container", ""))
     uid = subject.uid
     tail, begin = number(query, "tail"), place_in(begin_of(query))
@@ -41,9 +43,9 @@ def logs(runtime: Runtime | None, objects: Objects, request: Request, user: User
     return as_stream(request, pieces(log, goes_on if follows(query) else None))
 
 
-def task_logs(runtime: Runtime | None, objects: Objects, request: Request, namespace: str, name: str) -> Stream:
+def task_logs(runtime: Runtime | Absent, objects: Objects, request: Request, namespace: str, name: str) -> Stream:
     """Answer with the log of a Task, of all its attempts: its last lines, or all of it from a byte on."""
-    runtime, query = running(runtime), request.query
+    runtime, query = present(runtime), request.query
     task = get(objects, Task, name, namespace)
     if task is None:
         raise not_found(Task.api, name)
@@ -59,9 +61,9 @@ def task_logs(runtime: Runtime | None, objects: Objects, request: Request, names
     return as_stream(request, pieces(reader, goes_on if follows(query) else None, tail))
 
 
-async def task_result(runtime: Runtime | None, objects: Objects, namespace: str, name: str) -> Response:
+async def task_result(runtime: Runtime | Absent, objects: Objects, namespace: str, name: str) -> Response:
     """Answer with the result of a Task, also with one that is too large for its status."""
-    runtime = running(runtime)
+    runtime = present(runtime)
     task = get(objects, Task, name, namespace)
     if task is None:
         raise not_found(Task.api, name)

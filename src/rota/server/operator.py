@@ -1,6 +1,6 @@
 """The controllers as a process of their own, against any API server: a Rota, or a cluster that has Rota's kinds.
 
-Beside them, in a folder of its own, a socket that answers what only the leader knows: why, metrics and health.
+Beside them, in a folder of its own, a socket with the part of the gateway that needs no store (`gateway_operator`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ import asyncio
 import dataclasses
 import os
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -27,23 +28,21 @@ from rota.control.table import controllers
 from rota.engine import CachedObjects, kinds_of
 from rota.engine.clock import RealClock
 from rota.engine.leadership import Leadership
-from rota.engine.metrics import CONTENT_TYPE
 from rota.registry import ApiError
 from rota.registry.system import SYSTEM_NAMESPACE
 from rota.server.accounts import Accounts
 from rota.server.addresses import LOOPBACK, dialled, from_elsewhere
-from rota.server.app import LOCAL_USER, failed, refusal
+from rota.server.app import refusal
 from rota.server.cluster_membership import ensure_namespace
 from rota.server.controllers import MANAGER, Controllers, identity_of_process
-from rota.server.health import Health, is_health
+from rota.server.gateway import streams_body
+from rota.server.gateway_operator import OperatorGateway
 from rota.server.home import Home
-from rota.server.http import HttpServer, Request, Response
+from rota.server.http import HttpServer
 from rota.server.hub import HubAnswers
 from rota.server.membership import Keeping, Membership, linking
 from rota.server.sockets import authority_of, bind
-from rota.server.tables import Tables
 from rota.server.tls import ensure as ensure_tls
-from rota.server.why import why
 
 ELSEWHERE_NAMESPACE = "default"
 """Of the lease, on a cluster, unless it is said."""
@@ -124,10 +123,7 @@ async def operate(
         plane=part.plane,
         linking=part.linking,
     )
-    answers = Answers(running)
-    http = HttpServer(answers, refusal)
-    if gateway is not None:
-        await _listen(http, Home(gateway))
+    answering = await _answering(running, client, Home(gateway)) if gateway is not None else None
     opened: Hub | None = None
     if part.endpoint is not None:
         assert gateway is not None and isinstance(client.backend, HttpBackend)
@@ -143,11 +139,10 @@ async def operate(
     finally:
         telling.cancel()
         await asyncio.gather(telling, return_exceptions=True)
-        await http.close()
+        if answering is not None:
+            await answering.aclose()
         if opened is not None:
             await opened.close()
-        if gateway is not None:
-            Home(gateway).remove_stale_socket()
 
 
 def _end_on_signals(task: asyncio.Task[Any]) -> None:
@@ -172,18 +167,26 @@ async def _is_rota(client: Client, say: Callable[[str], None]) -> bool:
     return False
 
 
-async def _listen(http: HttpServer, home: Home) -> None:
+async def _answering(running: Controllers, client: Client, home: Home) -> AsyncExitStack:
+    """Answer on the socket of a folder, until what is returned is closed."""
     home.prepare()
     if home.store.exists():
         raise OSError(f"{home.path} is the home of a server; choose another folder for the operator")
     if await _answers(home):
         raise OSError(f"another operator answers in {home.path}; choose another folder")
-    home.remove_stale_socket()
-    mask = os.umask(0o177)
-    try:
-        await http.listen_unix(str(home.socket))
-    finally:
-        os.umask(mask)
+    async with AsyncExitStack() as opening:
+        answers = OperatorGateway(running, client, home)
+        opening.callback(answers.close)
+        http = HttpServer(answers, refusal, admit=answers.admit, streams_body=streams_body)
+        opening.callback(home.remove_stale_socket)
+        opening.push_async_callback(http.close)
+        home.remove_stale_socket()
+        mask = os.umask(0o177)
+        try:
+            await http.listen_unix(str(home.socket))
+        finally:
+            os.umask(mask)
+        return opening.pop_all()
 
 
 class Hub:
@@ -233,37 +236,6 @@ async def _answers(home: Home) -> bool:
         return False
     writer.close()
     return True
-
-
-class Answers:
-    """What an operator answers to its own user."""
-
-    def __init__(self, running: Controllers) -> None:
-        self._running = running
-        reached = {"server": lambda: str(running.trouble or "")}
-        self._health = Health(live={"ping": lambda: ""}, ready=reached)
-        self._tables = Tables()
-        self._tables.add(running)
-
-    def __call__(self, request: Request) -> Response | Awaitable[Response]:
-        if is_health(request.path):
-            return self._health(request) or refusal(404, "an operator has no such check")
-        if request.peer_uid not in (0, os.getuid()):
-            return refusal(401, "Unauthorized")
-        match [request.method, *request.path.strip("/").split("/")]:
-            case ["GET", "v1", "metrics"]:
-                return Response(200, self._running.metrics.render() + self._tables.render(), CONTENT_TYPE)
-            case ["GET", "v1", "why", plural, name]:
-                return self._why(plural, "", name)
-            case ["GET", "v1", "why", plural, namespace, name]:
-                return self._why(plural, namespace, name)
-        return refusal(404, "an operator has no objects: it answers why, metrics and health")
-
-    async def _why(self, plural: str, namespace: str, name: str) -> Response:
-        try:
-            return await why(self._running, LOCAL_USER, plural, namespace, name)
-        except ApiError as error:
-            return failed(error)
 
 
 async def _tell(running: Controllers, identity: str, say: Callable[[str], None]) -> None:

@@ -85,6 +85,8 @@ async def why(
         raise forbidden(kind, name, f'User "{user.name}" cannot get it')
     loop = _loop(running, elsewhere)
     assert running is not None
+    if not running.objects.sees(kind):
+        raise ApiError(501, "NotImplemented", f"no controller here looks at {kind.plural}; {INSTEAD}")
     id_ = kind.key(namespace, name)
     there = running.objects.find(kind, namespace, name) is not None
     if not there and not loop.graph.referrers(id_) and not loop.view.waiting_for(id_):
