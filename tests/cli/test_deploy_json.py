@@ -13,7 +13,7 @@ from rota import Client
 from rota.api import Function
 from rota.cli import deployed_urls
 from rota.cli.deployed_urls import urls_of
-from rota.manifest.deploying import Deployer
+from rota.manifest.deploy import Deployer
 from tests.cli.conftest import Terminal
 from tests.cli.test_deploy import PROJECT
 from tests.conformance.planes import memory

@@ -18,7 +18,7 @@ from rota import Client
 from rota.api import WorkerPool
 from rota.cli.planned import write_plan
 from rota.engine import Context, ObjectReconciler, Outcome
-from rota.manifest.planned import Plan, Ready, Summary
+from rota.manifest.plan_types import Plan, Ready, Summary
 from tests.cli.conftest import Ran, Terminal, pool
 from tests.server.live import Live, live
 
@@ -234,7 +234,7 @@ def test_a_controller_that_fails_is_told_in_words(rota: Terminal, monkeypatch: p
         async def sync(self, context: Context, obj: Any) -> Outcome:
             raise ZeroDivisionError("no workers")
 
-    monkeypatch.setattr("rota.manifest.plan.all_controllers", lambda: [Raising(WorkerPool)])
+    monkeypatch.setattr("rota.manifest.rehearsal.all_controllers", lambda: [Raising(WorkerPool)])
     file = rota.write("a.yaml", f"{POOL}---\n{TASK}")
     ran = rota("plan", "-f", file)
     assert (ran.code, ran.err) == (1, "")

@@ -13,7 +13,7 @@ import yaml
 from rota.cli.init import contents
 from rota.manifest import ManifestError
 from rota.manifest.project import loads_project
-from rota.manifest.project_form import SECTIONS
+from rota.manifest.project_format import SECTIONS
 from rota.manifest.project_schema import project_schema
 from tests.cli.conftest import Terminal
 from tests.examples import examples

@@ -18,7 +18,7 @@ from rota import ApiError
 from rota.api import KINDS
 from rota.manifest import ManifestError
 from rota.manifest.project import loads_project
-from rota.manifest.project_form import NESTED, PROJECT_LABEL, SCHEDULES, SECTIONS, Section
+from rota.manifest.project_format import NESTED, PROJECT_LABEL, SCHEDULES, SECTIONS, Section
 from tests.corpus import Spot, replaced, spots, values, without
 from tests.deploy.world import World
 from tests.examples import examples

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 
 from rota import ApiError, Client
 from rota.api import KINDS
-from rota.manifest.deploying import DeployRefused
-from rota.manifest.deploying_changes import canonical
+from rota.manifest.deploy import DeployRefused
+from rota.manifest.deploy_diff import canonical
 from tests.amount import LONG, amount
 from tests.conformance.cluster import Cluster
 from tests.conformance.objects import namespace as a_namespace
@@ -140,7 +140,7 @@ def test_any_two_projects_deployed_in_turn_converge(scene: Scene) -> None:
             await _converges(world, scene)
             revision = registry.store.revision
             with suppress(DeployRefused):
-                await world.deployer.foresee(world.project(text(scene.first)), prune=True, take_over=True)
+                await world.deployer.plan(world.project(text(scene.first)), prune=True, take_over=True)
             assert registry.store.revision == revision, "looking ahead writes nothing"
 
     asyncio.run(deploying())

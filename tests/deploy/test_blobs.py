@@ -15,7 +15,7 @@ from rota.api import KINDS
 from rota.client import HttpBackend
 from rota.engine import StoreObjects
 from rota.engine.clock import VirtualClock, VirtualTimer
-from rota.manifest.deploying_blobs import GatewayBlobs
+from rota.manifest.code_stores import GatewayBlobs
 from rota.runtime import blobs as kept
 from rota.runtime.blobs import COUNTED_BYTES_MIN, BlobRefused, Blobs, digest_of
 from rota.runtime.interface import Subject

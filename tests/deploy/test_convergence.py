@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from rota import ApiError, Client
 from rota.api import KINDS
 from rota.manifest import dumps
-from rota.manifest.deploying import DeployRefused
-from rota.manifest.deploying_changes import changes
+from rota.manifest.deploy import DeployRefused
+from rota.manifest.deploy_diff import diff
 from tests.amount import LONG, amount
 from tests.conformance.cluster import Cluster
 from tests.conformance.objects import namespace as a_namespace
@@ -179,7 +179,7 @@ async def _converges(world: World, first: Any, second: Any, edits: Any, later: A
         assert await world.versions() == before
     for manifest in world.project(text).manifests:
         live = await world.get(manifest.kind.name, manifest.name)
-        assert changes(manifest.kind, manifest.object, live) == []
+        assert diff(manifest.kind, manifest.object, live) == []
 
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -14,12 +14,12 @@ from rota import Client
 from rota.api import ConfigMap, Function
 from rota.cli.init import contents
 from rota.client.backend import Written
-from rota.manifest import deploying_maps
-from rota.manifest.deploying import Deployer, DeployRefused, Doomed, Step
-from rota.manifest.deploying_maps import CODE_LABEL, code_part
-from rota.manifest.deploying_reading import all_of
+from rota.manifest import code_stores
+from rota.manifest.code_stores import CODE_LABEL, short_digest
+from rota.manifest.deploy import Deployer, DeployRefused, Removal, Step
+from rota.manifest.deploy_lookup import list_all
 from rota.manifest.project import load_project
-from rota.manifest.project_form import PROJECT_LABEL
+from rota.manifest.project_format import PROJECT_LABEL
 from rota.registry import ApiError, Operation
 from rota.runtime.blobs import digest_of
 from tests.conformance.conftest import opening
@@ -62,7 +62,7 @@ def function(name: str, digest: str) -> dict[str, Any]:
 
 async def maps(world: World) -> dict[str, dict[str, Any]]:
     """What holds code, by its name."""
-    return {obj["metadata"]["name"]: obj for obj in await all_of(world.client, ConfigMap.api, CODE_LABEL)}
+    return {obj["metadata"]["name"]: obj for obj in await list_all(world.client, ConfigMap.api, CODE_LABEL)}
 
 
 def digest_in(held: dict[str, dict[str, Any]]) -> str:
@@ -77,20 +77,20 @@ async def test_the_project_of_init_is_deployed_and_then_there_is_nothing_to_do(e
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     project = load_project(str(everywhere.folder / "demo"), {})
-    first = await everywhere.deployer.foresee(project)
-    await everywhere.deployer.carry_out(first, lambda one: None)
+    first = await everywhere.deployer.plan(project)
+    await everywhere.deployer.apply(first, lambda one: None)
     held = await maps(everywhere)
     assert len(first.missing) == len(held) == 1 and digest_in(held) == first.missing[0]
-    second = await everywhere.deployer.foresee(project, prune=True)
+    second = await everywhere.deployer.plan(project, prune=True)
     assert (second.missing, second.writes) == ([], 0)
-    await everywhere.deployer.carry_out(second, lambda one: None)
+    await everywhere.deployer.apply(second, lambda one: None)
     assert await maps(everywhere) == held
 
 
 async def test_changed_code_is_sent_and_what_was_before_is_pruned(
     everywhere: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deploying_maps, "PIECE_BYTES", 4096)
+    monkeypatch.setattr(code_stores, "PIECE_BYTES", 4096)
     first = await everywhere.deploy(TEXT)
     before = await maps(everywhere)
     assert len(before) > 1 and digest_in(before) == first.missing[0]
@@ -98,26 +98,26 @@ async def test_changed_code_is_sent_and_what_was_before_is_pruned(
     second = await everywhere.deploy(TEXT, prune=True)
     after = await maps(everywhere)
     assert digest_in(after) == second.missing[0]
-    assert {one.name for one in second.doomed} == set(before), "shown before it goes"
+    assert {one.name for one in second.removals} == set(before), "shown before it goes"
     third = await everywhere.deploy(TEXT, prune=True)
     assert (third.missing, third.writes) == ([], 0)
     gone = await everywhere.deploy("name: shop\n", prune=True)
     assert await maps(everywhere) == {}
-    assert [one.kind.name for one in gone.doomed] == ["Function", *["ConfigMap"] * len(after)]
+    assert [one.kind.name for one in gone.removals] == ["Function", *["ConfigMap"] * len(after)]
 
 
 async def test_a_piece_says_what_it_is_of_and_cannot_be_changed(everywhere: World) -> None:
     digest = (await everywhere.deploy(TEXT)).missing[0]
     (name, piece), *_ = (await maps(everywhere)).items()
-    assert name == f"rota-code-{code_part(digest)}-0"
-    assert piece["metadata"]["labels"] == {PROJECT_LABEL: "shop", CODE_LABEL: code_part(digest)}
+    assert name == f"rota-code-{short_digest(digest)}-0"
+    assert piece["metadata"]["labels"] == {PROJECT_LABEL: "shop", CODE_LABEL: short_digest(digest)}
     assert piece["data"] == {"digest": digest, "pieces": "1"}
     with pytest.raises(ApiError, match="immutable"):
         await everywhere.client.patch(ConfigMap.api, name, {"data": {"pieces": "2"}})
 
 
 async def test_nothing_is_written_ahead(world: World) -> None:
-    foreseen = await world.deployer.foresee(world.project(TEXT))
+    foreseen = await world.deployer.plan(world.project(TEXT))
     assert len(foreseen.missing) == 1 and await maps(world) == {}
 
 
@@ -129,7 +129,7 @@ async def test_code_stays_unless_pruning_is_asked_for(world: World) -> None:
 
 
 async def test_what_was_sent_in_part_is_completed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deploying_maps, "PIECE_BYTES", 1024)
+    monkeypatch.setattr(code_stores, "PIECE_BYTES", 1024)
     await world.deploy(TEXT)
     whole = await maps(world)
     lost = list(whole)[1]
@@ -147,16 +147,16 @@ async def test_code_that_another_project_uses_too_is_kept_once_and_not_pruned(wo
     await world.deploy("name: shop\n", prune=True)
     assert len(await maps(world)) == 1
     await world.client.delete(Function.api, "copy")
-    assert (await world.deploy("name: store\n", prune=True)).doomed == [], "it has another project's label"
-    assert (await world.deploy("name: shop\n", prune=True)).doomed and await maps(world) == {}
+    assert (await world.deploy("name: store\n", prune=True)).removals == [], "it has another project's label"
+    assert (await world.deploy("name: shop\n", prune=True)).removals and await maps(world) == {}
 
 
 async def test_code_that_somebody_deploys_while_it_is_to_go_is_spared(world: World) -> None:
     digest = (await world.deploy(TEXT)).missing[0]
-    foreseen = await world.deployer.foresee(world.project("name: shop\n"), prune=True)
+    foreseen = await world.deployer.plan(world.project("name: shop\n"), prune=True)
     await world.client.create(function("other", digest))
-    told: list[Step | Doomed] = []
-    await world.deployer.carry_out(foreseen, told.append)
+    told: list[Step | Removal] = []
+    await world.deployer.apply(foreseen, told.append)
     assert [one.name for one in told] == ["report"] and len(await maps(world)) == 1
 
 
@@ -165,7 +165,7 @@ async def test_what_is_labelled_and_not_named_as_code_is_not_pruned(world: World
     await world.client.create(
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings", "labels": labels}}
     )
-    assert not (await world.deploy("name: shop\n", prune=True)).doomed
+    assert not (await world.deploy("name: shop\n", prune=True)).removals
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ async def test_something_else_in_the_place_of_code_is_refused_with_what_to_do(
 async def test_code_that_is_too_large_is_refused_before_anything_is_written(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deploying_maps, "CODE_BYTES_MAX", 10_000)
+    monkeypatch.setattr(code_stores, "CODE_BYTES_MAX", 10_000)
     write(world, 1, "#" * 10_000)
     with pytest.raises(DeployRefused, match=r"report: packed, it has \d+ bytes, and a cluster keeps at most 10000"):
         await world.deploy(TEXT)
@@ -209,4 +209,4 @@ async def test_who_may_write_no_config_maps_is_told_so_before_anything_is_writte
 
     world.client.backend.write = refusing  # type: ignore[method-assign]
     with pytest.raises(DeployRefused, match="its code cannot be kept there: configmaps is forbidden"):
-        await Deployer(world.client, None).foresee(world.project(TEXT))
+        await Deployer(world.client, None).plan(world.project(TEXT))

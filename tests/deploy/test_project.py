@@ -9,7 +9,7 @@ import pytest
 from rota.api import KINDS
 from rota.manifest import ManifestError, dumps, loads
 from rota.manifest.project import Project, load_project, loads_project
-from rota.manifest.project_form import PROJECT_LABEL
+from rota.manifest.project_format import PROJECT_LABEL
 
 FUNCTION = """\
 name: shop

@@ -13,7 +13,7 @@ from rota import ApiError, Client
 from rota.api import KINDS
 from rota.client import LocalBackend
 from rota.client.backend import Written
-from rota.manifest.deploying import DeployRefused, ordered, step_of
+from rota.manifest.deploy import DeployRefused, in_dependency_order, make_step
 from rota.manifest.load import Manifest
 from rota.manifest.project import Project
 from rota.registry import Operation, Registry
@@ -100,11 +100,11 @@ def _with(manifest: Manifest, fields: dict[str, Any]) -> Manifest:
 async def test_a_field_that_the_server_does_not_know_is_refused_and_not_dropped(world: World) -> None:
     newer = _newer(world.project(PROJECT), colour="red")
     with pytest.raises(DeployRefused, match=r"rota.yaml:4: .*colour"):
-        await world.deployer.foresee(newer)
+        await world.deployer.plan(newer)
     assert await world.versions() == {}
     await world.deploy(PROJECT)
     with pytest.raises(DeployRefused, match=r"rota.yaml:4: .*colour"):
-        await world.deployer.foresee(newer)
+        await world.deployer.plan(newer)
 
 
 def test_an_object_with_values_that_are_unknown_here_stays_where_the_file_has_it() -> None:
@@ -112,9 +112,9 @@ def test_an_object_with_values_that_are_unknown_here_stays_where_the_file_has_it
         spec = {"runtime": runtime, "entrypoint": "a:b", "source": {"inline": "x"}}
         meta = {"name": name, "namespace": "n"}
         one = {"apiVersion": "rota.dev/v1alpha1", "kind": "Function", "metadata": meta, "spec": spec}
-        return step_of(Manifest(KINDS["Function"], one, "", 0), None), one
+        return make_step(Manifest(KINDS["Function"], one, "", 0), None), one
 
-    steps = ordered([planned("b", "python"), planned("a", "quantum"), planned("c", "python")])
+    steps = in_dependency_order([planned("b", "python"), planned("a", "quantum"), planned("c", "python")])
     assert [step.name for step in steps] == ["b", "a", "c"]
 
 
@@ -142,6 +142,6 @@ async def test_a_project_that_was_renamed_takes_its_things_along_when_it_is_said
     await world.deploy(PROJECT)
     renamed = PROJECT.replace("shop", "market")
     done = await world.deploy(renamed, take_over=True, prune=True)
-    assert {step.outcome for step in done.steps} == {"updated"} and done.doomed == []
+    assert {step.outcome for step in done.steps} == {"updated"} and done.removals == []
     assert (await world.deploy(renamed)).writes == 0
-    assert (await world.deploy("name: shop\n", prune=True)).doomed == [], "the old name has nothing left"
+    assert (await world.deploy("name: shop\n", prune=True)).removals == [], "the old name has nothing left"

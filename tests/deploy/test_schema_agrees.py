@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from rota.api.schema import object_schema
 from rota.manifest import ManifestError
 from rota.manifest.project import loads_project
-from rota.manifest.project_form import SCHEDULES, SECTIONS
+from rota.manifest.project_format import SCHEDULES, SECTIONS
 from rota.manifest.project_schema import project_schema
 from tests.amount import amount
 from tests.corpus import replaced, spots, values, without

@@ -6,10 +6,10 @@ import pytest
 
 from rota import ApiError
 from rota.api import KINDS
-from rota.manifest import deploying_reading
-from rota.manifest.deploying import DeployRefused
-from rota.manifest.deploying_reading import ListNotWhole, all_of
-from rota.manifest.project_form import PROJECT_LABEL
+from rota.manifest import deploy_lookup
+from rota.manifest.deploy import DeployRefused
+from rota.manifest.deploy_lookup import IncompleteList, list_all
+from rota.manifest.project_format import PROJECT_LABEL
 from tests.deploy.world import World, outcomes
 
 FUNCTION = """\
@@ -223,11 +223,11 @@ async def test_what_changes_between_the_look_and_the_write_is_looked_at_again(wo
     text = FUNCTION + SCHEDULE
     await world.deploy(text + POOL.removeprefix("name: shop\n") + "    worker: {}\n")
     project = world.project(FUNCTION + SCHEDULE.replace("0 3", "0 4") + "        payload: {a: 1}\n    public: true\n")
-    foreseen = await world.deployer.foresee(project)
+    foreseen = await world.deployer.plan(project)
     await world.client.delete(KINDS["Schedule"], "report.nightly")
     await world.edit("Function", "report", timeoutSeconds=77)
     done: list[object] = []
-    await world.deployer.carry_out(foreseen, done.append)
+    await world.deployer.apply(foreseen, done.append)
     assert (await world.get("Schedule", "report.nightly"))["spec"]["payload"] == {"a": 1}
     spec = (await world.get("Function", "report"))["spec"]
     assert spec["public"] is True and spec["timeoutSeconds"] == 77
@@ -235,19 +235,19 @@ async def test_what_changes_between_the_look_and_the_write_is_looked_at_again(wo
 
 async def test_what_another_project_has_made_meanwhile_is_not_taken_either(world: World) -> None:
     theirs = POOL.replace("shop", "market") + "    worker: {}\n    replicas: 5\n"
-    foreseen = await world.deployer.foresee(world.project(POOL + "    worker: {}\n    replicas: 2\n"))
+    foreseen = await world.deployer.plan(world.project(POOL + "    worker: {}\n    replicas: 2\n"))
     await world.deploy(theirs)
     with pytest.raises(DeployRefused, match=r'WorkerPool "workers" is of the project market'):
-        await world.deployer.carry_out(foreseen, lambda one: None)
+        await world.deployer.apply(foreseen, lambda one: None)
     assert (await world.deploy(theirs)).writes == 0
 
 
 async def test_what_somebody_else_has_made_meanwhile_is_updated(world: World) -> None:
-    foreseen = await world.deployer.foresee(world.project(POOL + "    worker: {}\n    replicas: 2\n"))
+    foreseen = await world.deployer.plan(world.project(POOL + "    worker: {}\n    replicas: 2\n"))
     obj = {"apiVersion": "rota.dev/v1alpha1", "kind": "WorkerPool", "metadata": {"name": "workers"}}
     await world.client.create({**obj, "spec": {"worker": {"type": "python"}, "replicas": 5}})
     done: list[object] = []
-    await world.deployer.carry_out(foreseen, done.append)
+    await world.deployer.apply(foreseen, done.append)
     spec = (await world.get("WorkerPool", "workers"))["spec"]
     assert (spec["replicas"], spec["worker"]["type"]) == (2, "python")
 
@@ -259,7 +259,7 @@ async def test_pruning_deletes_what_this_project_has_and_its_file_no_longer(worl
     await world.deploy(FUNCTION + SCHEDULE)
     await world.deploy("name: other\npools:\n  - name: theirs\n    worker: {}\n")
     done = await world.deploy(POOL + "    worker: {}\n", prune=True)
-    assert [(one.kind.name, one.name) for one in done.doomed] == [
+    assert [(one.kind.name, one.name) for one in done.removals] == [
         ("Schedule", "report.nightly"),
         ("Function", "report"),
     ]
@@ -276,7 +276,7 @@ async def test_pruning_knows_every_kind_that_a_project_can_have_and_leaves_what_
         meta = {"name": "by-hand"}
         await world.client.create({"apiVersion": "rota.dev/v1alpha1", "kind": kind, "metadata": meta, "spec": spec})
     done = await world.deploy("name: shop\n", prune=True)
-    assert len(done.doomed) == 6
+    assert len(done.removals) == 6
     assert set(await world.versions()) == {("AgentConfig", "by-hand"), ("Workspace", "by-hand")}
 
 
@@ -294,37 +294,37 @@ async def test_pruning_spares_and_releases_what_the_project_only_changed(world: 
     await world.deploy("name: shop\nfunctions:\n  - {name: theirs, public: true}\n")
     assert (await world.get("Function", "theirs"))["metadata"]["labels"] == {"rota.dev/project": "shop"}
     done = await world.deploy("name: shop\n", prune=True)
-    assert [(one.name, one.outcome) for one in done.doomed] == [("theirs", "released")]
+    assert [(one.name, one.outcome) for one in done.removals] == [("theirs", "released")]
     left = await world.get("Function", "theirs")
     assert left["spec"]["public"] is True and not left["metadata"].get("labels")
-    assert (await world.deploy("name: shop\n", prune=True)).doomed == []
+    assert (await world.deploy("name: shop\n", prune=True)).removals == []
 
 
 async def test_pruning_spares_a_namesake_of_what_was_shown(world: World) -> None:
     await world.deploy(FUNCTION)
-    foreseen = await world.deployer.foresee(world.project("name: shop\n"), prune=True)
+    foreseen = await world.deployer.plan(world.project("name: shop\n"), prune=True)
     await world.client.delete(KINDS["Function"], "report")
     await world.deploy(FUNCTION)
-    await world.deployer.carry_out(foreseen, lambda one: None)
+    await world.deployer.apply(foreseen, lambda one: None)
     assert ("Function", "report") in await world.versions()
 
 
 async def test_lists_are_read_to_the_last_page(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deploying_reading, "PAGE_ITEMS", 2)
+    monkeypatch.setattr(deploy_lookup, "PAGE_ITEMS", 2)
     entries = "".join(f"  - name: p{n}\n    worker: {{}}\n" for n in range(5))
     await world.deploy("name: shop\npools:\n" + entries)
     done = await world.deploy("name: shop\n", prune=True)
-    assert len(done.doomed) == 5 and await world.versions() == {}
+    assert len(done.removals) == 5 and await world.versions() == {}
 
 
 async def test_a_list_that_is_not_whole_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deploying_reading, "PAGE_ITEMS", 1)
-    monkeypatch.setattr(deploying_reading, "PAGES_MAX", 2)
+    monkeypatch.setattr(deploy_lookup, "PAGE_ITEMS", 1)
+    monkeypatch.setattr(deploy_lookup, "PAGES_MAX", 2)
     entries = "".join(f"  - name: p{n}\n    worker: {{}}\n" for n in range(3))
     await world.deploy("name: shop\npools:\n" + entries)
-    with pytest.raises(ListNotWhole, match="more workerpools than the server lists"):
-        await all_of(world.client, KINDS["WorkerPool"])
-    with pytest.raises(ListNotWhole):
+    with pytest.raises(IncompleteList, match="more workerpools than the server lists"):
+        await list_all(world.client, KINDS["WorkerPool"])
+    with pytest.raises(IncompleteList):
         await world.deploy("name: shop\n", prune=True)
     assert len([one for one in [await world.client.list(KINDS["WorkerPool"])] for _ in one.items]) == 3
 

@@ -11,9 +11,9 @@ from typing import Any
 from rota import Client
 from rota.api import KINDS
 from rota.client import LocalBackend
-from rota.manifest.deploying import PRUNED, Deployer, Deployment, Doomed, Step
-from rota.manifest.deploying_blobs import BlobStore, blobs_of
-from rota.manifest.deploying_reading import all_of
+from rota.manifest.code_stores import BlobStore, blobs_of
+from rota.manifest.deploy import PRUNABLE_KINDS, Deployer, Deployment, Removal, Step
+from rota.manifest.deploy_lookup import list_all
 from rota.manifest.project import Project, loads_project
 from rota.registry import Registry
 from rota.runtime.blobs import Blobs
@@ -61,10 +61,10 @@ class World:
         self, text: str, *, prune: bool = False, take_over: bool = False, **environment: str
     ) -> Deployment:
         project = self.project(text, **environment)
-        foreseen = await self.deployer.foresee(project, prune=prune, take_over=take_over)
-        done: list[Step | Doomed] = []
-        await self.deployer.carry_out(foreseen, done.append)
-        assert len(done) == len(foreseen.steps) + len(foreseen.doomed)
+        foreseen = await self.deployer.plan(project, prune=prune, take_over=take_over)
+        done: list[Step | Removal] = []
+        await self.deployer.apply(foreseen, done.append)
+        assert len(done) == len(foreseen.steps) + len(foreseen.removals)
         return foreseen
 
     async def get(self, kind: str, name: str) -> Object:
@@ -78,8 +78,8 @@ class World:
     async def versions(self) -> dict[tuple[str, str], str]:
         """Every object of a project, and its version."""
         found = {}
-        for kind in PRUNED:
-            for obj in await all_of(self.client, kind):
+        for kind in PRUNABLE_KINDS:
+            for obj in await list_all(self.client, kind):
                 found[kind.name, obj["metadata"]["name"]] = obj["metadata"]["resourceVersion"]
         return found
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.manifest import dumps
-from rota.manifest.parse import parse
+from rota.manifest.yaml_text import parse
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20) | st.sampled_from(
     [

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rota.api import KINDS
 from rota.manifest import ManifestError, dumps, load, loads
 from rota.manifest.load import FILE_BYTES_MAX
-from rota.manifest.parse import DEPTH_MAX, DOCUMENTS_MAX, NODES_MAX, parse
+from rota.manifest.yaml_text import DEPTH_MAX, DOCUMENTS_MAX, NODES_MAX, parse
 from tests.examples import examples
 
 POOL = """\

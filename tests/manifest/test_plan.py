@@ -17,9 +17,9 @@ from rota.control.table import controllers as all_controllers
 from rota.engine import DONE, Context, ObjectReconciler, Outcome, Reconciler, RequeueAfter
 from rota.manifest import ManifestError, loads
 from rota.manifest.causes import trees
-from rota.manifest.plan import rehearse
-from rota.manifest.planned import Plan
-from rota.manifest.planning import plan_of
+from rota.manifest.plan import make_plan
+from rota.manifest.plan_types import Plan
+from rota.manifest.rehearsal import rehearse
 
 Json = dict[str, Any]
 
@@ -46,7 +46,7 @@ def task(name: str, *after: str, pool: str = "") -> Json:
 
 async def planned(*objects: Json, controllers: Iterable[Reconciler] | None = None, **more: Any) -> Plan:
     found = loads("\n---\n".join(map(json.dumps, objects)), "all.yaml")
-    return plan_of(await rehearse(found, controllers=controllers, **more))
+    return make_plan(await rehearse(found, controllers=controllers, **more))
 
 
 def ready(plan: Plan) -> list[str]:

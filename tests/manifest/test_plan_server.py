@@ -10,8 +10,8 @@ import pytest
 
 from rota.api import KINDS
 from rota.manifest import loads
-from rota.manifest.plan import rehearse
-from rota.manifest.plan_server import Server
+from rota.manifest.rehearsal import rehearse
+from rota.manifest.rehearsal_server import ServerState
 from tests.manifest.test_plan import obj, planned, pool, ready, spawner, task, workspace
 
 Json = dict[str, Any]
@@ -23,8 +23,8 @@ def on_server(kind: str, name: str, spec: Json, status: Json | None = None) -> J
     return body | ({"status": status} if status else {})
 
 
-def server(*objects: Json) -> Server:
-    return Server({KINDS[o["kind"]].key("default", o["metadata"]["name"]): o for o in objects}, {})
+def server(*objects: Json) -> ServerState:
+    return ServerState({KINDS[o["kind"]].key("default", o["metadata"]["name"]): o for o in objects}, {})
 
 
 TASK: Json = {"command": ["true"], "worker": {}, "cancel": False, "priority": 0}
@@ -59,17 +59,17 @@ IS_READY: Json = {"conditions": [{**not_ready("Ready")["conditions"][0], "status
 CODE: Json = {"entrypoint": "a:b", "source": {"inline": "b = print"}}
 
 
-def beside(*objects: Json, **changed: Json) -> Server:
+def beside(*objects: Json, **changed: Json) -> ServerState:
     """A server with these objects, which would make of some, by name, what is given, and of the others nothing new."""
     there = server(*objects).objects
     made = {id_: {**one, "spec": changed.get(one["metadata"]["name"], one["spec"])} for id_, one in there.items()}
     for id_, one in made.items():
         if one["spec"] != there[id_]["spec"]:
             made[id_] = {**one, "metadata": {**one["metadata"], "generation": 2}}
-    return Server(there, made)
+    return ServerState(there, made)
 
 
-def written(live: Server) -> list[Json]:
+def written(live: ServerState) -> list[Json]:
     """The manifests of what a server would make."""
     return [obj(one["kind"], one["metadata"]["name"], **one["spec"]) for one in live.planned.values()]
 
@@ -124,7 +124,7 @@ async def failing_pool() -> tuple[Json, Json, Json]:
 
 async def test_a_pool_whose_instances_cannot_run_there_holds_up_who_waits_for_one() -> None:
     live = beside(*await failing_pool())
-    plan = await planned(task("t", pool="p"), server=Server(live.objects, {}))
+    plan = await planned(task("t", pool="p"), server=ServerState(live.objects, {}))
     (cause,) = plan.never_ready
     assert cause.name == "WorkerPool/p" and "RepositoryNotFound: it is not there" in cause.message
     assert [one.name for one in cause.held_up] == ["Task/t"]
@@ -143,7 +143,7 @@ async def test_what_changes_may_mend_an_instance_that_cannot_run_there(changes: 
     there = await failing_pool()
     live = beside(*there, **changes)
     wanted = {id_: one for id_, one in live.planned.items() if one["kind"] != "Instance"}
-    live = Server(live.objects, wanted)
+    live = ServerState(live.objects, wanted)
     plan = await planned(*written(live), task("t", pool="p"), server=live)
     assert plan.converges is goes_well, plan.never_ready
     assert ("Task/t" in ready(plan)) is goes_well

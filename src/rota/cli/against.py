@@ -15,8 +15,8 @@ from rota.cli.output import Part, line, printable
 from rota.client import Client
 from rota.engine.references import shown
 from rota.manifest import Manifest
-from rota.manifest.plan import ASSUMED_KINDS, identify
-from rota.manifest.plan_server import PASSING_KINDS, Server
+from rota.manifest.rehearsal import ASSUMED_KINDS, manifest_id
+from rota.manifest.rehearsal_server import TRANSIENT_KINDS, ServerState
 from rota.registry import ApiError
 
 Object = dict[str, Any]
@@ -59,15 +59,17 @@ class Difference(Struct, frozen=True, rename="camel"):
     objects: list[Changed]
 
 
-async def compare(client: Client, found: list[Manifest], context: str, *, force: bool) -> tuple[Difference, Server]:
+async def compare(
+    client: Client, found: list[Manifest], context: str, *, force: bool
+) -> tuple[Difference, ServerState]:
     """What would change, and everything on the server that the manifests may depend on."""
     outlooks = await foresee(client, found, force=force)
-    planned = {identify(one.manifest, client.namespace): one for one in outlooks}
+    planned = {manifest_id(one.manifest, client.namespace): one for one in outlooks}
     objects = [_changed(id_, one) for id_, one in planned.items()]
     create, change, unchanged = (sum(one.what == what for one in objects) for what in WHAT.values())
     namespaces = sorted({namespace for id_ in planned if (namespace := id_.split("/", 2)[1])})
     there, unreadable = await _there(client, namespaces)
-    server = Server(there, {id_: one.planned for id_, one in planned.items()}, unreadable)
+    server = ServerState(there, {id_: one.planned for id_, one in planned.items()}, unreadable)
     return Difference(context, create, change, unchanged, objects), server
 
 
@@ -76,7 +78,7 @@ async def _there(client: Client, namespaces: list[str]) -> tuple[dict[str, Objec
     there: dict[str, Object] = {}
     unreadable: list[Kind] = []
     for kind in KINDS.values():
-        if kind.name in PASSING_KINDS:
+        if kind.name in TRANSIENT_KINDS:
             continue
         for namespace in namespaces if kind.namespaced else [""]:
             try:

@@ -12,7 +12,7 @@ from rota.cli.project_file import ProjectFile
 from rota.cli.session import CommandError, Session, bad_usage
 
 if TYPE_CHECKING:
-    from rota.manifest.deploying import Deployment
+    from rota.manifest.deploy import Deployment
     from rota.manifest.project import Project
 
 FORMS = ("", "json")
@@ -74,29 +74,29 @@ async def _deploy(
     from rota.cli.deployed_json import DeployedJson
     from rota.cli.deployed_states import until_loaded
     from rota.cli.deployed_urls import urls_of
-    from rota.manifest.deploying import Deployer, DeployRefused
-    from rota.manifest.deploying_blobs import blobs_of
-    from rota.manifest.deploying_reading import ListNotWhole
+    from rota.manifest.code_stores import blobs_of
+    from rota.manifest.deploy import Deployer, DeployRefused
+    from rota.manifest.deploy_lookup import IncompleteList
 
     async with session.client() as client:
         blobs = await blobs_of(client.backend)
         deployer = Deployer(client, blobs)
         try:
-            foreseen = await deployer.foresee(project, prune=prune, take_over=take_over)
-        except (DeployRefused, ListNotWhole) as refused:
+            foreseen = await deployer.plan(project, prune=prune, take_over=take_over)
+        except (DeployRefused, IncompleteList) as refused:
             raise CommandError(f"{refused}\nnothing was changed") from None
         telling = DeployedJson if output else Deployed
         told = telling(foreseen, client.namespace, dry_run=dry_run)
         told.write_code()
         if dry_run:
-            foreseen.tell(told.write)
+            foreseen.report(told.write)
         else:
             _confirm(foreseen, client.namespace, yes=yes)
             try:
-                await deployer.carry_out(foreseen, told.write)
+                await deployer.apply(foreseen, told.write)
             except BaseException as error:
                 told.write_stopped()
-                if not isinstance(error, DeployRefused | ListNotWhole):
+                if not isinstance(error, DeployRefused | IncompleteList):
                     raise
                 raise CommandError(f"{error}\nit was changed meanwhile; deploy again") from None
         # What has no blob store has no place where functions are called either: it is no server of Rota's.
@@ -113,20 +113,20 @@ async def _deploy(
 
 def _confirm(deployment: Deployment, namespace: str, *, yes: bool) -> None:
     """Show what is to be deleted or released, and ask if anything is deleted; where nobody can answer, take --yes."""
-    doomed = [one for one in deployment.doomed if one.created]
+    doomed = [one for one in deployment.removals if one.created]
     if not doomed:
         return
     from rota.cli.output import note
-    from rota.manifest.deploying import named
+    from rota.manifest.deploy import display_name
 
-    names = [named(one, namespace) for one in doomed]
+    names = [display_name(one, namespace) for one in doomed]
     note("no longer in the file, to be deleted:")
     for name in names:
         note(f"  {name}")
-    if released := [one for one in deployment.doomed if not one.created]:
+    if released := [one for one in deployment.removals if not one.created]:
         note("no longer in the file, to be released; these stay, because the project did not create them:")
         for one in released:
-            note(f"  {named(one, namespace)}")
+            note(f"  {display_name(one, namespace)}")
     if yes:
         return
     if not is_terminal():

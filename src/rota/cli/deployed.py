@@ -12,8 +12,8 @@ from rota.cli.command import complain
 from rota.cli.function_states import State
 from rota.cli.output import Part, line, note, printable
 from rota.engine.references import shown
-from rota.manifest.deploying import Deployment, Doomed, Step, named
-from rota.manifest.deploying_changes import ABSENT, Change
+from rota.manifest.deploy import Deployment, Removal, Step, display_name
+from rota.manifest.deploy_diff import ABSENT, Change
 
 MARKS: dict[str, Part] = {
     "created": ("+", "green"),
@@ -61,7 +61,7 @@ class Deployed:
             packed = self._deployment.project.packs[digest]
             line(("^", "cyan"), f" code {digest[:19]}…: {packed.files} files, {len(packed.content)} bytes{self._note}")
 
-    def write(self, one: Step | Doomed) -> None:
+    def write(self, one: Step | Removal) -> None:
         outcome = one.outcome
         self._counts[one.kind.name, outcome] += 1
         if outcome == "unchanged":
@@ -69,7 +69,7 @@ class Deployed:
         why = (
             ": no longer in the file; it stays, because the project did not create it" if outcome == "released" else ""
         )
-        line(MARKS[outcome], f" {named(one, self._namespace)} {outcome}{why}{self._note}")
+        line(MARKS[outcome], f" {display_name(one, self._namespace)} {outcome}{why}{self._note}")
         if isinstance(one, Step):
             for change in one.changes[:FIELDS_MAX]:
                 _write_change(change)
@@ -78,7 +78,7 @@ class Deployed:
 
     def write_stopped(self) -> None:
         """How far it came before it had to end."""
-        done, all_ = self._counts.total(), len(self._deployment.steps) + len(self._deployment.doomed)
+        done, all_ = self._counts.total(), len(self._deployment.steps) + len(self._deployment.removals)
         note(f"stopped after {done} of {all_} objects; deploy again to go on from there")
 
     def write_summary(self) -> None:
@@ -89,11 +89,11 @@ class Deployed:
             line((f"{kind}: ", "bold"), f"{', '.join(counts)}{self._note}")
         if not self._counts:
             line(f"nothing is declared{self._note}")
-        if left := self._deployment.left:
-            names = ", ".join(named(one, self._namespace) for one in left[:LEFT_MAX])
+        if left := self._deployment.unpruned:
+            names = ", ".join(display_name(one, self._namespace) for one in left[:LEFT_MAX])
             beyond = f" and {len(left) - LEFT_MAX} more" if len(left) > LEFT_MAX else ""
             note(f"no longer in the file, and still there: {names}{beyond}; `rota deploy --prune` takes them away")
-        for one in self._deployment.lacking[:LACKING_MAX]:
+        for one in self._deployment.missing_references[:LACKING_MAX]:
             first, *more = map(shown, one.referrers)
             others = f" and {len(more)} more" if more else ""
             note(f"{shown(one.id)} is neither declared nor on the server: {first}{others} cannot be ready without it")

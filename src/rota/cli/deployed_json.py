@@ -11,8 +11,8 @@ from rota.cli.deployed import OUTCOMES, hidden
 from rota.cli.function_states import State
 from rota.cli.output import line
 from rota.engine.references import shown
-from rota.manifest.deploying import Deployment, Doomed, Step
-from rota.manifest.deploying_changes import ABSENT, Change
+from rota.manifest.deploy import Deployment, Removal, Step
+from rota.manifest.deploy_diff import ABSENT, Change
 
 Json = dict[str, Any]
 LOADED = {"Ready": True, "NotLoaded": False}
@@ -33,7 +33,7 @@ class DeployedJson:
     def write_code(self) -> None:
         """Nothing yet: it is said with the rest."""
 
-    def write(self, one: Step | Doomed) -> None:
+    def write(self, one: Step | Removal) -> None:
         outcome = one.outcome
         self._counts[one.kind.name][outcome] += 1
         if outcome == "unchanged":
@@ -61,7 +61,7 @@ class DeployedJson:
         packs = [project.packs[digest] for digest in missing]
         lacking = [
             {"object": shown(one.id), "neededBy": [shown(id_) for id_ in one.referrers]}
-            for one in self._deployment.lacking
+            for one in self._deployment.missing_references
         ]
         said = {
             **self._head,
@@ -70,7 +70,7 @@ class DeployedJson:
             "changes": self._changes,
             "code": [{"digest": one.digest, "files": one.files, "bytes": len(one.content)} for one in packs],
             "lacking": lacking,
-            "left": [{"kind": one.kind.name, "name": one.name} for one in self._deployment.left],
+            "left": [{"kind": one.kind.name, "name": one.name} for one in self._deployment.unpruned],
             "functions": sorted(self._functions, key=lambda one: str(one["name"])),
             "urls": dict(self._urls),
         }

@@ -14,7 +14,7 @@ from rota.cli.session import FAILED
 
 if TYPE_CHECKING:
     from rota.client import Client
-    from rota.manifest.deploying import Deployment
+    from rota.manifest.deploy import Deployment
     from rota.manifest.project import Project
 
 QUIET_SECONDS = 2.0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rota.client import Client
-    from rota.manifest.deploying import Deployment
+    from rota.manifest.deploy import Deployment
 
 URL_SECONDS_MAX = 2.0
 """How long a server may take to say where. It says so at once, unless its controllers do not run."""
@@ -20,7 +20,7 @@ async def urls_of(client: Client, deployment: Deployment) -> dict[str, str]:
     """Where the functions that were made or changed are called, as far as the server says so."""
     from rota.api import Function
     from rota.client import ConnectionFailed
-    from rota.manifest.project_form import PROJECT_LABEL
+    from rota.manifest.project_format import PROJECT_LABEL
     from rota.registry import ApiError
 
     steps = [step for step in deployment.steps if step.kind is Function.api and step.outcome != "unchanged"]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rota.cli.dev_logs import Tail
     from rota.cli.dev_watching import Folder
     from rota.client import Client
-    from rota.manifest.deploying import Deployment
+    from rota.manifest.deploy import Deployment
     from rota.manifest.project import Project
     from rota.server.home import Home
 
@@ -45,7 +45,7 @@ async def dev(
     """
     from rota.cli.dev_logs import Tail
     from rota.cli.dev_watching import Folder
-    from rota.manifest.project_form import FILE_NAME
+    from rota.manifest.project_format import FILE_NAME
 
     given = await asyncio.to_thread(Path(filename).resolve)
     file = given / FILE_NAME if await asyncio.to_thread(given.is_dir) else given
@@ -162,22 +162,22 @@ def _loaded(file: str) -> Project:
 async def _deployed(client: Client, project: Project, tail: Tail, states: States) -> None:
     from rota.cli.deployed import Deployed
     from rota.cli.deployed_urls import urls_of
-    from rota.manifest.deploying import Deployer, DeployRefused
-    from rota.manifest.deploying_blobs import blobs_of
-    from rota.manifest.deploying_reading import ListNotWhole
+    from rota.manifest.code_stores import blobs_of
+    from rota.manifest.deploy import Deployer, DeployRefused
+    from rota.manifest.deploy_lookup import IncompleteList
 
     blobs = await blobs_of(client.backend)
     deployer = Deployer(client, blobs)
     try:
-        foreseen = await deployer.foresee(project)
-    except (DeployRefused, ListNotWhole) as refused:
+        foreseen = await deployer.plan(project)
+    except (DeployRefused, IncompleteList) as refused:
         raise CommandError(f"{refused}\nnothing was changed") from None
     tail.of(project)
     states.of(None)
     told = Deployed(foreseen, client.namespace, dry_run=False)
     told.write_code()
     try:
-        await deployer.carry_out(foreseen, told.write)
+        await deployer.apply(foreseen, told.write)
     except DeployRefused as refused:
         raise CommandError(f"{refused}\nit was changed meanwhile; save again") from None
     told.write_summary()

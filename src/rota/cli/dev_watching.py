@@ -70,7 +70,7 @@ class Folder:
             for entry in entries:
                 name = f"{below}/{entry.name}" if below else entry.name
                 is_folder = entry.is_dir(follow_symlinks=False)
-                if excludes.leaves_out(name, is_folder=is_folder) and name != self._file:
+                if excludes.is_excluded(name, is_folder=is_folder) and name != self._file:
                     continue
                 if is_folder:
                     if os.path.realpath(entry.path) != self._home:

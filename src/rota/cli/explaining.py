@@ -14,8 +14,8 @@ from rota.cli.printed import as_typed
 from rota.cli.session import CommandError, bad_usage
 from rota.engine.references import kind_of, shown
 from rota.engine.why import Step, Why
-from rota.manifest.plan import Rehearsal
-from rota.manifest.planned import Cause, Plan
+from rota.manifest.plan_types import Cause, Plan
+from rota.manifest.rehearsal import Rehearsal
 
 MATCHES_MAX = 5
 NEEDS_MAX = 200

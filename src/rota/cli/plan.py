@@ -17,8 +17,8 @@ from rota.cli.session import BAD_USAGE, Session, bad_usage
 
 if TYPE_CHECKING:
     from rota.cli.against import Difference
-    from rota.manifest.plan import Rehearsal
-    from rota.manifest.planned import Plan
+    from rota.manifest.plan_types import Plan
+    from rota.manifest.rehearsal import Rehearsal
 
 WILL_NOT_CONVERGE = 1
 FORMS = ("", "json")
@@ -69,8 +69,8 @@ async def _plan(
         raise bad_usage("--force goes with --against")
     found = manifests(filename, session.settings.namespace, "default")
     from rota.cli.against import compare
-    from rota.manifest.plan import DEFAULT_NAMESPACE, rehearse
-    from rota.manifest.planning import plan_of
+    from rota.manifest.plan import make_plan
+    from rota.manifest.rehearsal import DEFAULT_NAMESPACE, rehearse
 
     difference: Difference | None = None
     settings = session.settings
@@ -85,7 +85,7 @@ async def _plan(
     else:
         namespace = session.settings.namespace or DEFAULT_NAMESPACE
         rehearsal = await rehearse(found, namespace=namespace)
-    result = plan_of(rehearsal)
+    result = make_plan(rehearsal)
     # Advice is about the server that the plan goes on from.
     with printed.given(settings):
         return _write(rehearsal, result, difference, namespace, output, explain)

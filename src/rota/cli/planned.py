@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from rota.cli.output import Part, line, printable
 from rota.engine.references import shown
-from rota.manifest.planned import Assumed, Cause, HeldUp, Plan, Ready
+from rota.manifest.plan_types import Assumed, Cause, HeldUp, Plan, Ready
 
 NAMES_MAX = 4
 """Objects that are named on one line."""

@@ -1,14 +1,13 @@
-"""Manifests: from files that people write to objects, with every problem at its place.
+"""Manifests and project files: load, check, plan and deploy them.
 
-Promises: all files are read and all problems found before anything is returned, each as `file:line:column: path:
-message`; an object that loads is one whose fields, bounds and rules a server accepts, because the same code checks
-both; what is read is bounded in size, depth and expansion, whatever it contains.
+Promises: loading reads all files and reports all problems together, each as `file:line:column: path: message`; an
+object that loads has fields, bounds and rules that a server accepts, because the same code checks both; input is
+bounded in size, depth and expansion.
 
-Never: talks to a server, fills in what was not written, guesses between two readings of a text.
+Never: fills in what the file omits, or chooses between two readings of a text. Loading never contacts a server.
 """
 
-from rota.manifest.dump import dumps
 from rota.manifest.load import Manifest, ManifestError, load, loads
-from rota.manifest.parse import Problem
+from rota.manifest.yaml_text import Problem, dumps
 
 __all__ = ["Manifest", "ManifestError", "Problem", "dumps", "load", "loads"]

@@ -1,8 +1,8 @@
-"""From what is not ready, and what each of it waits for, to the few causes at the bottom.
+"""Root causes: reduce a graph of waiting objects to the few that everything else waits for.
 
-A cause is something that waits for nothing, or some that wait for each other in a circle. Everything that it holds up
-hangs below it as a tree, nearest first. What is held up by several causes hangs below the first of them, once: so the
-whole is no larger than what is not ready.
+A cause waits for nothing, or is a cycle of objects that wait for each other. The objects that it blocks form a tree
+below it, nearest first. An object with several causes appears once, below the first, so the trees together are no
+larger than the set of objects that are not ready.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Edges = Mapping[str, Sequence[str]]
 
 
 class Branch(NamedTuple):
-    """One that is held up, and by which."""
+    """A blocked object, and the object that blocks it."""
 
     id: str
     by: str
@@ -25,12 +25,12 @@ class Branch(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """A cause, and all that it holds up."""
+    """A cause, and everything that it blocks."""
 
     roots: tuple[str, ...]
-    """One; or several, which wait for each other in a circle, the first one again at the end."""
+    """One id; of a cycle all ids, with the first repeated at the end."""
     branches: list[Branch]
-    """From the root downwards, each right below the one that holds it up. Those of a circle are branches themselves."""
+    """From the root downwards, each directly below its blocker. The members of a cycle are branches, too."""
 
     @property
     def is_circle(self) -> bool:
@@ -38,21 +38,21 @@ class Tree(NamedTuple):
 
 
 def trees(unready: Iterable[str], waits_for: WaitsFor) -> list[Tree]:
-    """The causes, in the order of what they hold up."""
-    causes = _closure(unready, waits_for)
+    """Return the causes, in the order of the objects that they block."""
+    causes = _all_causes(unready, waits_for)
     waiters: dict[str, list[str]] = {id_: [] for id_ in causes}
     for id_, because in causes.items():
         for one in because:
             waiters[one].append(id_)
     place = {id_: n for n, id_ in enumerate(causes)}
-    parts = [part for part in _parts(causes, waiters) if len(part) > 1 or not causes[part[0]]]
+    parts = [part for part in _components(causes, waiters) if len(part) > 1 or not causes[part[0]]]
     parts.sort(key=lambda part: (min(place[one] for id_ in part for one in (id_, *waiters[id_])), min(part)))
     claimed = {id_ for part in parts for id_ in part}
     return [_tree(sorted(part, key=place.__getitem__), causes, waiters, claimed) for part in parts]
 
 
-def _closure(unready: Iterable[str], waits_for: WaitsFor) -> dict[str, tuple[str, ...]]:
-    """Everything that is waited for, however far away, and what each waits for itself."""
+def _all_causes(unready: Iterable[str], waits_for: WaitsFor) -> dict[str, tuple[str, ...]]:
+    """Return every object that is waited for, directly or not, with what it waits for itself."""
     coming = list(dict.fromkeys(unready))
     known = set(coming)
     causes: dict[str, tuple[str, ...]] = {}
@@ -65,10 +65,10 @@ def _closure(unready: Iterable[str], waits_for: WaitsFor) -> dict[str, tuple[str
     return causes
 
 
-def _parts(causes: Edges, waiters: Edges) -> Iterator[list[str]]:
-    """The strongly connected parts: each on its own, or those that wait for each other."""
+def _components(causes: Edges, waiters: Edges) -> Iterator[list[str]]:
+    """Yield the strongly connected components."""
     assigned: set[str] = set()
-    for start in reversed(_by_end(causes)):
+    for start in reversed(_in_finish_order(causes)):
         if start in assigned:
             continue
         part = [start]
@@ -81,8 +81,8 @@ def _parts(causes: Edges, waiters: Edges) -> Iterator[list[str]]:
         yield part
 
 
-def _by_end(causes: Edges) -> list[str]:
-    """All, each after everything that it waits for, circles aside."""
+def _in_finish_order(causes: Edges) -> list[str]:
+    """Return all ids, each after everything that it waits for, except within cycles."""
     entered: set[str] = set()
     out: list[str] = []
     for start in causes:

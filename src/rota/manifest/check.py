@@ -1,4 +1,4 @@
-"""What a server would say of an object, without a server, and where in the text it would mean."""
+"""Check an object as a server would, without a server, and locate each problem in the text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rota.api import KINDS, Kind, ObjectMeta
 from rota.api import problems as p
 from rota.api.form import form
 from rota.api.schema import PRESERVE, Schema, object_schema
-from rota.manifest.parse import Node, Problem
+from rota.manifest.yaml_text import Node, Problem
 from rota.registry import core_kinds, metadata
 
 Object = dict[str, Any]
@@ -22,8 +22,8 @@ SERVER_FIELDS = ("uid", "resourceVersion", "managedFields", "selfLink")
 STEP = re.compile(r"\.?([^.\[\]]+)|\[([^\]]*)\]")
 
 
-def kind_of(node: Node, source: str, path: str = "") -> tuple[Kind | None, list[Problem]]:
-    """The kind that a document says it is of."""
+def resolve_kind(node: Node, source: str, path: str = "") -> tuple[Kind | None, list[Problem]]:
+    """Return the kind that a document names, or the problems with its apiVersion and kind."""
 
     def wrong(where: Node, field: str, message: str) -> Problem:
         return Problem(source, where.line, where.column, _join(path, field), message)
@@ -36,7 +36,7 @@ def kind_of(node: Node, source: str, path: str = "") -> tuple[Kind | None, list[
     name, version = str(_text(node, "kind")), str(_text(node, "apiVersion"))
     kind = KINDS.get(name)
     if kind is None:
-        return None, [wrong(node.fields["kind"], "kind", unknown_kind(name))]
+        return None, [wrong(node.fields["kind"], "kind", describe_unknown_kind(name))]
     if version != kind.api_version:
         return None, [wrong(node.fields["apiVersion"], "apiVersion", f"{name} is of {kind.api_version}, not {version}")]
     return kind, []
@@ -47,8 +47,8 @@ def _text(node: Node, name: str) -> str | None:
     return inner.value if inner is not None and isinstance(inner.value, str) and inner.value else None
 
 
-def unknown_kind(name: str) -> str:
-    """What to say of a kind that there is not."""
+def describe_unknown_kind(name: str) -> str:
+    """Return the message about an unknown kind, with the nearest known one."""
     near = {known.lower(): known for known in KINDS}
     match = get_close_matches(name.lower(), near, 1)
     hint = f"did you mean {near[match[0]]}?" if match else f"there are {', '.join(sorted(KINDS))}"
@@ -56,26 +56,28 @@ def unknown_kind(name: str) -> str:
 
 
 def check(kind: Kind, node: Node, source: str, path: str = "") -> list[Problem]:
-    """Every problem of an object."""
+    """Return every problem of an object."""
     obj = node.plain()
     found, unknown = _problems(kind, obj)
     schema = object_schema(kind)
     out = []
     for field in unknown:
         steps = _steps(node, field)
-        line, column = _place(node, steps, at_key=True)
+        line, column = _position(node, steps, at_key=True)
         out.append(Problem(source, line, column, _join(path, field), _unknown_field(schema, steps)))
     for problem in found:
         if problem.message.endswith(p.NOT_CHECKED):
             continue
         field = "" if problem.field == p.NO_FIELD else problem.field.removeprefix(".")
-        line, column = _place(node, _steps(node, field), at_key=False)
-        out.append(Problem(source, line, column, _join(path, field), problem.message + _in_lower_case(problem.message)))
+        line, column = _position(node, _steps(node, field), at_key=False)
+        out.append(
+            Problem(source, line, column, _join(path, field), problem.message + _lower_case_hint(problem.message))
+        )
     return out
 
 
-def _in_lower_case(message: str) -> str:
-    """The end of a message about a name that would do in lower case."""
+def _lower_case_hint(message: str) -> str:
+    """Return a hint for a name that would be valid in lower case, else an empty text."""
     found = NOT_MATCHED.fullmatch(message)
     if found is None or not found[1].isupper() or not re.fullmatch(found[2], found[1].lower()):
         return ""
@@ -83,7 +85,7 @@ def _in_lower_case(message: str) -> str:
 
 
 def _problems(kind: Kind, obj: Object) -> tuple[list[p.Problem], list[str]]:
-    """The problems of a new object of this kind, and the paths of unknown fields. The object is used up."""
+    """Return the problems of a new object and the paths of its unknown fields. Modifies the object."""
     unknown: list[str] = []
     found: list[p.Problem] = []
     meta = obj.setdefault("metadata", {})
@@ -110,7 +112,7 @@ def _problems(kind: Kind, obj: Object) -> tuple[list[p.Problem], list[str]]:
 
 
 def _remove_mistyped(meta: Object, found: list[p.Problem]) -> None:
-    """Report, and take out, fields of the metadata that are of another type than they must be."""
+    """Report and remove metadata fields of the wrong type."""
     for name, value in [*meta.items()]:
         try:
             msgspec.convert({name: value}, ObjectMeta)
@@ -139,11 +141,11 @@ def _unknown_field(schema: Schema, steps: list[str | int]) -> str:
     return f"unknown field{hint}"
 
 
-# Finding a path of Kubernetes' messages in the text.
+# Positions of field paths in the text.
 
 
 def _steps(node: Node, path: str) -> list[str | int]:
-    """The keys and indexes of a path. Keys may have dots in them: the text decides where a step ends."""
+    """Split a path into keys and indexes. Keys may contain dots, so the document decides where a step ends."""
     steps: list[str | int] = []
     here: Node | None = node
     while path:
@@ -178,21 +180,21 @@ def _below(node: Node | None, step: str | int) -> Node | None:
     return (node.fields or {}).get(step)
 
 
-def _place(node: Node, steps: list[str | int], *, at_key: bool) -> tuple[int, int]:
-    """Where the value is, or its key; where it would have to be, when it is missing."""
-    place = (node.line, node.column)
+def _position(node: Node, steps: list[str | int], *, at_key: bool) -> tuple[int, int]:
+    """Return the position of a value or of its key; if it is missing, of its parent."""
+    position = (node.line, node.column)
     for i, step in enumerate(steps):
         inner = _below(node, step)
         if inner is None:
-            return place
+            return position
         last = i == len(steps) - 1
         missing_below = not last and _below(inner, steps[i + 1]) is None
         if isinstance(step, str) and ((last and at_key) or missing_below):
-            place = node.keys[step]
+            position = node.keys[step]
         else:
-            place = (inner.line, inner.column)
+            position = (inner.line, inner.column)
         node = inner
-    return place
+    return position
 
 
 def _join(path: str, field: str) -> str:

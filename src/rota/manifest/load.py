@@ -1,4 +1,4 @@
-"""Files, folders and standard input to objects, or to all of their problems at once."""
+"""Load manifests from files, folders and standard input, or report all of their problems together."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from rota.api import Kind
-from rota.manifest.check import check, kind_of
-from rota.manifest.parse import Node, Problem, parse
+from rota.manifest.check import check, resolve_kind
+from rota.manifest.yaml_text import Node, Problem, parse
 
 SUFFIXES = (".yaml", ".yml", ".json")
-"""What is read of a folder."""
+"""Suffixes of the files that are read in a folder."""
 FILE_BYTES_MAX = 8 * 1024 * 1024
 FILES_MAX = 10_000
 PROBLEMS_MAX = 200
-"""Problems that are reported; more would not be read either."""
+"""Problems that are printed; the rest are counted."""
 STDIN = "-"
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One object as it was written, and where."""
+    """One object as written, and its position."""
 
     kind: Kind
     object: dict[str, Any]
@@ -37,13 +37,13 @@ class Manifest:
 
     @property
     def namespace(self) -> str | None:
-        """The namespace that is written, if one is."""
+        """The namespace in the manifest; None if it names none."""
         namespace: str | None = self.object["metadata"].get("namespace")
         return namespace or None
 
 
 class ManifestError(Exception):
-    """What is wrong with the manifests: everything that is."""
+    """All problems of the manifests."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         more = len(problems) - PROBLEMS_MAX
@@ -53,36 +53,36 @@ class ManifestError(Exception):
 
 
 def load(paths: Sequence[str], *, read_stdin: Callable[[], bytes], namespace: str = "") -> list[Manifest]:
-    """The objects of these files, folders (with all below them) and, for `-`, of standard input, in order.
+    """Load the objects of files, of folders with everything below them, and of standard input for `-`, in order.
 
-    `namespace` is that of objects which name none. Raises `ManifestError` with all problems of all of them.
+    `namespace` applies to objects that name none. Raises `ManifestError` with the problems of all sources.
     """
     found: list[Manifest] = []
     problems: list[Problem] = []
     for path in paths:
         before = len(found) + len(problems)
         for source, text in _texts(path, read_stdin, problems):
-            _examine(text, source, found, problems)
+            _load_text(text, source, found, problems)
         if before == len(found) + len(problems):
-            problems.append(Problem(_named(path), 0, 0, "", f"no objects in it{_hint(path)}"))
-    problems += _twice(found, namespace)
+            problems.append(Problem(_display_source(path), 0, 0, "", f"no objects in it{_hint(path)}"))
+    problems += _duplicates(found, namespace)
     if problems:
         raise ManifestError(problems)
     return found
 
 
 def loads(text: bytes | str, source: str) -> list[Manifest]:
-    """The objects of a text."""
+    """Load the objects of a text. Raises `ManifestError`."""
     found: list[Manifest] = []
     problems: list[Problem] = []
-    _examine(text, source, found, problems)
-    problems += _twice(found)
+    _load_text(text, source, found, problems)
+    problems += _duplicates(found)
     if problems:
         raise ManifestError(problems)
     return found
 
 
-def _named(path: str) -> str:
+def _display_source(path: str) -> str:
     return "stdin" if path == STDIN else path
 
 
@@ -127,11 +127,11 @@ def _read(file: str) -> bytes:
         return opened.read(FILE_BYTES_MAX + 1)
 
 
-def _examine(text: bytes | str, source: str, found: list[Manifest], problems: list[Problem]) -> None:
+def _load_text(text: bytes | str, source: str, found: list[Manifest], problems: list[Problem]) -> None:
     documents, here = parse(text, source)
     for document in documents:
         for node, path in _members(document):
-            kind, wrong = kind_of(node, source, path)
+            kind, wrong = resolve_kind(node, source, path)
             if kind is not None:
                 wrong = check(kind, node, source, path)
                 if not wrong:
@@ -141,7 +141,7 @@ def _examine(text: bytes | str, source: str, found: list[Manifest], problems: li
 
 
 def _members(document: Node) -> Iterator[tuple[Node, str]]:
-    """The objects of a document: itself, or those of a List."""
+    """Yield the objects of a document, or those of a List in it, with their paths."""
     fields = document.fields or {}
     items = fields.get("items")
     is_list = "kind" in fields and fields["kind"].value == "List"
@@ -151,7 +151,7 @@ def _members(document: Node) -> Iterator[tuple[Node, str]]:
         yield document, ""
 
 
-def _twice(found: list[Manifest], namespace: str = "") -> list[Problem]:
+def _duplicates(found: list[Manifest], namespace: str = "") -> list[Problem]:
     first: dict[tuple[str, str, str], Manifest] = {}
     out = []
     for manifest in found:

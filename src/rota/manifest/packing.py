@@ -1,8 +1,8 @@
-"""The code of a function as one blob: a tar that is the same bytes wherever and whenever it is packed.
+"""Pack the code of a function into one blob: a tar with the same bytes on every machine at every time.
 
-It holds files and links, as git would keep them: with their content and whether they may be executed; without times,
-owners and empty folders. It is not compressed, because compressors differ from machine to machine. `rota.trees` walks
-and writes it; here is what goes into it, and what of a project cannot.
+It holds files and links as git keeps them: content and the executable bit, without times, owners and empty folders. It
+is not compressed, because compressors differ between machines. `rota.trees` walks the folder and writes the tar; this
+module decides what goes into it and what is refused.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from rota.trees.walking import Spot
 
 FILES_MAX = 10_000
 DEPTH_MAX = 64
-"""Folders within folders."""
+"""Nested folders."""
 LOOKED_AT_MAX = 200_000
-"""Names that are looked at, those that are left out included."""
+"""Names that are examined, excluded ones included."""
 
 
 class Unpackable(ValueError):  # noqa: N818 - says what the folder is
-    """What cannot be packed, and what to do about it."""
+    """A path that cannot be packed. The message says what to do."""
 
 
 class Packed(NamedTuple):
-    """A blob, and what went into it."""
+    """A blob with its digest and its number of files."""
 
     digest: str
     content: bytes
@@ -42,7 +42,7 @@ class Packed(NamedTuple):
 
 
 def pack(path: Path, *, project: Path | None = None, bytes_max: int = BLOB_BYTES_MAX) -> Packed:
-    """A folder, or one file alone. `project`: the folder that it is of, if there is one. Raises `Unpackable`."""
+    """Pack a folder or a single file. `project` is the folder of its project, if any. Raises `Unpackable`."""
     try:
         info = path.stat()
     except OSError as error:
@@ -66,7 +66,7 @@ def pack(path: Path, *, project: Path | None = None, bytes_max: int = BLOB_BYTES
 
 
 class _Bounded(io.BytesIO):
-    """Takes so many bytes, and no more."""
+    """A buffer with a size limit."""
 
     def __init__(self, path: Path, bytes_max: int) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class _Bounded(io.BytesIO):
 
 
 class _Packing:
-    """The content of one blob."""
+    """Selects and writes the members of one blob."""
 
     def __init__(self, path: Path, project: Path | None, *, is_folder: bool) -> None:
         self._path = path
@@ -90,7 +90,7 @@ class _Packing:
         self.count = 0
 
     def into(self, output: Output) -> None:
-        # A link that the project names is followed; none in the tree is.
+        # Follows a link that the project file names, but no link within the tree.
         real = self._path.resolve()
         folder = os.open(real if self._is_folder else real.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -103,7 +103,7 @@ class _Packing:
         if self._looked_at > LOOKED_AT_MAX:
             raise Unpackable(f"{self._path}: more than {LOOKED_AT_MAX} files; leave folders out in {IGNORE_FILE}")
         is_folder = stat.S_ISDIR(found.status.st_mode)
-        if self._excludes.leaves_out(found.name, is_folder=is_folder):
+        if self._excludes.is_excluded(found.name, is_folder=is_folder):
             return False
         if is_folder:
             if found.name.count("/") >= DEPTH_MAX:
@@ -134,7 +134,7 @@ class _Packing:
 
 
 def _check_target(name: str, target: str, link: Path) -> None:
-    """A link leads to what is packed with it: only that will be there."""
+    """Raise `Unpackable` for a link to something that is not packed with it."""
     if not stays_inside(name, target):
         why = "which is not packed, or by a way that goes up after it went down"
         raise Unpackable(f"{link}: it leads to {target}, {why}; copy it here, link it directly, or leave it out")

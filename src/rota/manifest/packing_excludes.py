@@ -1,12 +1,13 @@
-"""The files that are not packed: those that never belong to code, and those that `.rotaignore` names.
+"""Files that are not packed: those that never belong to code, and those that `.rotaignore` names.
 
-A `.rotaignore` is written as a `.gitignore`. The project's own, beside `rota.yaml`, holds for all that is below it; one
-in the folder that is packed comes after it. The last pattern that fits decides.
+A `.rotaignore` has the syntax of a `.gitignore`. The project's own, beside `rota.yaml`, applies to everything below it;
+one in the packed folder is read after it. The last pattern that matches decides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pathspec import GitIgnoreSpec
@@ -35,30 +36,46 @@ ALWAYS = (
     "/rota.schema.json",
     f"/{IGNORE_FILE}",
 )
-"""Left out unless a file takes it in again. The project file is among it: a changed schedule is no changed code."""
+"""Excluded unless a `.rotaignore` includes it again. It holds the project file, which is no code."""
 
 
 class Excludes:
-    """The patterns of one folder. `above` are those of the project, in which it is at `place`."""
+    """The patterns of one folder. `above` are those of the project, which contains the folder at `prefix`."""
 
-    def __init__(self, lines: Iterable[str], above: Iterable[str] = (), place: str = "") -> None:
-        written = [("", lines), (place, above), ("", ALWAYS)]
-        self._specs = [(place, GitIgnoreSpec.from_lines(some)) for place, some in written]
-        """The last ones first."""
+    def __init__(self, lines: Iterable[str], above: Iterable[str] = (), prefix: str = "") -> None:
+        written = [("", lines), (prefix, above), ("", ALWAYS)]
+        self._specs = [(prefix, GitIgnoreSpec.from_lines(_valid(some))) for prefix, some in written]
+        """The last pattern list first."""
 
     @classmethod
     def read(cls, top: Path, project: Path | None = None) -> Excludes:
-        """Read the files of a folder and of its project."""
-        place = top.resolve().relative_to((project or top).resolve()).as_posix()
-        return cls(_lines(top)) if project is None or place == "." else cls(_lines(top), _lines(project), f"{place}/")
+        """Read the ignore files of a folder and of its project."""
+        prefix = top.resolve().relative_to((project or top).resolve()).as_posix()
+        return (
+            cls(_read_patterns(top))
+            if project is None or prefix == "."
+            else cls(_read_patterns(top), _read_patterns(project), f"{prefix}/")
+        )
 
-    def leaves_out(self, name: str, *, is_folder: bool) -> bool:
-        """Report whether this is not packed. `name` is relative to the top, with slashes."""
-        found = (spec.check_file(f"{place}{name}{'/' if is_folder else ''}").include for place, spec in self._specs)
-        return next((left_out for left_out in found if left_out is not None), False)
+    def is_excluded(self, name: str, *, is_folder: bool) -> bool:
+        """Report whether a file or folder is excluded. `name` is relative to the top, with slashes."""
+        decisions = (
+            spec.check_file(f"{prefix}{name}{'/' if is_folder else ''}").include for prefix, spec in self._specs
+        )
+        return next((excluded for excluded in decisions if excluded is not None), False)
 
 
-def _lines(folder: Path) -> list[str]:
+def _valid(lines: Iterable[str]) -> Iterator[str]:
+    """Yield the lines that are valid patterns. Git ignores the others, too."""
+    for line in lines:
+        try:
+            GitIgnoreSpec.from_lines([line])
+        except (ValueError, re.error):
+            continue
+        yield line
+
+
+def _read_patterns(folder: Path) -> list[str]:
     try:
         with (folder / IGNORE_FILE).open("rb") as file:
             text = file.read(IGNORE_BYTES_MAX).decode("utf-8", "replace")

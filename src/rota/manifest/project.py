@@ -1,4 +1,4 @@
-"""The project file: from one `rota.yaml` to the objects that it declares, or to all of its problems at once."""
+"""Load the project file `rota.yaml`: return the objects that it declares, or report all of its problems together."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from rota.api.validation import prune
 from rota.manifest.check import check
 from rota.manifest.load import FILE_BYTES_MAX, Manifest, ManifestError
 from rota.manifest.packing import Packed
-from rota.manifest.parse import Node, Problem, parse
 from rota.manifest.project_code import Code
 from rota.manifest.project_environment import Environment
-from rota.manifest.project_form import (
-    CODE,
+from rota.manifest.project_format import (
+    CODE_FIELDS,
     ENTRIES_MAX,
     FILE_NAME,
     NAME_PATTERN,
@@ -30,6 +29,7 @@ from rota.manifest.project_form import (
     Section,
     keys_of,
 )
+from rota.manifest.yaml_text import Node, Problem, parse
 
 _NAME = re.compile(NAME_PATTERN.removesuffix("$") + r"\Z")
 IN_BRACES = "within { } and [ ] put ${NAME} in quotes, or the value on a line of its own"
@@ -38,24 +38,24 @@ _FROM_SPEC = re.compile(r"\bspec\.(target\.)?")
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """What a project file declares."""
+    """The content of a project file."""
 
     name: str
     source: str
     manifests: list[Manifest]
-    """The objects, in an order that depends on nothing but the file."""
+    """The objects, in an order that depends on the file only."""
     packs: dict[str, Packed] = field(default_factory=dict)
-    """The code that they refer to, by its digest."""
+    """The code that they refer to, by digest."""
     mentioned: dict[str, int] = field(default_factory=dict)
-    """Functions that are named for their schedules only, and on which line."""
+    """Functions that are named only for their schedules, with their lines."""
     partial: frozenset[str] = frozenset()
-    """Functions of which fields are declared, but not what they are."""
+    """Functions that declare some fields but no code: they must exist on the server."""
     places: dict[str, Path] = field(default_factory=dict)
-    """Where the code was packed from, by its digest."""
+    """The path that the code was packed from, by digest."""
 
 
 def load_project(path: str, environment: Mapping[str, str]) -> Project:
-    """The project of a file, or of the `rota.yaml` in a folder. Raises `ManifestError` with all problems."""
+    """Load a project file, or the `rota.yaml` of a folder. Raises `ManifestError` with all problems."""
     file = Path(path) / FILE_NAME if Path(path).is_dir() else Path(path)
     try:
         with file.open("rb") as opened:
@@ -70,24 +70,24 @@ def load_project(path: str, environment: Mapping[str, str]) -> Project:
 
 
 def loads_project(text: bytes | str, source: str, folder: Path, environment: Mapping[str, str]) -> Project:
-    """The project of a text. Paths in it are relative to the folder."""
+    """Load a project from a text. Paths in it are relative to the folder."""
     documents, problems = parse(text, source)
     if not problems and len(documents) != 1:
         where = documents[1].line if documents else 0
         what = "a project file is one document; remove the ---" if documents else "empty; it begins with name: NAME"
         problems = [Problem(source, where, 1, "", what)]
     if problems:
-        raise ManifestError([_hinted(problem, text) for problem in problems])
+        raise ManifestError([_with_hint(problem, text) for problem in problems])
     filling = Environment(environment, source)
     filling.fill(documents[0])
     if filling.problems:
-        # What is missing would only be followed by what comes of it.
-        raise ManifestError(sorted(filling.problems, key=_place))
+        # Later checks would only report consequences of these.
+        raise ManifestError(sorted(filling.problems, key=_position))
     return _Compiler(source, folder, filling).compile(documents[0])
 
 
-def _hinted(problem: Problem, text: bytes | str) -> Problem:
-    """A problem of syntax, with what to do where `${` stands: to YAML it begins a map within a map."""
+def _with_hint(problem: Problem, text: bytes | str) -> Problem:
+    """Add a hint to a syntax error on a line with `${`, which YAML reads as the start of a map."""
     lines = (text if isinstance(text, str) else text.decode("utf-8", "replace")).split("\n")
     line = lines[problem.line - 1] if 0 < problem.line <= len(lines) else ""
     if "flow" not in problem.message or "${" not in line:
@@ -95,20 +95,20 @@ def _hinted(problem: Problem, text: bytes | str) -> Problem:
     return problem._replace(message=f"{problem.message}; {IN_BRACES}")
 
 
-def _place(problem: Problem) -> tuple[int, int]:
+def _position(problem: Problem) -> tuple[int, int]:
     return problem.line, problem.column
 
 
 @dataclass(slots=True)
 class _Entry:
-    """One entry of a section, as it is written."""
+    """One entry of a section."""
 
     section: Section
     node: Node
     path: str
     name: str
     fields: dict[str, Node]
-    """What it says, but for its name and what is nested."""
+    """Its fields, without the name and nested schedules."""
 
 
 class _Compiler:
@@ -139,7 +139,7 @@ class _Compiler:
                 elif entry is not None:
                     self._declare(entry, entry.name, entry.fields)
         if self._problems:
-            raise ManifestError(sorted(dict.fromkeys(self._problems), key=_place))
+            raise ManifestError(sorted(dict.fromkeys(self._problems), key=_position))
         manifests = [*self._manifests, *self._schedules]
         partial = frozenset(self._partial)
         code = self._code
@@ -149,7 +149,7 @@ class _Compiler:
         line, column = node.keys.get(key, (node.line, node.column))
         self._problems.append(Problem(self._source, line, column, path, message))
 
-    # The frame.
+    # Sections and entries.
 
     def _check_keys(self, node: Node, known: list[str], path: str) -> None:
         for key in node.fields or {}:
@@ -159,7 +159,7 @@ class _Compiler:
                 self._report(node, f"{path}.{key}" if path else key, f"unknown key; {hint}", key)
 
     def _items(self, node: Node, key: str, path: str) -> list[tuple[str, Node]]:
-        """The entries below a key, each with its path. A key with nothing below it has none."""
+        """Return the entries below a key, with their paths; none if the key has no value."""
         inner = (node.fields or {}).get(key)
         at = f"{path}.{key}" if path else key
         if inner is None or inner.is_null:
@@ -179,7 +179,7 @@ class _Compiler:
         self._check_keys(node, known, path)
         name = self._name(node, path, first, section.kind.singular)
         fields = {
-            key: self._filling.settled(inner, section.properties[key])
+            key: self._filling.typed_by(inner, section.properties[key])
             for key, inner in node.fields.items()
             if key in section.properties and key != "name" and not inner.is_null
         }
@@ -194,7 +194,7 @@ class _Compiler:
         if inner is None or inner.is_null:
             self._report(node, at, f"required: {NAME_RULE}")
             return ""
-        name = self._filling.settled(inner, {"type": "string"}).value
+        name = self._filling.typed_by(inner, {"type": "string"}).value
         if not isinstance(name, str) or not _NAME.match(name):
             self._report(inner, at, f"{inner.plain()!r}: {NAME_RULE}")
             return ""
@@ -204,7 +204,7 @@ class _Compiler:
         first[name] = inner.line
         return name
 
-    # What becomes of entries.
+    # Entries to objects.
 
     def _function(self, entry: _Entry) -> None:
         node, fields = entry.node, entry.fields
@@ -220,16 +220,16 @@ class _Compiler:
                 schedule.name = f"{entry.name}.{schedule.name}"
                 self._schedule(schedule, {"functionRef": reference})
         if not fields and not nested:
-            # What it says may be wrong; that is told already.
+            # Invalid fields have been reported already.
             if all(key == "name" or _is_empty(inner) for key, inner in (node.fields or {}).items()):
                 self._report(node, entry.path, "it says nothing: give it entrypoint and path, or schedules")
         elif not fields:
             self._mentioned[entry.name] = node.line
-        elif any(key in fields for key in CODE):
-            self._declare(entry, entry.name, self._code.resolved(node, fields, entry.path))
+        elif any(key in fields for key in CODE_FIELDS):
+            self._declare(entry, entry.name, self._code.with_code(node, fields, entry.path))
         else:
             self._partial.add(entry.name)
-            self._declare(entry, entry.name, fields, self._code.pretended(node))
+            self._declare(entry, entry.name, fields, self._code.placeholders(node))
 
     def _target(self, entry: _Entry) -> dict[str, Node]:
         return {"taskTemplate": entry.fields.pop("taskTemplate")}
@@ -238,14 +238,14 @@ class _Compiler:
         self._declare(entry, entry.name, {**entry.fields, "target": _map(entry.node, target)})
 
     def _declare(
-        self, entry: _Entry, name: str, fields: dict[str, Node], pretended: dict[str, Node] | None = None
+        self, entry: _Entry, name: str, fields: dict[str, Node], placeholders: dict[str, Node] | None = None
     ) -> None:
-        """Make an object, if it is as a server wants it. `pretended`: fields that it is checked with, but has not."""
+        """Add an object if it is valid. `placeholders` are fields for the check only."""
         kind, node = entry.section.kind, entry.node
-        whole = self._object(entry, name, {**fields, **(pretended or {})})
+        whole = self._object(entry, name, {**fields, **(placeholders or {})})
         found = check(kind, whole, self._source, entry.path)
         if found:
-            self._problems += [_told(problem, entry.path) for problem in found]
+            self._problems += [_in_file_terms(problem, entry.path) for problem in found]
             return
         obj: dict[str, Any] = self._object(entry, name, fields).plain()
         prune(entry.section.spec, obj["spec"], "spec", [])
@@ -269,13 +269,13 @@ def _scalar(at: Node, value: str) -> Node:
 
 
 def _map(at: Node, fields: dict[str, Node]) -> Node:
-    """A map that stands where another node does; so do those of its keys that are not written there."""
+    """Return a map at the position of another node, which is also the position of keys that it does not have."""
     keys = {key: at.keys.get(key, (at.line, at.column)) for key in fields}
     return Node(at.line, at.column, None, fields, keys, None, 1 + sum(inner.size for inner in fields.values()))
 
 
-def _told(problem: Problem, prefix: str) -> Problem:
-    """A problem of an object, in the words of the project file."""
+def _in_file_terms(problem: Problem, prefix: str) -> Problem:
+    """Return a problem of an object with its path in the project file."""
     below = problem.path.removeprefix(prefix).removeprefix(".")
     below = _FROM_SPEC.sub("", below, count=1).removeprefix("metadata.")
     path = prefix if below in ("", "spec") else f"{prefix}.{below}"

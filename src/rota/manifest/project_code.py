@@ -1,14 +1,14 @@
-"""The code of a project's functions: where it is, and the digest of what is packed of it."""
+"""Pack the code of a project's functions."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from rota.manifest.packing import Packed, Unpackable, pack
-from rota.manifest.parse import Node, Problem
+from rota.manifest.yaml_text import Node, Problem
 
 PACKS_BYTES_MAX = 256 * 1024 * 1024
-"""Packed code of all functions of a project together."""
+"""The packed code of all functions of a project together."""
 
 
 class Code:
@@ -23,14 +23,14 @@ class Code:
         self.places: dict[str, Path] = {}
         self.problems: list[Problem] = []
 
-    def resolved(self, node: Node, fields: dict[str, Node], path: str) -> dict[str, Node]:
-        """A function's fields with its runtime and its source. What is missing for that is reported, and made up."""
+    def with_code(self, node: Node, fields: dict[str, Node], path: str) -> dict[str, Node]:
+        """Return a function's fields with its runtime and source. Missing fields are reported and get placeholders."""
         out = {key: inner for key, inner in fields.items() if key != "path"}
         handler = next((key for key in ("command", "entrypoint") if key in fields), None)
         if handler is None:
             self._report(node, f"{path}.entrypoint", "required: the handler as module:callable; or a command")
             out["entrypoint"] = _scalar(node, "a:b")
-        # Said out loud, so that it changes when the handler does.
+        # Declared explicitly, so that it changes with the handler.
         out.setdefault("runtime", _scalar(node, "command" if handler == "command" else "python"))
         if "path" in fields and "source" in fields:
             self._report(node, f"{path}.path", "path and source exclude each other", "path")
@@ -42,8 +42,8 @@ class Code:
         return out
 
     @staticmethod
-    def pretended(node: Node) -> dict[str, Node]:
-        """What a function is checked with of which only some fields are declared."""
+    def placeholders(node: Node) -> dict[str, Node]:
+        """Return valid stand-ins for the code fields of a function that declares none, for its check."""
         return {"entrypoint": _scalar(node, "a:b"), "source": _inline(node)}
 
     def _packed(self, node: Node, at: str) -> Node | None:
@@ -59,15 +59,18 @@ class Code:
         digest = self._digests[path]
         if digest is None:
             return None
-        place = (node.line, node.column)
-        return Node(*place, None, {"digest": _scalar(node, digest)}, {"digest": place})
+        position = (node.line, node.column)
+        return Node(*position, None, {"digest": _scalar(node, digest)}, {"digest": position})
 
     def _leads_out(self, path: Path) -> bool:
-        """Whether it is elsewhere, links followed: a file that somebody else wrote must not send what is yours."""
+        """Report whether a path leads out of the project, links followed.
+
+        A project file by somebody else must not upload other files of yours.
+        """
         try:
             return not path.resolve().is_relative_to(self._folder.resolve())
         except (OSError, RuntimeError, ValueError):
-            # It is no path, or its links go in a circle.
+            # Not a path, or a loop of links.
             return False
 
     def _pack(self, path: Path, node: Node, at: str) -> str | None:
@@ -97,5 +100,5 @@ def _scalar(at: Node, value: str) -> Node:
 
 
 def _inline(at: Node) -> Node:
-    place = (at.line, at.column)
-    return Node(*place, None, {"inline": _scalar(at, "")}, {"inline": place})
+    position = (at.line, at.column)
+    return Node(*position, None, {"inline": _scalar(at, "")}, {"inline": position})

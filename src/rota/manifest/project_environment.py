@@ -1,10 +1,10 @@
-"""`${NAME}` in a project file: a value of the environment.
+"""Expand `${NAME}` in a project file with environment variables.
 
-Only in values, never in keys; comments are no values. `$$` is `$`; a `$` before anything else is itself. A variable
-that is not set is a problem with its name and place: an empty text where something was meant does harm unseen.
+Only values are expanded, not keys or comments. `$$` stands for `$`; a `$` before anything else stands for itself. An
+unset variable is reported with its position, because an empty value would cause harm unnoticed.
 
-What is put in is never looked at again. A value in quotes stays a text. One without quotes is read as if it had been
-written there, so `replicas: ${REPLICAS}` is a number; where a text is wanted it is a text all the same.
+Expanded text is not expanded again. A quoted value stays a string. An unquoted one is read as if it had been written
+there, so `replicas: ${REPLICAS}` is a number; where the field is a string it stays a string.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 
 from rota.api.schema import PRESERVE, Schema
 from rota.manifest.load import FILE_BYTES_MAX
-from rota.manifest.parse import Node, Problem, parse, reads_as_text
+from rota.manifest.yaml_text import Node, Problem, parse, reads_as_text
 
 _USE = re.compile(r"\$(\$|\{([^}]*)\}?)?")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Environment:
-    """Fills in one file's values."""
+    """Expands the values of one file."""
 
     def __init__(self, values: Mapping[str, str], source: str) -> None:
         self._values = values
@@ -32,12 +32,12 @@ class Environment:
         self.problems: list[Problem] = []
 
     def fill(self, top: Node) -> None:
-        """Put values in, in place. Problems are in `problems`."""
+        """Expand all values in place, and collect problems in `problems`."""
         seen: set[Node] = set()
         work: list[tuple[Node, str]] = [(top, "")]
         while work:
             node, path = work.pop()
-            # What an alias refers to is one node, however often it is there.
+            # All aliases of an anchor share one node.
             if node in seen:
                 continue
             seen.add(node)
@@ -59,7 +59,7 @@ class Environment:
             return
         if node.bare:
             self._texts[node] = text
-            node.value = _read(text)
+            node.value = _as_yaml(text)
         else:
             node.value = text
 
@@ -84,10 +84,10 @@ class Environment:
     def _report(self, node: Node, path: str, message: str) -> None:
         self.problems.append(Problem(self._source, node.line, node.column, path, message))
 
-    # Where a text is wanted.
+    # Types.
 
-    def settled(self, node: Node, schema: Schema) -> Node:
-        """A node as the schema means it: filled-in values are texts where it wants texts, fields without a value go."""
+    def typed_by(self, node: Node, schema: Schema) -> Node:
+        """Return a node typed by a schema: expanded values become strings where it wants strings, nulls are dropped."""
         text = self._texts.get(node)
         if text is not None:
             wants_text = schema.get("type") == "string" and not schema.get("x-kubernetes-int-or-string")
@@ -96,20 +96,20 @@ class Environment:
             return node
         if node.fields is not None:
             known, rest = schema.get("properties", {}), schema.get("additionalProperties", {})
-            # An unknown one stays, so that it is told.
+            # Unknown fields stay, so that they are reported.
             written = {
                 name: inner for name, inner in node.fields.items() if not (inner.is_null and (rest or name in known))
             }
-            fields = {name: self.settled(inner, known.get(name, rest)) for name, inner in written.items()}
+            fields = {name: self.typed_by(inner, known.get(name, rest)) for name, inner in written.items()}
             return Node(node.line, node.column, None, fields, node.keys, None, node.size)
         if node.items is not None:
-            items = [self.settled(inner, schema.get("items", {})) for inner in node.items]
+            items = [self.typed_by(inner, schema.get("items", {})) for inner in node.items]
             return Node(node.line, node.column, None, None, {}, items, node.size)
         return node
 
 
-def _read(text: str) -> Any:
-    """A text as YAML reads it without quotes. What YAML would refuse or take for nothing is a text."""
+def _as_yaml(text: str) -> Any:
+    """Return the value of an unquoted text in YAML; the text itself if YAML refuses it or reads null."""
     if not text or reads_as_text(text):
         return text
     documents, problems = parse(text, "")
@@ -117,7 +117,7 @@ def _read(text: str) -> Any:
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether a text of the environment was one: bytes that are none are there as halves of characters."""
+    """Report whether an environment value is valid Unicode. Python turns other bytes into lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,6 +1,6 @@
-"""The JSON Schema of the project file, for editors: made from the types that the file is checked by.
+"""The JSON Schema of the project file, for editors, generated from the types that check the file.
 
-It says no more than they do, and less where a rule spans several fields: those are told by `rota compile`.
+It is never stricter than they are. Rules across several fields are left to `rota compile`.
 """
 
 from __future__ import annotations
@@ -8,14 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from rota.api.schema import PRESERVE, Schema
-from rota.manifest.project_form import (
-    ENTRIES_MAX,
-    NESTED,
-    NESTED_KEYS,
-    PROJECT_NAME,
-    SECTIONS,
-    Section,
-)
+from rota.manifest.project_format import ENTRIES_MAX, NESTED, NESTED_KEYS, PROJECT_NAME, SECTIONS, Section
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 FROM_ENVIRONMENT = "fromEnvironment"
@@ -35,11 +28,11 @@ _KEPT = (
     "required",
     "format",
 )
-"""What means the same there as here."""
+"""Keywords with the same meaning in JSON Schema."""
 
 
 def project_schema() -> dict[str, Any]:
-    """The schema of the whole file."""
+    """Return the schema of a project file."""
     sections = {name: _list_of(name, section) for name, section in SECTIONS.items()}
     return {
         "$schema": DIALECT,
@@ -69,7 +62,7 @@ def _list_of(name: str, section: Section) -> Schema:
 
 
 def _entries(entry: Schema) -> Schema:
-    # A key with nothing below it is an empty list.
+    # A key without a value is an empty list.
     return {"type": ["array", "null"], "maxItems": ENTRIES_MAX, "items": entry}
 
 
@@ -83,7 +76,7 @@ def _entry(section: Section) -> Schema:
 
 
 def _optional(schema: Schema, name: str, section: Section) -> Schema:
-    """A field that is written without a value is as if it were not there."""
+    """Allow null for an optional field: a field without a value counts as absent."""
     return schema if name == "name" or name in section.required else _nullable(schema)
 
 
@@ -94,7 +87,7 @@ def _nullable(schema: Schema) -> Schema:
 
 
 def _value(schema: Schema) -> Schema:
-    """A structural schema as JSON Schema."""
+    """Convert a structural schema to JSON Schema."""
     out: Schema = {key: schema[key] for key in _KEPT if key in schema}
     if schema.get("x-kubernetes-int-or-string"):
         texts: Schema = {key: out.pop(key) for key in ("pattern", "maxLength") if key in out}
@@ -122,7 +115,7 @@ def _value(schema: Schema) -> Schema:
 def _or_environment(schema: Schema) -> Schema:
     said: Schema = {key: schema.pop(key) for key in ("description", "default") if key in schema}
     if schema.get("type") == "string":
-        # What is put in may be longer, or shorter, than what is written.
+        # The expanded value may be longer or shorter than the written one.
         schema = {**schema, "not": _environment()}
     return {**said, "anyOf": [schema, _environment()]}
 

@@ -118,7 +118,7 @@ def encoded(body: bytes, media_type: str) -> bytes:
     value = _decode(body)
     if media_type == PROTOBUF:
         return protobuf_writing.encode(value)
-    from rota.manifest.dump import dumps
+    from rota.manifest.yaml_text import dumps
 
     return dumps(value).encode()
 
@@ -228,7 +228,7 @@ def yaml_value(body: bytes) -> Any:
     if sum(map(body.count, (b"\n", b"\r", b",", b"{", b"["))) > YAML_PARTS_MAX:
         raise bad_request(f"a YAML body has at most {YAML_PARTS_MAX} lines and separators; send JSON")
     # Loaded only here: almost nobody sends YAML that is not JSON.
-    from rota.manifest.parse import parse
+    from rota.manifest.yaml_text import parse
 
     documents, problems = parse(body, "the body")
     if problems:

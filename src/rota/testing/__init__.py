@@ -23,7 +23,7 @@ Webhooks and trackers are not listened to, and nothing can be run in what a clai
 """
 
 from rota.manifest import ManifestError
-from rota.manifest.deploying import DeployRefused
+from rota.manifest.deploy import DeployRefused
 from rota.testing.asynchronous import AsyncProject
 from rota.testing.performing import Result
 from rota.testing.project import Project

@@ -9,13 +9,13 @@ from typing import Any
 
 from rota.client import Client
 from rota.manifest import Manifest, ManifestError, load, loads
-from rota.manifest.deploying import Deployer
+from rota.manifest.deploy import Deployer
 from rota.manifest.load import FILE_BYTES_MAX
-from rota.manifest.parse import parse
-from rota.manifest.plan import apply_all
 from rota.manifest.project import Project as Declared
 from rota.manifest.project import load_project, loads_project
-from rota.manifest.project_form import FILE_NAME
+from rota.manifest.project_format import FILE_NAME
+from rota.manifest.rehearsal import apply_all
+from rota.manifest.yaml_text import parse
 from rota.testing.code import Code
 
 Source = str | Path | Mapping[str, Any]
@@ -61,7 +61,7 @@ async def bring(client: Client, declared: Declared | list[Manifest], code: Code)
         await apply_all(client, declared)
         return
     deployer = Deployer(client, _Blobs(declared, code))
-    await deployer.carry_out(await deployer.foresee(declared), lambda step: None)
+    await deployer.apply(await deployer.plan(declared), lambda step: None)
 
 
 class _Blobs:

@@ -1,10 +1,12 @@
-"""YAML text to nodes that know where they stand.
+"""YAML: parse text into nodes with positions, and dump objects.
 
-The reading is YAML 1.2's: only `true` and `false` are booleans, so `on`, `yes` and `off` are texts, and so are times. A
-key stands once in its map. A number with a leading zero is refused, because tools differ on what it means. Anchors and
-`<<` work; what they expand to is counted, so a small text cannot become a large object.
+Parsing follows YAML 1.2: only `true` and `false` are booleans, so `on`, `yes` and `off` are strings, and so are times.
+A key occurs once in its map. A number with a leading zero is refused, because tools differ on its meaning. Anchors and
+`<<` work; expanded values are counted, so that a small text cannot become a large object.
 
-Nodes are made from the parser's events, here, and not by PyYAML's composer: that one descends without a limit.
+Nodes are built from the parser's events and not by PyYAML's composer, which recurses without a limit.
+
+What `dumps` writes reads back as the same object, here and in tools that still read YAML 1.1.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ NOT_UTF_8 = "it is not UTF-8; save the file as UTF-8"
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong, and where. Lines and columns count from 1; 0: the source as a whole."""
+    """One problem and its position. Lines and columns count from 1; 0 stands for the whole source."""
 
     source: str
     line: int
@@ -52,27 +54,27 @@ class Problem(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """One value and its place. `value` is the value of a scalar; a map has `fields`, a list has `items`."""
+    """One value and its position. A scalar has a `value`, a map has `fields`, a list has `items`."""
 
     line: int
     column: int
     value: Any = None
     fields: dict[str, Node] | None = None
     keys: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Where each key of a map stands."""
+    """The line and column of each key of a map."""
     items: list[Node] | None = None
     size: int = 1
-    """How many values this is, aliases expanded."""
+    """The number of values in it, aliases expanded."""
     bare: bool = False
-    """Whether it is a scalar without quotes and without a tag: YAML decides what it is."""
+    """A scalar without quotes and tag, whose type follows from its text."""
 
     @property
     def is_null(self) -> bool:
-        """Whether there is nothing, as after a key with nothing behind it."""
+        """True for a null and for a key without a value."""
         return self.value is None and self.fields is None and self.items is None
 
     def plain(self) -> Any:
-        """The value as JSON."""
+        """Return the value as JSON data."""
         if self.fields is not None:
             return {key: inner.plain() for key, inner in self.fields.items()}
         if self.items is not None:
@@ -81,13 +83,13 @@ class Node:
 
 
 def reads_as_text(text: str) -> bool:
-    """Whether a text that is written without quotes is read as that text."""
+    """Report whether a string can be written without quotes and reads back as the same string."""
     reader = _Reader("")
     return reader.resolved(text, None) == text and not reader.problems
 
 
 class _Stop(Exception):  # noqa: N818
-    """The rest of the text cannot be read."""
+    """Stops parsing: the rest of the text cannot be read."""
 
     def __init__(self, mark: Any, message: str) -> None:
         super().__init__(message)
@@ -95,7 +97,7 @@ class _Stop(Exception):  # noqa: N818
 
 
 def parse(text: bytes | str, source: str) -> tuple[list[Node], list[Problem]]:
-    """The documents of a text that are not empty, and the problems. After an error of syntax the rest is not read."""
+    """Return the non-empty documents of a text, and its problems. Parsing stops at the first syntax error."""
     reader = _Reader(source)
     try:
         reader.read(text)
@@ -117,7 +119,7 @@ class _Mark(NamedTuple):
 
 
 def _mark(text: bytes | str, position: int) -> _Mark:
-    """The place of a character that cannot be read."""
+    """Return the position of an unreadable character."""
     raw = text.encode() if isinstance(text, str) else text
     before = raw[:position]
     return _Mark(before.count(b"\n"), position - before.rfind(b"\n") - 1)
@@ -165,7 +167,7 @@ class _Reader:
             return self._alias(event)
         node = Node(mark.line + 1, mark.column + 1)
         if event.anchor:
-            # Not to be referred to before it is complete: that would have no end.
+            # An alias within its own anchor would never end.
             self._anchors[event.anchor] = None
         if isinstance(event, yaml.ScalarEvent):
             node.value = self._scalar(event)
@@ -267,7 +269,7 @@ class _Reader:
         return value
 
     def resolved(self, text: str, mark: Any) -> Any:
-        """A plain text as what YAML 1.2 takes it for."""
+        """Return the value of a plain scalar in YAML 1.2."""
         if text in NULLS:
             return None
         if text in BOOLEANS:
@@ -295,3 +297,29 @@ class _Reader:
             self.report(mark, f"{text} is too large a number")
             return text
         return value
+
+
+_Base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+class _Dumper(_Base):  # type: ignore[misc]
+    """Writes repeated values in full instead of as aliases, for people."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _text(dumper: Any, value: str) -> Any:
+    style = "|" if "\n" in value else None if reads_as_text(value) else "'"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def dumps(*objects: Any) -> str:
+    """Return the objects as YAML documents, with their fields in order."""
+    text: str = yaml.dump_all(
+        objects, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1_000_000, explicit_start=len(objects) > 1
+    )
+    return text

@@ -1,6 +1,7 @@
-"""What a project file may say: sections of entries, each with the fields of its kind.
+"""The format of the project file: its sections, and the fields of their entries.
 
-An entry is `name:` and the fields of the kind's spec. All that differs from that is here; the rest is the kinds' own.
+An entry has a `name:` and the fields of its kind's spec. This module holds the differences from that; everything else
+follows from the kinds.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from rota.api.schema import Schema, object_schema
 FILE_NAME = "rota.yaml"
 PROJECT_LABEL = "rota.dev/project"
 CREATED_ANNOTATION = "rota.dev/created-by-project"
-"""Set on what a deploy created. Pruning deletes nothing else."""
+"""Set on objects that a deploy created. Pruning deletes no others."""
 ENTRIES_MAX = 10_000
-"""Entries of a section, and schedules of a function."""
+"""Entries of a section, or schedules of a function."""
 NAME_PATTERN = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
-"""Without dots, so that FUNCTION.SCHEDULE is the name of one schedule only."""
+"""Without dots, so that FUNCTION.SCHEDULE is unambiguous."""
 NAME_RULE = "a name has 1 to 63 lower case letters, digits and '-', with a letter or digit at both ends"
 NAME: Schema = {"type": "string", "pattern": NAME_PATTERN, "description": "Its name."}
 PROJECT_NAME: Schema = {**NAME, "description": "The project's name. Everything of it is labelled with it."}
@@ -27,8 +28,8 @@ PATH: Schema = {
     "maxLength": 1024,
     "description": "The folder or file with the code, relative to the project file. It is packed and sent on deploy.",
 }
-CODE = ("runtime", "entrypoint", "command", "path", "source")
-"""Fields that say what a function is. An entry with none of them changes a function that is there already."""
+CODE_FIELDS = ("runtime", "entrypoint", "command", "path", "source")
+"""The fields that define a function's code. An entry without any of them changes an existing function."""
 SCHEDULES, SCHEDULERS = "schedules", "schedulers"
 
 
@@ -39,9 +40,9 @@ class Section:
     kind: Kind
     description: str
     own: dict[str, Schema] = field(default_factory=dict)
-    """Fields that the kind's spec has not, or not there."""
+    """Fields that the kind's spec does not have, or has elsewhere."""
     without: tuple[str, ...] = ()
-    """Fields of the spec that follow from where the entry stands."""
+    """Fields of the spec that are derived and may not be written."""
     required: tuple[str, ...] = ()
 
     @property
@@ -51,12 +52,12 @@ class Section:
 
     @property
     def fields(self) -> dict[str, Schema]:
-        """The spec's fields that an entry may have."""
+        """The spec fields that an entry may have."""
         return {name: prop for name, prop in self.spec["properties"].items() if name not in self.without}
 
     @property
     def properties(self) -> dict[str, Schema]:
-        """All that an entry may have."""
+        """All fields that an entry may have."""
         return {"name": NAME, **self.own, **self.fields}
 
 
@@ -83,11 +84,11 @@ SECTIONS: dict[str, Section] = {
         required=("cron", "taskTemplate"),
     ),
 }
-"""Every section, in the order in which objects are made of them."""
+"""The sections, in the order in which their objects are created."""
 NESTED_KEYS = (SCHEDULES, SCHEDULERS)
 
 
 def keys_of(name: str) -> list[str]:
-    """The keys that an entry of a section may have."""
+    """Return the keys that an entry of a section may have."""
     keys = list(SECTIONS[name].properties)
     return [*keys, *NESTED_KEYS] if name == "functions" else keys

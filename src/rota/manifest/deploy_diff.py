@@ -1,11 +1,11 @@
-"""What of a live object has to change for it to be as a file declares: pure, objects in, changes out.
+"""The difference between a live object and its declaration: pure, objects in, changes out.
 
-Declared is enforced, omitted is the server's. A field that the file has is what the file says; a field that it has not
-is whatever the object has. Maps are compared field by field; a list, and free-form JSON such as a payload, is one
-value, compared as a whole and as canonical JSON, the server's defaults aside.
+Declared fields are enforced; omitted fields belong to the server. Maps are compared field by field. A list, or
+free-form JSON such as a payload, is one value: compared as a whole, as canonical JSON, with the server's defaults
+filled in.
 
-One thing goes that the file does not mention: what could not stand beside what it does say, because a rule of the kind
-forbids it. Who declares `template` where there was `worker`, or a `max` below the live `min`, means that.
+One kind of omitted field is removed: a field that a rule of the kind forbids beside what is declared. Declaring
+`template` where the object has `worker`, or a `max` below the live `min`, implies that.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from rota.api.validation import fill
 Object = dict[str, Any]
 Path = tuple[str, ...]
 
-PARTS = ("metadata", "spec")
-"""What a file says of an object; its status is the server's."""
+DECLARED_PARTS = ("metadata", "spec")
+"""The parts of an object that a file declares; the status belongs to the server."""
 METADATA: Schema = {
     "properties": {
         "labels": {"additionalProperties": {"type": "string"}},
@@ -34,9 +34,9 @@ METADATA: Schema = {
     }
 }
 ROUNDS_MAX = 16
-"""Times that what contradicts a declaration is looked for: each takes a field away, or is the last."""
+"""Passes over the rules: each removes a field, or is the last."""
 _FIELD = re.compile(r"\bself\.(?:__)?(\w+?)(?:__)?\b")
-"""A field in a rule; CEL's own words are written between underscores there."""
+"""A field in a rule. Fields named like a CEL keyword are written between underscores."""
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -50,7 +50,7 @@ ABSENT: Any = _Absent()
 
 
 class Change(NamedTuple):
-    """One field that is to be another. What is not there is `ABSENT`."""
+    """One field that changes. A missing value is `ABSENT`."""
 
     path: Path
     before: Any
@@ -58,27 +58,27 @@ class Change(NamedTuple):
 
 
 def canonical(value: Any) -> bytes:
-    """JSON in one form: names sorted, whole numbers without a fraction. `true` and 1 are not the same."""
-    return _encode(_whole(value))
+    """Encode as canonical JSON: sorted names, whole numbers without a fraction. `true` and 1 differ."""
+    return _encode(_normalized(value))
 
 
-def _whole(value: Any) -> Any:
+def _normalized(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _whole(inner) for name, inner in value.items()}
+        return {name: _normalized(inner) for name, inner in value.items()}
     if isinstance(value, list):
-        return [_whole(inner) for inner in value]
+        return [_normalized(inner) for inner in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def changes(kind: Kind, declared: Object, live: Object) -> list[Change]:
-    """What of a live object is not as it is declared, in the order of the declaration."""
+def diff(kind: Kind, declared: Object, live: Object) -> list[Change]:
+    """Return the changes that make a live object match its declaration, in the order of the declaration."""
     schema = _schema(kind)
-    before = {name: live[name] for name in PARTS if name in live}
-    said = {name: declared[name] for name in PARTS if name in declared}
+    before = {name: live[name] for name in DECLARED_PARTS if name in live}
+    chosen = {name: declared[name] for name in DECLARED_PARTS if name in declared}
     meta = declared.get("metadata", {})
-    said["metadata"] = {name: meta[name] for name in METADATA["properties"] if meta.get(name)}
-    wanted = _overlaid(schema, before, said)
-    _take_out_contradictions(kind, wanted, said)
+    chosen["metadata"] = {name: meta[name] for name in METADATA["properties"] if meta.get(name)}
+    wanted = _overlay(schema, before, chosen)
+    _remove_contradictions(kind, wanted, chosen)
     return list(_differences(schema, before, wanted, ()))
 
 
@@ -87,23 +87,23 @@ def _schema(kind: Kind) -> Schema:
     return {"properties": {"metadata": METADATA, "spec": properties["spec"]}}
 
 
-def _is_whole(schema: Schema) -> bool:
-    """Whether a value is declared as a whole, or not at all."""
+def _is_atomic(schema: Schema) -> bool:
+    """Report whether a value is compared and replaced as a whole."""
     return bool(schema.get(PRESERVE)) or not ("properties" in schema or "additionalProperties" in schema)
 
 
-def _below(schema: Schema, name: str) -> Schema:
+def _field_schema(schema: Schema, name: str) -> Schema:
     inner: Schema = schema.get("properties", {}).get(name) or schema.get("additionalProperties") or {}
     return inner
 
 
-def _overlaid(schema: Schema, live: Any, declared: Any) -> Any:
-    """What is declared, on top of what there is. Where both are the same it is what there is."""
-    if isinstance(live, dict) and isinstance(declared, dict) and not _is_whole(schema):
+def _overlay(schema: Schema, live: Any, declared: Any) -> Any:
+    """Merge a declaration over a live value. Returns the live value itself where both are equal."""
+    if isinstance(live, dict) and isinstance(declared, dict) and not _is_atomic(schema):
         out = dict(live)
         for name, value in declared.items():
             known = live.get(name, ABSENT)
-            out[name] = value if known is ABSENT else _overlaid(_below(schema, name), known, value)
+            out[name] = value if known is ABSENT else _overlay(_field_schema(schema, name), known, value)
         return out
     return live if _is_same(schema, live, declared) else declared
 
@@ -114,12 +114,12 @@ def _is_same(schema: Schema, live: Any, declared: Any) -> bool:
         return True
     if not isinstance(live, list) or not isinstance(declared, list):
         return False
-    one, other = (canonical(_listed(schema, items)) for items in (live, declared))
+    one, other = (canonical(_with_defaults(schema, items)) for items in (live, declared))
     return one == other
 
 
-def _listed(schema: Schema, items: list[Any]) -> list[Any]:
-    """A list as the server would have it, in an order of its own where the order means nothing."""
+def _with_defaults(schema: Schema, items: list[Any]) -> list[Any]:
+    """Return a list with the server's defaults, sorted if its order has no meaning."""
     filled: list[Any] = msgspec.json.decode(msgspec.json.encode(items))
     for item in filled:
         fill(schema.get("items", {}), item)
@@ -130,19 +130,19 @@ def _listed(schema: Schema, items: list[Any]) -> list[Any]:
 def _differences(schema: Schema, before: Any, after: Any, path: Path) -> Iterator[Change]:
     if before is after:
         return
-    if isinstance(before, dict) and isinstance(after, dict) and not _is_whole(schema):
+    if isinstance(before, dict) and isinstance(after, dict) and not _is_atomic(schema):
         for name in dict.fromkeys((*after, *before)):
-            inner = _below(schema, name)
+            inner = _field_schema(schema, name)
             yield from _differences(inner, before.get(name, ABSENT), after.get(name, ABSENT), (*path, name))
     elif before is ABSENT or after is ABSENT or not _is_same(schema, before, after):
         yield Change(path, before, after)
 
 
-# What contradicts a declaration.
+# Contradictions.
 
 
-def _take_out_contradictions(kind: Kind, wanted: Object, declared: Object) -> None:
-    """Remove, in place, what is not declared and breaks a rule together with what is."""
+def _remove_contradictions(kind: Kind, wanted: Object, declared: Object) -> None:
+    """Remove, in place, undeclared fields that break a rule together with declared ones."""
     rules = dict(form(kind).rules.fields).get("spec")
     if rules is None or not isinstance(wanted.get("spec"), dict):
         return
@@ -151,12 +151,12 @@ def _take_out_contradictions(kind: Kind, wanted: Object, declared: Object) -> No
         # Defaults come before rules, as they do on a server.
         filled = msgspec.json.decode(msgspec.json.encode(wanted["spec"]))
         fill(schema, filled)
-        if not _take_out(rules, filled, wanted["spec"], declared.get("spec")):
+        if not _remove_first_contradiction(rules, filled, wanted["spec"], declared.get("spec")):
             return
 
 
-def _take_out(tree: RuleTree, filled: Any, wanted: Any, declared: Any) -> bool:
-    """Whether something was taken out."""
+def _remove_first_contradiction(tree: RuleTree, filled: Any, wanted: Any, declared: Any) -> bool:
+    """Remove the undeclared fields of the first broken rule. Returns whether any were removed."""
     if not (isinstance(wanted, dict) and isinstance(declared, dict) and isinstance(filled, dict)):
         return False
     for program, _, _ in tree.rules:
@@ -170,9 +170,9 @@ def _take_out(tree: RuleTree, filled: Any, wanted: Any, declared: Any) -> bool:
             return True
     for name, inner in tree.fields:
         if name in declared and name in wanted:
-            # What is shared with the live object must not change with it.
+            # A copy: the live object shares this map.
             wanted[name] = dict(wanted[name]) if isinstance(wanted[name], dict) else wanted[name]
-            if _take_out(inner, filled.get(name), wanted[name], declared[name]):
+            if _remove_first_contradiction(inner, filled.get(name), wanted[name], declared[name]):
                 return True
     return False
 
@@ -187,10 +187,10 @@ def _holds(program: cel.Program, value: Any) -> bool:
 # As a patch.
 
 
-def operations(found: list[Change], uid: str) -> list[Object]:
-    """The changes as a JSON patch. It fails when the object is another one by now.
+def json_patch(found: list[Change], uid: str) -> list[Object]:
+    """Return the changes as a JSON patch that fails if the object has been replaced.
 
-    Plain values are simply set, so that nothing else that happens to the object gets in the way.
+    It tests the uid only and not the old values, so that other writes to the object do not make it fail.
     """
     out: list[Object] = [{"op": "test", "path": "/metadata/uid", "value": uid}]
     for path, _, after in found:

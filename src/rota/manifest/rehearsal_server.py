@@ -1,4 +1,4 @@
-"""What a plan that goes on from a server takes over from there: what exists, and what stays as it failed."""
+"""The state of a server that a rehearsal starts from: its objects, and the failures that last."""
 
 from __future__ import annotations
 
@@ -15,47 +15,47 @@ from rota.engine.references import kind_of
 
 Json = dict[str, Any]
 
-PASSING_KINDS = frozenset(("Event", "Lease"))
-"""Kinds that tell what goes on, and are not what exists."""
-MARKS = ("labels", "annotations")
+TRANSIENT_KINDS = frozenset(("Event", "Lease"))
+"""Kinds that record activity and are left out of a rehearsal."""
+COMPARED_METADATA = ("labels", "annotations")
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
-    """What is on a server, for a plan that goes on from there. Objects are by id."""
+class ServerState:
+    """The objects of a server, by id."""
 
     objects: Mapping[str, Json]
-    """What is there now."""
+    """The live objects."""
     planned: Mapping[str, Json]
-    """What it would make of each manifest."""
+    """The result of a dry run of each manifest."""
     assumed_kinds: Collection[Kind] = ()
-    """Kinds that cannot be read there."""
+    """Kinds that may not be read. Objects of them are assumed to exist."""
 
 
-def there_of(server: Server) -> dict[str, Json]:
-    """The objects that a plan begins with: those on the server, as it would make them of the manifests."""
-    kept = {id_: obj for id_, obj in server.objects.items() if obj["kind"] not in PASSING_KINDS}
+def starting_objects(server: ServerState) -> dict[str, Json]:
+    """Return the objects that a rehearsal starts with: the live ones, changed as the manifests would change them."""
+    kept = {id_: obj for id_, obj in server.objects.items() if obj["kind"] not in TRANSIENT_KINDS}
     changed = {id_: obj for id_, obj in server.planned.items() if id_ in server.objects}
     return {**kept, **changed}
 
 
-def unchanged_of(server: Server) -> frozenset[str]:
-    """The ids of manifests that ask for what the server has."""
+def unchanged_ids(server: ServerState) -> frozenset[str]:
+    """Return the ids of manifests that match the server."""
     planned = server.planned.items()
     return frozenset(
-        id_ for id_, obj in planned if id_ in server.objects and _asked(obj) == _asked(server.objects[id_])
+        id_ for id_, obj in planned if id_ in server.objects and _declared(obj) == _declared(server.objects[id_])
     )
 
 
-def _asked(obj: Json) -> Json:
+def _declared(obj: Json) -> Json:
     fields = {name: value for name, value in obj.items() if name not in ("metadata", "status")}
-    return {**fields, "metadata": {name: obj["metadata"].get(name) or {} for name in MARKS}}
+    return {**fields, "metadata": {name: obj["metadata"].get(name) or {} for name in COMPARED_METADATA}}
 
 
-def kept_of(objects: Objects, there: Mapping[str, Json], touched: Sequence[str]) -> frozenset[str]:
-    """The uids of what is not ready on a server for a lasting reason.
+def lasting_failures(objects: Objects, there: Mapping[str, Json], touched: Sequence[str]) -> frozenset[str]:
+    """Return the uids of objects that are not ready on the server for a lasting reason.
 
-    What is touched by the plan, or refers to something that is, however far away, may go well: it is left out.
+    Objects that the plan changes, or that refer to one directly or not, may recover: they are left out.
     """
     referrers: dict[str, list[str]] = {}
     for id_, obj in there.items():
@@ -67,25 +67,27 @@ def kept_of(objects: Objects, there: Mapping[str, Json], touched: Sequence[str])
         fresh = [one for one in dict.fromkeys(referrers.get(id_, ())) if one not in seen]
         seen.update(fresh)
         coming += fresh
-    return frozenset(obj["metadata"]["uid"] for id_, obj in there.items() if id_ not in seen and _lasts(objects, id_))
+    return frozenset(
+        obj["metadata"]["uid"] for id_, obj in there.items() if id_ not in seen and _has_lasting_failure(objects, id_)
+    )
 
 
-def _lasts(objects: Objects, id_: str) -> bool:
+def _has_lasting_failure(objects: Objects, id_: str) -> bool:
     kind = kind_of(id_)
     _, namespace, name = id_.split("/", 2)
     obj = objects.find(kind, namespace, name) if kind is not None else None
     return obj is not None and is_persistent(obj)
 
 
-def apis_of(there: Mapping[str, Json]) -> Apis:
-    """The APIs that spawners may use: those that every server has, and those that spawners there have polled."""
+def allowed_apis(there: Mapping[str, Json]) -> Apis:
+    """Return the APIs that spawners may use: the built-in ones, and those that spawners of the server have polled."""
     spawners = [obj for obj in there.values() if obj["kind"] == TaskSpawner.api.name]
     polled = [obj["spec"]["source"].get("github") or {} for obj in spawners if _is_polled(obj)]
     return Apis(source["apiURL"] for source in polled if source.get("apiURL"))
 
 
 def _is_polled(spawner: Json) -> bool:
-    """Whether the API that a spawner names now has been asked."""
+    """Report whether a spawner has polled the API that it names now."""
     status = spawner.get("status") or {}
     is_current = status.get("observedGeneration") == spawner["metadata"].get("generation")
     return is_current and bool(status.get("lastPollTime"))
