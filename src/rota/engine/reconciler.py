@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast
 import msgspec
 
 from rota.api import BY_BUCKET, Condition, Event, Kind, Object
-from rota.api.conditions import with_condition, without_condition
+from rota.api.field_rules import whole
+from rota.api.meta import with_condition, without_condition
 from rota.api.references import Need
-from rota.api.texts import whole
 from rota.client import Client, Key
 from rota.engine.node import FORCE
 from rota.engine.outcome import DONE, Blocked, Failed, Outcome, Promise

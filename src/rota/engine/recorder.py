@@ -26,7 +26,7 @@ import msgspec
 
 from rota.api import Event, Object, ObjectMeta
 from rota.api.core import EventSource, ObjectReference
-from rota.api.texts import whole
+from rota.api.field_rules import whole
 from rota.client import Client, ConnectionFailed
 from rota.engine.clock import Clock, RealClock, after
 from rota.registry import ApiError

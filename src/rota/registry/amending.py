@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 
 from rota.api import Kind
+from rota.api.decoding import decoded, keep_decoded
 from rota.api.form import form
-from rota.api.shared import decoded, keep_decoded
 from rota.registry import errors, fieldset
 from rota.registry.managed import after_difference, entry
 from rota.registry.options import WriteOptions

@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from rota.api.structure import Node
+from rota.api.structure import Structure
 from rota.registry import fieldset, lastapplied
 from rota.registry.conforming import problems
 from rota.registry.fieldset import FieldSet
@@ -74,7 +74,7 @@ def apply(
     live: dict[str, Any] | None,
     config: dict[str, Any],
     managed: list[Entry],
-    node: Node,
+    node: Structure,
     *,
     manager: str,
     api_version: str,
@@ -114,7 +114,7 @@ def apply(
     return new, after
 
 
-def _check(config: dict[str, Any], node: Node) -> None:
+def _check(config: dict[str, Any], node: Structure) -> None:
     meta = config.get("metadata")
     if isinstance(meta, dict) and meta.get("managedFields") is not None:
         raise InvalidApply("metadata.managedFields must be nil")
@@ -140,7 +140,7 @@ def _applied(
     config: dict[str, Any],
     managed: list[Entry],
     mine: Entry,
-    node: Node,
+    node: Structure,
     *,
     force: bool,
     now: str,
@@ -176,7 +176,7 @@ def _conflicts(others: list[Entry], changed: FieldSet) -> list[Conflict]:
     return out
 
 
-def _pruned(new: dict[str, Any], last: FieldSet, entries: list[Entry], node: Node) -> dict[str, Any]:
+def _pruned(new: dict[str, Any], last: FieldSet, entries: list[Entry], node: Structure) -> dict[str, Any]:
     """`new` without what this manager's previous configuration held and nobody's set (its own new one included) holds.
 
     A container goes with its last part, but only if the previous configuration owned all that is in it.

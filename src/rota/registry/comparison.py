@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rota.api.structure import ANY, Node
+from rota.api.structure import ANY, Structure
 from rota.registry.elements import keyer
 from rota.registry.presence import LEAF, SELF, Fields, added
 
@@ -23,7 +23,7 @@ def same(a: Any, b: Any) -> bool:
     return (a.__class__ is bool) is (b.__class__ is bool)
 
 
-def compare(old: Any, new: Any, node: Node) -> tuple[Fields, Fields]:
+def compare(old: Any, new: Any, node: Structure) -> tuple[Fields, Fields]:
     """What differs between two objects: the paths added or modified in `new`, and the paths of `old` no longer there.
 
     The order of items in sets and list maps is nobody's, so it is no difference; nor is 1 and 1.0 (or, as in all of
@@ -36,7 +36,7 @@ def compare(old: Any, new: Any, node: Node) -> tuple[Fields, Fields]:
     return changed, removed
 
 
-def _compare_fields(old: Any, new: Any, node: Node, changed: Fields, removed: Fields) -> None:
+def _compare_fields(old: Any, new: Any, node: Structure, changed: Fields, removed: Fields) -> None:
     named = node.fields
     item_node = node.item or ANY
     shared = 0
@@ -54,7 +54,7 @@ def _compare_fields(old: Any, new: Any, node: Node, changed: Fields, removed: Fi
                 removed["f:" + name] = added(old[name], named.get(name, item_node))
 
 
-def _compare(old: Any, new: Any, node: Node, element: str, changed: Fields, removed: Fields) -> None:
+def _compare(old: Any, new: Any, node: Structure, element: str, changed: Fields, removed: Fields) -> None:
     """Compares two values that differ, at one path; what it finds goes to `changed` and `removed` under `element`."""
     kind = node.kind
     if kind == "scalar" or node.atomic:
@@ -87,7 +87,7 @@ def _lists(old: Any, new: Any) -> bool:
     return (old is None or old.__class__ is list) and (new is None or new.__class__ is list) and bool(old or new)
 
 
-def _compare_items(old: list[Any], new: list[Any], node: Node, changed: Fields, removed: Fields) -> None:
+def _compare_items(old: list[Any], new: list[Any], node: Structure, changed: Fields, removed: Fields) -> None:
     item_node = node.item or ANY
     element_of = keyer(node)
     before = {element_of(item): item for item in old}
@@ -107,7 +107,7 @@ def _compare_items(old: list[Any], new: list[Any], node: Node, changed: Fields, 
             removed[element] = added(item, item_node)
 
 
-def _compare_duplicates(old: list[Any], new: list[Any], node: Node, changed: Fields, removed: Fields) -> None:
+def _compare_duplicates(old: list[Any], new: list[Any], node: Structure, changed: Fields, removed: Fields) -> None:
     """Like `_compare_items`, for lists where some items share an element: those count as one indivisible value."""
     item_node = node.item or ANY
     before = _grouped(old, node)
@@ -127,7 +127,7 @@ def _compare_duplicates(old: list[Any], new: list[Any], node: Node, changed: Fie
                 removed[element] = LEAF if len(was) > 1 else added(was[0], item_node)
 
 
-def _grouped(items: list[Any], node: Node) -> dict[str, list[Any]]:
+def _grouped(items: list[Any], node: Structure) -> dict[str, list[Any]]:
     element_of = keyer(node)
     out: dict[str, list[Any]] = {}
     for item in items:

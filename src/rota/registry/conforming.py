@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from types import NoneType
 from typing import Any
 
-from rota.api.structure import ANY, Node
+from rota.api.structure import ANY, Structure
 from rota.registry import elements
 
 _SCALARS = frozenset((str, int, float, bool, NoneType))
 
 
-def problems(value: Any, node: Node, path: str = "") -> Iterator[str]:
+def problems(value: Any, node: Structure, path: str = "") -> Iterator[str]:
     """What is wrong with `value`, each with the path where."""
     if value is None:
         return
@@ -38,7 +38,7 @@ def problems(value: Any, node: Node, path: str = "") -> Iterator[str]:
                 yield _at(path, f"expected any scalar, got {_shown(value)}")
 
 
-def _field_problems(value: dict[str, Any], node: Node, path: str) -> Iterator[str]:
+def _field_problems(value: dict[str, Any], node: Structure, path: str) -> Iterator[str]:
     for name, child in sorted(value.items()):
         field = node.fields.get(name)
         if field is None and node.kind == "struct":
@@ -47,7 +47,7 @@ def _field_problems(value: dict[str, Any], node: Node, path: str) -> Iterator[st
             yield from problems(child, field or node.item or ANY, f"{path}.{name}")
 
 
-def _item_problems(value: list[Any], node: Node, path: str) -> Iterator[str]:
+def _item_problems(value: list[Any], node: Structure, path: str) -> Iterator[str]:
     seen: set[str] = set()
     for index, item in enumerate(value):
         if node.list_type == "atomic":
@@ -64,7 +64,7 @@ def _item_problems(value: list[Any], node: Node, path: str) -> Iterator[str]:
         yield from problems(item, node.item or ANY, path + shown)
 
 
-def _unidentified(item: Any, node: Node) -> str | None:
+def _unidentified(item: Any, node: Structure) -> str | None:
     """Why an item cannot be told apart from others, if it cannot."""
     if node.list_type == "set":
         if isinstance(item, dict):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from rota.api.structure import Node
+from rota.api.structure import Structure
 
 JSON_CACHE_MAX = 4096
 """How many scalars' JSON texts are kept: names of list items recur on every write."""
@@ -48,7 +48,7 @@ def _json(value: Any) -> str:
 
 
 @lru_cache(maxsize=NODES_MAX)
-def keyer(node: Node) -> Callable[[Any], str]:
+def keyer(node: Structure) -> Callable[[Any], str]:
     """The function that tells the element of an item in a list of this node: a set or a list map.
 
     A key field that the item omits counts with its default; without a default it is left out of the element, so that
@@ -99,12 +99,12 @@ def _key_element(fields: dict[str, Any]) -> str:
     return "k:{" + ",".join([f"{_json(key)}:{_json(fields[key])}" for key in sorted(fields)]) + "}"
 
 
-def of_item(item: Any, node: Node) -> str:
+def of_item(item: Any, node: Structure) -> str:
     """The element of one item. See `keyer`."""
     return keyer(node)(item)
 
 
-def of_items(items: Sequence[Any], node: Node) -> list[str]:
+def of_items(items: Sequence[Any], node: Structure) -> list[str]:
     """The element of every item, in order."""
     return [*map(keyer(node), items)]
 

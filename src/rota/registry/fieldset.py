@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rota.api.structure import Node
+from rota.api.structure import Structure
 from rota.registry import elements
 from rota.registry.comparison import compare as compare
 from rota.registry.presence import LEAF, SELF, UNTRACKED_METADATA, UNTRACKED_ROOT, present
@@ -33,7 +33,7 @@ UNTRACKED: FieldSet = {f"f:{name}": LEAF for name in UNTRACKED_ROOT} | {
 """The paths that nobody owns."""
 
 
-def of(value: Any, node: Node) -> FieldSet:
+def of(value: Any, node: Structure) -> FieldSet:
     """Every path that `value` specifies: what its author claims by applying it.
 
     Leaves are scalars, atomic values, nulls and empty maps. Items of lists and maps are members themselves; a struct's

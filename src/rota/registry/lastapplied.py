@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from rota.api.structure import Node
+from rota.api.structure import Structure
 from rota.registry import fieldset
 from rota.registry.elements import json_text
 from rota.registry.fieldset import FieldSet
@@ -21,7 +21,7 @@ ANNOTATIONS_BYTES_MAX = 256 * 1024
 """The size that an object's annotations may have in all; the last configuration is dropped rather than exceed it."""
 
 
-def unchanged_since(live: dict[str, Any], node: Node, api_version: str) -> FieldSet:
+def unchanged_since(live: dict[str, Any], node: Structure, api_version: str) -> FieldSet:
     """The paths that the last client-side configuration set and that still have its values. Empty if there is none to
     read."""
     text = _annotations(live).get(ANNOTATION)

@@ -11,7 +11,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from rota.api.structure import Node
+from rota.api.structure import Structure
 from rota.registry import fieldset
 from rota.registry.fieldset import FieldSet
 
@@ -70,7 +70,7 @@ def after_update(
     managed: list[Entry],
     old: dict[str, Any] | None,
     new: dict[str, Any],
-    node: Node,
+    node: Structure,
     *,
     manager: str,
     api_version: str,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rota.api.structure import ANY, Node
+from rota.api.structure import ANY, Structure
 from rota.registry.elements import of_items
 from rota.registry.fieldset import FieldSet
 from rota.registry.presence import LEAF, SELF
@@ -16,7 +16,7 @@ from rota.registry.presence import LEAF, SELF
 _ABSENT: Any = object()
 
 
-def merged(live: Any, config: Any, node: Node) -> Any:
+def merged(live: Any, config: Any, node: Structure) -> Any:
     """`live` with everything that `config` specifies; nothing is removed.
 
     Leaves (scalars, atomic values, nulls in their place) are taken from `config`. A null or empty map or list in
@@ -51,7 +51,7 @@ def _mergeable(live: Any, config: Any, kind: type) -> bool:
     )
 
 
-def _merged_items(live: list[Any], config: list[Any], node: Node) -> list[Any]:
+def _merged_items(live: list[Any], config: list[Any], node: Structure) -> list[Any]:
     """The items of both lists, in the order of `config`; those of `live` alone before the shared item they preceded."""
     item_node = node.item or ANY
     live_elements, config_elements = of_items(live, node), of_items(config, node)
@@ -96,7 +96,7 @@ def _merged_items(live: list[Any], config: list[Any], node: Node) -> list[Any]:
     return out
 
 
-def without_items(value: Any, fields: FieldSet, node: Node) -> Any:
+def without_items(value: Any, fields: FieldSet, node: Structure) -> Any:
     """`value` without the fields and items in the set. A container stays, empty, if it is not in the set itself."""
     if not fields:
         return value
@@ -107,7 +107,7 @@ def without_items(value: Any, fields: FieldSet, node: Node) -> Any:
     return value
 
 
-def _without_fields(value: dict[str, Any], fields: FieldSet, node: Node) -> dict[str, Any]:
+def _without_fields(value: dict[str, Any], fields: FieldSet, node: Structure) -> dict[str, Any]:
     named, item_node = node.fields, node.item or ANY
     out = {}
     for name, child in value.items():
@@ -119,7 +119,7 @@ def _without_fields(value: dict[str, Any], fields: FieldSet, node: Node) -> dict
     return out
 
 
-def _without_elements(value: list[Any], fields: FieldSet, node: Node) -> list[Any]:
+def _without_elements(value: list[Any], fields: FieldSet, node: Structure) -> list[Any]:
     item_node = node.item or ANY
     out = []
     for element, item in zip(of_items(value, node), value, strict=True):
@@ -131,7 +131,7 @@ def _without_elements(value: list[Any], fields: FieldSet, node: Node) -> list[An
     return out
 
 
-def with_named_fields(fields: FieldSet, node: Node) -> FieldSet:
+def with_named_fields(fields: FieldSet, node: Structure) -> FieldSet:
     """The set and every named field of a struct that has members below it: the field goes with the last of them."""
     out: FieldSet = {}
     for element, below in fields.items():
@@ -143,7 +143,7 @@ def with_named_fields(fields: FieldSet, node: Node) -> FieldSet:
     return out
 
 
-def _below(node: Node, element: str) -> tuple[Node, bool]:
+def _below(node: Structure, element: str) -> tuple[Structure, bool]:
     """The node that an element leads to, and whether it is a field that the structure names."""
     if element.startswith("f:"):
         field = node.fields.get(element[2:])

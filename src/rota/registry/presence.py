@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from rota.api.structure import ANY, Node
+from rota.api.structure import ANY, Structure
 from rota.registry.elements import NODES_MAX, keyer
 
 Fields = dict[str, Any]
@@ -47,12 +47,12 @@ UNTRACKED_METADATA = frozenset(
 """What identifies an object or is kept by the server: nobody owns it."""
 
 
-def present(value: Any, node: Node) -> Fields:
+def present(value: Any, node: Structure) -> Fields:
     """See `fieldset.of`."""
     return _present(value, node) or {}
 
 
-def _present(value: Any, node: Node) -> Fields | None:
+def _present(value: Any, node: Structure) -> Fields | None:
     """The set below one path; LEAF if the path itself is a member and nothing else; None if there is nothing."""
     kind = node.kind
     if value.__class__ is dict:
@@ -84,13 +84,13 @@ def _with_self(below: Fields | None) -> Fields:
     return below if below and SELF in below else {SELF: LEAF, **below} if below else LEAF
 
 
-def added(value: Any, node: Node) -> Fields:
+def added(value: Any, node: Structure) -> Fields:
     """Every path in `value`, itself and all containers included, as the set below the path of `value`."""
     return adder(node)(value)
 
 
 @lru_cache(maxsize=NODES_MAX)
-def adder(node: Node) -> Adder:
+def adder(node: Structure) -> Adder:
     """`added` for values of one node, compiled."""
     if node.atomic:
         return _leaf
@@ -110,11 +110,11 @@ def _leaf(_value: Any) -> Fields:
     return LEAF
 
 
-def _struct_adder(node: Node) -> Adder:
+def _struct_adder(node: Structure) -> Adder:
     return _by_shape(lambda name: adder(node.fields.get(name, ANY)), {SELF: LEAF})
 
 
-def _map_adder(item_node: Node) -> Adder:
+def _map_adder(item_node: Structure) -> Adder:
     add = adder(item_node)
     if add is _leaf:
         return _by_shape(lambda _name: _leaf, {SELF: LEAF})
@@ -160,7 +160,7 @@ def _by_shape(adder_of: Callable[[str], Adder | None], itself: Fields) -> Adder:
     return add_by_shape
 
 
-def claims(value: dict[str, Any], node: Node) -> Fields:
+def claims(value: dict[str, Any], node: Structure) -> Fields:
     """Every path in a whole object, the containers on the way included, but for what nobody owns."""
     out = _claimer(node)(value)
     if not out.get("f:metadata", True):
@@ -169,7 +169,7 @@ def claims(value: dict[str, Any], node: Node) -> Fields:
 
 
 @lru_cache(maxsize=NODES_MAX)
-def _claimer(node: Node) -> Adder:
+def _claimer(node: Structure) -> Adder:
     meta_node = node.fields.get("metadata", ANY)
 
     def meta_adder(name: str) -> Adder | None:
@@ -193,7 +193,7 @@ def _add_any(value: Any) -> Fields:
     return out
 
 
-def _items_adder(node: Node) -> Adder:
+def _items_adder(node: Structure) -> Adder:
     element_of = keyer(node)
     add = adder(node.item or ANY)
 

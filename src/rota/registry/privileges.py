@@ -16,9 +16,9 @@ from functools import cache
 from typing import Any
 
 from rota.api import KINDS, Claim, Function, Kind, Schedule, Task, TaskSpawner, WorkerPool, Workload
+from rota.api.conflicts import is_own
 from rota.api.egress import Policy, beyond
 from rota.api.references import targets_of
-from rota.api.sharing import is_own
 from rota.registry import deletion, errors, events
 from rota.registry.options import Propagation
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from rota.api.structure import ANY, Node
+from rota.api.structure import ANY, Structure
 from rota.registry.elements import of_item
 
 _PATCH = "$patch"
@@ -34,7 +34,7 @@ class StrategicPatchError(ValueError):
     """A strategic merge patch that cannot be read or does not fit its target."""
 
 
-def strategic_merge(target: dict[str, Any], patch: dict[str, Any], node: Node) -> dict[str, Any]:
+def strategic_merge(target: dict[str, Any], patch: dict[str, Any], node: Structure) -> dict[str, Any]:
     """`target` with `patch` merged in. Nulls remove. The result shares sub-values with both; neither is changed."""
     if _PATCH in patch:
         return _directed(patch)
@@ -69,7 +69,7 @@ def _directed(patch: dict[str, Any]) -> dict[str, Any]:
     raise StrategicPatchError(f"unknown patch type: {patch[_PATCH]} in map: {_shown(patch)}")
 
 
-def _child(node: Node, name: str) -> Node:
+def _child(node: Structure, name: str) -> Structure:
     return node.fields.get(name) or node.item or ANY
 
 
@@ -105,7 +105,7 @@ def _named(directive: str, prefix: str, problem: str) -> str:
     return name
 
 
-def _merged(target: Any, patch: Any, node: Node) -> Any:
+def _merged(target: Any, patch: Any, node: Structure) -> Any:
     if isinstance(target, dict) and isinstance(patch, dict):
         return strategic_merge(target, patch, node)
     if isinstance(target, list) and isinstance(patch, list):
@@ -131,7 +131,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _merged_items(target: list[Any], patch: list[Any], node: Node) -> list[Any]:
+def _merged_items(target: list[Any], patch: list[Any], node: Structure) -> list[Any]:
     items = {_identified(item, node): item for item in target}
     merging = []
     is_replaced = False
@@ -159,7 +159,7 @@ def _merged_items(target: list[Any], patch: list[Any], node: Node) -> list[Any]:
     return _ordered(list(items.values()), merging, target, node)
 
 
-def _identified(item: Any, node: Node) -> str:
+def _identified(item: Any, node: Structure) -> str:
     if node.list_type == "map":
         if not isinstance(item, dict):
             raise StrategicPatchError(f"expected a map, but received {_shown(item)}")
@@ -168,7 +168,7 @@ def _identified(item: Any, node: Node) -> str:
     return of_item(item, node)
 
 
-def _ordered(items: list[Any], patch_order: list[Any], target_order: list[Any], node: Node) -> list[Any]:
+def _ordered(items: list[Any], patch_order: list[Any], target_order: list[Any], node: Structure) -> list[Any]:
     """`items` with those in `patch_order` in that order, and the others put before the first of them that followed in
     the target."""
     wanted = _places(patch_order, node)
@@ -188,7 +188,7 @@ def _ordered(items: list[Any], patch_order: list[Any], target_order: list[Any], 
     return out + rest[at:]
 
 
-def _places(items: list[Any], node: Node) -> dict[str, int]:
+def _places(items: list[Any], node: Structure) -> dict[str, int]:
     out: dict[str, int] = {}
     for index, item in enumerate(items):
         out.setdefault(_identified(item, node), index)
@@ -196,7 +196,7 @@ def _places(items: list[Any], node: Node) -> dict[str, int]:
 
 
 def _reorder(
-    out: dict[str, Any], target: dict[str, Any], patch: dict[str, Any], directive: str, order: Any, node: Node
+    out: dict[str, Any], target: dict[str, Any], patch: dict[str, Any], directive: str, order: Any, node: Structure
 ) -> None:
     problem = "invalid patch format of setElementOrder list"
     name = _named(directive, _ORDER, problem)
@@ -210,7 +210,7 @@ def _reorder(
     out[name] = _ordered(out[name], order, target.get(name) or [], child)
 
 
-def _check_order(patched: list[Any], order: list[Any], node: Node) -> None:
+def _check_order(patched: list[Any], order: list[Any], node: Structure) -> None:
     """The items of the patch must be among those ordered, and in that order."""
     remaining = iter([_identified(item, node) for item in order])
     if order and any(_identified(item, node) not in remaining for item in patched):
