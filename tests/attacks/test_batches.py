@@ -16,7 +16,8 @@ from rota.api.structure import Structure
 from rota.client import LocalBackend, Operation
 from rota.registry import Answer, ApiError, Registry, WriteOptions, pacing
 from rota.registry import registry as registry_module
-from rota.registry.deciding import Decider, Decision
+from rota.registry.decider import Decider
+from rota.registry.decisions import Decision
 from rota.registry.patches import COPY_VALUES_MAX, JSONPatchError, json_patch
 from rota.registry.strategic import strategic_merge
 from rota.server.media import decoded

@@ -6,7 +6,7 @@ import msgspec
 
 from rota.api import Object
 from rota.client import Client, Operation, status_body
-from rota.registry.amending import Amendment
+from rota.registry.amendment import Amendment
 
 
 def status_write(client: Client, obj: Object) -> Operation:

@@ -1,6 +1,6 @@
-"""What differs between two objects, as sets of field paths.
+"""The differences between two objects, as sets of field paths.
 
-This runs on every update, so it goes only where two values differ, and walks values as they are (see `presence`).
+This runs on every update, so it descends only where two values differ, and walks invalid values too (see `presence`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _ABSENT: Any = object()
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two values that are equal to Python are so as JSON: 1 is not true there."""
+    """Report whether two values that Python compares as equal are equal as JSON, where 1 is not true."""
     if a.__class__ is dict:
         return all(same(value, b[name]) for name, value in a.items())
     if a.__class__ is list:
@@ -24,9 +24,9 @@ def same(a: Any, b: Any) -> bool:
 
 
 def compare(old: Any, new: Any, node: Structure) -> tuple[Fields, Fields]:
-    """What differs between two objects: the paths added or modified in `new`, and the paths of `old` no longer there.
+    """Return the paths added or modified in `new`, and the paths of `old` that are gone.
 
-    The order of items in sets and list maps is nobody's, so it is no difference; nor is 1 and 1.0 (or, as in all of
+    The order of items in sets and list maps has no owner, so it is no difference; nor are 1 and 1.0 (or, as in all of
     Python, 1 and True).
     """
     changed: Fields = {}
@@ -55,7 +55,7 @@ def _compare_fields(old: Any, new: Any, node: Structure, changed: Fields, remove
 
 
 def _compare(old: Any, new: Any, node: Structure, element: str, changed: Fields, removed: Fields) -> None:
-    """Compares two values that differ, at one path; what it finds goes to `changed` and `removed` under `element`."""
+    """Compare two different values at one path. Differences are added to `changed` and `removed` under `element`."""
     kind = node.kind
     if kind == "scalar" or node.atomic:
         changed[element] = LEAF
@@ -83,7 +83,7 @@ def _compare(old: Any, new: Any, node: Structure, element: str, changed: Fields,
 
 
 def _lists(old: Any, new: Any) -> bool:
-    """Whether these compare item by item: lists, of which one may be null, and one not empty."""
+    """Report whether two values compare item by item: lists, of which one may be null, and not both empty."""
     return (old is None or old.__class__ is list) and (new is None or new.__class__ is list) and bool(old or new)
 
 
@@ -108,7 +108,7 @@ def _compare_items(old: list[Any], new: list[Any], node: Structure, changed: Fie
 
 
 def _compare_duplicates(old: list[Any], new: list[Any], node: Structure, changed: Fields, removed: Fields) -> None:
-    """Like `_compare_items`, for lists where some items share an element: those count as one indivisible value."""
+    """Compare lists in which some items share an element. Such items count as one indivisible value."""
     item_node = node.item or ANY
     before = _grouped(old, node)
     after = _grouped(new, node)

@@ -1,11 +1,10 @@
-"""Walks a value by its structure into the set of field paths that are there.
+"""The sets of field paths that are present in a value, by its structure.
 
-There are two such sets. `present` holds what an author specifies: the claim of an apply. `added` holds all there is,
-containers included: what comes and goes with the value. The latter is needed on every write, so it is compiled for
-each node.
+There are two such sets. `present` has the paths that an author specifies: the claim of an apply. `added` has all
+paths, containers included: those that come and go with the value. It is needed on every write, so it is compiled for
+each structure.
 
-Values are walked as they are: invalid ones (unknown fields, list items without their keys) give a set all the same,
-since refusing them is the business of validation.
+Invalid values (unknown fields, list items without their keys) have a set too: validation is the one to refuse them.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from rota.registry.elements import NODES_MAX, keyer
 Fields = dict[str, Any]
 Adder = Callable[[Any], Fields]
 Shape = tuple[Fields, list[tuple[str, str, Adder]]]
-"""The set of a map with certain keys, as far as the keys alone tell, and how to fill it in: key, element, adder."""
+"""The set of a map with certain keys, as far as the keys determine it, and the parts to add: key, element, adder."""
 
 SELF = "."
 LEAF: Fields = {}
-"""A path with nothing below it. One dict stands for all of them: never changed."""
+"""A path with nothing below it. All share this dict, which is never changed."""
 SHAPES_MAX = 256
-"""How many combinations of keys are kept of one node."""
+"""Bound on the cached combinations of keys of one structure."""
 SHAPE_FIELDS_MAX = 64
-"""The size up to which a combination of keys is kept."""
+"""Bound on the size of a cached combination of keys."""
 
 UNTRACKED_ROOT = frozenset({"apiVersion", "kind"})
 UNTRACKED_METADATA = frozenset(
@@ -44,7 +43,7 @@ UNTRACKED_METADATA = frozenset(
         "resourceVersion",
     }
 )
-"""What identifies an object or is kept by the server: nobody owns it."""
+"""Fields of metadata without an owner: those that identify an object or that the server sets."""
 
 
 def present(value: Any, node: Structure) -> Fields:
@@ -53,7 +52,7 @@ def present(value: Any, node: Structure) -> Fields:
 
 
 def _present(value: Any, node: Structure) -> Fields | None:
-    """The set below one path; LEAF if the path itself is a member and nothing else; None if there is nothing."""
+    """Return the set below one path; LEAF if only the path itself is a member; None if nothing is."""
     kind = node.kind
     if value.__class__ is dict:
         if kind == "scalar" or kind == "list" or node.atomic or not value:
@@ -85,13 +84,13 @@ def _with_self(below: Fields | None) -> Fields:
 
 
 def added(value: Any, node: Structure) -> Fields:
-    """Every path in `value`, itself and all containers included, as the set below the path of `value`."""
+    """Return every path in `value`, itself and all containers included, as the set below the path of `value`."""
     return adder(node)(value)
 
 
 @lru_cache(maxsize=NODES_MAX)
 def adder(node: Structure) -> Adder:
-    """`added` for values of one node, compiled."""
+    """Return `added` for values of one structure, compiled."""
     if node.atomic:
         return _leaf
     match node.kind:
@@ -130,9 +129,9 @@ def _map_adder(item_node: Structure) -> Adder:
 
 
 def _by_shape(adder_of: Callable[[str], Adder | None], itself: Fields) -> Adder:
-    """The adder of maps that have few combinations of keys: the set of each is kept, as far as keys alone tell.
+    """Return an adder for maps with few combinations of keys. It caches the part of the set that keys determine.
 
-    `adder_of` tells a field's adder, or None for one to leave out; `itself` is what the set holds of the map itself.
+    `adder_of` returns the adder of a field, or None to leave it out; `itself` is the part for the map itself.
     """
     shapes: dict[tuple[str, ...], Shape] = {}
 
@@ -161,7 +160,7 @@ def _by_shape(adder_of: Callable[[str], Adder | None], itself: Fields) -> Adder:
 
 
 def claims(value: dict[str, Any], node: Structure) -> Fields:
-    """Every path in a whole object, the containers on the way included, but for what nobody owns."""
+    """Return every path in an object, containers included, except those without an owner."""
     out = _claimer(node)(value)
     if not out.get("f:metadata", True):
         del out["f:metadata"]

@@ -31,11 +31,12 @@ _MISSING: Any = object()
 
 
 class StrategicPatchError(ValueError):
-    """A strategic merge patch that cannot be read or does not fit its target."""
+    """A strategic merge patch that is malformed or does not fit its target."""
 
 
 def strategic_merge(target: dict[str, Any], patch: dict[str, Any], node: Structure) -> dict[str, Any]:
-    """`target` with `patch` merged in. Nulls remove. The result shares sub-values with both; neither is changed."""
+    """Return `target` with `patch` merged in. Null removes. The result shares sub-values with both; neither is
+    changed."""
     if _PATCH in patch:
         return _directed(patch)
     out = dict(target)
@@ -93,7 +94,7 @@ def _delete_from(out: dict[str, Any], directive: str, gone: Any) -> None:
     elif isinstance(out.get(name), list):
         if not isinstance(gone, list):
             raise StrategicPatchError("invalid patch format of primitive list")
-        # Only of primitives, as the name says: these can be looked up, however many there are.
+        # Primitives only, as the directive says; these are hashable.
         values = {value for value in gone if not isinstance(value, dict | list)}
         out[name] = [item for item in out[name] if isinstance(item, dict | list) or item not in values]
 
@@ -119,8 +120,7 @@ def _merged(target: Any, patch: Any, node: Structure) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A value of the patch that meets nothing to merge with: without directives and nulls; _MISSING if it is a
-    directive."""
+    """Return a value of the patch that is not merged, without directives and nulls; _MISSING if it is a directive."""
     if isinstance(value, dict):
         if _PATCH in value:
             return _MISSING
@@ -169,8 +169,7 @@ def _identified(item: Any, node: Structure) -> str:
 
 
 def _ordered(items: list[Any], patch_order: list[Any], target_order: list[Any], node: Structure) -> list[Any]:
-    """`items` with those in `patch_order` in that order, and the others put before the first of them that followed in
-    the target."""
+    """Return `items` in the order of `patch_order`, the others before the first of them that followed in the target."""
     wanted = _places(patch_order, node)
     before = _places(target_order, node)
     named = sorted(
@@ -211,7 +210,7 @@ def _reorder(
 
 
 def _check_order(patched: list[Any], order: list[Any], node: Structure) -> None:
-    """The items of the patch must be among those ordered, and in that order."""
+    """Raise StrategicPatchError unless the items of the patch are among those of `order`, in that order."""
     remaining = iter([_identified(item, node) for item in order])
     if order and any(_identified(item, node) not in remaining for item in patched):
         raise StrategicPatchError(

@@ -42,7 +42,7 @@ from rota.engine.clock import Clock
 from rota.engine.objects import Objects, get
 from rota.engine.reconciler import Recording
 from rota.registry import ApiError
-from rota.registry.amending import Amendment
+from rota.registry.amendment import Amendment
 from rota.registry.options import DeleteOptions
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from rota.api.instance import Assignment
 from rota.client import Client, Operation, to_dict
 from rota.engine.status_writes import status_write
 from rota.registry import WriteOptions
-from rota.registry.amending import Amendment
+from rota.registry.amendment import Amendment
 from rota.runtime.interface import Subject
 
 

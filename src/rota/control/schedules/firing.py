@@ -25,7 +25,7 @@ from rota.control.schedules.statuses import INVALID_TASK, Problem, invalid_task,
 from rota.engine import Context
 from rota.engine.references import id_of
 from rota.registry import ApiError
-from rota.registry.amending import Amendment
+from rota.registry.amendment import Amendment
 from rota.registry.errors import conflict
 
 log = logging.getLogger(__name__)
