@@ -1,16 +1,16 @@
-"""The scheduler's state, without a loop, threads or I/O: who may run, who waits for whom, and when nothing can change.
+"""The state machine of the scheduler, without a loop, threads or I/O: runnable nodes, waits, and the fixpoint.
 
-`take` gives the next node to run and `finish` takes its outcome; `seed`, `arrive`, `status` and `fire` say what
+`take` returns the next node to run and `finish` takes its outcome; `seed`, `arrive`, `status` and `fire` report what
 happened meanwhile. The contract is in the package's docstring; two parts of it are subtle.
 
-*No lost wake-up.* While bodies run, what advances is noted with a number. A body that ends as blocked is compared with
-the numbers since its start: if something it would wait for has advanced meanwhile, it runs again instead of being
-parked. Nothing is noted while nothing runs, so ids that nobody waits for cost nothing.
+*No lost wake-up.* While bodies run, each advance is noted with a number. When a body ends as blocked, the advances
+since its start are checked: if one of the ids it would wait for is among them, it runs again instead of being
+parked. Nothing is noted while nothing runs, so ids without waiters cost nothing.
 
-*The end.* When nothing runs and nothing can, `drain` runs those again that read whatever is there (see `reruns`), then
-raises the level of the parked nodes of which nothing they wait for can advance; only when there are none, of those that
-wait for each other in a circle. Each call raises a level, levels fall only when a node ends, and a node that ended runs
-again at the expense of its budget, or because of what another emitted at the expense of its own: so there is an end.
+*The end.* When nothing runs and nothing can, `drain` reruns the nodes that read everything (see `reruns`), then
+raises the level of the parked nodes whose needs cannot advance; only if there are none, of those that
+wait for each other in a cycle. Each call raises a level, levels fall only when a node ends, and a node that ended runs
+again at the cost of its own budget, or because of an emission at the cost of another one's: so there is an end.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
+from rota.engine.advances import Advances
 from rota.engine.budget import BUDGET, Budget
 from rota.engine.clock import Clock
-from rota.engine.healing import RELOOKS_PER_SECOND_MAX, Slots, jittered, relook_seconds
+from rota.engine.cycles import shortest_cycle, sink_cycles
 from rota.engine.node import DONE, FAILED, FORCE, GONE, PARKED, RUNNABLE, RUNNING, SLEEPING, UNBOUNDED, Lane, Node
-from rota.engine.notes import Notes
 from rota.engine.outcome import Blocked, Done, Failed, NotConverged, Outcome, RequeueAfter, Status
-from rota.engine.paths import shortest_cycle, sink_cycles
+from rota.engine.pacing import RELOOKS_PER_SECOND_MAX, Slots, jittered, relook_seconds
 from rota.engine.reruns import Reruns
 from rota.engine.timers import Timers
 from rota.engine.waiters import Index, add, has, once, remove
 
 ENDED: tuple[Status, ...] = ("Failed", "Skipped")
-"""What a node that ended without being ready may be."""
+"""The statuses of a node that ended without being ready."""
 _ARRIVED, _READY, _ENDED = range(3)
 _UNKNOWN = object()
 _NOT_RUN = Blocked(())
-_UNSEEN = -1
+_UNCOUNTED = -1
 _FORGOTTEN = object()
 
 
 class Core:
-    """See the module."""
+    """The nodes of a scheduler, and the transitions of their states."""
 
     def __init__(
         self,
@@ -56,26 +56,26 @@ class Core:
         self.live = live
         self.nodes: dict[str, Node] = {}
         self.waiting: Index = {}
-        """By what is waited for: the nodes parked under it."""
+        """By awaited id, the nodes parked under it."""
         self.recovering: Index = {}
-        """By what was to blame: the nodes that failed because of it."""
+        """By id, the nodes that failed because of it."""
         self.running = 0
         self.sleeping = 0
         self.parked = 0
         self.queued = 0
         self.timed = False
-        """Whether it is noted since when a node could run."""
+        """True if the time at which nodes become runnable is noted."""
         self.level = 0
-        """The highest level that was needed in this run."""
+        """The highest drain level of this run."""
         self.budget = Budget(budget)
         self._lane_of = lane_of
         self._lane_limit = lane_limit
         self.lanes: dict[Hashable, Lane] = {}
-        self._turn: deque[Lane] = deque()
+        self._ready: deque[Lane] = deque()
         self.reruns = Reruns() if reruns else None
         self._contents: dict[str, Hashable] = {}
-        """Of the data that somebody waits for."""
-        self._notes = Notes()
+        """By id, the content of awaited data."""
+        self._notes = Advances()
         self._apart: dict[Node, None] = {}
         self._progress = 0
         self._timers = Timers()
@@ -84,13 +84,13 @@ class Core:
         self._then: list[Node] = []
         self._cycles: dict[str, frozenset[str]] = {}
 
-    # What happens outside.
+    # Events from outside.
 
     def seed(self, ids: Iterable[str], after: Callable[[str], Iterable[str]] | None = None) -> None:
-        """Nodes to begin with, run in the order of their ids. Those that are known already are left alone.
+        """Add nodes, which run in the order of their ids. Known ones are left alone.
 
-        `after` says what a node is known to need: it does not run before each of those is ready, or one has failed or
-        was skipped; but when serving it is looked at now and then, as everything that is parked.
+        `after` returns the known needs of a node: it does not run before all of them are ready, or one has failed or
+        was skipped; but when serving it runs now and then, like every parked node.
         """
         wanted = sorted(set(ids))
         needs = [once(after(id_)) for id_ in wanted] if after else None
@@ -103,19 +103,19 @@ class Core:
             node = self._new(id_, None)
             on = needs[i] if needs else ()
             if on:
-                node.on, node.left = on, _UNSEEN
-                # What comes before a node is likely to be ready when its turn comes: that is looked at then.
+                node.on, node.left = on, _UNCOUNTED
+                # Needs that run before the node are likely to be ready when it runs: they are checked then.
                 if max(on) > id_:
                     if not others:
-                        self._park_told(node, on, now)
+                        self._park_unrun(node, on, now)
                         continue
                     if self._must_wait(node):
                         continue
             node.state = RUNNABLE
             self._queue(node)
 
-    def _park_told(self, node: Node, on: tuple[str, ...], now: float) -> None:
-        """Park a node until every one of these is ready, before it has run."""
+    def _park_unrun(self, node: Node, on: tuple[str, ...], now: float) -> None:
+        """Park a node that has not run until all of these are ready."""
         waiting = self.waiting
         for id_ in on:
             there = waiting.get(id_)
@@ -139,7 +139,7 @@ class Core:
             node.woken = True
 
     def _must_wait(self, node: Node) -> bool:
-        """Whether a node whose needs were told cannot run yet. It is then parked under those that are missing."""
+        """Park a seeded node under its missing needs. Returns False if it can run."""
         needs, node.on, node.left = node.on, (), 0
         nodes = self.nodes
         missing = []
@@ -153,11 +153,11 @@ class Core:
             return False
         if node.state == RUNNABLE:
             self.queued -= 1
-        self._park_told(node, tuple(missing), self.clock.now())
+        self._park_unrun(node, tuple(missing), self.clock.now())
         return True
 
     def arrive(self, id_: str, content: Hashable = None, *, runnable: bool = True) -> None:
-        """Something is there, or has changed. `content` tells one state of it from another; None is always news."""
+        """Report a new or changed thing. `content` identifies its state; None is always new."""
         node = self.nodes.get(id_)
         if node is not None:
             if content is None or content != node.content:
@@ -190,7 +190,7 @@ class Core:
         self._rouse(id_, _READY)
 
     def status(self, id_: str, status: Status) -> None:
-        """The status of something has changed. All but Pending wake those that wait for it."""
+        """Set the status of a node. All but Pending wake those that wait for it."""
         node = self.nodes.get(id_)
         if node is not None and node.status != status:
             self._flip(node, status)
@@ -205,7 +205,7 @@ class Core:
             self._progress += 1
 
     def forget(self, id_: str) -> None:
-        """A node is gone for good. If it runs, that run's outcome is the last thing heard of it."""
+        """Remove a node. One that runs is removed when it has."""
         node = self.nodes.get(id_)
         if node is None:
             return
@@ -215,7 +215,7 @@ class Core:
             self._vanish(node)
 
     def remember(self, id_: str) -> None:
-        """A node that runs and was to be forgotten when it has, is not."""
+        """Cancel the removal of a running node."""
         node = self.nodes.get(id_)
         if node is not None and node.content is _FORGOTTEN:
             node.content = None
@@ -234,7 +234,7 @@ class Core:
         self._after_first(node)
 
     def pending(self, id_: str) -> bool:
-        """Whether an id is a node that may still advance."""
+        """Report whether an id is a node that may still advance."""
         node = self.nodes.get(id_)
         return node is not None and (node.state < PARKED or node.state == SLEEPING or self._hopeful(node))
 
@@ -245,22 +245,22 @@ class Core:
     # Running.
 
     def take(self) -> Node | None:
-        """The next node to run, which then runs until `finish`."""
-        turn = self._turn
-        while turn:
-            lane = turn[0]
+        """Return the next node to run, which is then running until `finish`."""
+        ready = self._ready
+        while ready:
+            lane = ready[0]
             node = lane.ready.popleft()
             if node.state != RUNNABLE or (node.left < 0 and self._must_wait(node)):
                 if not lane.ready:
-                    turn.popleft()
-                    lane.in_turn = False
+                    ready.popleft()
+                    lane.is_queued = False
                 continue
             lane.running += 1
             if not lane.ready or lane.running >= lane.limit:
-                turn.popleft()
-                lane.in_turn = False
-            elif len(turn) > 1:
-                turn.rotate(-1)
+                ready.popleft()
+                lane.is_queued = False
+            elif len(ready) > 1:
+                ready.rotate(-1)
             self.queued -= 1
             self.running += 1
             node.state = RUNNING
@@ -275,22 +275,22 @@ class Core:
             return node
         return None
 
-    def has_turn(self) -> bool:
-        """Whether `take` may have something to give."""
-        return bool(self._turn)
+    def has_ready(self) -> bool:
+        """Report whether `take` may return a node."""
+        return bool(self._ready)
 
     def set_apart(self, node: Node) -> None:
-        """This one will take its time: others run before it is finished."""
+        """Note that a node runs concurrently with others."""
         self._apart[node] = None
 
     def finish(self, node: Node, outcome: Outcome) -> None:
-        """A node has run."""
+        """Take the outcome of a node's run."""
         self.running -= 1
         lane = node.lane
         lane.running -= 1
-        if lane.ready and not lane.in_turn:
-            lane.in_turn = True
-            self._turn.append(lane)
+        if lane.ready and not lane.is_queued:
+            lane.is_queued = True
+            self._ready.append(lane)
         kind = type(outcome)
         if node.content is _FORGOTTEN:
             self._vanish(node)
@@ -351,7 +351,7 @@ class Core:
             self._heal_later(node, now)
 
     def _hope_again(self, node: Node) -> None:
-        """What had failed is under way again: those that failed because of it wait again."""
+        """Note that a failed node runs again: those that failed because of it wait again."""
         node.status = "Pending"
         self._rouse(node.id, _ARRIVED)
 
@@ -374,14 +374,14 @@ class Core:
         self.parked += 1
 
     def finish_and_mark(self, node: Node, outcome: Outcome, *, again: bool) -> None:
-        """A node has run; `again`: it is one that runs again at the fixpoint, if something has arrived."""
+        """Take the outcome of a node's run; `again`: it runs again at the fixpoint if something has arrived."""
         assert self.reruns is not None
         if self.reruns.ended(node, again):
             self._progress += 1
         self.finish(node, outcome)
 
     def _note_end(self, node: Node, status: Status) -> None:
-        """The end of a node is progress; one that was run again for free has to end otherwise than before."""
+        """Count the end of a node as progress. After a free rerun only another status counts."""
         if self.reruns is None or not self.reruns.is_free(node):
             self._progress += 1
         elif status not in ("Pending", node.status):
@@ -408,7 +408,7 @@ class Core:
         self._note_end(node, "Failed")
 
     def _after_end(self, node: Node) -> None:
-        """What becomes of a node that has ended."""
+        """Queue, schedule or forget a node that has ended."""
         outcome = node.outcome
         if node.woken:
             self._enqueue(node, charge=True)
@@ -447,7 +447,7 @@ class Core:
             self._enqueue(node, charge=True)
 
     def _rouse(self, id_: str, how: int) -> None:
-        """Wake those that wait for this."""
+        """Wake the nodes that wait for an id."""
         if self.running:
             self._notes.add(id_, how != _ENDED)
         waiters = self.waiting.get(id_)
@@ -459,14 +459,14 @@ class Core:
                 for node in list(each):  # type: ignore[arg-type]
                     self._rouse_one(node, how)
         if how != _ENDED and self.recovering:
-            # Also when it only has arrived: what failed for want of it has another reason now, if any.
+            # Also for a mere arrival: nodes that failed without it have another reason now, if any.
             blamed = self.recovering.get(id_)
             if blamed is not None:
                 for node in (blamed,) if type(blamed) is Node else list(blamed):  # type: ignore[arg-type]
                     self._enqueue(node, charge=True)
 
     def _rouse_ready(self, id_: str, waiters: Iterable[Node]) -> None:
-        """Something is ready: whoever waits for every one of several is no longer parked under this one."""
+        """Wake the waiters of a ready id. Those that wait for several are no longer parked under this one."""
         del self.waiting[id_]
         stay: dict[Node, None] | None = None
         progress = -1 if self.live else self._progress
@@ -494,7 +494,7 @@ class Core:
 
     def _rouse_one(self, node: Node, how: int) -> None:
         if node.state == RUNNING:
-            # One that is forced fails for what it waits for, whether or not that has failed first.
+            # A forced node fails because of its needs, whether or not those have failed first.
             if node.level < FORCE or how != _ENDED:
                 node.woken = True
         elif node.state == PARKED and not (node.left and how == _ARRIVED):
@@ -502,7 +502,7 @@ class Core:
 
     def _wake_parked(self, node: Node) -> None:
         if node.progress == self._progress and not self.live:
-            # Without progress since its last run, nodes might be waking each other round and round.
+            # Without progress since its last run, nodes may be waking each other in a cycle.
             self._enqueue(node, charge=True)
             return
         self.parked -= 1
@@ -512,7 +512,7 @@ class Core:
         self._queue(node)
 
     def _leave(self, node: Node) -> None:
-        """Take a node out of the counts of the state it is in. What it is parked under is kept while it looks again."""
+        """Remove a node from the counts of its state. It stays parked under its ids while it runs again."""
         if node.state == PARKED:
             self.parked -= 1
             self._let_go_if_partly(node)
@@ -532,7 +532,7 @@ class Core:
         self._queue(node)
 
     def _charge(self, node: Node) -> bool:
-        """Whether a node has budget left for one more run. One that has not is given up."""
+        """Charge a node for one more run. Returns False, and fails the node, if its budget is spent."""
         if not self.budget.charge(node):
             self._give_up(node)
             return False
@@ -549,12 +549,12 @@ class Core:
             return
         lane = node.lane
         lane.ready.append(node)
-        if not lane.in_turn and lane.running < lane.limit:
-            lane.in_turn = True
-            self._turn.append(lane)
+        if not lane.is_queued and lane.running < lane.limit:
+            lane.is_queued = True
+            self._ready.append(lane)
 
     def _after_first(self, node: Node) -> None:
-        """When all whose level was raised have run, the others have their turn: so it does not matter who was first."""
+        """Queue the other nodes when all raised ones have run, so that the order among those does not matter."""
         self._first.discard(node)
         if not self._first and self._then:
             then, self._then = self._then, []
@@ -565,29 +565,29 @@ class Core:
     def _give_up(self, node: Node) -> None:
         before = node.outcome
         if node.state == FAILED and isinstance(before, Failed) and isinstance(before.error, NotConverged):
-            return  # whoever waits for it was told, and once is progress enough
+            return  # its waiters were woken already
         self._leave(node)
         error = self.budget.spent(node)
         self._end(node, Failed(reason="NotConverged", message=str(error), error=error), FAILED)
         node.status = "Failed"
         self._rouse(node.id, _ENDED)
 
-    # Who waits for what.
+    # Waits.
 
     def awaited(self, node: Node) -> list[str]:
-        """What a node still waits for."""
+        """Return the ids that a node still waits for."""
         if not node.left:
             return sorted(node.on)
         return sorted(id_ for id_ in node.on if has(self.waiting, id_, node))
 
     def _let_go_if_partly(self, node: Node) -> None:
-        """One that waits for every one of several may be parked under some of them only: it begins anew."""
+        """Remove a node that waits for all of several ids from the index: it is parked under some of them only."""
         if node.left:
             node.left = 0
             self._let_go(node)
 
     def _let_go(self, node: Node) -> None:
-        """A node no longer waits for anything."""
+        """Remove a node from the index of waits."""
         index = self.recovering if node.state == FAILED else self.waiting
         for id_ in node.on:
             self._drop(index, id_, node)
@@ -615,11 +615,11 @@ class Core:
         self._at(node, now + jittered(relook_seconds(now - node.since)))
 
     def next_due(self) -> float | None:
-        """When `fire` will have something to do."""
+        """Return the time of the next `fire`; None if there is none."""
         return self._timers.next_due()
 
     def fire(self) -> None:
-        """Make runnable what has come due."""
+        """Make nodes runnable that have come due."""
         now = self.clock.now()
         for node in self._timers.pop_due(now):
             if node.state in (PARKED, FAILED):
@@ -635,7 +635,7 @@ class Core:
     # The end.
 
     def drain(self) -> bool:
-        """Nothing runs and nothing can: make runnable what has to look again or to fail. False: it is the end."""
+        """Make nodes runnable that must rerun or fail, when nothing runs and nothing can. Returns False at the end."""
         assert not self.running and not self.queued and not self.sleeping
         return self._rerun_at_end() or (self.parked > 0 and self._escalate())
 
@@ -668,7 +668,7 @@ class Core:
         self._enqueue(node)
 
     def cycle(self, id_: str) -> tuple[str, ...] | None:
-        """The shortest circle of waiting through a node, as it is now or was when it was forced."""
+        """Return the shortest cycle of waits through a node, now or when it was forced."""
 
         def edges(at: str) -> Any:
             if at in self._cycles:
@@ -680,6 +680,6 @@ class Core:
 
 
 def _waits_on(node: Node, on: tuple[str, ...]) -> bool:
-    """Whether it is still the same that a node waits for."""
+    """Report whether a node still waits for the same ids."""
     before = node.outcome
     return type(before) is Blocked and (before.on == on or set(before.on) == set(on))

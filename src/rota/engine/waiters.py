@@ -1,6 +1,6 @@
-"""Who waits for what, by what is waited for.
+"""The index of waiting nodes by the id that they wait for.
 
-Most ids have one waiter, some a few, and a few very many, of which any may have to be taken out.
+Most ids have one waiter, some a few, and a few very many, any of which may be removed.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Iterable
 from rota.engine.node import Node
 
 FEW_WAITERS = 16
-"""Waiters of one id that are kept in a list."""
+"""Bound on the waiters of one id in a list; more are kept in a dict."""
 
 Waiters = Node | list[Node] | dict[Node, None]
 Index = dict[str, Waiters]
 
 
 def once(ids: Iterable[str]) -> tuple[str, ...]:
-    """Each of them once, in order."""
+    """Return ids without duplicates, in order."""
     found = tuple(ids)
     return found if len(found) < 2 or len(set(found)) == len(found) else tuple(dict.fromkeys(found))
 

@@ -218,7 +218,7 @@ class Firing:
                     problem = wrong
                     missing.append(task.tick)
         if problem is not None:
-            self._context.tell_once(shot.schedule, problem.reason, problem.message)
+            self._context.warn_once(shot.schedule, problem.reason, problem.message)
         fire = tuple(tick for tick in shot.plan.fire if tick not in missing)
         found = shot.plan._replace(fire=fire, skipped=shot.plan.skipped + len(missing))
         return self._shot(shot.schedule, found, tuple(left), shot.status.observed_cron or "", problem)
