@@ -24,10 +24,10 @@ Webhooks and trackers are not listened to, and nothing can be run in what a clai
 
 from rota.manifest import ManifestError
 from rota.manifest.deploy import DeployRefused
-from rota.testing.asynchronous import AsyncProject
-from rota.testing.performing import Result
+from rota.testing.async_project import AsyncProject
+from rota.testing.performer import Result
 from rota.testing.project import Project
 from rota.testing.record import Call, Run
-from rota.testing.works import NotIdle
+from rota.testing.verbs import NotIdle
 
 __all__ = ["AsyncProject", "Call", "DeployRefused", "ManifestError", "NotIdle", "Project", "Result", "Run"]
