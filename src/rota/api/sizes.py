@@ -73,8 +73,10 @@ def of_metadata(meta: dict[str, Any]) -> Problem | None:
 
 
 def of_object(schema: Schema, obj: dict[str, Any]) -> Problem | None:
-    """Return the problem of an object that far exceeds a bound; None if it does not. Visits at most `PARTS_MAX`
-    parts."""
+    """Return the problem of an object that far exceeds a bound; None if it does not.
+
+    Visits at most `PARTS_MAX` parts.
+    """
     known = schema.get("properties", {})
     waiting: list[tuple[Schema, Any, str]] = [
         (known[name], value, name) for name, value in obj.items() if name in known and name != "metadata"

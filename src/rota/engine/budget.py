@@ -57,8 +57,10 @@ class Budget:
         return error
 
     def is_flip_progress(self, node: Node) -> bool:
-        """Report whether a status change of a node is progress. After `limit` changes it is not: it may alternate
-        for ever."""
+        """Report whether a status change of a node is progress.
+
+        After `limit` changes it is not: it may alternate for ever.
+        """
         self.begin()
         flips = self._flips.get(node, 0)
         self._flips[node] = flips + 1

@@ -115,8 +115,10 @@ class Context:
         )
 
     def _cycle(self, awaited: Collection[str]) -> tuple[str, ...] | None:
-        """Return the cycle that the object is in. On the way to a fixpoint it is only searched at the last drain
-        level."""
+        """Return the cycle that the object is in.
+
+        On the way to a fixpoint it is only searched at the last drain level.
+        """
         if not self.live:
             return self.view.cycle(self.id) if self.level >= FORCE else None
         known = self.memory.circles.get(self.id)

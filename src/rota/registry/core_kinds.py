@@ -116,8 +116,10 @@ def _move_string_data(obj: Object) -> None:
 
 
 def check(kind: Kind, obj: Object, old: Object | None, found: list[Problem], version: Kind | None = None) -> None:
-    """Append problems that the schema of a core kind does not find. `version`: the one it was sent in, if not its
-    own."""
+    """Append problems that the schema of a core kind does not find.
+
+    `version`: the one it was sent in, if not its own.
+    """
     # Kubernetes does not check the finalizers of a changed Lease.
     looks = old is None or (kind.name != "Lease" and _finalizers(obj) != _finalizers(old))
     if not kind.custom and looks:

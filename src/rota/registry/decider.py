@@ -1,5 +1,7 @@
-"""Decisions of each verb on the newest accepted state of an object. Nothing here awaits, so no write comes in
-between."""
+"""Decisions of each verb on the newest accepted state of an object.
+
+Nothing here awaits, so no write comes in between.
+"""
 
 from __future__ import annotations
 
@@ -297,8 +299,10 @@ class Decider:
         return Change(kind, key, revision, old, new, gone=deletion.released(kind, new))
 
     def is_stale(self, decision: Decision) -> bool:
-        """Report whether the object has changed since a decision. Raises `ApiError` if its namespace takes no new
-        objects."""
+        """Report whether the object has changed since a decision.
+
+        Raises `ApiError` if its namespace takes no new objects.
+        """
         entry = self._store.head(decision.key)
         expect = decision.revision if isinstance(decision, Unchanged) else decision.expect
         if (entry.rev if entry is not None else 0) != expect:
@@ -453,8 +457,10 @@ def decided(decide: Decider, o: Operation) -> Decision:
 
 
 def _own(value: Any) -> Any:
-    """Return a copy that the registry may keep. It is made through JSON, so that it equals what a server would
-    receive."""
+    """Return a copy that the registry may keep.
+
+    It is made through JSON, so that it equals what a server would receive.
+    """
     try:
         text = _encode(value)
         own = _decode(text)

@@ -40,8 +40,10 @@ def entry(manager: str, operation: str, api_version: str, subresource: str, now:
 
 
 def identity(of: Entry) -> tuple[str, str, str, str]:
-    """Return the identity of an entry. For an Apply it has no apiVersion, so that the manager can move to a newer
-    one."""
+    """Return the identity of an entry.
+
+    For an Apply it has no apiVersion, so that the manager can move to a newer one.
+    """
     operation: str = of["operation"]
     version: str = of["apiVersion"] if operation == "Update" else ""
     return (of["manager"], operation, version, of.get("subresource", ""))

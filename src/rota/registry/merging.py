@@ -52,8 +52,10 @@ def _mergeable(live: Any, config: Any, kind: type) -> bool:
 
 
 def _merged_items(live: list[Any], config: list[Any], node: Structure) -> list[Any]:
-    """Return the items of both lists in the order of `config`. Those only in `live` keep their place before shared
-    ones."""
+    """Return the items of both lists in the order of `config`.
+
+    Those only in `live` keep their place before shared ones.
+    """
     item_node = node.item or ANY
     live_elements, config_elements = of_items(live, node), of_items(config, node)
     ours: dict[str, Any] = {}

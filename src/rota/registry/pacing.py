@@ -21,8 +21,10 @@ _locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDict
 
 
 class Pace:
-    """A pace for one piece of work: await it between two steps, in an `async with`. Only one long piece runs at a
-    time."""
+    """A pace for one piece of work: await it between two steps, in an `async with`.
+
+    Only one long piece runs at a time.
+    """
 
     def __init__(self) -> None:
         self._until = time.monotonic() + FREE_SECONDS

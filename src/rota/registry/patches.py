@@ -76,8 +76,10 @@ def json_patch(target: Any, ops: Sequence[dict[str, Any]], *, max_ops: int) -> A
 
 
 def _is_deeper(value: Any, depth_max: int) -> bool:
-    """Report whether a value is nested deeper than a bound. Operations that move values into others can nest
-    endlessly."""
+    """Report whether a value is nested deeper than a bound.
+
+    Operations that move values into others can nest endlessly.
+    """
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(depth_max):
         level = [

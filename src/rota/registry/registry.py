@@ -285,8 +285,10 @@ class Registry:
         return await self._do_all(lambda: self._decided(decide, caller), dry_run)
 
     async def _decided(self, decide: Sequence[Callable[[], Decision]], caller: str) -> Decisions:
-        """Return all decisions on the newest accepted state. No write comes in between the last check of it and
-        the return."""
+        """Return all decisions on the newest accepted state.
+
+        No write comes in between the last check of it and the return.
+        """
         async with Slices(caller) as slices:
             return await self._decided_by_slices(decide, slices)
 

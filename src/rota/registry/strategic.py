@@ -35,8 +35,10 @@ class StrategicPatchError(ValueError):
 
 
 def strategic_merge(target: dict[str, Any], patch: dict[str, Any], node: Structure) -> dict[str, Any]:
-    """Return `target` with `patch` merged in. Null removes. The result shares sub-values with both; neither is
-    changed."""
+    """Return `target` with `patch` merged in.
+
+    Null removes. The result shares sub-values with both; neither is changed.
+    """
     if _PATCH in patch:
         return _directed(patch)
     out = dict(target)

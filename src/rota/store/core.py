@@ -143,8 +143,10 @@ class Store(ABC):
         return key if entry is None else entry.key
 
     def head(self, key: str) -> Entry | None:
-        """Return the newest state of a key, accepted writes included. Writers decide on it; a crash may still undo
-        it."""
+        """Return the newest state of a key, accepted writes included.
+
+        Writers decide on it; a crash may still undo it.
+        """
         before = self._before(key)
         return Entry(key, before.value, before.rev) if isinstance(before, Event) else before
 

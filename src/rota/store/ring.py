@@ -54,8 +54,10 @@ class Ring:
         return self.base + len(self.events)
 
     def trim(self) -> bool:
-        """Drop old events beyond the bounds. Called once after any number of appends. Return whether any were
-        dropped."""
+        """Drop old events beyond the bounds.
+
+        Called once after any number of appends. Return whether any were dropped.
+        """
         drop = 0
         if len(self.events) > self._events_max:
             drop = len(self.events) - self._events_max + self._events_max // DROP_SHARE

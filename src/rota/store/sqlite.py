@@ -115,8 +115,10 @@ class SqliteStore(Store):
         )
 
     def _load(self, connection: sqlite3.Connection, policy: Policy) -> None:
-        """Load the objects into memory, and the newest history into the rings. Watches read older history from the
-        log."""
+        """Load the objects into memory, and the newest history into the rings.
+
+        Watches read older history from the log.
+        """
         self.compacted = sql.compacted(connection)
         recent = self._objects.origin = max(self.compacted, sql.last_revision(connection) - LOADED_REVISIONS)
         # Superseded values are not kept, not even for a moment, unless an event has them: they may be many.

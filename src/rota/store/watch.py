@@ -44,8 +44,10 @@ class Watch:
 
     @property
     def position(self) -> int:
-        """Return the revision up to which every matching event has been returned. It also advances while nothing
-        matches."""
+        """Return the revision up to which every matching event has been returned.
+
+        It also advances while nothing matches.
+        """
         return self._store.revision if self._armed else self._position
 
     async def next(self) -> list[Event]:

@@ -185,8 +185,10 @@ def _of_spawner(spec: Json) -> Iterator[Wrong]:
 
 
 def _of_workers(spec: Json) -> Iterator[Wrong]:
-    """Yield the invalid expressions of a pool's worker. It fills them in for each task, so the tasks are not known
-    here."""
+    """Yield the invalid expressions of a pool's worker.
+
+    It fills them in for each task, so the tasks are not known here.
+    """
     template = spec.get("template") or {}
     of_template = template["containers"][0] if template.get("worker") is not None else {}
     for at, has_env in (("worker", spec.get("worker") or {}), ("template.containers[0]", of_template)):

@@ -73,8 +73,10 @@ def text_of(value: Any) -> str:
 
 
 def passes(value: Any, path: str, wanted: Sequence[str], looks: Looks) -> bool:
-    """Report whether the value at a path, or an element of it if it is a list, is among `wanted`. Raises
-    TooManyLooks."""
+    """Report whether the value at a path, or an element of it if it is a list, is among `wanted`.
+
+    Raises TooManyLooks.
+    """
     found, texts = find(value, path, looks), frozenset(wanted)
     if found is ABSENT:
         return False
