@@ -13,7 +13,7 @@ from rota.api import ConfigMap, Namespace
 from rota.client import Operation
 from rota.registry import DeleteOptions, Registry
 from rota.store import MemoryStore, SqliteStore
-from rota.store.core import Group
+from rota.store.delivery import Group
 
 Object = dict[str, Any]
 

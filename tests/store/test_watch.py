@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from rota.store import Event, FutureRevision, Gone, Store, WatchClosed, Write, watch
-from rota.store.core import DELIVERED_AT_ONCE_MAX
+from rota.store.delivery import DELIVERED_AT_ONCE_MAX
 from tests.store.acts import create, delete, fill, put, read, settle, told, value
 from tests.store.conftest import OpenStore
 

@@ -1,6 +1,6 @@
 """The semantics of the API: what each verb does to the objects in a store.
 
-- *As in Kubernetes.* Every verb has Kubernetes' meaning, whoever calls it: defaults, rules, generation, field ownership,
+- *As in Kubernetes.* Every verb has its meaning there, whoever calls it: defaults, rules, generation, field ownership,
   status, preconditions, finalizers, owners, namespaces.
 - *All or nothing.* A refused write changes nothing, also as a part of an atomic batch.
 - *No lost races.* A write decides on the newest accepted state, and nothing comes in between: of concurrent patches

@@ -11,13 +11,10 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from heapq import heappop, heappush
 from threading import get_ident
-from typing import Any, NamedTuple
-
-from msgspec import Struct
 
 from rota.store.cooling import Cooling
+from rota.store.delivery import Committed, Delivery, Group, Listener, Row
 from rota.store.errors import (
     Conflict,
     FutureRevision,
@@ -34,35 +31,13 @@ from rota.store.packing import Packed, unpacked
 from rota.store.ring import RING_BYTES_MAX, RING_EVENTS_MAX, RINGS_BYTES_MAX, Bucket, growth, weight
 from rota.store.watch import Watch, rouse
 
-DELIVERED_AT_ONCE_MAX = 256
-"""Bound on the events that are delivered to listeners at once. Before more, watches run."""
 PENDING_WRITES_MAX = 20_000
 PENDING_BYTES_MAX = 64 * 1024 * 1024
 SCAN_PAGE_ENTRIES = 1_000
 CLOSED = "the store was closed"
 
 # `Store.list` hides the builtin from annotations in its class.
-Row = tuple[Event, Entry, Bucket]
 Rows = list[Row]
-Committed = asyncio.Future[list[Entry]]
-Listener = Callable[[list[Event]], None]
-
-
-class Group(Struct, gc=False, eq=False):
-    """The writes of one `commit`, until they are published."""
-
-    rows: Rows
-    size: int
-    future: Committed | None
-    """None if the writer waits with `when_durable` instead."""
-
-
-class Publication(NamedTuple):
-    """Published events that are not delivered to listeners yet."""
-
-    events: list[Event]
-    groups: Sequence[Group]
-    """The groups that end with these events."""
 
 
 class Store(ABC):
@@ -85,14 +60,7 @@ class Store(ABC):
         self._pending_writes = 0
         self._pending_bytes = 0
         self._batch: list[Group] = []  # accepted in this iteration of the loop
-        self._waiters: list[tuple[int, int, asyncio.Future[Any], Exception | None]] = []
-        self._waiters_made = 0
-        self._room: list[asyncio.Future[None]] = []
-        self._listeners: list[Listener] = []
-        self._undelivered: deque[Publication] = deque()
-        self._is_delivering = False
-        self._delivered = 0
-        """The revision up to which events are delivered to listeners."""
+        self._delivery = Delivery()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
         # The reason why writes are refused for good; that why the store has stopped; and whether it was closed.
@@ -197,8 +165,9 @@ class Store(ABC):
         than the delivered events; `deliver` delivers the rest.
         """
         self.deliver()
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
+        listeners = self._delivery.listeners
+        listeners.append(listener)
+        return lambda: listeners.remove(listener)
 
     # Writing.
 
@@ -283,7 +252,7 @@ class Store(ABC):
         if event is None:
             future.set_exception(conflict)
         else:
-            self._wait(event.rev, future, conflict)
+            self._delivery.wait(event.rev, future, conflict)
 
     def _accept(self, writes: Sequence[Write], future: Committed | None) -> Rows:
         first = rev = self._assigned
@@ -333,7 +302,7 @@ class Store(ABC):
     @property
     def _known_revision(self) -> int:
         """Return the revision up to which everything is visible and delivered to listeners."""
-        return self._delivered if self._undelivered else self.revision
+        return self._delivery.reached(self.revision)
 
     def when_durable(self, rev: int) -> asyncio.Future[None]:
         """Return a future that resolves when everything up to a revision is durable and visible."""
@@ -345,25 +314,20 @@ class Store(ABC):
         elif rev > self._assigned:
             done.set_exception(FutureRevision(rev, self._assigned))
         else:
-            self._wait(rev, done, None)
+            self._delivery.wait(rev, done, None)
         return done
 
     async def room(self) -> None:
         """Wait until `commit` does not fail with `StoreBusy`."""
         while self.is_full and not self._stopped:
             freed: asyncio.Future[None] = self.loop().create_future()
-            self._room.append(freed)
+            self._delivery.wait_for_room(freed)
             await freed
 
     @property
     def is_full(self) -> bool:
         """Report whether the bound on pending writes is reached."""
         return self._pending_writes >= PENDING_WRITES_MAX or self._pending_bytes >= PENDING_BYTES_MAX
-
-    def _wait(self, rev: int, future: asyncio.Future[Any], error: Exception | None) -> None:
-        """Resolve a future, to None or to an error, when a revision is published."""
-        self._waiters_made += 1
-        heappush(self._waiters, (rev, self._waiters_made, future, error))
 
     # Publishing.
 
@@ -393,9 +357,7 @@ class Store(ABC):
                 bucket.bytes += growth(event)
             self._pending_writes -= len(group.rows)
             self._pending_bytes -= group.size
-        if not self._undelivered:
-            self._delivered = self.revision
-        self.revision = groups[-1].rows[-1][0].rev
+        before, self.revision = self.revision, groups[-1].rows[-1][0].rev
         # Watches first: they are scheduled before the effects of listeners and before the writers.
         is_watched = False
         for bucket in touched:
@@ -405,52 +367,11 @@ class Store(ABC):
             bucket.fresh = -1
             if self._objects.trim(bucket) and self._loop is not None:
                 self._cooling.soon(self._loop)
-        events = [row[0] for group in groups for row in group.rows]
-        if self._loop is None or (not self._undelivered and (len(events) <= DELIVERED_AT_ONCE_MAX or not is_watched)):
-            self._undelivered.append(Publication(events, groups))
-            self.deliver()
-            return
-        # Delivering many events takes long: watches run before it, and other work in between.
-        last = (len(events) - 1) // DELIVERED_AT_ONCE_MAX
-        for part in range(last + 1):
-            some = events[part * DELIVERED_AT_ONCE_MAX : (part + 1) * DELIVERED_AT_ONCE_MAX]
-            self._undelivered.append(Publication(some, groups if part == last else ()))
-        if not self._is_delivering:
-            self._is_delivering = True
-            # Watches send at the end of the iteration of the loop in which they are woken.
-            self._loop.call_soon(self._loop.call_soon, self._deliver_some)
+        self._delivery.add(groups, before, self._loop, is_watched=is_watched)
 
     def deliver(self) -> None:
         """Deliver all published events to listeners, and then resolve the futures of their writers."""
-        while self._undelivered:
-            self._deliver_next()
-
-    def _deliver_some(self) -> None:
-        assert self._loop is not None
-        if self._undelivered:
-            self._deliver_next()
-        self._is_delivering = bool(self._undelivered)
-        if self._is_delivering:
-            self._loop.call_soon(self._deliver_some)
-
-    def _deliver_next(self) -> None:
-        news = self._undelivered.popleft()
-        for listener in self._listeners:
-            listener(news.events)
-        self._delivered = news.events[-1].rev
-        for group in news.groups:
-            if group.future is not None and not group.future.done():
-                group.future.set_result([row[1] for row in group.rows])
-        while self._waiters and self._waiters[0][0] <= self._delivered:
-            _, _, future, error = heappop(self._waiters)
-            _resolve(future, error)
-        if self._room:
-            self._release_room()
-
-    def _release_room(self) -> None:
-        for freed in self._room:
-            _resolve(freed, None)
-        self._room.clear()
+        self._delivery.deliver()
 
     # Failures of the disk.
 
@@ -464,16 +385,12 @@ class Store(ABC):
         self.deliver()
         self._newest.clear()
         for group in self._pending:
-            if group.future is not None and not group.future.done():
-                group.future.set_exception(error)
+            group.fail(error)
         self._pending.clear()
         self._batch = []
         self._pending_writes = self._pending_bytes = 0
         self._assigned = self.revision
-        for _, _, future, _ in self._waiters:
-            _resolve(future, error)
-        self._waiters.clear()
-        self._release_room()
+        self._delivery.fail(error)
 
     # Stopping.
 
@@ -509,12 +426,3 @@ class Store(ABC):
             raise RuntimeError("a store belongs to the event loop that first used it")
         self._loop = loop
         self._thread = get_ident()
-
-
-def _resolve(future: asyncio.Future[Any], error: Exception | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(None)
-    else:
-        future.set_exception(error)

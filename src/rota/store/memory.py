@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rota.store.core import CLOSED, Group, Store
+from rota.store.core import CLOSED, Store
+from rota.store.delivery import Group
 from rota.store.errors import Gone
 from rota.store.model import Event
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from rota.store import sql
 from rota.store.compaction import KEEP_SECONDS, SUPERSEDED_ROWS_MAX, Policy
-from rota.store.core import CLOSED, Group, Store
+from rota.store.core import CLOSED, Store
+from rota.store.delivery import Group
 from rota.store.errors import Gone, StoreCorrupt, StoreError, StoreStopped
 from rota.store.file import (
     FileLock,

@@ -22,7 +22,7 @@ from msgspec import Struct
 from rota.room import keep_room
 from rota.store import sql
 from rota.store.compaction import Policy
-from rota.store.core import Group
+from rota.store.delivery import Group
 from rota.store.file import beside
 from rota.store.model import Event
 
