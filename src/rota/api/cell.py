@@ -94,7 +94,7 @@ class CellStatus(ObjectStatus):
     ] = field(default=None, name="hubID")
     orphans: Annotated[
         list[Text],
-        doc("Deployments that still run in the cell but are deleted at this hub, as namespace/name.", max_length=200),
+        doc("Deployments that run in the cell and are unknown to this hub, as namespace/name.", max_length=200),
     ] = []
 
 

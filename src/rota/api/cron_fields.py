@@ -36,7 +36,7 @@ DIGITS_MAX = 9
 
 
 def problem(fields: Sequence[str]) -> str:
-    """Return the first problem of five fields, each looked at alone; empty if there is none."""
+    """Return the first problem of five fields, each checked alone; empty if there is none."""
     for field, text in zip(FIELDS, fields, strict=True):
         for term in text.upper().split(","):
             if why := _term_problem(field, term):

@@ -33,7 +33,7 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _STANDS_FOR_IPV4 = (ipaddress.IPv6Network("::ffff:0:0/96"), ipaddress.IPv6Network("2002::/16"), _NAT64)
 _LOOPBACK = ("127.0.0.0/8", "::1/128")
 _LINK = ("169.254.0.0/16", "fe80::/10")
-# What clouds tell their machines, credentials among it, where that is not an address of the link.
+# The metadata services of clouds, which hand out credentials, unless they have a link-local address.
 _METADATA = ("fd00:ec2::254/128", "fd20:ce::254/128", "100.100.100.200/32", "168.63.129.16/32")
 _NOBODY = ("0.0.0.0/8", "::/128", "224.0.0.0/4", "ff00::/8", "255.255.255.255/32")
 SPECIAL: dict[str, tuple[Range, ...]] = {

@@ -160,7 +160,7 @@ class InstanceTemplate(Model):
     """Template of instances: the part of their spec that people write."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
-        # In a container it is the image that says what is where.
+        # In a container, the image determines the folders of the system.
         Rule(
             "!has(self.volumes) || (has(self.runtime) ? self.runtime != 'process' : self.containers.exists(one,"
             f" has(one.image))) || !self.volumes.exists(one, one.mountPath.matches('{SYSTEM_PLACE}'))",

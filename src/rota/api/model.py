@@ -39,7 +39,7 @@ class Wrong(NamedTuple):
 
 
 class Check(NamedTuple):
-    """A check in Python of the value of the type that declares it, where CEL cannot tell what is wrong.
+    """A check in Python of values of the type that declares it, for rules that CEL cannot express.
 
     Rota's own admission makes it. A cluster's API server knows CEL alone: there the kind's controller makes it, and
     says what it found in a condition.

@@ -339,7 +339,9 @@ class Skill(Model):
 class AgentConfigSpec(Model):
     """Instructions, MCP servers and skills."""
 
-    instructions: Annotated[Value | None, doc("Instructions that precede every prompt.")] = None
+    instructions: Annotated[
+        Value | None, doc("Instructions for the agent, put into its own file for them, such as CLAUDE.md.")
+    ] = None
     mcp_servers: Annotated[list[MCPServer], doc("MCP servers the agent may use.", max_length=32, keys=("name",))] = []
     skills: Annotated[list[Skill], doc("Skills the agent can read on demand.", max_length=64, keys=("name",))] = []
 

@@ -91,7 +91,7 @@ def _default(f: inspect.Field, prop: Schema) -> Any:
         return None
     made = f.default_factory()
     if isinstance(made, Model):
-        # Written out in full: an API server checks a default against the rules before it fills in what is nested.
+        # Written out in full: an API server checks a default against the rules before it fills in nested defaults.
         return {name: inner["default"] for name, inner in prop["properties"].items() if "default" in inner}
     return msgspec.to_builtins(made)
 
@@ -187,7 +187,7 @@ METADATA_NODE = Structure(
         "labels": Structure("map", item=SCALAR),
         "annotations": Structure("map", item=SCALAR),
         "finalizers": Structure("list", item=SCALAR, list_type="set"),
-        # Kubernetes owns each owner reference as a whole: its items are maps told apart by uid, and atomic.
+        # In Kubernetes each owner reference is owned as a whole: the items are atomic maps with the key uid.
         "ownerReferences": Structure(
             "list",
             item=Structure("struct", fields=dict.fromkeys(("uid", "name", "kind", "apiVersion"), SCALAR), atomic=True),

@@ -36,7 +36,7 @@ def has_too_many_values(text: bytes) -> bool:
     """Report whether JSON has too many values, without decoding it."""
     if len(text) <= VALUES_MAX or separators(text) <= VALUES_MAX:
         return False
-    # Of what is in strings nothing counts. A member of an object has two of them at most.
+    # The content of strings does not count. A member of an object has at most two strings.
     if (text.count(b'"') - text.count(b"\\")) // 2 > 2 * VALUES_MAX:
         return True
     bare, strings = _QUOTED.subn(b"", text, count=2 * VALUES_MAX + 1)

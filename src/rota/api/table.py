@@ -133,7 +133,7 @@ def _two(seconds: int, large: int, large_name: str, small: int, small_name: str)
     return f"{seconds // large}{large_name}" + (f"{rest}{small_name}" if rest else "")
 
 
-# Events are shown as Kubernetes shows them, newest fact first: what they are called interests nobody.
+# Events are shown as in Kubernetes: the last occurrence first, and without their names.
 
 EVENT_COLUMNS = (
     Column("Last Seen", ".lastTimestamp"),

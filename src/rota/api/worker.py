@@ -58,7 +58,7 @@ class WorkerRole(Model):
     agent_config_refs: Annotated[
         list[Ref],
         doc(
-            "AgentConfigs of the agent, merged in order. Of two entries of one name the later wins.",
+            "AgentConfigs of the agent, in order. Of two servers or skills of one name the later wins.",
             max_length=16,
             refers="AgentConfig",
         ),

@@ -259,7 +259,7 @@ class ObjectReconciler(Reconciler, Generic[T]):
         raise NotImplementedError
 
     def gone(self, context: Context, key: Key) -> Promise:
-        """Remove what is left of a deleted object."""
+        """Clean up after a deleted object."""
         return DONE
 
     def reconcile(self, context: Context, key: Key) -> Promise:

@@ -247,7 +247,7 @@ class Collector:
             if entry is None or key == own_key:
                 continue
             dependent = _decode(entry.value)["metadata"]
-            # A uid alone makes no dependent: what is in another namespace holds up nobody here.
+            # A uid alone makes no dependent: an object in another namespace does not block the owner.
             blocked |= any(
                 ref["uid"] == meta["uid"]
                 and ref.get("blockOwnerDeletion") is True

@@ -73,7 +73,7 @@ def _present(value: Any, node: Structure) -> Fields | None:
         out = {}
         for item in value:
             element = element_of(item)
-            # Items that share an element cannot be told apart: they are owned as one.
+            # Items that share an element are not distinguishable: they are owned as one.
             out[element] = LEAF if element in out else _with_self(_present(item, item_node))
         return out or None
     return LEAF

@@ -225,7 +225,7 @@ class Plane:
             do()
 
 
-# Stand-ins for what is outside of a server.
+# Stand-ins for the surroundings of a server.
 
 
 class CodeInPlace:

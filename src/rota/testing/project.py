@@ -116,7 +116,7 @@ class Project:
     def down(
         self, by: timedelta | None = None, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
     ) -> None:
-        """Advance time while the server is down, to test what is made up for.
+        """Advance time while the server is down, to test the catch-up of missed ticks.
 
         Jobs of workers go on. Calls of functions in progress are lost, and made again.
         """

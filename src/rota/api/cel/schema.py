@@ -1,4 +1,4 @@
-"""Checks a rule's tree: that it is not too deep and, against the structure of `self`, that its fields exist.
+"""Checks of a rule's tree: its depth and, against the structure of `self`, the existence of its fields.
 
 The structure is followed through the rule, to find which fields are keys of maps and which lists compare in any order.
 What has none, such as a literal, is plain JSON.
@@ -55,7 +55,7 @@ def resolve(source: str, tree: Expr, node: Structure | None) -> None:
 
 
 class _Resolver:
-    """Visits every expression once; `structure` returns what is known of its value."""
+    """Visits every expression once; `structure` returns the structure of its value, if known."""
 
     def __init__(self, source: str) -> None:
         self._source = source

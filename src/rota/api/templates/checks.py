@@ -149,7 +149,7 @@ def _of_task(spec: Json) -> Iterable[Wrong]:
     # In JSON two braces follow each other only within a text. Most tasks have none, and there is one look for all.
     if b"{{" not in _encode(spec):
         return ()
-    # Without dependencies a payload is data that somebody sent, whatever is in it.
+    # Without dependencies a payload is plain data, and is not searched for expressions.
     depends_on = spec.get("dependsOn", ())
     return _of_template(spec, _Scope(depends_on), payload=bool(depends_on))
 
