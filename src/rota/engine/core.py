@@ -1,34 +1,27 @@
 """The state machine of the scheduler, without a loop, threads or I/O: runnable nodes, waits, and the fixpoint.
 
 `take` returns the next node to run and `finish` takes its outcome; `seed`, `arrive`, `status` and `fire` report what
-happened meanwhile. The contract is in the package's docstring; two parts of it are subtle.
+happened meanwhile. The contract is in the package's docstring; `drain` has its end.
 
 *No lost wake-up.* While bodies run, each advance is noted with a number. When a body ends as blocked, the advances
 since its start are checked: if one of the ids it would wait for is among them, it runs again instead of being
 parked. Nothing is noted while nothing runs, so ids without waiters cost nothing.
-
-*The end.* When nothing runs and nothing can, `drain` reruns the nodes that read everything (see `reruns`), then
-raises the level of the parked nodes whose needs cannot advance; only if there are none, of those that
-wait for each other in a cycle. Each call raises a level, levels fall only when a node ends, and a node that ended runs
-again at the cost of its own budget, or because of an emission at the cost of another one's: so there is an end.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any
 
 from rota.engine.advances import Advances
 from rota.engine.budget import BUDGET, Budget
 from rota.engine.clock import Clock
-from rota.engine.cycles import shortest_cycle, sink_cycles
 from rota.engine.node import DONE, FAILED, FORCE, GONE, PARKED, RUNNABLE, RUNNING, SLEEPING, UNBOUNDED, Lane, Node
 from rota.engine.outcome import Blocked, Done, Failed, NotConverged, Outcome, RequeueAfter, Status
 from rota.engine.pacing import RELOOKS_PER_SECOND_MAX, Slots, jittered, relook_seconds
 from rota.engine.reruns import Reruns
 from rota.engine.timers import Timers
-from rota.engine.waiters import Index, add, has, once, remove
+from rota.engine.waiters import Waits, add, once
 
 ENDED: tuple[Status, ...] = ("Failed", "Skipped")
 """The statuses of a node that ended without being ready."""
@@ -39,7 +32,7 @@ _UNCOUNTED = -1
 _FORGOTTEN = object()
 
 
-class Core:
+class Core(Waits):
     """The nodes of a scheduler, and the transitions of their states."""
 
     def __init__(
@@ -52,16 +45,12 @@ class Core:
         reruns: bool = False,
         budget: int = BUDGET,
     ) -> None:
+        super().__init__()
         self.clock = clock
         self.live = live
         self.nodes: dict[str, Node] = {}
-        self.waiting: Index = {}
-        """By awaited id, the nodes parked under it."""
-        self.recovering: Index = {}
-        """By id, the nodes that failed because of it."""
         self.running = 0
         self.sleeping = 0
-        self.parked = 0
         self.queued = 0
         self.timed = False
         """True if the time at which nodes become runnable is noted."""
@@ -73,8 +62,6 @@ class Core:
         self.lanes: dict[Hashable, Lane] = {}
         self._ready: deque[Lane] = deque()
         self.reruns = Reruns() if reruns else None
-        self._contents: dict[str, Hashable] = {}
-        """By id, the content of awaited data."""
         self._notes = Advances()
         self._apart: dict[Node, None] = {}
         self._progress = 0
@@ -82,7 +69,8 @@ class Core:
         self._relooks = Slots(RELOOKS_PER_SECOND_MAX)
         self._first: set[Node] = set()
         self._then: list[Node] = []
-        self._cycles: dict[str, frozenset[str]] = {}
+        self.forced: dict[str, frozenset[str]] = {}
+        """By id, the ids of its cycle that a forced node waited for."""
 
     # Events from outside.
 
@@ -167,7 +155,7 @@ class Core:
             if self.reruns is not None:
                 self.reruns.arrived()
             self._progress += 1
-            self._enqueue(self._new(id_, content))
+            self.enqueue(self._new(id_, content))
             self._rouse(id_, _ARRIVED)
         else:
             self._data(id_, content)
@@ -225,7 +213,7 @@ class Core:
         self._let_go(node)
         if not self.live:
             self.budget.forget(node)
-            self._cycles.pop(node.id, None)
+            self.forced.pop(node.id, None)
         if self.reruns is not None:
             self.reruns.forget(node)
         del self.nodes[node.id]
@@ -236,10 +224,11 @@ class Core:
     def pending(self, id_: str) -> bool:
         """Report whether an id is a node that may still advance."""
         node = self.nodes.get(id_)
-        return node is not None and (node.state < PARKED or node.state == SLEEPING or self._hopeful(node))
+        return node is not None and (node.state < PARKED or node.state == SLEEPING or self.is_hopeful(node))
 
     @staticmethod
-    def _hopeful(node: Node) -> bool:
+    def is_hopeful(node: Node) -> bool:
+        """Report whether a parked node may still advance."""
         return node.state == PARKED and node.level < FORCE
 
     # Running.
@@ -309,7 +298,7 @@ class Core:
                 self._note_end(node, status)
             if status == "Ready":
                 node.status = status
-                self._cycles.pop(node.id, None)
+                self.forced.pop(node.id, None)
                 self._rouse(node.id, _READY)
             elif status != "Pending":
                 node.status = status
@@ -355,24 +344,6 @@ class Core:
         node.status = "Pending"
         self._rouse(node.id, _ARRIVED)
 
-    def _park_under(self, node: Node, on: tuple[str, ...]) -> None:
-        before = node.on
-        if before != on:
-            if before:
-                wanted, had = frozenset(on), frozenset(before)
-                for id_ in before:
-                    if id_ not in wanted:
-                        self._drop(self.waiting, id_, node)
-                for id_ in on:
-                    if id_ not in had:
-                        add(self.waiting, id_, node)
-            else:
-                for id_ in on:
-                    add(self.waiting, id_, node)
-            node.on = on
-        node.state = PARKED
-        self.parked += 1
-
     def finish_and_mark(self, node: Node, outcome: Outcome, *, again: bool) -> None:
         """Take the outcome of a node's run; `again`: it runs again at the fixpoint if something has arrived."""
         assert self.reruns is not None
@@ -411,7 +382,7 @@ class Core:
         """Queue, schedule or forget a node that has ended."""
         outcome = node.outcome
         if node.woken:
-            self._enqueue(node, charge=True)
+            self.enqueue(node, charge=True)
         elif self.live:
             if isinstance(outcome, Done) and outcome.again_after is not None:
                 self._at(node, self.clock.now() + outcome.again_after)
@@ -430,7 +401,7 @@ class Core:
         self.sleeping += 1
         node.since = self.clock.now()
         if node.woken:
-            self._enqueue(node, charge=True)
+            self.enqueue(node, charge=True)
         else:
             self._at(node, node.since + max(0.0, outcome.seconds))
 
@@ -444,7 +415,7 @@ class Core:
         elif node.state == PARKED:
             self._wake_parked(node)
         elif node.state != RUNNABLE:
-            self._enqueue(node, charge=True)
+            self.enqueue(node, charge=True)
 
     def _rouse(self, id_: str, how: int) -> None:
         """Wake the nodes that wait for an id."""
@@ -463,7 +434,7 @@ class Core:
             blamed = self.recovering.get(id_)
             if blamed is not None:
                 for node in (blamed,) if type(blamed) is Node else list(blamed):  # type: ignore[arg-type]
-                    self._enqueue(node, charge=True)
+                    self.enqueue(node, charge=True)
 
     def _rouse_ready(self, id_: str, waiters: Iterable[Node]) -> None:
         """Wake the waiters of a ready id. Those that wait for several are no longer parked under this one."""
@@ -503,7 +474,7 @@ class Core:
     def _wake_parked(self, node: Node) -> None:
         if node.progress == self._progress and not self.live:
             # Without progress since its last run, nodes may be waking each other in a cycle.
-            self._enqueue(node, charge=True)
+            self.enqueue(node, charge=True)
             return
         self.parked -= 1
         if node.left:
@@ -523,7 +494,8 @@ class Core:
         elif node.state == FAILED:
             self._let_go(node)
 
-    def _enqueue(self, node: Node, *, charge: bool = False) -> None:
+    def enqueue(self, node: Node, *, charge: bool = False) -> None:
+        """Make a node runnable; `charge`: if its budget allows it."""
         if charge and not self.live and not self._charge(node):
             return
         if node.state != GONE:
@@ -572,32 +544,6 @@ class Core:
         node.status = "Failed"
         self._rouse(node.id, _ENDED)
 
-    # Waits.
-
-    def awaited(self, node: Node) -> list[str]:
-        """Return the ids that a node still waits for."""
-        if not node.left:
-            return sorted(node.on)
-        return sorted(id_ for id_ in node.on if has(self.waiting, id_, node))
-
-    def _let_go_if_partly(self, node: Node) -> None:
-        """Remove a node that waits for all of several ids from the index: it is parked under some of them only."""
-        if node.left:
-            node.left = 0
-            self._let_go(node)
-
-    def _let_go(self, node: Node) -> None:
-        """Remove a node from the index of waits."""
-        index = self.recovering if node.state == FAILED else self.waiting
-        for id_ in node.on:
-            self._drop(index, id_, node)
-        node.on = ()
-
-    def _drop(self, index: Index, id_: str, node: Node) -> None:
-        remove(index, id_, node)
-        if self._contents and id_ not in self.waiting and id_ not in self.recovering:
-            self._contents.pop(id_, None)
-
     def _new(self, id_: str, content: Hashable) -> Node:
         name = self._lane_of(id_) if self._lane_of else None
         lane = self.lanes.get(name)
@@ -605,6 +551,15 @@ class Core:
             lane = self.lanes[name] = Lane(name, max(1, self._lane_limit(name)))
         node = self.nodes[id_] = Node(id_, lane, content)
         return node
+
+    # The end.
+
+    def raise_level(self, node: Node, level: int) -> None:
+        """Run a parked node again at a drain level."""
+        node.level = level
+        self.level = max(self.level, level)
+        self._first.add(node)
+        self.enqueue(node)
 
     # Time.
 
@@ -628,55 +583,9 @@ class Core:
                 if node.has_slot:
                     self._at(node, slot)
                 else:
-                    self._enqueue(node)
+                    self.enqueue(node)
             elif node.state in (SLEEPING, DONE):
-                self._enqueue(node, charge=True)
-
-    # The end.
-
-    def drain(self) -> bool:
-        """Make nodes runnable that must rerun or fail, when nothing runs and nothing can. Returns False at the end."""
-        assert not self.running and not self.queued and not self.sleeping
-        return self._rerun_at_end() or (self.parked > 0 and self._escalate())
-
-    def _rerun_at_end(self) -> bool:
-        if self.reruns is not None:
-            for node, charge in self.reruns.due():
-                self._enqueue(node, charge=charge)
-        return self.queued > 0
-
-    def _escalate(self) -> bool:
-        parked = sorted((node for node in self.nodes.values() if self._hopeful(node)), key=lambda node: node.id)
-        leaves = [node for node in parked if not any(map(self.pending, self.awaited(node)))]
-        for node in leaves:
-            self._raise(node, node.level + 1)
-        if not leaves:
-            for part in sink_cycles(parked, self._awaited):
-                members = frozenset(node.id for node in part)
-                for node in sorted(part, key=lambda node: node.id):
-                    self._cycles[node.id] = members.intersection(node.on)
-                    self._raise(node, FORCE)
-        return self.queued > 0
-
-    def _awaited(self, node: Node) -> Iterable[Node]:
-        return [self.nodes[id_] for id_ in self.awaited(node) if self.pending(id_)]
-
-    def _raise(self, node: Node, level: int) -> None:
-        node.level = level
-        self.level = max(self.level, level)
-        self._first.add(node)
-        self._enqueue(node)
-
-    def cycle(self, id_: str) -> tuple[str, ...] | None:
-        """Return the shortest cycle of waits through a node, now or when it was forced."""
-
-        def edges(at: str) -> Any:
-            if at in self._cycles:
-                return sorted(self._cycles[at])
-            node = self.nodes.get(at)
-            return self.awaited(node) if node is not None and node.state == PARKED else ()
-
-        return shortest_cycle(id_, edges)
+                self.enqueue(node, charge=True)
 
 
 def _waits_on(node: Node, on: tuple[str, ...]) -> bool:

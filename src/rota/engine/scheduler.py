@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from rota.engine.budget import BUDGET
 from rota.engine.clock import Clock, RealClock, Timer, VirtualClock
 from rota.engine.core import Core
+from rota.engine.drain import drain
 from rota.engine.node import UNBOUNDED, Node
 from rota.engine.outcome import DONE, OUTCOMES, BodyCancelled, Failed, Outcome, Promise, Status
 from rota.engine.reruns import EMITTER, SOMEBODY
@@ -343,7 +344,7 @@ class Scheduler:
             if isinstance(self.clock, VirtualClock):
                 self.clock.advance_to(due)
                 self._pump_soon()
-        elif core.drain():
+        elif drain(core):
             self._pump_soon()
         else:
             self._finish()

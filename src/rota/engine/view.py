@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterator
 from typing import Literal, NamedTuple
 
 from rota.engine.core import Core
+from rota.engine.drain import cycle
 from rota.engine.node import FAILED, PARKED, RUNNABLE, RUNNING, SLEEPING, STATES, Node
 from rota.engine.outcome import Outcome, Status
 from rota.engine.waiters import Waiters
@@ -78,7 +79,7 @@ class View:
 
     def cycle(self, id_: str) -> tuple[str, ...] | None:
         """Return the shortest cycle of waits through a node, both ends included."""
-        return self._core.cycle(id_)
+        return cycle(self._core, id_)
 
     def queued(self) -> dict[Hashable, int]:
         """Return the number of runnable nodes by lane."""
